@@ -1,7 +1,7 @@
 """One algorithm, one file. Start with `async_ps`, then `sync_ps` (one loop differs), then `ring_all_reduce`.
 
-`STRATEGIES` lists all by their command-line names: nine to begin with, then the rest by family. Every list, menu and
-table is made from it.
+`STRATEGIES` contains all strategies by command-line name: nine to begin with, then the rest by family. All lists, menus and
+tables are generated from it.
 """
 
 from __future__ import annotations

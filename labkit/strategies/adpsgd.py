@@ -3,11 +3,11 @@
     worker i:  forever: x <- x_i;  g <- gradient of the loss on the next mini-batch at x;  give g to replica i
     replica i: g arrives: choose a neighbour j;  x_i, x_j <- (x_i + x_j) / 2;  x_i <- x_i - rate * g
 
-Each worker's replica has a role of its own on the same machine, which answers neighbours while the worker computes, so
-a slow worker delays no other. So that no two replicas wait for each other's answer, the graph is made bipartite (edges within
-a side are left out): one side asks, the other only answers. The model is the
-mean of the replicas. A worker takes the new weights when its gradient has been applied; what neighbours have mixed in
-meanwhile makes the gradient stale, though no update of its own replica lies between (staleness counts those only).
+Each worker's replica is a separate role on the same node, which answers neighbours while the worker computes, so that a slow
+worker delays no other. To avoid deadlock between replicas that wait for each other's answer, the graph is made bipartite (edges
+within a side are omitted): one side sends requests, the other only answers. The model is the mean of the replicas. A worker
+receives new weights when its gradient has been applied. Averaging in between makes the gradient stale although no update of the
+replica lies in between (only those are counted as staleness).
 
 Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018.
 """
@@ -40,7 +40,7 @@ class ADPSGD(MixedReplicas):
     in_words: ClassVar[str] = "asynchronous gossip: no replica waits for another's gradient."
 
     def one_update(self) -> str:
-        """The slowest replica has made a step; a budget of updates holds the fast ones to as many."""
+        """One step of the slowest replica; a budget of updates limits the fast ones to the same number."""
         return "one step of every replica; give a budget of seconds to see how fast the fast ones are"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
@@ -60,7 +60,7 @@ class ADPSGD(MixedReplicas):
         return await snapshots_of_replicas(ctx, evaluator)
 
     async def worker(self, ctx: Context, model: Any) -> None:
-        """Compute on the replica's weights, give it the gradient, take its newer weights."""
+        """Compute on the replica's weights, send it the gradient, receive its newer weights."""
         mine = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
         ctx.send(mine, Pull())
         for batch in ctx.batches():
@@ -69,7 +69,7 @@ class ADPSGD(MixedReplicas):
             ctx.send(mine, gradient.push(0))
 
     async def replica(self, ctx: Context, replica: Any) -> None:
-        """Answer neighbours at once; on a gradient, first average with one of them if this side asks."""
+        """Answer neighbours at once; on a gradient, first average with one of them if this side sends requests."""
         workers, replicas = ctx.peers("worker"), ctx.peers("replica")
         me, side = replicas.index(ctx.name), sides(self.graph, len(replicas))
         friends = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if side[i] != side[me]]
@@ -90,6 +90,6 @@ class ADPSGD(MixedReplicas):
 
     @staticmethod
     def average(replica: Any, workers: tuple[str, ...], other: Mix) -> None:
-        """The replica becomes the mean of itself and the other."""
+        """Replace the replica by the mean of itself and the other."""
         clock = [max(steps) for steps in zip(replica.clock_of(workers), other.clock)]
         replica.become(replica.mixed([other.values], (0.5, 0.5)), workers, clock)

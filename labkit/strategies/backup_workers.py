@@ -7,8 +7,8 @@
 
 No gradient is stale, and a step takes as long as the N-th fastest of N + b instead of the slowest of all: with
 exponential times H_(N+b) - H_b instead of H_(N+b) on average. The price is the work of b workers, and the samples of
-workers that are always late are hardly ever learned. A worker on Dask cannot be interrupted while it computes: it
-notices the newer weights when it has finished (a paced one at once), so it is late for the next step, too.
+workers that are always late are hardly ever used. A worker on Dask cannot be interrupted while it computes: it receives
+the newer weights when it has finished (a paced worker at once), so it is also late for the next step.
 
 Chen et al., "Revisiting distributed synchronous SGD", 2016.
 """
@@ -45,7 +45,7 @@ class BackupWorkers(ServerStrategy):
         return 0.0
 
     def one_update(self) -> str:
-        """The first gradients make a step."""
+        """The mean of the first gradients of different workers."""
         return f"the mean of one gradient of all workers but the last {self.b}"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:

@@ -1,7 +1,7 @@
-"""What every strategy is: a frozen dataclass of knobs whose async methods are its roles.
+"""Base classes of strategies: frozen dataclasses of options whose async methods are the roles.
 
-A role method is named after its kind (`worker`, `server`, `chief`) and gets `ctx` and the parts that the layout gives
-it: a `model` if it computes, a `shard` if it owns parameters. Knobs that all strategies share are declared here, once.
+A role method is named after its kind (`worker`, `server`, `chief`). Its arguments are `ctx` and the components given by the
+layout: a `model` if it computes, a `shard` if it owns parameters. Options common to all strategies are declared here.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Strategy:
     messages: ClassVar[tuple[type[Message], ...]] = ()
     uses_servers: ClassVar[bool] = True
     summary: ClassVar[str] = ""  # one line, for lists
-    # what a problem needs so that it can be tried, where the usual one has not got it
+    # options of a problem that suits the strategy, if the default problem does not
     suits: ClassVar[dict[str, Any]] = {}
-    in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "synchronous: all wait for the slowest."
+    in_words: ClassVar[str] = ""  # a short description as a sentence: "synchronous: all wait for the slowest."
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -73,9 +73,7 @@ class Strategy:
         return type(self).__name__
 
     def changed(self, **knobs: Any) -> Strategy:
-        """A copy with these knobs, during a run: only knobs declared `live=True` may change; others are refused by
-        name.
-        """
+        """A copy with other values of live options, during a run. `BadInput` for options not declared `live=True`."""
         known = knobs_of(self)
         for name, value in knobs.items():
             if name not in known:
@@ -87,7 +85,7 @@ class Strategy:
         return replace(self, **knobs)
 
     def describe(self) -> dict[str, Any]:
-        """Name, knobs and their defaults ("usual") in plain values, for the header of a trace."""
+        """Name, options and their defaults ("usual") as plain values, for the header of a trace."""
         plain = (int, float, str, bool, type(None))
         values = {name: getattr(self, name) for name in knobs_of(self)}
         usual = {name: k.default for name, k in knobs_of(self).items()}
@@ -98,25 +96,25 @@ class Strategy:
         }  # fmt: skip
 
     def one_update(self) -> str:
-        """What one update is, in words: without that, numbers of updates cannot be compared."""
+        """A text that defines one update, which is needed to compare numbers of updates."""
         return "one gradient, applied at the full rate"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """What the algorithm's own law says of the mean staleness with so many workers; None if there is no law."""
+        """The theoretical mean staleness with `workers` workers; None if there is no formula."""
         return None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """The roles, their nodes and their parts: servers and workers, or, where `uses_servers` is False, a replica of the
-        model with every worker. Pure. Impossible shapes are refused here, before anything starts."""
+        """The roles, their nodes and components: servers and workers, or, if `uses_servers` is False, a replica of the model on
+        every worker. A pure function. `BadInput` for impossible shapes."""
         make = server_layout if self.uses_servers else replica_layout
         return make(self, problem, cluster)
 
     async def snapshots(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-        """The snapshots that the chief evaluates next: of the model at the next multiple of `eval_every`."""
+        """The snapshots to evaluate next: those of the model at the next multiple of `eval_every`."""
         return await snapshots_of_one_version(ctx, evaluator)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
-        """Evaluate the model every `eval_every` updates; return, and so end the run, when the budget is met."""
+        """Evaluate the model every `eval_every` updates; return, which ends the run, when the budget is met."""
         while not evaluator.stopped_by:
             snapshots = await self.snapshots(ctx, evaluator)
             began = ctx.now
@@ -155,7 +153,7 @@ class ServerStrategy(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_codec(self.codec)  # refuses what is not a codec
+        as_codec(self.codec)  # raises if it is not a codec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +174,7 @@ class MixedReplicas(Strategy):
         return 0.0
 
     def one_update(self) -> str:
-        """Every replica has made a step."""
+        """One step of every replica."""
         return "one step of every replica, each with its own gradient"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:

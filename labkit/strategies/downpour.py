@@ -7,9 +7,9 @@
                 if n_push divides t:   push sum;  sum <- 0
                 if n_fetch divides t:  x <- fetch w
 
-A step of a worker sends 1/n_push of a model and receives 1/n_fetch of one. The price is more staleness: a worker steps on
-weights of its own, which hold nothing of the others for n_fetch steps. With n_push = n_fetch = 1 it differs from `AsyncPS`
-in one thing: a push and the fetch after it are two operations, and other workers' gradients may be applied between them.
+Per step, a worker sends 1/n_push of a model and receives 1/n_fetch of one. The price is more staleness: a worker steps on local
+weights, which contain no gradients of the others for n_fetch steps. With n_push = n_fetch = 1 the only difference to `AsyncPS`
+is that a push and the following fetch are two operations, between which other workers' gradients may be applied.
 
 Dean et al., "Large scale distributed deep networks", NIPS 2012, algorithm 7.1.
 """
@@ -31,7 +31,7 @@ __all__ = ["Downpour"]
 
 @dataclass(frozen=True, kw_only=True)
 class Downpour(AsynchronousServer):
-    """Workers step on weights of their own, push the sum of `n_push` gradients, and fetch after `n_fetch` steps."""
+    """Workers step on local weights, push the sum of `n_push` gradients, and fetch after `n_fetch` steps."""
 
     n_push: int = knob(1, low=1, high=10_000, help="steps of a worker between two pushes")
     n_fetch: int = knob(1, low=1, high=10_000, help="steps of a worker between two fetches")
@@ -41,7 +41,7 @@ class Downpour(AsynchronousServer):
     in_words: ClassVar[str] = "asynchronous, with a push and a fetch every few steps."
 
     def one_update(self) -> str:
-        """A push makes a step."""
+        """The gradients of one push."""
         return super().one_update() if self.n_push == 1 else f"the sum of {self.n_push} gradients of one worker"
 
     async def server(self, ctx: Context, shard: Any) -> None:

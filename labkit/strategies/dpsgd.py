@@ -4,9 +4,9 @@
                        receive their x_j;  x_i <- sum over j of W_ij x_j - rate * g
 
 The matrix W is doubly stochastic (Metropolis weights on the graph), so the mean of all replicas moves by the mean
-gradient, as in synchronous SGD; what a worker learned reaches the others by hops. A worker sends its model once to
-every neighbour, one latency a step however many workers there are, while it computes. A slow worker holds up its
-neighbours, these theirs, and so on. The model is the mean of the replicas.
+gradient, as in synchronous SGD; a worker's gradients reach the others in several hops. A worker sends its model once to every
+neighbour while it computes: one latency per step, independent of the number of workers. A slow worker delays its neighbours,
+these delay theirs, and so on. The model is the mean of the replicas.
 
 Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NIPS 2017.
 """

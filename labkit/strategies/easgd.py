@@ -5,16 +5,16 @@
                 g <- gradient of the loss on the next mini-batch at x;  x <- x - rate * g - f
     server: forever: receive x from any worker;  send z;  z <- z + a (x - z)
 
-These are the lines of the asynchronous algorithm of Zhang et al. The gradient and the spring both act at the x that was sent: a
-worker that first took the gradient's step and then felt the spring where that led would have another, wider region of
-stability. (At t = 0 the spring has nothing to pull: x is z.) The spring pulls both ends by the same force, so the centre
-follows the workers and holds them together, but lets them explore: the model is the centre z. No worker waits for another.
+This is the asynchronous algorithm of Zhang et al. The gradient and the elastic force are both evaluated at the x that was sent;
+evaluating the force after the gradient step would give another, wider region of stability. (At t = 0 there is no force, because
+x is z.) The force acts on both ends equally, so the centre follows the workers and holds them together, but lets them explore.
+The model is the centre z. No worker waits for another.
 
 The moving rate a is `beta` / N with N workers (beta = .9 in the paper's experiments), or rate * `rho`. On f(x) = x^2 / 2
-with tau = 1 and workers that take turns, the algorithm is stable for a <= (4 - 2 rate) / (4 - rate), 0 <= rate <= 2: with
+with tau = 1 and workers in turn, the algorithm is stable for a <= (4 - 2 rate) / (4 - rate), 0 <= rate <= 2: with
 beta = .9 for rates up to .364 with one worker, and up to 1.746 with four.
 
-With `Nesterov` as the optimizer it is EAMSGD, but for the point at which the spring pulls: x + momentum * v, not x.
+With `Nesterov` as the optimizer it is EAMSGD, except that the force is evaluated at x + momentum * v, not at x.
 
 Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015.
 """
@@ -53,15 +53,15 @@ class EASGD(Strategy):
     in_words: ClassVar[str] = "workers train alone, tied to a centre by a spring."
 
     def one_update(self) -> str:
-        """The spring pulls once."""
+        """One exchange with the centre."""
         return f"one pull of the spring, after {self.tau} steps of one worker"
 
     def moving_rate(self, workers: int) -> float:
-        """The share of the way between a worker and the centre that a pull of the spring moves each of them."""
+        """The fraction of the distance between a worker and the centre by which one exchange moves each of them."""
         return self.beta / max(workers, 1) if self.rho is None else self.learning_rate * self.rho
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers that own the centre, workers, a chief. A spring that overshoots the centre is refused."""
+        """Servers that own the centre, workers, and a chief. `BadInput` for a moving rate above 1."""
         if self.moving_rate(cluster.workers) > 1:
             given, most = f"beta={self.beta:g}", f"beta is at most {cluster.workers}, the workers,"
             if self.rho is not None:
@@ -73,14 +73,14 @@ class EASGD(Strategy):
         return replace(server_layout(self, problem, cluster, store=Centre.make), positions=True)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Tell where the centre is, and let it be pulled."""
+        """Reply with the centre, then move it towards the worker's position."""
         async for request in ctx.inbox(Position, Pull):
-            ctx.send(request, shard.weights())  # as it was: both ends feel the same force
+            ctx.send(request, shard.weights())  # before it moves, so that both ends use the same force
             if isinstance(request, Position):
                 await ctx.compute(shard.attract, request, self.moving_rate(len(ctx.peers("worker"))))
 
     async def worker(self, ctx: Context, model: Any) -> None:
-        """Train alone, and now and then feel the spring."""
+        """Train locally; every tau steps, exchange with the centre."""
         mine = Local(await pull(ctx, CentreWeights), self)
         for step, batch in enumerate(ctx.batches(), 1):
             gradient = await ctx.compute(model.gradient, mine, batch)
@@ -88,4 +88,4 @@ class EASGD(Strategy):
             mine.add(gradient)
             if step % self.tau == 0:
                 centre = await push_pull(ctx, mine.position(), CentreWeights)
-                mine.tie(centre, self.moving_rate(len(ctx.peers("worker"))))  # it pulls with the next step
+                mine.tie(centre, self.moving_rate(len(ctx.peers("worker"))))  # applied with the next step

@@ -1,14 +1,13 @@
-"""Fully sharded data parallel: every worker has its own data, and of every layer only 1/N of what is kept of it.
+"""Fully sharded data parallel: every worker has its own data, and 1/N of the parameters and state of every layer.
 
     worker r: forever: for each layer:              w <- all-gather(w_r);  x <- f(w, x);         forget w
                        for each layer, in reverse:  w <- all-gather(w_r);  g, dx <- its backward;  forget w
                                                     g_r <- reduce-scatter(g) / N;                  forget g
                        w_r <- w_r - rate * g_r
 
-The mathematics is data parallelism, as in a ring all-reduce, to the last rounding. What is divided is memory:
-parameters, gradients and optimizer state (N times less of each), with one layer at a time made whole. The price: an
-all-reduce moves 2(N-1)/N of the model a step, this moves 3(N-1)/N, because the weights are gathered a second time for
-the backward.
+The results are bitwise those of data parallelism with a ring all-reduce. Memory is divided by N: parameters, gradients and
+optimizer state, with one layer at a time gathered. The price: an all-reduce moves 2(N-1)/N of the model per step, FSDP
+3(N-1)/N, because the weights are gathered a second time for the backward pass.
 
 Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020 (stage 3); Zhao et
 al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", 2023.
@@ -62,7 +61,7 @@ class FSDP(Strategy):
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Worker r owns chunk r of every layer, and has share r of the data."""
+        """Worker r owns chunk r of every layer and has share r of the data."""
         refuse_servers(self, cluster)
         n, network = cluster.workers, network_of(problem.objective(), self.name)
         layers = [(own.start, shard_slices(own.stop - own.start, n)) for own in network.layout.groups().values()]
@@ -71,7 +70,7 @@ class FSDP(Strategy):
         return model_parallel_layout(self, parts, [partial(ShardedLayers, n, chunks=blocks)] * n, own_data=True)
 
     async def worker(self, ctx: Context, layers: Any, shard: Any) -> None:
-        """Gather, forward; gather, backward, scatter the sums; step with the own part."""
+        """Gather, forward; gather, backward, reduce-scatter; step on the worker's chunks."""
         n = len(ctx.peers("worker"))
         for batch in ctx.batches():
             layers.begin(batch)

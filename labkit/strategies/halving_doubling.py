@@ -6,9 +6,9 @@
                        w <- w - rate * g / N
 
 Each worker sends M/2, M/4, M/8 ... of a model of M bytes and then the same backwards: 2(N-1)/N M, the least that any
-all-reduce can. What it saves against the ring are steps, so it pays where messages are short or latency is long. The
-price: partners are far apart, and N should be a power of two. If it is N = 2^k + m, m workers hand their whole gradient
-to a neighbour first and are given the sum last: two steps and 2M bytes' time more.
+all-reduce can. Compared with the ring it saves steps, which matters for short messages or high latency. The price: partners
+are far apart, and N should be a power of two. If N = 2^k + m, m workers first send their whole gradient to a neighbour and
+finally receive the sum: two more steps, and the time of 2M more bytes.
 
 Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", 2005.

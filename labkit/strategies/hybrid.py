@@ -5,9 +5,9 @@
                  between = "all-reduce": add up g_k over all parts k;  w_k <- w_k - rate * mean(g_k)
                  between = "server":     send g_k to server k, which waits for all replicas' and steps;  receive w_k
 
-A model too big for one machine is split over a few, close together; what is left of the machines goes into replicas of
-that. With shape "RxP" there are R replicas of P parts. The mathematics is that of R data-parallel workers, each with
-batches of its own. Between replicas only a part's gradient travels, 1/P of the model for each worker.
+A model that is too big for one machine is split over a few nearby machines; the remaining machines hold replicas of it. With
+shape "RxP" there are R replicas of P parts. The results are those of R data-parallel workers, each with its own batches.
+Between replicas each worker exchanges only its part's gradient, 1/P of the model.
 
 Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021; for servers
 between replicas that are split, Dean et al., "Large scale distributed deep networks", 2012.
@@ -85,7 +85,7 @@ class Hybrid(Strategy):
                 ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, piece: Any, shard: Any = None) -> None:
-        """One mini-batch through the replica, then one step of every part together with its equals."""
+        """One mini-batch through the replica, then one step of each part, synchronized with the same part of other replicas."""
         mine, server = f"part-{piece.index}", f"server-{piece.index}"
         if shard is None:
             ctx.send(server, Pull())

@@ -3,10 +3,10 @@
     worker: forever: H times: g <- gradient of the loss on the next mini-batch at w;  w <- w - rate * g
                      w <- mean of all workers' w     (all-reduce)
 
-It talks H times less than synchronous SGD, and H steps of a worker are more even in time than one: the slowest of the
-sums sets the pace, not the sum of the slowest. H = 1 is synchronous SGD. The price is that replicas drift apart in
-between; where all have the same Hessian their mean does not notice. Post-local SGD begins with H = 1 and goes over to H
-after `post_local` steps. Every worker keeps the state of its own optimizer.
+It communicates H times less than synchronous SGD, and stragglers matter less: a round takes the maximum over workers of the
+time of H steps, not the sum of H maxima. H = 1 is synchronous SGD. The price is that replicas drift apart between averages; if
+the loss has the same Hessian for all, their mean is not affected. Post-local SGD starts with H = 1 and switches to H after
+`post_local` steps. Every worker keeps the state of its own optimizer.
 
 Stich, "Local SGD converges fast and communicates little", ICLR 2019; Lin et al., "Don't use large mini-batches, use
 local SGD", ICLR 2020.
@@ -41,7 +41,7 @@ class LocalSGD(MixedReplicas):
     in_words: ClassVar[str] = "workers train alone and average now and then."
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
-        """Train alone, and now and then take the mean."""
+        """Train locally, and average with all workers every H steps."""
         workers = ctx.peers("worker")
         for step, batch in enumerate(ctx.batches(), 1):
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)

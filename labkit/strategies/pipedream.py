@@ -3,13 +3,13 @@
     stage k: forever: forward of mini-batch t + P-1-k, at the weights as they are; keep a copy of them (the stash)
                       backward of mini-batch t, at the weights of its forward;  w_k <- w_k - rate * g_k, at once
 
-P mini-batches are under way, one behind the other, so no stage stands idle once the pipeline is full. The price is
-staleness, and it differs by stage: between a mini-batch's forward and its backward stage k makes P-1-k steps, so
+P mini-batches are in progress at once, so no stage is idle once the pipeline is full. The price is staleness, which differs
+by stage: between the forward and the backward of a mini-batch, stage k makes P-1-k steps, so
 
     w_k(t+1) = w_k(t) - rate * grad_k(w_0(t-(P-1)), w_1(t-(P-2)), ..., w_(P-1)(t))
 
-and it keeps P-k versions of its weights. Without the stash, backward would differentiate another function than forward
-computed. (The other known cure, to flush, is `Pipeline`.)
+and it stores P-k versions of its weights. Without the stash, backward would use other weights than forward. (The alternative,
+a flush after every mini-batch, is `Pipeline`.)
 
 Narayanan et al., "PipeDream: generalized pipeline parallelism for DNN training", SOSP 2019, sections 3.2 and 3.3.
 """
@@ -57,7 +57,7 @@ class PipeDream(Strategy):
         return "one gradient of one mini-batch, every stage's part of it"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """A law for each stage, P-1-k once the pipeline is full; none for all of them together."""
+        """None: it differs by stage, P-1-k once the pipeline is full."""
         return None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
@@ -66,7 +66,7 @@ class PipeDream(Strategy):
         return model_parallel_layout(self, *pipeline_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
-        """By turns: a forward at the newest weights, a backward at those of its own forward and the step."""
+        """Alternate a forward at the newest weights with a backward at the weights of its forward, then step."""
         batches, kept = ctx.batches(), dict[int, Weights]()
         for work in pipe_dream(len(ctx.peers("worker")), stage.index):
             if work.kind == FORWARD:

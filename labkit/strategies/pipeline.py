@@ -5,13 +5,13 @@
                  backward: take dy from stage k+1; g_k <- g_k + dy df/dw_k;  send dy df/dx to stage k-1
              w_k <- w_k - rate * g_k                                       (all done: the pipeline is empty, a flush)
 
-The mathematics is that of one process: stages only say where a layer is computed. No worker holds the whole model; only
-activations travel, between neighbours. The price is the bubble: stages stand idle while the pipeline fills and
-empties, (P-1)/(M+P-1) of the time with P equal stages. `order` decides how many micro-batches' activations a stage
-holds ("gpipe": M, "1f1b": at most P-k), or buys a smaller bubble: "interleaved" with more messages (`chunks` pieces of
-the network a stage), "zb-h1" by putting off the gradients of the weights, for which no other stage waits.
+The results are those of one process: stages only determine where a layer is computed. No worker holds the whole model; only
+activations are sent, between neighbours. The price is the bubble: stages are idle while the pipeline fills and empties,
+(P-1)/(M+P-1) of the time with P equal stages. `order` determines how many micro-batches' activations a stage stores ("gpipe":
+M, "1f1b": at most P-k), or reduces the bubble: "interleaved" at the cost of more messages (`chunks` pieces of the network per
+stage), "zb-h1" by deferring the gradients of the weights, for which no other stage waits.
 
-The orders are in `roles/model_parallel/schedules.py`, what a stage computes in `roles/model_parallel/stages.py`.
+The orders are in `roles/model_parallel/schedules.py`, the computation of a stage in `roles/model_parallel/stages.py`.
 
 Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019 (1F1B), and "Efficient large-scale language
 model training on GPU clusters using Megatron-LM", SC 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism",
@@ -76,7 +76,7 @@ class Pipeline(Strategy):
         return model_parallel_layout(self, *parts)
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
-        """One mini-batch through the stages, then one step; again."""
+        """Repeat: one mini-batch through the stages, then one step."""
         stages = len(ctx.peers("worker"))
         order = SCHEDULES[self.order](stages, self.micro_batches, stage.index, self.chunks)
         for batch in ctx.batches():

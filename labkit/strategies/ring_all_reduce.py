@@ -5,10 +5,10 @@
                        N-1 times: send a finished chunk to the right, take one from the left     (all-gather)
                        w <- w - rate * g / N
 
-Every worker holds a replica of the weights and makes the same step, so replicas stay equal to the bit. Each sends
-2(N-1)/N of the model a step, however many workers there are: no wire fills up as a single server's does. The price is
-the same as with a synchronous server (the slowest sets the pace), and 2(N-1) messages one after the other. With a
-linear `codec` (Float16, PowerSGD) the sum is of coded gradients, which are fewer bytes.
+Every worker holds a replica of the weights and makes the same step, so replicas stay bitwise equal. Each sends 2(N-1)/N of the
+model per step, nearly independent of the number of workers: no link is a bottleneck as with a single server. The price is
+waiting for stragglers, as with a synchronous server, and 2(N-1) sequential messages. With a linear `codec` (Float16, PowerSGD)
+compressed gradients are summed, which are fewer bytes.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del
 Balso, "Horovod", 2018.
@@ -57,7 +57,7 @@ class RingAllReduce(Strategy):
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Every worker has a replica of the whole model; the chief watches the first one's."""
+        """Every worker has a replica of the whole model; the chief evaluates the first one."""
         return replica_layout(self, problem, cluster)
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:

@@ -5,9 +5,9 @@
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
 The gate delays the server's reply, never the push: gradients are applied as they come. At iteration i a worker sees
-every worker's updates up to iteration i - s - 1, and whatever else has come. s = 0 is synchronous (each gradient at the
-full rate: the sum, not the mean); s without a bound is asynchronous. In between, s makes up for short delays of a
-worker, not for a worker that is always slow. Every shard keeps clocks of its own.
+every worker's updates up to iteration i - s - 1, and possibly later ones. s = 0 is synchronous (each gradient at the full
+rate: the sum, not the mean); an unbounded s is asynchronous. In between, s compensates for short delays of a worker, not
+for a permanent straggler. Every shard has separate clocks.
 
 Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 """
