@@ -104,7 +104,7 @@ def alternate(
     """Measure `sides` in turns; a row for each name, unit and side, with comparable rows next to each other.
 
     `against`: a side's name; every other side also gets a row of its ratio to that one, under the same name, unit "x".
-    `pairs`: further ratios, at the end. `name` stands in the row of a side that is skipped. `repetitions`:
+    `pairs`: further ratios, at the end. `name`: for the row of a skipped side. `repetitions`:
     overrides the settings.
     """
     skipped = {side.name: side.missing for side in sides if side.missing}

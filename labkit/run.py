@@ -138,7 +138,7 @@ class Run:
 
     @property
     def stopped_by(self) -> str | None:
-        """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None while it goes on."""
+        """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None before its end."""
         return self.engine.stopped_by
 
     # control ----------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Run:
 
         Where SIGINT is ignored (in a background job of a shell script) Ctrl-C has no effect.
 
-        `timeout` (wall seconds): raises `TimeoutError`; the run goes on.
+        `timeout` (wall seconds): raises `TimeoutError`; the run continues.
         """
         timeout = _limit(timeout)
         try:
@@ -161,7 +161,7 @@ class Run:
         return self
 
     def stop(self) -> Self:
-        """End the run now, with a final evaluation. All its processes and temporary files are removed."""
+        """End the run now, with a final evaluation, and release its resources."""
         self.engine.execute(Stop("user"))
         return self
 
@@ -289,7 +289,7 @@ class Run:
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Continue a frozen process. An incarnation that was declared lost in the meantime is told to shut down."""
+        """Continue a frozen process. An incarnation that was declared lost in the meantime is shut down."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:

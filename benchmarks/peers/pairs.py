@@ -27,7 +27,7 @@ __all__ = ["Trip", "apart", "beside", "obey"]
 # (bytes, count) -> the seconds of each of `count` round trips: `bytes` there, then as many back.
 Trip = Callable[[int, int], list[float]]
 
-PATIENCE, LEAVE = 120.0, 10.0  # seconds for an answer (a framework's start included); to end by itself
+PATIENCE, LEAVE = 120.0, 10.0  # seconds for an answer (including a framework's start); for an orderly end
 
 
 @contextlib.contextmanager

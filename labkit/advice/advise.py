@@ -106,7 +106,7 @@ def advise(
     problem: Any, cluster: Any, strategies: Iterable[Strategy | str] | None = None, *, memory: float | None = None,
     density: float | None = None, latency: float | None = None, bandwidth: float | None = None, compute: Any = None,
 ) -> Advice:  # fmt: skip
-    """Rank `strategies` (None: all, as they are by default) by the predicted time of a step of N gradients.
+    """Rank `strategies` (None: all, with default options) by the predicted time of a step of N gradients.
 
     `memory`: bytes a node has for parameters, gradients and optimizer state. `density`: share of the parameters that a
     batch's gradient touches; None: 1, and of an embedding what its batches touch. `latency` (seconds), `bandwidth`

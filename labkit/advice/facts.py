@@ -28,7 +28,7 @@ __all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "Facts", "Table", "gather"]
 
 # Between two processes of one machine, half of what `python -m benchmarks --only round-trip` measures there and back.
 DASK_LATENCY = 30e-6  # seconds, of a message of 40 KB
-DASK_BANDWIDTH = 5e9  # bytes a second, of messages of 10 MB
+DASK_BANDWIDTH = 5e9  # bytes per second, of messages of 10 MB
 DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 

@@ -33,7 +33,7 @@ def all_reduce(algorithm: str, n: int, f: Facts) -> tuple[float, float, str]:
 
 
 def summed(f: Facts, bytes_: float, n: int, algorithm: str = "ring") -> tuple[float, float]:
-    """Seconds of (latency, wire) of one all-reduce of so many bytes."""
+    """Seconds of (latency, wire) of one all-reduce of `bytes_` bytes."""
     steps, share, _ = all_reduce(algorithm, n, f)
     return steps * f.a, share * f.held(bytes_)
 

@@ -293,7 +293,7 @@ def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
-    """The fault schedule. A kill at time 0 is refused as a likely mistake."""
+    """The fault schedule. A kill without a time is refused as a likely mistake."""
     from ..engines.commands import Kill
     from ..engines.faults import parse_fault
     from ..errors import BadInput

@@ -69,7 +69,7 @@ class Batches:
         return Batch(self._x.take(rows, 0), self._y.take(rows, 0), size, epoch)
 
     def _across(self, start: int) -> tuple[int, np.ndarray]:
-        """The rows of a batch that begins at `start` of this epoch and goes on into the next; epoch of the first."""
+        """The rows of a batch that begins at `start` of this epoch and continues in the next; epoch of the first."""
         if start >= len(self._order):
             self._begin_epoch()
             start = 0

@@ -140,7 +140,7 @@ def _control(settings: Settings, name: str) -> Control:
 
 
 def _texts(settings: Settings, known: Knob) -> list[str]:
-    """The values of a menu as texts: the user's own data, then what is offered here, then all names of the declaration."""
+    """The values of a menu as texts: the user's own data, then the values offered here, then all names of the declaration."""
     if known.name == "data":
         return [*(name_of(o) for o in settings.own if not isinstance(o, Strategy)), *TEXTS["data"]]
     if known.name in TEXTS:

@@ -229,7 +229,7 @@ class Lab:
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Resume a suspended process; an incarnation that was declared lost in the meantime is told to shut down."""
+        """Resume a suspended process; an incarnation that was declared lost in the meantime is shut down."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:

@@ -182,7 +182,7 @@ class Session:
             self._change_pending(**live)
 
     def _change_pending(self, **settings: Any) -> None:
-        """Change the settings of the pending run to the present ones of its preview."""
+        """Apply changes made during the preview to the settings of the pending run, if there is one."""
         if self._pending is not None:
             self._pending = replace(self._pending, settings=self._pending.settings.changed(**settings))
 

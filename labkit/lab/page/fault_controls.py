@@ -41,7 +41,7 @@ TIPS: dict[Kind, str] = {
 
 
 class FaultControls:
-    """`box` is what is shown."""
+    """The controls for fault injection. `box`: the widget."""
 
     def __init__(self, factory: WidgetFactory, press: Press):
         self.factory, self._press = factory, press

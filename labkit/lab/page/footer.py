@@ -18,7 +18,7 @@ MOST = 60  # lines of the log on the page; the newest ones
 
 
 class Footer:
-    """`box` is what is shown."""
+    """Numbers and log. `box`: the widget."""
 
     def __init__(self, factory: WidgetFactory):
         self.factory = factory

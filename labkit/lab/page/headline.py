@@ -30,7 +30,7 @@ def error_text(text: str) -> str:
 
 
 class Headline:
-    """`box` is what is shown."""
+    """The sentence or error on top. `box`: the widget."""
 
     def __init__(self, factory: WidgetFactory):
         self.factory = factory
@@ -50,7 +50,7 @@ class Headline:
 
 
 class QuestionBox:
-    """`box` is what is shown while there is a question. `answer(number)`: called when an answer is pressed."""
+    """A scenario's question. `box`: the widget, shown while there is one. `answer(number)`: called when an answer is pressed."""
 
     def __init__(self, factory: WidgetFactory, answer: Callable[[int], Any]):
         self.factory = factory

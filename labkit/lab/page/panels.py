@@ -40,7 +40,7 @@ def shape_of(name: str, beside: bool) -> tuple[int, int]:
 
 
 class PanelImage:
-    """One panel on the page; `box` is what is shown."""
+    """One panel on the page; `box`: its widget."""
 
     def __init__(self, factory: WidgetFactory, name: str, beside: bool):
         self.factory, self.name = factory, name
@@ -119,7 +119,7 @@ def _heading(title: str, rest: str, classes: str = "") -> str:
 
 
 class PanelGrid:
-    """All panels that were ever chosen. `box` is what is shown; `shown`: the chosen panels in order, `names`: their names."""
+    """All panels that were ever chosen. `box`: the widget; `shown`: the chosen panels in order, `names`: their names."""
 
     def __init__(self, factory: WidgetFactory, names: tuple[str, ...], beside: bool):
         self.factory, self._beside = factory, beside

@@ -20,7 +20,7 @@ MOST = 8  # rows on the page; the file has all runs
 
 
 class RunList:
-    """`box` is what is shown."""
+    """The list of runs. `box`: the widget."""
 
     def __init__(self, factory: WidgetFactory, press: Press):
         self.factory, self._press = factory, press

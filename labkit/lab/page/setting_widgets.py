@@ -19,7 +19,7 @@ __all__ = ["Section", "SettingWidget"]
 
 
 class SettingWidget:
-    """`widget` is what is shown. `chosen(name, value)`: called when the user has chosen a value."""
+    """One control. `widget`: its widget. `chosen(name, value)`: called when the user has chosen a value."""
 
     def __init__(self, factory: WidgetFactory, control: Control, chosen: Callable[[str, Any], None]):
         self.factory, self.key, self.name = factory, kind_of(control), control.name
@@ -92,7 +92,7 @@ def _choice(control: Control) -> dict[str, Any]:
 
 
 class Section:
-    """A heading and some settings. `box` is what is shown."""
+    """A heading and some settings. `box`: the widget."""
 
     def __init__(self, factory: WidgetFactory, title: str, chosen: Callable[[str, Any], None], folded: bool = False):
         self.factory, self._chosen = factory, chosen

@@ -27,7 +27,7 @@ __all__ = ["Sidebar"]
 
 
 class Sidebar:
-    """`box` and `shelf` are what is shown. `names`: the settings that can be changed, None: all. `panels`: the names of all
+    """`box`, `shelf`: the widgets. `names`: the settings that can be changed, None: all. `panels`: the names of all
     panels. `choose_panel(panel, shown)`: called when a panel is to be shown or hidden. `share_text()`: the lab as a text.
     """
 

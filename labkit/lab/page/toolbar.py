@@ -36,7 +36,7 @@ LONG = 60.0  # seconds: the slider of a longer run grows with the run
 
 
 class Toolbar:
-    """`box` is what is shown. `refresh()`: shows the present state. `scenarios`: {name: title}."""
+    """`box`: the widget. `refresh()`: shows the present state. `scenarios`: {name: title}."""
 
     def __init__(self, factory: WidgetFactory, press: Press, refresh: Callable[[], None], scenarios: dict[str, str]):
         self.factory, self._press, self._refresh = factory, press, refresh
