@@ -77,7 +77,7 @@ def dpsgd(strategy: Any, f: Facts) -> Estimate:
 
 
 def adpsgd(strategy: Any, f: Facts) -> Estimate:
-    """Replicas of the active side send a request to a neighbour after each gradient; those of the passive side only reply."""
+    """Active replicas wait for a reply of a neighbour after each gradient; passive ones reply without waiting."""
     graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, sides(strategy.graph, f.n)
     asking = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
     alone = max(f.c.mean + f.s, 1e-9)  # one nanosecond, the clock's resolution

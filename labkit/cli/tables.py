@@ -35,7 +35,7 @@ def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_
 
 
 def _order(rows: dict[str, str]) -> Iterable[str]:
-    """The names of rows in order; `reached after` comes before `sent`."""
+    """The names of rows in order; `reached after` comes before `sent`, `strategy` is left out."""
     names = [name for name in rows if name not in ("reached after", "strategy")]
     names.insert(names.index("sent"), "reached after")
     return names

@@ -89,7 +89,7 @@ def _held_out(
 
 
 def _count_classes(*labels: np.ndarray) -> int:
-    """The largest label plus one; `BadInput` if it far exceeds the number of samples."""
+    """The largest label plus one, at least 2; `BadInput` if it exceeds the number of samples."""
     classes = 1 + max(int(part.max()) for part in labels)
     samples = sum(len(part) for part in labels)
     if classes > max(samples, 2):

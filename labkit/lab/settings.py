@@ -114,7 +114,7 @@ class Settings:
 
 
 def _usable(spec: RunSpec) -> RunSpec:
-    """A copy without options that the strategy or the data cannot use, and with a finite budget."""
+    """A copy without options that the strategy or the data cannot use, with a finite budget and gradients that take time."""
     cluster, budget = spec.cluster, spec.budget
     if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
         cluster = replace(cluster, servers=None, replicas=0)

@@ -171,14 +171,14 @@ def _why(view: View) -> str:
 
 
 def _length(recorded: float, ends: float | None) -> float:
-    """The end of the slider, in seconds: the end of the run, unless that is later than `LONG`."""
+    """The end of the slider, in seconds: the end of the budget if that is at most `LONG` or a quarter of it is recorded."""
     if ends is not None and (ends <= LONG or recorded >= ends / 4):
         return max(ends, recorded)
     return nice_above(max(recorded, 10.0))
 
 
 def _ends(view: View, t: float) -> str:
-    """When the run's budget ends."""
+    """The limits of the run's budget, and the time left, as HTML."""
     goal, active = view.shown.budget.accuracy, view.state in ("running", "paused")
     limits = [f"ends at {view.ends / NANO:g} s"] if view.ends is not None else []
     if goal is not None:
