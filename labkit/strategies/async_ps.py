@@ -3,8 +3,8 @@
     server: forever: receive g from any worker;  w <- w - rate * g;  send w back to that worker
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-No worker waits for another, so a slow worker costs only its own share. The price is staleness: by the time a gradient
-arrives, the other workers have changed the weights, N-1 times on average, whichever of them is slow. Each gradient is
+No worker waits for another, so a straggler reduces the throughput only by its share. The price is staleness: by the time a
+gradient arrives, the other workers have changed the weights, N-1 times on average, whichever of them is slow. Each gradient is
 applied at the full rate (a synchronous server averages N of them into one step).
 
 Dean et al., "Large scale distributed deep networks", NIPS 2012; Li et al., "Scaling distributed machine learning with the

@@ -1,4 +1,4 @@
-"""K-async and K-batch-async: a step is made of K gradients, stale or not; no gradient is given up.
+"""K-async and K-batch-async: a step is made of K gradients, stale or not; no gradient is cancelled.
 
     server: forever: receive g from any worker;  when K have come: w <- w - rate * mean(g)
                      K-async: send w to the workers of those K.    K-batch-async: send w to the worker of each g at once

@@ -7,11 +7,10 @@
                      g <- gradient at those rows;  push g to the owners
                      the dense part: with the rows, or added up by an all-reduce among the workers
 
-An embedding table is nearly all of a recommender and a batch touches nearly none of it: a pull moves U (8 + row bytes),
-and a push as many, instead of the whole model. In mathematics nothing changes: synchronous and with SGD or Adagrad it
-is `SyncPS` on the whole table. The price: the hottest row has one owner, and no number of servers divides it. Layers
-that every batch uses whole are better off in an all-reduce beside the servers (`dense="all-reduce"`), where no server
-fills up.
+An embedding table is most of a recommender's parameters, and a batch uses few of its rows: a pull moves U (8 + row bytes), and
+a push the same, instead of the whole model. The results are those of `SyncPS` on the whole table if it is synchronous with SGD
+or Adagrad. The price: the hottest row is on one server, and more servers do not divide its load. Dense layers, which every
+batch uses, are better updated by an all-reduce (`dense="all-reduce"`), so that servers are no bottleneck for them.
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Kim et al., "Parallax:
 sparsity-aware data parallel training of deep neural networks", EuroSys 2019 (servers for sparse, all-reduce for dense).
@@ -63,7 +62,7 @@ class SparsePS(StaleGradients):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        placement_of(self.placement)  # refuses what is not a placement
+        placement_of(self.placement)  # raises if it is not a placement
 
     def one_update(self) -> str:
         """What one update is, in words."""
@@ -74,11 +73,11 @@ class SparsePS(StaleGradients):
         return 0.0 if self.synchronous else None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers own rows by the placement; the dense part is theirs, too, or every worker has a replica of it."""
+        """Servers own rows by the placement; the dense part is on the servers, or replicated on every worker."""
         return row_layout(self, problem, cluster)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Step when all have pushed (or at once); answer pulls, but not of those whose push is still waiting."""
+        """Step when all have pushed (or at once); answer pulls, except of workers whose push is not applied yet."""
         step, pulls = Round(shard), list[RowPull]()
         async for request in ctx.inbox(RowPull, RowPush, Left, Joined):
             if isinstance(request, RowPull):
@@ -97,7 +96,7 @@ class SparsePS(StaleGradients):
             pulls = [pull for pull in pulls if pull.sender in step.taken]
 
     async def worker(self, ctx: Context, model: Any, replica: Any = None) -> None:
-        """Fetch the rows of the batch, compute on them, send their gradient; then the dense part, if it is ours."""
+        """Pull the rows of the batch, compute on them, push their gradient; then step on the dense part, if replicated."""
         gradient = None
         for batch in ctx.batches():
             weights = await pull_rows(ctx, model.wanted(batch), replica, gradient)
@@ -109,8 +108,8 @@ class SparsePS(StaleGradients):
                 await ctx.compute(replica.apply, dense, self.learning_rate)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
-        """Evaluation sees the rows of the held-out samples; the trained model has all rows that were touched."""
+        """Evaluate on the rows of the held-out samples; the final model has all rows that were accessed."""
         await super().chief(ctx, evaluator)
-        if evaluator.stopped_by == "accuracy":  # otherwise the last look has brought them all
+        if evaluator.stopped_by == "accuracy":  # otherwise the last snapshots contain all rows
             last = evaluator.layout.together(await final_snapshots(ctx, evaluator))
             evaluator.parameters = last.updated(evaluator.parameters)

@@ -3,10 +3,10 @@
     server: forever: receive g_1 ... g_N, one from each worker;  w <- w - rate * mean(g);  send w to all
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-N workers with batches of b are one process with a batch of N*b: the same mathematics, no staleness. The price is
-waiting: a step takes as long as its slowest worker. Gradients are averaged (`reduce="sum"` is the textbook's other
-rule), and added in the order of the workers, so the sum does not depend on the order of arrival. A lost worker is waited
-for until it is back (`on_loss="wait"`), or a step is the mean of those that are there (`on_loss="continue"`).
+N workers with batches of b are equivalent to one process with a batch of N*b, without staleness. The price is waiting: a
+step takes as long as its slowest worker. Gradients are averaged (or summed, `reduce="sum"`), in the order of the workers, so
+that the sum does not depend on the order of arrival. If a worker is lost, the others wait until it is restarted
+(`on_loss="wait"`), or a step is the mean of the remaining ones (`on_loss="continue"`).
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
 distributed synchronous SGD", 2016.

@@ -5,10 +5,10 @@
                        w_r <- w_r - rate * g_r
 
 Of each pair of layers worker r has some columns of the first matrix, A_r, and the same rows of the second, B_r: the
-products of the parts add up to the product of the whole, so one sum forward and one backward is all that travels. (The
-first pair's dx is not needed here; it is added up all the same, as if an embedding stood before it.) No
-worker holds the whole model, no worker waits idle for another stage. The price: activations of the whole mini-batch
-cross the network, 2(N-1)/N of them in every all-reduce, in the middle of the computation, so it wants fast links.
+products of the parts sum to the product of the whole, so that one all-reduce forward and one backward per pair is sufficient.
+(The first pair's dx is not needed; it is summed as if an embedding preceded it.) No worker holds the whole model, and no worker
+waits for another stage. The price: activations of the whole mini-batch are communicated, 2(N-1)/N of them in every all-reduce,
+during the computation, which requires fast links.
 
 The arithmetic is in `nn/split.py`, the pass in `roles/model_parallel/tensor_parallel.py`.
 
@@ -55,7 +55,7 @@ class TensorParallel(Strategy):
         return model_parallel_layout(self, *tensor_parallel_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, rank: Any, shard: Any) -> None:
-        """One mini-batch through all layers together, then each steps with its own part."""
+        """One mini-batch through all layers together, then a step of each worker's part."""
         for batch in ctx.batches():
             gradient = await tensor_pass(ctx, rank, shard.weights(), batch)
             await clip_by_global_norm(ctx, gradient, self.clip_norm, "worker")
