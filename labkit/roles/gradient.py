@@ -86,7 +86,7 @@ class Gradient:
         return self
 
 
-Contribution = Push | Gradient  # a shard applies pushes of other roles, or gradients of its own role
+Contribution = Push | Gradient  # a shard applies pushes of other roles, or gradients computed in its role
 
 
 class Model(Part):

@@ -1,14 +1,14 @@
-"""The state from which roles that restart together begin; the same on every engine.
+"""Group restart: the states from which roles that restart together begin, on every engine.
 
-Roles of strategies without servers (rings, local replicas, split models) exchange messages in rounds. When one is lost its round
-cannot end, so all of them end their present incarnation and begin the next one together, from
+Roles of strategies without servers (rings, local replicas, split models) exchange messages in rounds. If one is lost, its round
+cannot end, so all end their present incarnation and start the next one together, from
 
-- synchronized replicas: the state of the survivor that is furthest ahead. Nothing applied is lost.
+- synchronized replicas: the state of the survivor that is furthest ahead. No applied gradient is lost.
 - local replicas: the mean of the survivors, which is the model; each keeps the state of its optimizer.
 - parts of a split model: the newest version that all parts have saved, else the initial weights.
 
-If no replica has survived, all begin with the last checkpoint. Parts of a split model save every `SAVE_EVERY` updates,
-all at the same versions, so that there is such a version.
+If no replica has survived, all start from the last checkpoint. Parts of a split model save every `SAVE_EVERY` updates, all at
+the same versions, so that a common version exists.
 """
 
 from __future__ import annotations
