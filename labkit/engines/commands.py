@@ -265,7 +265,7 @@ class Kill(OnRole):
 
 @dataclass(frozen=True)
 class Restart(OnRole):
-    """Starts the next incarnation of a role that is lost and is not restarted automatically."""
+    """Starts the next incarnation of a lost role."""
 
     word, example = "restart", "restart:worker-1@8"
 

@@ -32,9 +32,9 @@ class AppliedLog:
     """The gradients applied, dropped and refused by shard number `shard`; written to `recorder`.
 
     `role_ids`: {name of a role: its number in the trace}. `clock` returns the time in ns. `served(sender, version, newest)` is
-    called for each applied push: `version` is the one it was computed on, `newest` the latest version read by its sender, or
-    None. `cumulative`: a push contains all earlier steps of its sender, so steps in between are never missing (positions of
-    elastic averaging).
+    called for each applied push: `version` is the one it was computed on, `newest` the latest version read by its sender if
+    outstanding, else None. `cumulative`: a push contains all earlier steps of its sender, so steps in between are never missing
+    (positions of elastic averaging).
     """
 
     def __init__(

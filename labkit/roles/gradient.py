@@ -79,7 +79,7 @@ class Gradient:
         return self
 
     def of_everyone(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
-        """Replace the values by `total`, the sum over all workers, or by the mean if `reduce` is "mean"."""
+        """This gradient as one contribution of every worker: `total` is their sum, divided if `reduce` is "mean"."""
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)
         self.values, self.count, self.samples, self.everyone = total, workers, self.samples * workers, True

@@ -18,7 +18,7 @@ from .messages import Push
 
 __all__ = ["GradientCheck"]
 
-IN_A_ROW = 1000  # consecutive refused pushes that count as a failure of all workers
+IN_A_ROW = 1000  # refused pushes, of senders without an accepted push since, that count as a failure of all workers
 
 
 class GradientCheck:

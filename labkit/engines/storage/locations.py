@@ -119,7 +119,7 @@ class Folder:
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process with this ID exists on this machine."""
+    """Whether a process with this ID exists on this machine. True if this cannot be determined."""
     import psutil
 
     return bool(psutil.pid_exists(pid))
