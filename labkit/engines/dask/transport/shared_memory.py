@@ -168,8 +168,8 @@ class MemoryWriter:
         head = packer.size
         at = (written - self._origin) % self._size
         start, total = at + head, head + size
-        if size > self._piece or at + total > self._size or written + total - read > self._size:
-            return False
+        if size > self._piece or at + total > self._size or written + total - read > self._size or read > written:
+            return False  # `write` raises if the counters are invalid
         try:
             packer.pack_into(self._data, at, *values)
         except struct.error:  # a number is out of range; encoding field by field names it
