@@ -12,6 +12,7 @@ links; see `errors`).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .estimate import Estimate, slots
@@ -49,13 +50,18 @@ def async_ps(strategy: Any, f: Facts) -> Estimate:
 
 
 def downpour(strategy: Any, f: Facts) -> Estimate:
-    """A worker pushes every n_push steps and fetches every n_fetch steps, and makes local steps in between."""
+    """A worker pushes every n_push steps and fetches every n_fetch steps, and makes local steps in between. Where it does both,
+    the acknowledgement of its push waits behind the weights that the server sends to the worker before it: m/S - 2a, if
+    that is positive.
+    """
     push, fetch, servers = strategy.n_push, strategy.n_fetch, f.servers
     compute = f.c.mean + f.s / push + (f.s if fetch > 1 else 0.0)
-    latency, wire = 2 * f.a * (1 / push + 1 / fetch), f.m * (1 / push + 1 / fetch)
+    behind = max(0.0, f.m / servers - 2 * f.a) / math.lcm(push, fetch) if f.n > 1 else 0.0
+    latency, wire = 2 * f.a * (1 / push + 1 / fetch), f.m * (1 / push + 1 / fetch) + behind
     bound = max(f.m / servers * max(1 / push, 1 / fetch), f.s / push)
     text = (
-        f"max((c + local s + (s + 2a + m)/n_push + (2a + m)/n_fetch)/N, server) = max({t((compute + latency + wire) / f.n)}, "
+        f"max((c + local s + (s + 2a + m)/n_push + (2a + m)/n_fetch + w)/N, server), w = {t(behind)} behind other workers' "
+        f"weights: max({t((compute + latency + wire) / f.n)}, "
         f"{t(bound)})"
     )
     local = f.model * (3 + slots(strategy))
