@@ -110,7 +110,7 @@ def run(settings: Settings) -> list[Row]:
 
 
 NOTE = (
-    "N = 4 workers, F = 10, default knobs. `python -m benchmarks.strategies_readme --measure` puts the "
+    "N = 4 workers, F = 10, default options. `python -m benchmarks.strategies_readme --measure` puts the "
     "table into labkit/strategies/README.md."
 )
 BENCHMARK = Benchmark("slow-worker", "what a worker that is 10 times slower costs, strategy by strategy", run, NOTE)

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 import labkit as lk
-from labkit.knobs import knobs_of, write_knob
+from labkit.options import options_of, write_option
 from labkit.strategies import FAMILIES, STRATEGIES, Strategy
 
 from .slow_worker import PACE, THEORY, WORKERS, measured, simulated
@@ -35,30 +35,30 @@ def source(made: type) -> str:
     return " ".join(dated[-1].split())
 
 
-def own_knobs(made: type[Strategy]) -> str:
-    """The knobs that not all strategies have, with their defaults, as `--set` takes them; the more common ones come last."""
+def own_options(made: type[Strategy]) -> str:
+    """The options that not all strategies have, with their defaults, as `--set` takes them; the more common ones come last."""
     texts = []
-    for knob in sorted(knobs_of(made).values(), key=lambda knob: knob.name in OF_MANY):
-        if knob.name not in knobs_of(Strategy) and knob.name != "learning_rate":
-            default = None if knob.default is None else write_knob(knob, knob.default)
-            texts.append(f"`{knob.name}={default}`")
+    for option in sorted(options_of(made).values(), key=lambda option: option.name in OF_MANY):
+        if option.name not in options_of(Strategy) and option.name != "learning_rate":
+            default = None if option.default is None else write_option(option, option.default)
+            texts.append(f"`{option.name}={default}`")
     return ", ".join(texts)
 
 
 def list_section() -> str:
-    """Every strategy by family: its name, its page, one line, its knobs, its source."""
+    """Every strategy by family: its name, its page, one line, its options, its source."""
     lines = []
     for family, members in FAMILIES.items():
         lines += [
             f"**{family[0].upper()}{family[1:]}**",
             "",
-            "| name | page | what it does | its own knobs | source |",
+            "| name | page | what it does | its own options | source |",
             "|---|---|---|---|---|",
         ]
         for name, made in members.items():
             file = Path(inspect.getfile(made)).name
             page = f"[`{made.__name__}`]({file})"
-            lines.append(f"| `{name}` | {page} | {made.summary} | {own_knobs(made)} | {source(made)} |")
+            lines.append(f"| `{name}` | {page} | {made.summary} | {own_options(made)} | {source(made)} |")
         lines.append("")
     return "\n".join(lines).strip()
 

@@ -19,7 +19,7 @@ _WHERE = {
     "lab.prediction": ["Prediction"],
     "predictor": ["Predictor", "load"],
     "errors": ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError"],
-    "knobs": ["knob"],
+    "options": ["option"],
     "data": ["ByLabel", "BySize", "ByWeight", "Even", "Shared", "from_arrays", "from_csv", "from_dask"],
     "nn.compensation": ["AdaptiveCompensation", "DelayCompensation"],
     "nn.codecs": ["Float16", "PowerSGD", "QSGD", "SignSGD", "TopK"],

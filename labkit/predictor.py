@@ -10,7 +10,7 @@ import numpy as np
 
 from . import nn
 from .errors import BadInput
-from .knobs import as_numbers
+from .options import as_numbers
 from .problem import Problem
 
 __all__ = ["Predictor", "load"]

@@ -17,7 +17,7 @@ from . import data, nn
 from .data import Even, Partition, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
 from .errors import BadInput, lacks, nearest, shown
-from .knobs import check_knob, check_knobs, knob
+from .options import check_option, check_options, option
 
 __all__ = ["Problem"]
 
@@ -45,25 +45,25 @@ class Problem:
     is simulated; arrays have their size but no memory. `options` go to the data set (`{"noise": 0.1}`).
     """
 
-    data: Any = knob("digits", help=f"the data set: {', '.join(data.NAMES)}")
-    hidden: tuple[int, ...] = knob(
+    data: Any = option("digits", help=f"the data set: {', '.join(data.NAMES)}")
+    hidden: tuple[int, ...] = option(
         (128,), read=widths_from_text, write=widths_as_text, help="widths of the hidden layers, as 64,32; none: a linear model"
     )
-    batch_size: int = knob(32, low=1, high=1_000_000, help="samples in a mini-batch")
-    seed: int = knob(0, low=0, high=2**63 - 1, help="decides every random draw")
-    activation: str = knob("relu", choices=("relu", "tanh"), help="activation function of the hidden layers")
-    dtype: str = knob("", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit")
-    partition: Any = knob(
+    batch_size: int = option(32, low=1, high=1_000_000, help="samples in a mini-batch")
+    seed: int = option(0, low=0, high=2**63 - 1, help="decides every random draw")
+    activation: str = option("relu", choices=("relu", "tanh"), help="activation function of the hidden layers")
+    dtype: str = option("", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit")
+    partition: Any = option(
         Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
         help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",
     )  # fmt: skip
-    standardize: bool = knob(True, help="shift and scale every feature to mean 0, deviation 1")
-    test_fraction: float = knob(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
-    timing_only: bool = knob(False, help="compute nothing: only when and where things happen")
-    options: dict[str, Any] = knob(factory=dict, help="options of the data set, as rows of clicks")
+    standardize: bool = option(True, help="shift and scale every feature to mean 0, deviation 1")
+    test_fraction: float = option(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
+    timing_only: bool = option(False, help="compute nothing: only when and where things happen")
+    options: dict[str, Any] = option(factory=dict, help="options of the data set, as rows of clicks")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
         hidden = tuple(self.hidden) if isinstance(self.hidden, (tuple, list)) else (self.hidden,)
         if not all(type(width) is int and 1 <= width <= 100_000 for width in hidden):
             raise BadInput(
@@ -92,13 +92,13 @@ class Problem:
     def _check_options(self) -> None:
         if not isinstance(self.options, Mapping):
             raise BadInput(f"options={shown(self.options)}: give the data set's options by name, as {{'noise': 0.1}}.")
-        known, checked = data.options_of(self.data) if isinstance(self.data, str) else {}, {}
+        known, checked = data.dataset_options(self.data) if isinstance(self.data, str) else {}, {}
         for name, value in self.options.items():
             if not known:
                 raise BadInput(f"options: {self.name} has none, and was given {shown(name)}.")
             if name not in known:
                 raise lacks(self.name, "option", name, known)
-            checked[name] = check_knob(self.name, known[name], value)
+            checked[name] = check_option(self.name, known[name], value)
         object.__setattr__(self, "options", checked)
 
     @cached_property

@@ -40,11 +40,11 @@ from .engines.faults import schedule_faults
 from .engines.plan import Plan, make_plan
 from .engines.simulation_only import LIGHT, lightened
 from .errors import BadInput, shown
-from .knobs import as_number, check_number
 from .manifest import kept_manifest
 from .narrative.log import Log, log_lines, straggler_text
 from .narrative.sentence import sentence
 from .nn import SparseParameters
+from .options import as_number, check_number
 from .predictor import Predictor
 from .problem import Problem
 from .roles.budget import Budget
@@ -220,9 +220,9 @@ class Run:
         forked.advance(moment, timeout)
         return Run(self.plan, forked)
 
-    def set(self, **knobs: Any) -> Self:
-        """Change live knobs of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
-        return self.execute(SetOptions(knobs))
+    def set(self, **options: Any) -> Self:
+        """Change live options of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
+        return self.execute(SetOptions(options))
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .codec import NotEncodable, fingerprint, from_dict, to_dict
-from .data import options_of as options_of_data
+from .data import dataset_options
 from .engines.cluster_spec import ClusterSpec, check_slow
 from .engines.distributions import (
     DISTRIBUTIONS,
@@ -26,7 +26,7 @@ from .engines.faults import schedule_faults
 from .engines.plan import find_role, make_plan
 from .engines.simulated import SimulatedCluster
 from .errors import BadInput, nearest, shown
-from .knobs import Knob, as_number, check_knob, knobs_of, read_knob, write_knob
+from .options import Option, as_number, check_option, options_of, read_option, write_option
 from .problem import Problem
 from .roles.budget import Budget
 from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
@@ -38,8 +38,8 @@ FULL_SPEED = "full speed"  # instead of a distribution
 PACE = 0.1  # mean seconds of a gradient if it is not known
 # two more names, for the time of a gradient: the mean, and the distribution
 SHORTHANDS = {
-    "pace": Knob("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
-    "law": Knob(
+    "pace": Option("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
+    "law": Option(
         "law", str, "deterministic", choices=(*DISTRIBUTIONS, FULL_SPEED), help="distribution of the time of a gradient"
     ),
 }
@@ -61,11 +61,11 @@ class RunSpec:
 
     # reading ----------------------------------------------------------------------------------------------------------
 
-    def options(self) -> dict[str, Knob]:
+    def options(self) -> dict[str, Option]:
         """The declarations of all options that `changed` takes now, except "strategy"."""
-        found: dict[str, Knob] = {}
+        found: dict[str, Option] = {}
         for part in PARTS:
-            found |= {name: k for name, k in knobs_of(getattr(self, part)).items() if name not in found}
+            found |= {name: k for name, k in options_of(getattr(self, part)).items() if name not in found}
         return found | SHORTHANDS
 
     def value(self, name: str) -> Any:
@@ -85,7 +85,7 @@ class RunSpec:
     def _part(self, name: str) -> str:
         """The part that declares this option."""
         for part in PARTS:
-            if name in knobs_of(getattr(self, part)):
+            if name in options_of(getattr(self, part)):
                 return part
         raise nearest("setting", name, ["strategy", *self.options()])
 
@@ -114,9 +114,9 @@ class RunSpec:
                 continue
             part = made._part(name)
             whole = getattr(made, part)
-            known = knobs_of(whole)[name]
+            known = options_of(whole)[name]
             if known.type is not object and known.names is None:
-                value = check_knob(self._owner(part), known, value)
+                value = check_option(self._owner(part), known, value)
             if name == "slow":
                 value = {role: factor for role, factor in check_slow(value).items() if factor != 1}
             made = replace(made, **{part: replace(whole, **{name: value})})
@@ -139,7 +139,7 @@ class RunSpec:
             made = wanted
         else:
             kind = strategy_by_name(str(wanted))
-            now, its = knobs_of(self.strategy), knobs_of(kind)
+            now, its = options_of(self.strategy), options_of(kind)
             shared = {
                 name: getattr(self.strategy, name)
                 for name in its
@@ -163,7 +163,7 @@ class RunSpec:
         known = self.options().get(name)
         if name in ("strategy", "data", "law") or known is None:
             return text
-        return read_knob("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
+        return read_option("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
 
     def write(self, name: str) -> str:
         """The text that `read` reads as the value of this option. `BadInput` for a user-defined object."""
@@ -171,13 +171,13 @@ class RunSpec:
         if name in ("strategy", "data", "law"):
             return str(value)
         if name == "options":
-            known = options_of_data(self.problem.name)
-            return ",".join(f"{option}:{write_knob(known[option], v)}" for option, v in value.items())
-        return write_knob(self.options()[name], value)
+            known = dataset_options(self.problem.name)
+            return ",".join(f"{option}:{write_option(known[option], v)}" for option, v in value.items())
+        return write_option(self.options()[name], value)
 
     def _data_options(self, text: str) -> dict[str, Any]:
         """`noise:0.1,arms:3` -> `{"noise": 0.1, "arms": 3}`; a part without a name continues the value before it."""
-        known = options_of_data(self.problem.data) if isinstance(self.problem.data, str) else {}
+        known = dataset_options(self.problem.data) if isinstance(self.problem.data, str) else {}
         words: dict[str, str] = {}
         last = ""
         for part in filter(None, text.split(",")):
@@ -189,7 +189,7 @@ class RunSpec:
             else:
                 raise BadInput(f"options={shown(text)}: write names and values, as options=noise:0.1,samples:500.")
         return {
-            name: read_knob(self.problem.name, known[name], value) if name in known else value
+            name: read_option(self.problem.name, known[name], value) if name in known else value
             for name, value in words.items()
         }
 

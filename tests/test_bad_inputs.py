@@ -7,7 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import load
-from labkit.knobs import knobs_of, parse_knob
+from labkit.options import options_of, parse_option
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
@@ -46,7 +46,7 @@ def test_problem(given, says):
             r"^There is no placement \['hash'\]\. .*Allowed: consistent-hash, hash",
         ),
         (lambda: lk.Hybrid(shape=(2, 2)), r"^Hybrid: shape=\(2, 2\) is not allowed; shape is text, as '2x2'\."),
-        (lambda: parse_knob("SSP", knobs_of(lk.SSP), "S=3"), r"^SSP has no setting 'S'\. Did you mean 's'\? Settings: "),
+        (lambda: parse_option("SSP", options_of(lk.SSP), "S=3"), r"^SSP has no setting 'S'\. Did you mean 's'\? Settings: "),
         (lambda: lk.SimulatedCluster(slow=["worker-1"]), r"^slow=\['worker-1'\]: say who is how many times slower"),
         (lambda: lk.SimulatedCluster(slow={"worker-1": "x"}), r"^factor='x': how many times slower is a number"),
         (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),

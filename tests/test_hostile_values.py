@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.knobs import knobs_of
+from labkit.options import options_of
 
 HUGE = 10**400
 
@@ -125,7 +125,7 @@ def test_what_is_no_number_is_not_taken_for_one(name):
     cls = getattr(lk, name)
     wrong = [
         f"{name}({k.name}={label})"
-        for k in knobs_of(cls).values()
+        for k in options_of(cls).values()
         if k.type in (int, float) and k.choices is None
         for label in NO_NUMBERS
         if refused_not(lambda k=k, label=label: cls(**{**NEEDED.get(name, {}), k.name: HOSTILE[label]}))
@@ -248,7 +248,7 @@ def test_times_of_a_run_are_numbers(name):
     assert wrong == []
 
 
-def test_unknown_knobs_of_a_run():
+def test_unknown_options_of_a_run():
     with pytest.raises(lk.BadInput, match=r"^AsyncPS has no setting 'lerning_rate'\. Did you mean 'learning_rate'\? Settings: "):
         started().set(lerning_rate=3)
 

@@ -313,8 +313,9 @@ def format_1(place, cluster, prints, strategy):
         "lk": "Problem", "data": "moons", "hidden": [8], "batch_size": 8, "seed": 3, "activation": "relu", "dtype": "float32",
         "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},
     }  # fmt: skip
-    knobs = lk.AsyncPS(learning_rate=0.05).describe()["options"]
-    known = {"name": "MyOwn" if "own" in strategy else "AsyncPS", "in_words": "asynchronous: no worker waits.", "knobs": knobs}
+    options = lk.AsyncPS(learning_rate=0.05).describe()["options"]
+    name = "MyOwn" if "own" in strategy else "AsyncPS"
+    known = {"name": name, "in_words": "asynchronous: no worker waits.", "knobs": options}
     plain = {
         "format": 1, "age": 0, "parts": {"problem": problem, "strategy": strategy, "cluster": cluster},
         "prints": {

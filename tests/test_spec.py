@@ -20,15 +20,14 @@ import labkit as lk
 from labkit.cli import main
 from labkit.cli.options import SECTIONS, asked, run_specs
 from labkit.codec import CLASSES, NotEncodable, from_dict, to_dict
-from labkit.data import NAMES, options_of
-from labkit.engines.cluster_spec import ENGINES, ONLY, ClusterSpec
-from labkit.engines.cluster_spec import options_of as options_of_engine
+from labkit.data import NAMES, dataset_options
+from labkit.engines.cluster_spec import ENGINES, ONLY, ClusterSpec, cluster_options
 from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean
 from labkit.engines.storage.store import Store
-from labkit.knobs import knobs_of, read_knob, same_knob, write_knob
 from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
 from labkit.manifest import load_manifest
+from labkit.options import options_of, read_option, same_option, write_option
 from labkit.spec import SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
 from labkit.strategies import STRATEGIES
 
@@ -58,7 +57,7 @@ def numbers(k):
 def values(k):
     """Values that an option may have."""
     if k.name in TEXTS:
-        drawn = st.sampled_from(TEXTS[k.name]).map(lambda text: read_knob("test", k, text))
+        drawn = st.sampled_from(TEXTS[k.name]).map(lambda text: read_option("test", k, text))
     elif k.names is not None:
         drawn = laws()
     elif k.choices:
@@ -83,11 +82,11 @@ def some(options):
 @st.composite
 def problems(draw):
     data = draw(st.sampled_from(NAMES))
-    known = {name: k for name, k in options_of(data).items() if name != "curvature"}
+    known = {name: k for name, k in dataset_options(data).items() if name != "curvature"}
     options = draw(some(known))
     if data == "quadratic" and draw(st.booleans()):
         options["curvature"] = tuple(draw(st.lists(st.floats(0.1, 10), min_size=2, max_size=3)))
-    given = {name: k for name, k in knobs_of(lk.Problem).items() if name not in ("data", "hidden", "options")}
+    given = {name: k for name, k in options_of(lk.Problem).items() if name not in ("data", "hidden", "options")}
     hidden = draw(st.lists(st.integers(1, 100_000), max_size=3))
     return lk.Problem(data, hidden=tuple(hidden), options=options, **draw(some(given)))
 
@@ -96,7 +95,7 @@ def problems(draw):
 def algorithms(draw):
     kind = draw(st.sampled_from(list(STRATEGIES.values())))
     try:
-        return kind(**draw(some(knobs_of(kind))))
+        return kind(**draw(some(options_of(kind))))
     except lk.BadInput:
         assume(False)
 
@@ -104,7 +103,7 @@ def algorithms(draw):
 @st.composite
 def clusters(draw, engine=None):
     engine = draw(st.sampled_from(ENGINES)) if engine is None else engine
-    known = {name: k for name, k in options_of_engine(engine).items() if name not in ("slow", "scheduler", "place", "engine")}
+    known = {name: k for name, k in cluster_options(engine).items() if name not in ("slow", "scheduler", "place", "engine")}
     slow = draw(st.dictionaries(st.sampled_from(("worker-0", "server-0")), st.floats(0.001, 1000)))
     more = {}
     if engine == "dask":
@@ -113,7 +112,7 @@ def clusters(draw, engine=None):
     return ClusterSpec(engine, slow=slow, **more, **draw(some(known)))
 
 
-budgets = some(knobs_of(lk.Budget)).map(lambda given: lk.Budget(**given))
+budgets = some(options_of(lk.Budget)).map(lambda given: lk.Budget(**given))
 faults = st.lists(
     st.sampled_from(["kill:worker-1@2", "slow:worker-0:5@2-4", "drop:worker:server:0.05", "preempt:worker:0.01"]), max_size=2
 ).map(lambda texts: tuple(lk.engines.faults.parse_fault(text) for text in texts))
@@ -147,7 +146,7 @@ def test_a_cluster_has_the_values_of_its_specification(spec):
     assume(not spec.dashboard)  # needs bokeh, and no scheduler
     with make_cluster(spec) as cluster:
         assert spec_of(cluster) == cluster.spec
-        for name in options_of_engine(spec.engine):
+        for name in cluster_options(spec.engine):
             if not (name in ("compute", "may_kill") and getattr(spec, name) in (None, False)):  # None: 10 ms; own processes
                 assert getattr(cluster.spec, name) == getattr(spec, name), name
         assert json.dumps(cluster.describe(), allow_nan=False)
@@ -256,7 +255,7 @@ def small(draw, engine="simulated"):
     """A consistent run that a command line and a share text can express."""
     kind = draw(st.sampled_from(("async-ps", "ssp", "sync-ps", "local-sgd", "backup-workers", "ring-all-reduce")))
     try:
-        strategy = STRATEGIES[kind](**draw(some(knobs_of(STRATEGIES[kind]))))
+        strategy = STRATEGIES[kind](**draw(some(options_of(STRATEGIES[kind]))))
     except lk.BadInput:
         assume(False)
     workers = draw(st.integers(2, 6))
@@ -267,7 +266,7 @@ def small(draw, engine="simulated"):
         may_kill=False, scheduler=None, slow=draw(st.just({}) | st.just({"worker-1": 2.5})),
         compute=cluster.compute or lk.Exponential(0.1),
     )  # fmt: skip
-    given = {name: k for name, k in knobs_of(lk.Problem).items() if name in ("batch_size", "seed", "activation")}
+    given = {name: k for name, k in options_of(lk.Problem).items() if name in ("batch_size", "seed", "activation")}
     problem = lk.Problem(
         "spirals", hidden=tuple(draw(st.lists(st.integers(2, 64), min_size=1, max_size=2))),
         partition=draw(st.sampled_from(("even", "shared", "by-size:2"))), dtype=draw(st.sampled_from(("float32", "float64"))),
@@ -292,7 +291,7 @@ def train_context(words):
 def test_the_command_line(spec, faults):
     spec = replace(spec, faults=faults)
     words = ["--strategy", strategy_name(spec.strategy), "--engine", spec.cluster.engine]
-    for name in knobs_of(spec.strategy):
+    for name in options_of(spec.strategy):
         words += ["--set", f"{name}={spec.write(name)}"]
     for title, part, names in SECTIONS:
         for flag, name in names.items() if part != "strategy" else ():
@@ -302,7 +301,7 @@ def test_the_command_line(spec, faults):
             elif not title.startswith("Cluster, only") or title.endswith(spec.cluster.engine):
                 words += [f"--{flag}={spec.write(name)}"]
     for name, value in spec.problem.options.items():
-        words += ["--option", f"{name}={write_knob(options_of('spirals')[name], value)}"]
+        words += ["--option", f"{name}={write_option(dataset_options('spirals')[name], value)}"]
     words += [word for fault in spec.faults for word in ("--fault", fault.text())]
     context = train_context(words)
     (read,) = run_specs((context.params["strategy"],), context.params["engine"], asked(context.params))
@@ -388,7 +387,7 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
             mine = dataclasses.is_dataclass(cls) and isinstance(cls, type) and cls.__module__ == module.__name__
             if not mine or module.__name__.startswith(OF_PARTS):
                 continue
-            for name, k in knobs_of(cls).items():
+            for name, k in options_of(cls).items():
                 if name not in cls.__annotations__:
                     continue
                 kind = () if k.names is not None else (k.type, k.optional)  # objects by their names
@@ -401,31 +400,31 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_an_option_belongs_to_one_part(strategy):
-    names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in knobs_of(part)] + [*SHORTHANDS]
+    names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in options_of(part)] + [*SHORTHANDS]
     assert len(names) == len(set(names))
 
 
 def test_every_option_has_help_and_numbers_have_ranges():
     for part in (*STRATEGIES.values(), ClusterSpec, lk.Budget, lk.Problem):
-        for name, k in knobs_of(part).items():
+        for name, k in options_of(part).items():
             assert k.help, (part, name)
             assert k.type not in (int, float) or (k.low is not None and k.high is not None), (part, name)
 
 
 def test_the_options_of_an_engine_are_those_of_its_cluster():
-    assert set(knobs_of(lk.SimulatedCluster)) == set(options_of_engine("simulated")) - {"engine"}
-    assert not set(ONLY["simulated"]) & set(options_of_engine("dask"))
-    for name, k in knobs_of(lk.SimulatedCluster).items():
-        its = knobs_of(ClusterSpec)[name]
+    assert set(options_of(lk.SimulatedCluster)) == set(cluster_options("simulated")) - {"engine"}
+    assert not set(ONLY["simulated"]) & set(cluster_options("dask"))
+    for name, k in options_of(lk.SimulatedCluster).items():
+        its = options_of(ClusterSpec)[name]
         assert (k.low, k.high, k.unit, k.help, k.names, k.read) == (its.low, its.high, its.unit, its.help, its.names, its.read)
 
 
 def test_an_option_of_another_class():
     @dataclasses.dataclass(frozen=True)
     class Copy:
-        workers: int = same_knob(ClusterSpec, "workers")
-        slow: dict = same_knob(ClusterSpec, "slow")
-        patience: float = same_knob(ClusterSpec, "patience", default=3.0, help="s of silence")
+        workers: int = same_option(ClusterSpec, "workers")
+        slow: dict = same_option(ClusterSpec, "slow")
+        patience: float = same_option(ClusterSpec, "patience", default=3.0, help="s of silence")
 
     assert Copy() == Copy(4, {}, 3.0)
-    assert (knobs_of(Copy)["patience"].high, knobs_of(Copy)["patience"].help) == (1e6, "s of silence")
+    assert (options_of(Copy)["patience"].high, options_of(Copy)["patience"].help) == (1e6, "s of silence")

@@ -165,12 +165,12 @@ def _predict(strategy: Strategy, e: Estimate, f: Facts) -> Prediction:
     )  # fmt: skip
 
 
-LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # knobs that identify the variant
+LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
 
 
 def _label(strategy: Strategy) -> str:
-    """`SSP s=3`: the class, and the knob that identifies the variant."""
-    shown = next((f" {knob}={getattr(strategy, knob)}" for knob in LABELS if hasattr(strategy, knob)), "")
+    """`SSP s=3`: the class, and the option that identifies the variant."""
+    shown = next((f" {option}={getattr(strategy, option)}" for option in LABELS if hasattr(strategy, option)), "")
     return strategy.name + shown
 
 

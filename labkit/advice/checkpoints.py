@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from ..errors import BadInput, shown
-from ..knobs import as_number
+from ..options import as_number
 
 __all__ = ["daly", "segment_time", "young"]
 

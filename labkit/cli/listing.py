@@ -1,4 +1,4 @@
-"""`labkit strategies`: lists the strategies by family, and the knobs of one, from their declarations."""
+"""`labkit strategies`: lists the strategies by family, and the options of one, from their declarations."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 __all__ = ["strategies"]
 
 
-@click.command(short_help="List the strategies and their knobs.")
-@click.option("--knobs", "name", metavar="NAME", help="Show the knobs of one strategy, for --set OPTION=VALUE.")
+@click.command(short_help="List the strategies and their options.")
+@click.option("--options", "name", metavar="NAME", help="Show the options of one strategy, for --set OPTION=VALUE.")
 def strategies(name: str | None) -> None:
     """List the strategies: name, family, what it does. The first nine are to begin with, the rest go by family.
 
-    With --knobs NAME: what can be set on one.
+    With --options NAME: what can be set on one.
     """
-    from ..knobs import knobs_of
+    from ..options import options_of
     from ..strategies import FAMILIES, STRATEGIES, strategy_by_name
 
     if name is None:  # every line begins with a name, so that programs can parse the lines
@@ -26,39 +26,39 @@ def strategies(name: str | None) -> None:
                 click.echo(f"{known:<{width}}  {family:<{wide}}  {member.summary}")
         return
     made = strategy_by_name(name)
-    knobs = knobs_of(made)
-    width = max(map(len, knobs))
-    for knob in knobs.values():
-        click.echo(f"{knob.name:<{width}}  {knob_text(made, knob)}")
+    options = options_of(made)
+    width = max(map(len, options))
+    for option in options.values():
+        click.echo(f"{option.name:<{width}}  {option_text(made, option)}")
 
 
-def knob_text(made: type, knob: Any) -> str:
+def option_text(made: type, option: Any) -> str:
     """Default, limits, whether it can change during a run, and its help text."""
-    from ..knobs import describe
+    from ..options import describe
 
-    plain = isinstance(knob.default, (int, float, str, bool, type(None)))
-    default = knob.default if plain else type(knob.default).__name__.lower()
-    limits = ", ".join(names_for(made, knob)) if knob.type is object else describe(knob)
-    live = "; live" if knob.live else ""
-    return f"{default}  ({limits or 'a name'}{live})" + (f"  {knob.help}" if knob.help else "")
+    plain = isinstance(option.default, (int, float, str, bool, type(None)))
+    default = option.default if plain else type(option.default).__name__.lower()
+    limits = ", ".join(names_for(made, option)) if option.type is object else describe(option)
+    live = "; live" if option.live else ""
+    return f"{default}  ({limits or 'a name'}{live})" + (f"  {option.help}" if option.help else "")
 
 
-def names_for(made: type, knob: Any) -> list[str]:
-    """The allowed texts of a knob that takes an object by name: `step:EVERY:[FACTOR]`, without those that this strategy refuses
+def names_for(made: type, option: Any) -> list[str]:
+    """Allowed texts of an option that takes an object by name: `step:EVERY:[FACTOR]`, without those that this strategy refuses
     (an all-reduce takes linear codecs only).
     """
     import dataclasses
 
     from ..errors import BadInput
-    from ..knobs import knobs_of
+    from ..options import options_of
 
     found = []
-    for name, known in (knob.names or {}).items():
-        values = knobs_of(known).values()
+    for name, known in (option.names or {}).items():
+        values = options_of(known).values()
         needed = [k for k in values if k.default is dataclasses.MISSING]
         if not needed:
             try:
-                made(**{knob.name: name})
+                made(**{option.name: name})
             except BadInput:
                 continue
         found.append(":".join([name, *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in values)]))

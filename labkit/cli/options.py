@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..knobs import Knob
+    from ..options import Option
     from ..spec import RunSpec
 
 __all__ = ["Asked", "Files", "RunCommand", "asked", "file_options", "run_specs", "writable_files"]
@@ -49,7 +49,7 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
 OF_ENGINE = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
 AFTER = {  # options that are not part of the specification: the section that they end, and their declaration
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
-             "help": "Any option of the strategy (labkit strategies --knobs NAME lists them); repeatable."}),
+             "help": "Any option of the strategy (labkit strategies --options NAME lists them); repeatable."}),
     "options": ("Problem", ["--option", "options"], {"multiple": True, "metavar": "NAME=VALUE",
                 "help": "An option of the data set, as rows=100000 of clicks; repeatable."}),
     "faults": ("Cluster", ["--fault", "faults"], {"multiple": True, "metavar": "FAULT",
@@ -142,7 +142,7 @@ class RunOption(click.Option):
 def run_options() -> tuple[RunOption, ...]:
     """All options of a run, section by section."""
     from ..engines.cluster_spec import ClusterSpec
-    from ..knobs import knobs_of
+    from ..options import options_of
     from ..problem import Problem
     from ..roles.budget import Budget
     from ..strategies import Strategy
@@ -150,20 +150,20 @@ def run_options() -> tuple[RunOption, ...]:
     parts: dict[str, Any] = {"strategy": Strategy, "problem": Problem, "budget": Budget, "cluster": ClusterSpec}
     made: list[RunOption] = []
     for title, part, names in SECTIONS:
-        known = knobs_of(parts[part])
+        known = options_of(parts[part])
         made += [_option(title, name, known[declared]) for name, declared in names.items()]
         made += [RunOption(section, words, **more) for section, words, more in AFTER.values() if section == title]
     return tuple(made)
 
 
-def _option(section: str, name: str, k: Knob) -> RunOption:
+def _option(section: str, name: str, k: Option) -> RunOption:
     if k.type is bool:
         return RunOption(section, [f"--{name}"], is_flag=True, help=_help(name, k))
     more = {"metavar": _metavar(k), "multiple": k.name in SEVERAL, "help": _help(name, k)}
     return RunOption(section, [f"--{name}"], type=str, **more)
 
 
-def _metavar(k: Knob) -> str:
+def _metavar(k: Option) -> str:
     if k.choices:
         return "|".join(str(choice) for choice in k.choices if choice)
     if k.names is not None:
@@ -171,7 +171,7 @@ def _metavar(k: Knob) -> str:
     return METAVARS.get(k.name) or ("N" if k.type is int else {"s": "SECONDS", "bytes/s": "BYTES/S"}.get(k.unit, "X"))
 
 
-def _help(name: str, k: Knob) -> str:
+def _help(name: str, k: Option) -> str:
     """`Time of every message from node to node (0 to 1000 s; default 0 s).`"""
     unit, usual = f" {k.unit}" if k.unit else "", USUAL.get(name.replace("-", "_"))
     if usual is None and k.type in (int, float, str) and k.default is not None:
@@ -259,37 +259,37 @@ def _for_strategy(spec: RunSpec, strategy: Any, alone: bool) -> RunSpec:
 def _strategy(name: str, names: Iterable[str], wanted: Asked) -> Any:
     """The strategy of this command-line name, with the given options, and those of `--set` that it has."""
     from ..errors import BadInput, lacks
-    from ..knobs import knobs_of, parse_knob, read_knob
+    from ..options import options_of, parse_option, read_option
     from ..strategies import strategy_by_name
 
     made, others = strategy_by_name(name), [strategy_by_name(other) for other in names]
-    known, options = knobs_of(made), {}
+    known, options = options_of(made), {}
     for text in wanted.sets:
         option = text.partition("=")[0].strip().replace("-", "_")
         if option not in known and len(others) > 1:
-            if not any(option in knobs_of(other) for other in others):
-                raise lacks("None of these strategies", "setting", option, {k for other in others for k in knobs_of(other)})
+            if not any(option in options_of(other) for other in others):
+                raise lacks("None of these strategies", "setting", option, {k for other in others for k in options_of(other)})
             continue
-        option, value = parse_knob(made.__name__, known, text)
+        option, value = parse_option(made.__name__, known, text)
         options[option] = value
     for flag, option in SECTIONS[0][2].items():
         if (given := wanted.given.get(option)) is not None:
             if option in options:
                 raise BadInput(f"--set {option}={options[option]} and --{flag} {given} set one option twice; give one of them.")
-            options[option] = read_knob(made.__name__, known[option], given)
+            options[option] = read_option(made.__name__, known[option], given)
     return made(**options)
 
 
 def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:
     """`("rows=100000",)` as values, by the declarations of the data set."""
-    from ..data import options_of
+    from ..data import dataset_options
     from ..errors import BadInput
-    from ..knobs import parse_knob
+    from ..options import parse_option
 
-    known = options_of(spec.problem.name)
+    known = dataset_options(spec.problem.name)
     if texts and not known:
         raise BadInput(f"--option {texts[0]}: the data set {spec.problem.name} has no options.")
-    return dict(parse_knob(spec.problem.name, known, text) for text in texts)
+    return dict(parse_option(spec.problem.name, known, text) for text in texts)
 
 
 def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:

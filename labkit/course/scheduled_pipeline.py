@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..roles.model_parallel.stages import pipeline_pass
@@ -27,16 +27,16 @@ WORDS = {"forward": FORWARD, "backward": BACKWARD}
 class ScheduledPipeline(Pipeline):
     """`lk.Pipeline` with another schedule: `orders[k]` has the passes of stage k in order."""
 
-    orders: tuple[tuple[tuple[str, int], ...], ...] = knob((), help="for each stage its work, in order")
+    orders: tuple[tuple[tuple[str, int], ...], ...] = option((), help="for each stage its work, in order")
     in_words: ClassVar[str] = "pipeline, in an order of your own."
 
     @classmethod
     def from_function(
-        cls, order: Callable[[int, int, int], Any], stages: int, micro_batches: int, **knobs: Any
+        cls, order: Callable[[int, int, int], Any], stages: int, micro_batches: int, **options: Any
     ) -> ScheduledPipeline:
         """From a function of (stages, micro_batches, stage). `BadInput` names a stage whose list is no schedule."""
         orders = tuple(_checked(order(stages, micro_batches, k), k, micro_batches) for k in range(stages))
-        return cls(micro_batches=micro_batches, orders=orders, **knobs)
+        return cls(micro_batches=micro_batches, orders=orders, **options)
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
         """Pass a mini-batch through the stages in the given order, apply the gradient, repeat."""

@@ -9,7 +9,7 @@ from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
 from .partition import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
-from .registry import NAMES, OWN, load, options_of, recipe_of
+from .registry import NAMES, OWN, dataset_options, load, recipe_of
 from .tables import from_arrays, from_csv
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "from_csv",
     "from_dask",
     "load",
-    "options_of",
+    "dataset_options",
     "partition_as_text",
     "partition_by_name",
     "recipe_of",

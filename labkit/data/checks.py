@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, shown
-from ..knobs import as_number, as_numbers
+from ..options import as_number, as_numbers
 
 __all__ = [
     "check_classes",

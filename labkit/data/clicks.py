@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..options import option
 from .checks import stream
 from .dataset import Dataset, hold_out
 from .synthetic import Recipe
@@ -64,13 +64,13 @@ class Clicks(Recipe):
     """
 
     name: ClassVar[str] = "clicks"
-    rows: int = knob(20_000, low=2, high=1_000_000_000, help="different ids, and rows of the embedding table")
-    samples: int = knob(20_000, low=4, high=10_000_000, help="samples in all")
-    fields: int = knob(8, low=1, high=1000, help="ids a sample")
-    columns: int = knob(8, low=1, high=4096, help="numbers in a row of the embedding table")
-    zipf: float = knob(1.0, low=0.0, high=4.0, help="exponent of the ids' law; 0: all equally often")
-    strength: float = knob(2.0, low=0.0, high=100.0, help="how much the ids decide; 0: nothing but chance")
-    bias: float = knob(-1.5, low=-20.0, high=20.0, help="below 0: clicks are rarer than their opposite")
+    rows: int = option(20_000, low=2, high=1_000_000_000, help="different ids, and rows of the embedding table")
+    samples: int = option(20_000, low=4, high=10_000_000, help="samples in all")
+    fields: int = option(8, low=1, high=1000, help="ids a sample")
+    columns: int = option(8, low=1, high=4096, help="numbers in a row of the embedding table")
+    zipf: float = option(1.0, low=0.0, high=4.0, help="exponent of the ids' law; 0: all equally often")
+    strength: float = option(2.0, low=0.0, high=100.0, help="how much the ids decide; 0: nothing but chance")
+    bias: float = option(-1.5, low=-20.0, high=20.0, help="below 0: clicks are rarer than their opposite")
 
     def draw(self, rng: np.random.Generator, samples: int) -> np.ndarray:
         """Draw the ids of `samples` samples, shape (samples, fields), int64."""

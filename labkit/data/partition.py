@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import as_number, check_knobs, knob
+from ..options import as_number, check_options, option
 from .checks import check_seed, check_whole, stream
 
 __all__ = [
@@ -112,10 +112,10 @@ class BySize(Sized):
     With skew 0 all parts are equal; a larger skew makes them more unequal. For arbitrary proportions use `ByWeight`.
     """
 
-    skew: float = knob(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
+    skew: float = option(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """Largest remainders."""
@@ -132,10 +132,10 @@ class ByLabel(Partition):
     Classification", 2019 (arXiv 1909.06335); here proportions are drawn per label, over the workers.
     """
 
-    alpha: float = knob(0.5, low=1e-3, high=1e6, log=True, help="small: few labels a worker; large: all of them")
+    alpha: float = option(0.5, low=1e-3, high=1e6, log=True, help="small: few labels a worker; large: all of them")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
         """The worker of every sample; a worker without samples gets one from the worker that has most."""

@@ -1,6 +1,6 @@
 """Data sets by name: `load("digits")`, `load("spirals", arms=3)`.
 
-A name refers to a recipe, whose knobs are the options.
+A name refers to a recipe, whose options are the options.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import lacks, nearest
-from ..knobs import Knob, knobs_of
+from ..options import Option, options_of
 from .checks import check_dtype, check_fraction, check_seed
 from .clicks import Clicks
 from .dataset import Dataset
 from .digits import Digits
 from .synthetic import Circles, LinearRegression, Moons, Quadratic, Recipe, Spirals
 
-__all__ = ["NAMES", "OWN", "load", "options_of", "recipe_of"]
+__all__ = ["NAMES", "OWN", "load", "dataset_options", "recipe_of"]
 
 RECIPES: Mapping[str, type[Recipe]] = MappingProxyType(
     {recipe.name: recipe for recipe in (Digits, Moons, Circles, Spirals, Quadratic, LinearRegression, Clicks)}
@@ -28,16 +28,16 @@ OWN = "Data of your own: lk.Problem(lk.from_arrays(x, y)), or lk.from_csv(path).
 ALWAYS = ("seed", "test_fraction", "standardize", "dtype")
 
 
-def options_of(name: str) -> dict[str, Knob]:
+def dataset_options(name: str) -> dict[str, Option]:
     """The options that `load(name, ...)` takes, by name."""
     if not isinstance(name, str) or name not in RECIPES:
         raise nearest("data set", name, NAMES, OWN)
-    return knobs_of(RECIPES[name])
+    return options_of(RECIPES[name])
 
 
 def recipe_of(name: str, options: Mapping[str, Any]) -> Recipe:
     """The recipe behind `load(name, **options)`. `BadInput` for an unknown name or option, or a value out of limits."""
-    known = options_of(name)
+    known = dataset_options(name)
     for option in options:
         if option not in known:
             raise lacks(name, "option", option, [*known, *ALWAYS])
@@ -56,7 +56,7 @@ def load(
     """A data set by name: split by the seed and standardised by its training part.
 
     name: one of `NAMES`. test_fraction: the part that is held out. dtype: "float32" or "float64"; None is the data
-    set's default: float32, and float64 for the quadratic. options: see `options_of(name)`.
+    set's default: float32, and float64 for the quadratic. options: see `dataset_options(name)`.
     Raises `BadInput` for an unknown name or option (with the nearest one), or a value out of its limits.
     """
     recipe = recipe_of(name, options)

@@ -1,6 +1,6 @@
 """Synthetic data: samples are computed from a formula and a seed.
 
-A recipe is a frozen dataclass whose knobs are the options of `load(name, **options)`; `build` makes the data set.
+A recipe is a frozen dataclass whose options are the options of `load(name, **options)`; `build` makes the data set.
 Points in the plane (moons, circles, spirals) can be plotted together with the decision boundary; the quadratic and the
 linear regression have solutions in closed form, for tests and for theory.
 """
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BadInput, shown
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from .checks import stream
 from .dataset import Dataset, build, hold_out
 
@@ -25,13 +25,13 @@ MOST = 10_000_000
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make one data set. Its knobs are the options of `load`."""
+    """How to make one data set. Its options are the options of `load`."""
 
     name: ClassVar[str]
     dtype: ClassVar[str] = "float32"
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """The data set; the same arguments give the same arrays."""
@@ -42,8 +42,8 @@ class Recipe:
 class Plane(Recipe):
     """Labelled points in the plane, the classes of equal size (to one), blurred by Gaussian noise."""
 
-    samples: int = knob(1000, low=4, high=MOST, help="points in all")
-    noise: float = knob(0.1, low=0.0, high=10.0, help="standard deviation of the blur")
+    samples: int = option(1000, low=4, high=MOST, help="points in all")
+    noise: float = option(0.1, low=0.0, high=10.0, help="standard deviation of the blur")
 
     def number_of_classes(self) -> int:
         """The number of labels."""
@@ -81,8 +81,8 @@ class Circles(Plane):
     """A circle of radius 1 around a smaller one."""
 
     name: ClassVar[str] = "circles"
-    noise: float = knob(0.05, low=0.0, high=10.0, help="standard deviation of the blur")
-    factor: float = knob(0.5, low=0.0, high=0.99, help="radius of the inner circle")
+    noise: float = option(0.05, low=0.0, high=10.0, help="standard deviation of the blur")
+    factor: float = option(0.5, low=0.0, high=0.99, help="radius of the inner circle")
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Label 0 outside, label 1 inside."""
@@ -95,9 +95,9 @@ class Spirals(Plane):
     """Arms of Archimedean spirals wound into each other, one class an arm."""
 
     name: ClassVar[str] = "spirals"
-    noise: float = knob(0.02, low=0.0, high=10.0, help="standard deviation of the blur")
-    arms: int = knob(2, low=2, high=20, help="number of spirals, and of classes")
-    turns: float = knob(1.5, low=0.1, high=10.0, help="how often an arm goes round")
+    noise: float = option(0.02, low=0.0, high=10.0, help="standard deviation of the blur")
+    arms: int = option(2, low=2, high=20, help="number of spirals, and of classes")
+    turns: float = option(1.5, low=0.1, high=10.0, help="how often an arm goes round")
 
     def number_of_classes(self) -> int:
         """The number of arms."""
@@ -135,13 +135,13 @@ class Quadratic(Recipe):
 
     name: ClassVar[str] = "quadratic"
     dtype: ClassVar[str] = "float64"
-    samples: int = knob(1000, low=1, high=MOST, help="rows")
-    dimension: int = knob(1, low=1, high=MOST, help="weights")
-    noise: float = knob(0.0, low=0.0, high=1e6, help="standard deviation of the rows")
-    curvature: tuple[float, ...] | float = knob(
+    samples: int = option(1000, low=1, high=MOST, help="rows")
+    dimension: int = option(1, low=1, high=MOST, help="weights")
+    noise: float = option(0.0, low=0.0, high=1e6, help="standard deviation of the rows")
+    curvature: tuple[float, ...] | float = option(
         1.0, read=numbers_from_text, write=numbers_as_text, help="of f: a number above 0, or one for each dimension"
     )
-    start: float = knob(1.0, low=-1e6, high=1e6, help="every weight begins here")
+    start: float = option(1.0, low=-1e6, high=1e6, help="every weight begins here")
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """x: (samples, dimension) rows; y: (samples, 1) zeros."""
@@ -176,9 +176,9 @@ class LinearRegression(Recipe):
     """
 
     name: ClassVar[str] = "linear-regression"
-    samples: int = knob(1000, low=4, high=MOST, help="rows")
-    dimension: int = knob(10, low=1, high=10_000, help="features")
-    noise: float = knob(0.1, low=0.0, high=1e6, help="standard deviation of the targets about the line")
+    samples: int = option(1000, low=4, high=MOST, help="rows")
+    dimension: int = option(10, low=1, high=10_000, help="features")
+    noise: float = option(0.1, low=0.0, high=1e6, help="standard deviation of the targets about the line")
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """x: (samples, dimension); y: (samples, 1)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BadInput, shown
-from ..knobs import Knob, as_number, check_knob, check_knobs, knob, knobs_of
+from ..options import Option, as_number, check_option, check_options, option, options_of
 from .distributions import (
     DISTRIBUTIONS,
     Deterministic,
@@ -24,7 +24,7 @@ from .distributions import (
 )
 from .machine_limits import USUAL_WORKERS, usual_workers
 
-__all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "options_of"]
+__all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "cluster_options"]
 
 ENGINES = ("simulated", "dask")
 GRADIENT = Deterministic(0.01)  # default time of a gradient in virtual time
@@ -80,49 +80,49 @@ class ClusterSpec:
     Raises `BadInput`; the text names the cluster class of the engine.
     """
 
-    engine: str = knob("simulated", choices=ENGINES, help="simulated: virtual time, exact; dask: real processes")
-    workers: int = knob(USUAL_WORKERS, low=1, high=100_000, help="workers that compute gradients")
-    servers: int | None = knob(
+    engine: str = option("simulated", choices=ENGINES, help="simulated: virtual time, exact; dask: real processes")
+    workers: int = option(USUAL_WORKERS, low=1, high=100_000, help="workers that compute gradients")
+    servers: int | None = option(
         None, low=0, high=100_000, help="servers that own the parameters; none: what the strategy needs"
     )
-    compute: Distribution | None = knob(
+    compute: Distribution | None = option(
         None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
         help="time of one gradient: deterministic:0.01, lognormal:0.01:0.5 (mean, sigma), ...",
     )  # fmt: skip
-    server_time: Distribution | None = knob(
+    server_time: Distribution | None = option(
         None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
         help="time of one piece of server work",
     )
-    latency: float = knob(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
-    bandwidth: float = knob(
+    latency: float = option(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
+    bandwidth: float = option(
         math.inf, low=1.0, high=math.inf, unit="bytes/s", help="what every node can send, and receive"
     )
-    slow: dict[str, float] = knob(
+    slow: dict[str, float] = option(
         factory=dict, read=slow_from_text, write=slow_as_text, help="roles that are slower, each by a factor: worker-2:5"
     )
-    cores: int = knob(1, low=1, high=1024, help="cores of every node; roles on one node queue for them")
-    record: bool = knob(True, help="record what happens; False: counters only")
-    replicas: int = knob(0, low=0, high=1, help="backups of every server; with one, losing a server loses no update")
-    max_workers: int | None = knob(
+    cores: int = option(1, low=1, high=1024, help="cores of every node; roles on one node queue for them")
+    record: bool = option(True, help="record what happens; False: counters only")
+    replicas: int = option(0, low=0, high=1, help="backups of every server; with one, losing a server loses no update")
+    max_workers: int | None = option(
         None, low=1, high=100_000, help="workers that there may be at a time, if they join and leave; none: as many as workers"
     )
-    patience: float = knob(5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost")
-    restart_after: float | None = knob(
+    patience: float = option(5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost")
+    restart_after: float | None = option(
         0.8, low=0.0, high=1e9, unit="s", help="time until a lost role is back; none: it does not come back by itself"
     )
-    checkpoint_every: float | None = knob(
+    checkpoint_every: float | None = option(
         None, low=1e-6, high=1e9, unit="s",
         help="time between two checkpoints of a shard; none: 1 s, but at most 5% of its time",
     )  # fmt: skip
-    checkpoint_time: float = knob(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
-    evaluation_time: float = knob(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
-    scheduler: str | None = knob(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
-    place: Any = knob(None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers')
-    dashboard: bool = knob(False, help="Dask's dashboard for processes of labkit's own")
-    may_kill: bool = knob(False, help="faults may end processes that labkit did not start")
+    checkpoint_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
+    evaluation_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
+    scheduler: str | None = option(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
+    place: Any = option(None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers')
+    dashboard: bool = option(False, help="Dask's dashboard for processes of labkit's own")
+    may_kill: bool = option(False, help="faults may end processes that labkit did not start")
 
     def __post_init__(self) -> None:
-        engine = check_knob("ClusterSpec", knobs_of(ClusterSpec)["engine"], self.engine)
+        engine = check_option("ClusterSpec", options_of(ClusterSpec)["engine"], self.engine)
         distribution = as_distribution(PACE[engine], self.compute)
         object.__setattr__(self, "compute", distribution)
         object.__setattr__(self, "server_time", as_distribution("server_time", self.server_time))
@@ -131,7 +131,7 @@ class ClusterSpec:
             from .dask.cluster.placement import check_wish
 
             object.__setattr__(self, "place", check_wish(self.place))
-        check_knobs(self, OWNERS[engine])
+        check_options(self, OWNERS[engine])
 
     @property
     def virtual_time(self) -> bool:
@@ -150,7 +150,7 @@ class ClusterSpec:
     def describe(self) -> dict[str, Any]:
         """The options of this engine as plain values, for the header of a trace: distributions as text, infinity as None."""
         found: dict[str, Any] = {"engine": self.engine}
-        for name in options_of(self.engine):
+        for name in cluster_options(self.engine):
             if name not in _NOT_DESCRIBED:
                 found[PACE[self.engine] if name == "compute" else name] = _plain(getattr(self, name))
         return found
@@ -159,10 +159,10 @@ class ClusterSpec:
 _NOT_DESCRIBED = ("engine", "record", "scheduler", "place", "dashboard", "may_kill")
 
 
-def options_of(engine: str) -> dict[str, Knob]:
+def cluster_options(engine: str) -> dict[str, Option]:
     """The options of a cluster of this engine, by their names in `ClusterSpec`."""
     other = {name for owner, names in ONLY.items() if owner != engine for name in names}
-    return {name: k for name, k in knobs_of(ClusterSpec).items() if name not in other}
+    return {name: k for name, k in options_of(ClusterSpec).items() if name not in other}
 
 
 def default_workers(engine: str, scheduler: Any = None) -> int:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from ..trace.vocabulary import nanoseconds
 from .plan import Plan, find_role
 
@@ -50,12 +50,12 @@ TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
 
 def at_option() -> Any:
     """Declares the field `at` of a command: when it is executed, engine seconds."""
-    return knob(0.0, low=0.0, high=LATEST)
+    return option(0.0, low=0.0, high=LATEST)
 
 
 def until_option() -> Any:
     """Declares the field `until` of a command: when it is undone, engine seconds; None: never."""
-    return knob(None, low=0.0, high=LATEST)
+    return option(None, low=0.0, high=LATEST)
 
 
 class Command:
@@ -71,7 +71,7 @@ class Command:
     at: float
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def commands(self, plan: Plan) -> list[Command]:
         """The primitive commands that it expands into, in order of time. `BadInput` if a role does not exist."""
@@ -155,7 +155,7 @@ class Lasting(Command):
             for field_, value in zip(("at", "until"), self.during):
                 object.__setattr__(self, field_, value)
             object.__setattr__(self, "during", None)  # one canonical form, for comparison
-        check_knobs(self)
+        check_options(self)
         if self.until is not None and self.until <= self.at:
             raise BadInput(f"{name}(at={self.at:g}, until={self.until:g}): it has to end after it has begun.")
 
@@ -235,7 +235,7 @@ class OnLinks(Lasting):
 class OnRole(Command):
     """A command about one role."""
 
-    role: str = knob("worker-0")
+    role: str = option("worker-0")
     at: float = at_option()
 
     parts = ("role",)
@@ -245,7 +245,7 @@ class OnRole(Command):
 class Kill(OnRole):
     """Kills the process of `role`. The role is restarted automatically; with `restart=False` only by a `Restart`."""
 
-    restart: bool = knob(True)
+    restart: bool = option(True)
 
     word, example = "kill", "kill:worker-1@2.0"
 
@@ -274,7 +274,7 @@ class Restart(OnRole):
 class Freeze(Lasting):
     """Suspends the process of `role` at `at`; resumes it at `until`, if given."""
 
-    role: str = knob("worker-0")
+    role: str = option("worker-0")
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -297,8 +297,8 @@ class Thaw(OnRole):
 class Slow(Lasting):
     """Makes `role` compute `factor` times slower from `at` (engine seconds) on; until `until`, if given."""
 
-    role: str = knob("worker-0")
-    factor: float = knob(2.0, low=0.001, high=1000.0)
+    role: str = option("worker-0")
+    factor: float = option(2.0, low=0.001, high=1000.0)
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -319,7 +319,7 @@ class Delay(OnLinks):
 
     a: Who
     b: Who = EVERY
-    seconds: float = knob(0.1, low=0.0, high=1e6)
+    seconds: float = option(0.1, low=0.0, high=1e6)
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -338,7 +338,7 @@ class Drop(OnLinks):
 
     a: Who
     b: Who = EVERY
-    chance: float = knob(0.1, low=0.0, high=0.95)  # a higher loss rate would hardly differ from a cut
+    chance: float = option(0.1, low=0.0, high=0.95)  # a higher loss rate would hardly differ from a cut
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -375,7 +375,7 @@ class OnLink(Command):
 class Cut(OnLink):
     """Cuts the link between `role` and `peer`; `peer=None`: its links to all other roles and to the client."""
 
-    role: str = knob("worker-0")
+    role: str = option("worker-0")
     peer: str | None = None
     at: float = at_option()
 
@@ -390,7 +390,7 @@ class Cut(OnLink):
 class Reconnect(OnLink):
     """Undoes `Cut` and delivers the messages that were held. `peer=None`: on all links of `role`."""
 
-    role: str = knob("worker-0")
+    role: str = option("worker-0")
     peer: str | None = None
     at: float = at_option()
 
@@ -460,7 +460,7 @@ class Resume(Command):
 class Stop(Command):
     """Stops the run, with a final evaluation. `reason`: the value of its `stopped_by`."""
 
-    reason: str = knob("user")
+    reason: str = option("user")
     at: float = at_option()
 
     word, parts, example = "stop", ("reason",), "stop:user@9"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import as_number, check_knobs, knob, knobs_of
+from ..options import as_number, check_options, option, options_of
 from ..trace.vocabulary import NANO
 
 __all__ = [
@@ -30,7 +30,7 @@ class Distribution:
     """A distribution of durations. `draw(rng, n)` gives n of them, in seconds."""
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """`n` durations, float64, seconds."""
@@ -40,14 +40,14 @@ class Distribution:
         """`exponential:0.01`, as on the command line; the `repr` of a user-defined class."""
         if type(self) not in _NAMES:
             return repr(self)
-        return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in knobs_of(self))])
+        return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in options_of(self))])
 
 
 @dataclass(frozen=True)
 class Deterministic(Distribution):
     """Always `seconds`."""
 
-    seconds: float = knob(0.01, low=0.0, high=1e6)
+    seconds: float = option(0.01, low=0.0, high=1e6)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """`n` equal durations."""
@@ -58,7 +58,7 @@ class Deterministic(Distribution):
 class Exponential(Distribution):
     """Exponential (memoryless) with this mean, in seconds."""
 
-    mean: float = knob(0.01, low=0.0, high=1e6)
+    mean: float = option(0.01, low=0.0, high=1e6)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Exponential draws."""
@@ -69,8 +69,8 @@ class Exponential(Distribution):
 class ShiftedExponential(Distribution):
     """`shift` plus an exponential duration with mean `mean`, in seconds."""
 
-    shift: float = knob(0.005, low=0.0, high=1e6)
-    mean: float = knob(0.005, low=0.0, high=1e6)
+    shift: float = option(0.005, low=0.0, high=1e6)
+    mean: float = option(0.005, low=0.0, high=1e6)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Shifted exponential draws."""
@@ -81,8 +81,8 @@ class ShiftedExponential(Distribution):
 class Uniform(Distribution):
     """Uniform between `low` and `high`, in seconds."""
 
-    low: float = knob(0.005, low=0.0, high=1e6)
-    high: float = knob(0.015, low=0.0, high=1e6)
+    low: float = option(0.005, low=0.0, high=1e6)
+    high: float = option(0.015, low=0.0, high=1e6)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,8 +98,8 @@ class Uniform(Distribution):
 class LogNormal(Distribution):
     """Lognormal; `mean` is the mean of the durations (seconds), `sigma` the standard deviation of their logarithm."""
 
-    mean: float = knob(0.01, low=1e-9, high=1e6)
-    sigma: float = knob(0.5, low=0.0, high=5.0)
+    mean: float = option(0.01, low=1e-9, high=1e6)
+    sigma: float = option(0.5, low=0.0, high=5.0)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Lognormal draws whose mean is `mean`."""
@@ -110,8 +110,8 @@ class LogNormal(Distribution):
 class Pareto(Distribution):
     """Pareto (heavy tail): P(X > x) = (minimum/x)^alpha for x >= minimum, in seconds."""
 
-    minimum: float = knob(0.005, low=1e-9, high=1e6)
-    alpha: float = knob(3.0, low=1.01, high=100.0)
+    minimum: float = option(0.005, low=1e-9, high=1e6)
+    alpha: float = option(3.0, low=1.01, high=100.0)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Pareto draws."""
@@ -164,7 +164,7 @@ def distribution_by_name(text: str) -> Distribution | None:
         raise nearest("distribution", name, DISTRIBUTIONS)
     if None in numbers:
         raise BadInput(f"{shown(text)}: what follows the name of a distribution are numbers in seconds, as {name}:0.01.")
-    wanted = list(knobs_of(DISTRIBUTIONS[name]))
+    wanted = list(options_of(DISTRIBUTIONS[name]))
     if len(numbers) > len(wanted):
         raise BadInput(f"{shown(text)}: {name} takes {' and '.join(wanted)}.")
     return DISTRIBUTIONS[name](*numbers)
@@ -181,7 +181,7 @@ def distribution_as_text(distribution: Distribution) -> str | None:
     """The exact inverse of `distribution_by_name`; None for `Measured` and for user-defined classes."""
     if type(distribution) not in _NAMES:
         return None
-    return ":".join([_NAMES[type(distribution)], *(repr(getattr(distribution, k)) for k in knobs_of(distribution))])
+    return ":".join([_NAMES[type(distribution)], *(repr(getattr(distribution, k)) for k in options_of(distribution))])
 
 
 def distribution_with_mean(name: str, mean: float) -> Distribution:

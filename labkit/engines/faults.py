@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from ..errors import BadInput, shown
-from ..knobs import knob
+from ..options import option
 from ..roles.context import stream
 from ..roles.layout import RoleSpec
 from .commands import (
@@ -87,7 +87,7 @@ class Preempt(Lasting):
     at the budget's seconds, or after 10,000 preemptions, whichever comes first.
     """
 
-    rate: float = knob(0.01, low=1e-9, high=1e3)
+    rate: float = option(0.01, low=1e-9, high=1e3)
     roles: Who = "worker"
     at: float = at_option()
     until: float | None = until_option()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..data import NAMES
 from ..errors import nearest
-from ..knobs import Knob, describe, knobs_of
+from ..options import Option, describe, options_of
 from ..spec import FULL_SPEED
 from ..strategies import FAMILIES, ServerStrategy, Strategy
 from ..strategies.base import StaleGradients
@@ -84,7 +84,7 @@ class Control:
 def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
     """The controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
     order = (
-        "strategy", "learning_rate", *knobs_of(settings.strategy), "engine", "workers", "servers", "pace", "law", "latency",
+        "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "law", "latency",
         "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
         "seconds", "accuracy",
     )  # fmt: skip
@@ -136,10 +136,10 @@ def _control(settings: Settings, name: str) -> Control:
     if name in STEPS:
         value = 1 if name == "servers" and value is None else value
         return Control(name, kind="steps", value=value, choices=_steps(known, STEPS[name], value), **more)
-    return _of_knob(known, value, more)
+    return _of_option(known, value, more)
 
 
-def _texts(settings: Settings, known: Knob) -> list[str]:
+def _texts(settings: Settings, known: Option) -> list[str]:
     """The values of a menu as texts: the user's own data, then the values offered here, then all names of the declaration."""
     if known.name == "data":
         return [*(name_of(o) for o in settings.own if not isinstance(o, Strategy)), *TEXTS["data"]]
@@ -150,7 +150,7 @@ def _texts(settings: Settings, known: Knob) -> list[str]:
     return [*(["none"] if known.default is None else []), *(known.names or ())]
 
 
-def _of_knob(known: Knob, value: Any, more: dict[str, Any]) -> Control:
+def _of_option(known: Option, value: Any, more: dict[str, Any]) -> Control:
     """A control derived from the declaration alone."""
     name = known.name
     if known.choices:
@@ -167,7 +167,7 @@ def _of_knob(known: Knob, value: Any, more: dict[str, Any]) -> Control:
     return Control(name, kind="text", value="" if value is None else str(value), **more)
 
 
-def _help(known: Knob) -> str:
+def _help(known: Option) -> str:
     """The help text of a setting, with its unit."""
     return f"{known.help} ({known.unit})" if known.unit and known.help else known.help or describe(known)
 
@@ -176,8 +176,8 @@ def _group(settings: Settings, name: str) -> str:
     if name in ("seconds", "accuracy"):
         return "budget"
     if name not in ALWAYS:
-        shared = {*knobs_of(ServerStrategy), *knobs_of(StaleGradients), *RARE}
-        return "algorithm" if name in knobs_of(settings.strategy) and name not in shared else "more"
+        shared = {*options_of(ServerStrategy), *options_of(StaleGradients), *RARE}
+        return "algorithm" if name in options_of(settings.strategy) and name not in shared else "more"
     if name in ("strategy", "learning_rate"):
         return "algorithm"
     return "problem" if name in ("data", "batch_size") else "cluster"
@@ -194,7 +194,7 @@ def _menu(texts: list[str]) -> tuple[tuple[str, Any], ...]:
     return tuple((text, text) for text in texts)
 
 
-def _steps(known: Knob, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
+def _steps(known: Option, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
     """The values of a slider with their texts, including the present one."""
     places = list(values)
     if now not in places:
@@ -202,7 +202,7 @@ def _steps(known: Knob, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((_named(known, value), value) for value in places)
 
 
-def _named(known: Knob, value: Any) -> str:
+def _named(known: Option, value: Any) -> str:
     if value is None:
         return "auto" if known.name == "checkpoint_every" else "none"
     if known.name == "accuracy":

@@ -18,7 +18,7 @@ from ..engines.base import VirtualTimeEngine
 from ..engines.commands import Command, Executed, Slow
 from ..engines.simulation_only import is_light
 from ..errors import BadInput
-from ..knobs import knobs_of
+from ..options import options_of
 from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace import Trace
@@ -174,7 +174,7 @@ class Session:
         """Set those of these settings that are live options of the strategy on the present run."""
         if not self.active:
             return
-        known = knobs_of(self.run.plan.strategy)  # type: ignore[union-attr]
+        known = options_of(self.run.plan.strategy)  # type: ignore[union-attr]
         live = {name: value for name, value in settings.items() if name in known and known[name].live}
         if live:
             self.run.set(**live)  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..engines.dask import DaskCluster
 from ..engines.distributions import Deterministic
 from ..errors import BadInput
-from ..knobs import Knob, check_knob, knob, knobs_of, read_knob
+from ..options import Option, check_option, option, options_of, read_option
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run
@@ -37,7 +37,7 @@ class Settings:
     """`spec`: the next run. `own`: user-defined strategies and data, which can be chosen again by their names."""
 
     spec: RunSpec = field(default_factory=_default)
-    speed: float = knob(
+    speed: float = option(
         1.0, low=1e-6, high=1e6, help="seconds of virtual time per second at which a simulated run is played"
     )
     own: tuple[Any, ...] = ()
@@ -80,9 +80,9 @@ class Settings:
 
     # by name ----------------------------------------------------------------------------------------------------------
 
-    def options(self) -> dict[str, Knob]:
+    def options(self) -> dict[str, Option]:
         """The declaration of every setting but "strategy"."""
-        known = self.spec.options() | {"speed": knobs_of(self)["speed"]}
+        known = self.spec.options() | {"speed": options_of(self)["speed"]}
         return {name: k for name, k in known.items() if name not in NOT_SETTINGS}
 
     @property
@@ -96,14 +96,14 @@ class Settings:
 
     def read(self, name: str, text: str) -> Any:
         """The value of `text` for a setting: "4" for workers is 4, "none" for clip_norm is None. Raises `BadInput`."""
-        return read_knob("lab", knobs_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
+        return read_option("lab", options_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
 
     def changed(self, **settings: Any) -> Settings:
         """A changed copy, checked as a whole: `BadInput` if settings are not allowed, or do not fit together.
 
         Settings that the strategy, the data or the engine cannot use are dropped, and a run without an end gets one: 20 s.
         """
-        speed = check_knob("lab", knobs_of(self)["speed"], settings.pop("speed", self.speed))
+        speed = check_option("lab", options_of(self)["speed"], settings.pop("speed", self.speed))
         for own in self.own:
             kind = "strategy" if isinstance(own, Strategy) else "data"
             if isinstance(settings.get(kind), str) and settings[kind] == name_of(own):

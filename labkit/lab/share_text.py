@@ -11,7 +11,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import BadInput
-from ..knobs import write_knob
+from ..options import write_option
 from ..spec import strategy_name
 from ..strategies import STRATEGIES
 from .settings import Settings
@@ -40,7 +40,7 @@ def share_text(settings: Settings, **more: str) -> str:
     known = settings.options()
     for setting in (name for name in known if name not in ("data", "pace", "law")):
         if settings.value(setting) != plain.value(setting):
-            written = write_knob(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
+            written = write_option(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
             parts[setting] = written
     return urlencode(parts | more, safe=":,+-/@#* ").replace(" ", "+")
 

@@ -93,8 +93,8 @@ def strategy_text(trace: Trace) -> str:
     """The strategy's description (`in_words` in the header) with its options filled in; else its name."""
     strategy = trace.header["strategy"]
     words = strategy.get("in_words") or f"{strategy['name']}."
-    knobs = strategy.get("options", {})
-    return _capital(re.sub(r"\b[A-Z]\b", lambda found: f"{knobs.get(found[0], found[0])}", words))
+    options = strategy.get("options", {})
+    return _capital(re.sub(r"\b[A-Z]\b", lambda found: f"{options.get(found[0], found[0])}", words))
 
 
 def _capital(words: str) -> str:

@@ -56,11 +56,11 @@ def run_row(trace: Trace) -> dict[str, Any]:
     Values that do not exist are None (an accuracy that was not reached; the stop reason of a live run).
     """
     seen, header = summary(trace), trace.header
-    knobs, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
+    options, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
     law = cluster.get("compute") if cluster["engine"] == "simulated" else cluster.get("pace")
     return {
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
-        "rate": knobs.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
+        "rate": options.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
         "settings": _settings(header["strategy"], problem, cluster), "pace": _law(law), "disturbed": _disturbed(trace),
         "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": goal_of(trace),
         "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
@@ -93,10 +93,10 @@ def _data(problem: dict[str, Any]) -> str:
 
 def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
     """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: the variant and the options that differ from the default."""
-    knobs, usual = strategy["options"], strategy.get("usual", {})
-    said = [f"{name}={knobs[name]}" for name in ALWAYS if name in knobs]
-    others = [name for name in usual if name not in (*ALWAYS, *ELSEWHERE) and knobs.get(name) != usual[name]]
-    said += [f"{name}={knobs[name]}" for name in others]
+    options, usual = strategy["options"], strategy.get("usual", {})
+    said = [f"{name}={options[name]}" for name in ALWAYS if name in options]
+    others = [name for name in usual if name not in (*ALWAYS, *ELSEWHERE) and options.get(name) != usual[name]]
+    said += [f"{name}={options[name]}" for name in others]
     said.append(f"hidden={'x'.join(map(str, problem['hidden']))}")
     for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):
         value = cluster.get(name)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from .names import make_by_name
 from .objective import Array
 from .optimizers import State
@@ -27,10 +27,10 @@ __all__ = ["AdaptiveCompensation", "DelayCompensation", "compensation_by_name"]
 class DelayCompensation:
     """g + strength g g (w_now - w_then): DC-ASGD with a constant strength."""
 
-    strength: float = knob(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
+    strength: float = option(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         """Empty; nothing is kept between updates."""
@@ -55,9 +55,9 @@ class DelayCompensation:
 class AdaptiveCompensation(DelayCompensation):
     """The strength divided by the root of a running mean of g g: the correction is smaller where gradients are large."""
 
-    strength: float = knob(2.0, low=0.0, high=1e6, help="of the compensation, before it is divided by the root")
-    decay: float = knob(0.95, low=0.0, high=0.999999, help="share of the running mean that is kept")
-    epsilon: float = knob(1e-7, low=1e-16, high=1.0, log=True, help="keeps the division finite")
+    strength: float = option(2.0, low=0.0, high=1e6, help="of the compensation, before it is divided by the root")
+    decay: float = option(0.95, low=0.0, high=0.999999, help="share of the running mean that is kept")
+    epsilon: float = option(1e-7, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
     def state(self, size: int, dtype: Any) -> State:
         """The running mean of g g."""
@@ -77,7 +77,7 @@ COMPENSATIONS: dict[str, type] = {"constant": DelayCompensation, "adaptive": Ada
 
 
 def compensation_by_name(name: str) -> Any:
-    """`"constant"`, `"adaptive:2.0"`: with knobs in their order; `"none"` is None. `BadInput` names the nearest allowed name."""
+    """`"constant"`, `"adaptive:2.0"`: with options in order; `"none"` is None. `BadInput` names the nearest allowed name."""
     if name.strip().lower() in ("", "none"):
         return None
     return make_by_name("delay compensation", name, COMPENSATIONS)

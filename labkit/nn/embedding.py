@@ -19,7 +19,7 @@ from dataclasses import MISSING, dataclass
 import numpy as np
 
 from ..errors import BadInput
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from .objective import Array
 
 __all__ = ["EmbeddingBag", "check_ids", "scramble"]
@@ -77,13 +77,13 @@ class EmbeddingBag:
     values are uniform on +-sqrt(3 / (fields * columns)), so that the mean squared length of a bag is 1.
     """
 
-    rows: int = knob(MISSING, low=1, high=2**40, help="ids, counted from 0")
-    columns: int = knob(MISSING, low=1, high=65_536, help="length of a row")
-    fields: int = knob(1, low=1, high=65_536, help="ids a sample")
-    combine: str = knob("sum", choices=("sum", "mean"), help="how the rows of a sample become one vector")
+    rows: int = option(MISSING, low=1, high=2**40, help="ids, counted from 0")
+    columns: int = option(MISSING, low=1, high=65_536, help="length of a row")
+    fields: int = option(1, low=1, high=65_536, help="ids a sample")
+    combine: str = option("sum", choices=("sum", "mean"), help="how the rows of a sample become one vector")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     @property
     def size(self) -> int:

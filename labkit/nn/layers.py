@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from .objective import Array
 
 __all__ = ["Dense", "Layer", "ReLU", "Tanh"]
@@ -58,12 +58,12 @@ class Dense:
     eq. 16), is for tanh and for the last layer. Biases start at 0.
     """
 
-    inputs: int = knob(MISSING, low=1, help="columns of x")
-    outputs: int = knob(MISSING, low=1, help="columns of y")
-    start: str = knob("glorot", choices=("glorot", "he"), help="law of the random start")
+    inputs: int = option(MISSING, low=1, help="columns of x")
+    outputs: int = option(MISSING, low=1, help="columns of y")
+    start: str = option("glorot", choices=("glorot", "he"), help="law of the random start")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Objects written as text: `name`, or `name:VALUE:VALUE` with the knobs in the order of their declaration."""
+"""Objects written as text: `name`, or `name:VALUE:VALUE` with the options in the order of their declaration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import knobs_of, parse_knob, write_knob
+from ..options import options_of, parse_option, write_option
 
 __all__ = ["make_by_name", "name_as_text"]
 
@@ -18,24 +18,24 @@ def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
     if name.lower() not in allowed:
         raise nearest(what, name, allowed)
     made = allowed[name.lower()]
-    knobs = knobs_of(made)
-    needed = [k for k in knobs.values() if k.default is dataclasses.MISSING]
-    if not len(needed) <= len(values) <= len(knobs):
+    options = options_of(made)
+    needed = [k for k in options.values() if k.default is dataclasses.MISSING]
+    if not len(needed) <= len(values) <= len(options):
         form = ":".join(
-            [name.lower(), *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in knobs.values())]
+            [name.lower(), *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in options.values())]
         )
         raise BadInput(f"{shown(text)} is not a {what}; write {form}.")
-    return made(**dict(parse_knob(made.__name__, knobs, f"{k}={value}") for k, value in zip(knobs, values)))
+    return made(**dict(parse_option(made.__name__, options, f"{k}={value}") for k, value in zip(options, values)))
 
 
 def name_as_text(value: Any, allowed: Mapping[str, type]) -> str | None:
-    """The text that `make_by_name` reads as this value: its name and its knobs in order, without trailing defaults. None if its
+    """The text that `make_by_name` reads as this value: its name and its options in order, without trailing defaults. None if its
     class is not in `allowed`.
     """
     for name, kind in allowed.items():
         if type(value) is kind:
-            knobs = list(knobs_of(kind).values())
-            while knobs and getattr(value, knobs[-1].name) == knobs[-1].default:
-                knobs.pop()
-            return ":".join([name, *(write_knob(k, getattr(value, k.name)) for k in knobs)])
+            options = list(options_of(kind).values())
+            while options and getattr(value, options[-1].name) == options[-1].default:
+                options.pop()
+            return ":".join([name, *(write_option(k, getattr(value, k.name)) for k in options)])
     return None

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import BadInput
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from .names import make_by_name
 from .objective import Array
 
@@ -68,10 +68,10 @@ class Momentum:
     A momentum below 0 is allowed: it can cancel the momentum that asynchrony adds by itself (Mitliagkas et al. 2016).
     """
 
-    momentum: float = knob(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
+    momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "velocity")
@@ -94,10 +94,10 @@ class Nesterov:
     computed at w.
     """
 
-    momentum: float = knob(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
+    momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "velocity")
@@ -117,10 +117,10 @@ class Nesterov:
 class Adagrad:
     """s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; DistBelief's choice)."""
 
-    epsilon: float = knob(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
+    epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "squares")
@@ -144,12 +144,12 @@ class Adam:
     t is the step. Kingma and Ba 2015, algorithm 1.
     """
 
-    beta1: float = knob(0.9, low=0.0, high=0.9999, help="share of the mean gradient that is kept")
-    beta2: float = knob(0.999, low=0.0, high=0.999999, help="share of the mean square that is kept")
-    epsilon: float = knob(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
+    beta1: float = option(0.9, low=0.0, high=0.9999, help="share of the mean gradient that is kept")
+    beta2: float = option(0.999, low=0.0, high=0.999999, help="share of the mean square that is kept")
+    epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "mean", "square")
@@ -178,6 +178,6 @@ OPTIMIZERS: dict[str, type] = {"sgd": SGD, "momentum": Momentum, "nesterov": Nes
 
 
 def optimizer_by_name(name: str) -> Optimizer:
-    """`"adam"`, or with knobs in their order: `"momentum:0.95"`. `BadInput` names the nearest allowed name."""
+    """`"adam"`, or with options in their order: `"momentum:0.95"`. `BadInput` names the nearest allowed name."""
     made: Optimizer = make_by_name("optimizer", name, OPTIMIZERS)
     return made

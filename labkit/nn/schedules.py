@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass
 from typing import Protocol
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 from .names import make_by_name, name_as_text
 
 __all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text", "schedule_by_name"]
@@ -37,11 +37,11 @@ class Constant:
 class Step:
     """factor^floor(update / every): multiplied by `factor` after every `every` updates."""
 
-    every: int = knob(MISSING, low=1, high=10**15, help="updates between two steps")
-    factor: float = knob(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
+    every: int = option(MISSING, low=1, high=10**15, help="updates between two steps")
+    factor: float = option(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def __call__(self, update: int) -> float:
         return float(self.factor ** (update // self.every))
@@ -51,11 +51,11 @@ class Step:
 class Cosine:
     """floor + (1 - floor) (1 + cos(pi update / total)) / 2, then `floor` (Loshchilov and Hutter 2017, eq. 5)."""
 
-    total: int = knob(MISSING, low=1, high=10**15, help="updates until the floor is reached")
-    floor: float = knob(0.0, low=0.0, high=1.0, help="what remains of the rate")
+    total: int = option(MISSING, low=1, high=10**15, help="updates until the floor is reached")
+    floor: float = option(0.0, low=0.0, high=1.0, help="what remains of the rate")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def __call__(self, update: int) -> float:
         done = min(update, self.total) / self.total
@@ -69,11 +69,11 @@ class Warmup:
     Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates, because 0 would waste a gradient.
     """
 
-    updates: int = knob(MISSING, low=1, high=10**15, help="updates until the full rate is reached")
+    updates: int = option(MISSING, low=1, high=10**15, help="updates until the full rate is reached")
     after: Schedule = dataclasses.field(default_factory=Constant)
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
         if not callable(self.after) or isinstance(self.after, type):
             raise BadInput(f"Warmup: after={shown(self.after)} is not a schedule; give one, such as Cosine(1000).")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInput
-from ..knobs import check_knobs, knob
+from ..options import check_options, option
 
 __all__ = ["Budget", "Limits"]
 
@@ -20,14 +20,14 @@ class Budget:
     set, if its labels are noisy) or 20 seconds; without an accuracy, 20 seconds.
     """
 
-    updates: int | None = knob(None, low=1, high=10**12, help="end after this many updates")
-    samples: int | None = knob(None, low=1, high=10**15, help="end after this many samples")
-    epochs: float | None = knob(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
-    seconds: float | None = knob(None, low=1e-6, high=1e9, unit="s", help="end after this time of the engine's clock")
-    accuracy: float | None = knob(None, low=0.0, high=1.0, help="end at this held-out accuracy")
+    updates: int | None = option(None, low=1, high=10**12, help="end after this many updates")
+    samples: int | None = option(None, low=1, high=10**15, help="end after this many samples")
+    epochs: float | None = option(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
+    seconds: float | None = option(None, low=1e-6, high=1e9, unit="s", help="end after this time of the engine's clock")
+    accuracy: float | None = option(None, low=0.0, high=1.0, help="end at this held-out accuracy")
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     @property
     def given(self) -> bool:

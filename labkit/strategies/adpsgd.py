@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..options import option
 from ..roles.chief import snapshots_of_replicas
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
@@ -33,7 +33,7 @@ __all__ = ["ADPSGD"]
 class ADPSGD(MixedReplicas):
     """After every gradient a replica averages with one neighbour; no replica waits for another's gradient."""
 
-    graph: str = knob("ring", choices=GRAPHS, help="which workers are neighbours")
+    graph: str = option("ring", choices=GRAPHS, help="which workers are neighbours")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Mix)
     summary: ClassVar[str] = "gossip without waiting: after a gradient, average with one neighbour"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.gates import first_pushes
 from ..roles.layout import Layout
@@ -34,8 +34,8 @@ __all__ = ["BackupWorkers"]
 class BackupWorkers(ServerStrategy):
     """The last b workers of every step are not waited for. No staleness; their work is lost."""
 
-    b: int = knob(1, low=0, high=100_000, help="workers that a step does not wait for")
-    give_up: bool = knob(True, help="a late worker begins again at once; False: it finishes its gradient first")
+    b: int = option(1, low=0, high=100_000, help="workers that a step does not wait for")
+    give_up: bool = option(True, help="a late worker begins again at once; False: it finishes its gradient first")
 
     summary: ClassVar[str] = "synchronous server that does not wait for the last b workers"
     in_words: ClassVar[str] = "synchronous, but the last workers are not waited for."

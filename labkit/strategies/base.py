@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import BadInput, lacks, shown
-from ..knobs import check_knob, check_knobs, knob, knobs_of, same_knob
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
 from ..nn.codecs import CODECS, as_codec
 from ..nn.compensation import COMPENSATIONS, compensation_by_name
 from ..nn.names import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
+from ..options import check_option, check_options, option, options_of, same_option
 from ..roles.chief import all_full, rest, snapshots_of_one_version
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
@@ -34,22 +34,22 @@ __all__ = [
 class Strategy:
     """The base of all strategies. A subclass lists its `messages` and writes its roles."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
-    optimizer: Any = knob(
+    learning_rate: float = option(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    optimizer: Any = option(
         SGD(), names=OPTIMIZERS, read=optimizer_by_name, write=partial(name_as_text, allowed=OPTIMIZERS),
         help="how a shard turns a gradient into a step",
     )  # fmt: skip
-    schedule: Any = knob(
+    schedule: Any = option(
         Constant(), names=SCHEDULES, read=schedule_by_name, write=schedule_as_text,
         help="the learning rate's course, counted in updates",
     )  # fmt: skip
-    weight_decay: float = knob(0.0, low=0.0, high=1.0, help="every step first shrinks the weights by rate x this")
-    clip_norm: float | None = knob(
+    weight_decay: float = option(0.0, low=0.0, high=1.0, help="every step first shrinks the weights by rate x this")
+    clip_norm: float | None = option(
         None, low=1e-9, high=1e9, help="longest gradient a worker sends; longer ones are scaled down"
     )
-    eval_every: int = knob(10, low=1, high=10**9, help="updates between two evaluations on held-out data")
-    chief_works: bool = knob(False, help="worker 0 shares the chief's node")
-    on_loss: str = knob(
+    eval_every: int = option(10, low=1, high=10**9, help="updates between two evaluations on held-out data")
+    chief_works: bool = option(False, help="worker 0 shares the chief's node")
+    on_loss: str = option(
         "wait", choices=("wait", "continue"), help="a worker is lost: wait until it is back, or go on without it"
     )
 
@@ -61,7 +61,7 @@ class Strategy:
     in_words: ClassVar[str] = ""  # a short description as a sentence: "synchronous: all wait for the slowest."
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
         if not hasattr(self.optimizer, "apply"):
             raise BadInput(f"optimizer={shown(self.optimizer)}: give one of labkit's optimizers, as lk.Momentum(0.9).")
         if not callable(self.schedule):
@@ -72,23 +72,23 @@ class Strategy:
         """The class's name."""
         return type(self).__name__
 
-    def changed(self, **knobs: Any) -> Strategy:
+    def changed(self, **options: Any) -> Strategy:
         """A copy with other values of live options, during a run. `BadInput` for options not declared `live=True`."""
-        known = knobs_of(self)
-        for name, value in knobs.items():
+        known = options_of(self)
+        for name, value in options.items():
             if name not in known:
                 raise lacks(self.name, "setting", name, known)
             if not known[name].live:
                 live = ", ".join(k for k in known if known[k].live) or "none"
                 raise BadInput(f"{self.name}.{name} cannot change during a run; what can: {live}.")
-            check_knob(self.name, known[name], value)
-        return replace(self, **knobs)
+            check_option(self.name, known[name], value)
+        return replace(self, **options)
 
     def describe(self) -> dict[str, Any]:
         """Name, options and their defaults ("usual") as plain values, for the header of a trace."""
         plain = (int, float, str, bool, type(None))
-        values = {name: getattr(self, name) for name in knobs_of(self)}
-        usual = {name: k.default for name, k in knobs_of(self).items()}
+        values = {name: getattr(self, name) for name in options_of(self)}
+        usual = {name: k.default for name, k in options_of(self).items()}
         return {
             "name": self.name, "in_words": self.in_words,
             "options": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()},
@@ -128,8 +128,8 @@ class Strategy:
 class StaleGradients(Strategy):
     """Options of servers that apply stale gradients: a smaller step, or a compensation of the delay."""
 
-    staleness_aware: bool = knob(False, help="a gradient that is k updates old makes a step of rate / k")
-    compensation: Any = knob(
+    staleness_aware: bool = option(False, help="a gradient that is k updates old makes a step of rate / k")
+    compensation: Any = option(
         None, names=COMPENSATIONS, read=compensation_by_name, write=partial(name_as_text, allowed=COMPENSATIONS),
         help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0",
     )  # fmt: skip
@@ -144,7 +144,7 @@ class StaleGradients(Strategy):
 class ServerStrategy(Strategy):
     """Workers push gradients to servers, which own the parameters."""
 
-    codec: Any = knob(
+    codec: Any = option(
         None, names=CODECS, read=as_codec, write=partial(name_as_text, allowed=CODECS),
         help="compress messages: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2",
     )  # fmt: skip
@@ -160,7 +160,7 @@ class ServerStrategy(Strategy):
 class AsynchronousServer(ServerStrategy, StaleGradients):
     """Servers that apply stale gradients, and do not wait for a worker that is lost."""
 
-    on_loss: str = same_knob(Strategy, "on_loss", default="continue")
+    on_loss: str = same_option(Strategy, "on_loss", default="continue")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.local import Local
 from ..roles.messages import Ack, Message, Pull, Push
@@ -33,8 +33,8 @@ __all__ = ["Downpour"]
 class Downpour(AsynchronousServer):
     """Workers step on local weights, push the sum of `n_push` gradients, and fetch after `n_fetch` steps."""
 
-    n_push: int = knob(1, low=1, high=10_000, help="steps of a worker between two pushes")
-    n_fetch: int = knob(1, low=1, high=10_000, help="steps of a worker between two fetches")
+    n_push: int = option(1, low=1, high=10_000, help="steps of a worker between two pushes")
+    n_fetch: int = option(1, low=1, high=10_000, help="steps of a worker between two fetches")
 
     messages: ClassVar[tuple[type[Message], ...]] = (*AsynchronousServer.messages, Ack)
     summary: ClassVar[str] = "asynchronous; workers push and fetch only every few steps"

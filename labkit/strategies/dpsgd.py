@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.graphs import GRAPHS, metropolis, neighbours
 from ..roles.messages import Message, Mix
@@ -29,7 +29,7 @@ __all__ = ["DPSGD"]
 class DPSGD(MixedReplicas):
     """Every step a worker averages its parameters with its neighbours'."""
 
-    graph: str = knob("ring", choices=GRAPHS, help="which workers are neighbours")
+    graph: str = option("ring", choices=GRAPHS, help="which workers are neighbours")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Mix,)
     summary: ClassVar[str] = "gossip: every step each worker averages with its neighbours"

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.local import Local
@@ -42,11 +42,11 @@ __all__ = ["EASGD"]
 class EASGD(Strategy):
     """Workers train alone for tau steps, then a spring pulls them and the centre together."""
 
-    beta: float = knob(0.9, low=1e-6, high=1e3, log=True, help="the spring's pull on the centre: N x the moving rate")
-    rho: float | None = knob(
+    beta: float = option(0.9, low=1e-6, high=1e3, log=True, help="the spring's pull on the centre: N x the moving rate")
+    rho: float | None = option(
         None, low=1e-6, high=1e3, log=True, help="if given, the moving rate is rate x rho, not beta / N"
     )
-    tau: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two pulls of the spring")
+    tau: int = option(4, low=1, high=100_000, help="steps that a worker makes alone between two pulls of the spring")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Position, Pull, CentreWeights, Left, Joined)
     summary: ClassVar[str] = "workers train alone; a spring ties them to a centre on the server"

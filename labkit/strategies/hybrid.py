@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..options import option
 from ..roles.collectives import ALL_REDUCE, all_reduce
 from ..roles.context import Context
 from ..roles.gates import first_pushes
@@ -41,12 +41,12 @@ __all__ = ["Hybrid"]
 class Hybrid(Strategy):
     """Replicas of a split model: each has its own data, and equal parts agree by all-reduce or through a server."""
 
-    shape: str = knob("2x2", help="replicas x parts of each, as 2x2")
-    split: str = knob("pipeline", choices=("pipeline", "tensor"), help="how a replica is split into its parts")
-    between: str = knob("all-reduce", choices=("all-reduce", "server"), help="how equal parts of replicas agree")
-    algorithm: str = knob("ring", choices=tuple(ALL_REDUCE), help="the all-reduce between replicas")
-    micro_batches: int = knob(4, low=1, high=100_000, help="pieces that flow through a pipeline's stages")
-    order: str = knob("1f1b", choices=("1f1b", "gpipe", "zb-h1"), help="the schedule of a pipeline's stages")
+    shape: str = option("2x2", help="replicas x parts of each, as 2x2")
+    split: str = option("pipeline", choices=("pipeline", "tensor"), help="how a replica is split into its parts")
+    between: str = option("all-reduce", choices=("all-reduce", "server"), help="how equal parts of replicas agree")
+    algorithm: str = option("ring", choices=tuple(ALL_REDUCE), help="the all-reduce between replicas")
+    micro_batches: int = option(4, low=1, high=100_000, help="pieces that flow through a pipeline's stages")
+    order: str = option("1f1b", choices=("1f1b", "gpipe", "zb-h1"), help="the schedule of a pipeline's stages")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta, Chunk, Push, Pull, Weights)
     uses_servers: ClassVar[bool] = False

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob, same_knob
+from ..options import option, same_option
 from ..roles.context import Context
 from ..roles.gates import Accumulator
 from ..roles.layout import Layout
@@ -33,7 +33,7 @@ __all__ = ["KAsync", "KBatchAsync"]
 class KAsync(AsynchronousServer):
     """A step is the mean of K workers' gradients, stale or not; those K get the new weights, the others continue."""
 
-    K: int = knob(2, low=1, high=100_000, help="gradients that make a step")
+    K: int = option(2, low=1, high=100_000, help="gradients that make a step")
 
     summary: ClassVar[str] = "a step is the next K workers' gradients; the others continue, and are stale"
     in_words: ClassVar[str] = "asynchronous, K workers' gradients a step."
@@ -77,7 +77,7 @@ class KAsync(AsynchronousServer):
 class KBatchAsync(AsynchronousServer):
     """A step is the mean of the next K mini-batches' gradients; no worker waits."""
 
-    K: int = same_knob(KAsync, "K")
+    K: int = same_option(KAsync, "K")
 
     summary: ClassVar[str] = "a step is the next K mini-batches' gradients; no worker waits"
     in_words: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob, same_knob
+from ..options import option, same_option
 from ..roles.context import Context
 from ..roles.gates import first_pushes, next_pushes
 from ..roles.layout import Layout
@@ -32,8 +32,8 @@ __all__ = ["KBatchSync", "KSync"]
 class KSync(ServerStrategy):
     """A step is the mean of the first K workers' gradients; the others begin again."""
 
-    K: int = knob(2, low=1, high=100_000, help="gradients that make a step")
-    give_up: bool = same_knob(BackupWorkers, "give_up")
+    K: int = option(2, low=1, high=100_000, help="gradients that make a step")
+    give_up: bool = same_option(BackupWorkers, "give_up")
 
     summary: ClassVar[str] = "a step is the first K workers' gradients; the others begin again"
     in_words: ClassVar[str] = "synchronous, with the first K workers only."
@@ -75,8 +75,8 @@ class KSync(ServerStrategy):
 class KBatchSync(ServerStrategy):
     """A step is the mean of the first K mini-batches' gradients, several of one worker included."""
 
-    K: int = same_knob(KSync, "K")
-    give_up: bool = same_knob(BackupWorkers, "give_up")
+    K: int = same_option(KSync, "K")
+    give_up: bool = same_option(BackupWorkers, "give_up")
 
     summary: ClassVar[str] = "a step is the first K mini-batches' gradients, of any workers"
     in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."

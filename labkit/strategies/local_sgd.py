@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..options import option
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.messages import Chunk, Message
@@ -30,11 +30,11 @@ __all__ = ["LocalSGD"]
 class LocalSGD(MixedReplicas):
     """H steps alone, then the mean of all replicas."""
 
-    H: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
-    post_local: int = knob(
+    H: int = option(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
+    post_local: int = option(
         0, low=0, high=10**9, help="steps at the start that are averaged one by one (post-local SGD)"
     )
-    algorithm: str = knob("ring", choices=("ring", "halving-doubling"), help="how the average is made")
+    algorithm: str = option("ring", choices=("ring", "halving-doubling"), help="how the average is made")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     summary: ClassVar[str] = "no server: workers train alone for H steps, then average their parameters"

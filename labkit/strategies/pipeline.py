@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
@@ -42,10 +42,10 @@ __all__ = ["Pipeline"]
 class Pipeline(Strategy):
     """Each worker holds some layers; micro-batches flow through, forward and back. The price is the bubble."""
 
-    micro_batches: int = knob(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
-    order: str = knob("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")
-    chunks: int = knob(2, low=1, high=1000, help="pieces of the network a stage has, if interleaved")
-    stages: int | None = knob(None, low=1, high=100_000, help="None: as many as workers")
+    micro_batches: int = option(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
+    order: str = option("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")
+    chunks: int = option(2, low=1, high=1000, help="pieces of the network a stage has, if interleaved")
+    stages: int | None = option(None, low=1, high=100_000, help="None: as many as workers")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta, Chunk)
     uses_servers: ClassVar[bool] = False

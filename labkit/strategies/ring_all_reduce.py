@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob, same_knob
 from ..nn.codecs import linear_codec
+from ..options import option, same_option
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.layout import Layout
@@ -35,8 +35,8 @@ __all__ = ["RingAllReduce"]
 class RingAllReduce(Strategy):
     """No server: workers add up their gradients around a ring, and all make the same step."""
 
-    reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    codec: Any = same_knob(ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2")
+    reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    codec: Any = same_option(ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False

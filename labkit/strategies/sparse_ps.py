@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ..knobs import knob, same_knob
 from ..nn import Adagrad
 from ..nn.names import name_as_text
+from ..options import option, same_option
 from ..roles.chief import final_snapshots
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
@@ -44,14 +44,14 @@ __all__ = ["SparsePS"]
 class SparsePS(StaleGradients):
     """Move rows, not tables: pull what a batch needs, push its gradients back to the rows' owners."""
 
-    placement: Any = knob(
+    placement: Any = option(
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
         help="which server owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
     )  # fmt: skip
-    dense: str = knob("all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table")
-    synchronous: bool = knob(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
-    reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    optimizer: Any = same_knob(
+    dense: str = option("all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table")
+    synchronous: bool = option(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
+    reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    optimizer: Any = same_option(
         ServerStrategy, "optimizer", default=Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily"
     )
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.gates import Gate
 from ..roles.messages import Joined, Left, Pull, Push
@@ -31,7 +31,7 @@ __all__ = ["SSP"]
 class SSP(AsynchronousServer):
     """A worker may be at most s iterations ahead of the slowest; within that, no worker waits."""
 
-    s: int = knob(3, low=0, high=1_000_000, live=True, help="iterations that a worker may be ahead of the slowest")
+    s: int = option(3, low=0, high=1_000_000, live=True, help="iterations that a worker may be ahead of the slowest")
 
     summary: ClassVar[str] = "parameter server, no worker more than s iterations ahead of the slowest"
     in_words: ClassVar[str] = "bounded staleness: a worker waits when it is too far ahead of the slowest."

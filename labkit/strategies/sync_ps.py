@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..options import option
 from ..roles.context import Context
 from ..roles.gates import all_pushes
 from ..roles.servers import pull, push_pull
@@ -30,7 +30,7 @@ __all__ = ["SyncPS"]
 class SyncPS(ServerStrategy):
     """Wait for a gradient of every worker, then take one step. No staleness; the slowest worker sets the pace."""
 
-    reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
 
     summary: ClassVar[str] = "parameter server, all wait for the slowest; no staleness"
     in_words: ClassVar[str] = "synchronous: all wait for the slowest."

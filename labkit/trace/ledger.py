@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, shown
-from ..knobs import as_number
+from ..options import as_number
 from .events import RoleLost
 from .query import last_reported
 from .recorder import Counters

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ..errors import nearest
-from ..knobs import is_one_of
+from ..options import is_one_of
 from ..trace.query import AGAINST, course
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO

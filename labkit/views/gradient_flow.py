@@ -44,8 +44,8 @@ def step_rate(trace: Trace, t: int) -> float | None:
     Only with plain SGD at a constant rate is a step the rate times the gradient (here: of one worker, before any mean over
     workers).
     """
-    knobs = trace.header["strategy"].get("options", {})
-    plain = knobs.get("optimizer") == "SGD()" and knobs.get("schedule") == "Constant()"
+    options = trace.header["strategy"].get("options", {})
+    plain = options.get("optimizer") == "SGD()" and options.get("schedule") == "Constant()"
     rates = option_steps(trace, "learning_rate", t) if plain else []
     return rates[-1][1] if rates else None
 

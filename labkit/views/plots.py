@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import check_number
+from ..options import check_number
 from ..trace.trace import Trace, check_trace
 from ..trace.vocabulary import nanoseconds
 from .accuracy import Accuracy

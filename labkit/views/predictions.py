@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from ..errors import BadInput, shown
-from ..knobs import as_numbers
+from ..options import as_numbers
 from ..trace.trace import Trace
 from . import style
 from .looks import answers, missing, named, without_axes

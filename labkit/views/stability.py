@@ -67,7 +67,7 @@ class Place:
 
 def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
     """Position of the run at `t` ns; None before the first gradient is applied."""
-    knobs = trace.header["strategy"]["options"]
+    options = trace.header["strategy"]["options"]
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
@@ -79,9 +79,9 @@ def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
     if not count.sum() or not steps:
         return None
     tau, rate = float(np.average(stale, weights=count)), steps[-1][1]
-    if knobs.get("staleness_aware"):
+    if options.get("staleness_aware"):
         rate *= float(np.average(1 / np.maximum(stale, 1), weights=count))
-    if knobs.get("reduce") == "sum":
+    if options.get("reduce") == "sum":
         rate *= len(trace.role_ids("worker"))
     curvature = trace.header["problem"].get("curvature")
     return Place(tau, rate, None if curvature is None else rate * float(max(curvature)))
@@ -128,8 +128,8 @@ class Stability(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The verdict as text."""
         place = here(trace, moment(trace, t), self._lookup)
-        knobs = trace.header["strategy"]["options"]
-        plain = knobs.get("optimizer") == "SGD()" and not knobs.get("compensation")
+        options = trace.header["strategy"]["options"]
+        plain = options.get("optimizer") == "SGD()" and not options.get("compensation")
         aside = "" if plain else " · for plain SGD"
         if place is None:
             return "how long a step may be" + aside

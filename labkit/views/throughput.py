@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 
 from ..errors import nearest
 from ..formatting import bytes_text, rate, short
-from ..knobs import is_one_of
+from ..options import is_one_of
 from ..trace.query import AMOUNTS, STRETCH, Cumulative, rates, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace

@@ -26,17 +26,17 @@ def test_every_line_says_family_and_what_it_does(labkit):
             assert made.summary
 
 
-def knob(labkit, strategy, name):
-    lines = labkit("strategies", "--knobs", strategy).stdout.splitlines()
+def option(labkit, strategy, name):
+    lines = labkit("strategies", "--options", strategy).stdout.splitlines()
     return next(line for line in lines if line.split()[0] == name)
 
 
-def test_a_knob_says_which_names_it_takes(labkit):
-    assert "(sgd, momentum:[MOMENTUM], nesterov:[MOMENTUM], adagrad:[EPSILON]" in knob(labkit, "ssp", "optimizer")
-    assert "(constant, step:EVERY:[FACTOR], cosine:TOTAL:[FLOOR], warmup:UPDATES)" in knob(labkit, "ssp", "schedule")
-    assert "(top-k:[K], sign-sgd, qsgd:[BITS]" in knob(labkit, "sync-ps", "codec")
-    assert "(range:[ROWS], hash:[SEED], consistent-hash:[POINTS]:[SEED])" in knob(labkit, "sparse-ps", "placement")
+def test_a_option_says_which_names_it_takes(labkit):
+    assert "(sgd, momentum:[MOMENTUM], nesterov:[MOMENTUM], adagrad:[EPSILON]" in option(labkit, "ssp", "optimizer")
+    assert "(constant, step:EVERY:[FACTOR], cosine:TOTAL:[FLOOR], warmup:UPDATES)" in option(labkit, "ssp", "schedule")
+    assert "(top-k:[K], sign-sgd, qsgd:[BITS]" in option(labkit, "sync-ps", "codec")
+    assert "(range:[ROWS], hash:[SEED], consistent-hash:[POINTS]:[SEED])" in option(labkit, "sparse-ps", "placement")
 
 
 def test_an_all_reduce_takes_linear_codecs_only(labkit):
-    assert "(float16, power-sgd:[RANK])" in knob(labkit, "ring-all-reduce", "codec")
+    assert "(float16, power-sgd:[RANK])" in option(labkit, "ring-all-reduce", "codec")

@@ -13,7 +13,7 @@ import pytest
 from labkit.cli import checks, notebooks
 from labkit.engines import machine_limits
 from labkit.errors import BadInput
-from labkit.knobs import knobs_of
+from labkit.options import options_of
 from labkit.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +25,9 @@ def test_every_line_of_strategies_starts_with_its_name(labkit):
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_knobs_of_a_strategy_are_those_of_its_declaration(labkit, name):
-    lines = labkit("strategies", "--knobs", name).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == list(knobs_of(STRATEGIES[name]))
+def test_the_options_of_a_strategy_are_those_of_its_declaration(labkit, name):
+    lines = labkit("strategies", "--options", name).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(options_of(STRATEGIES[name]))
 
 
 @pytest.mark.slow

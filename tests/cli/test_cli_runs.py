@@ -96,9 +96,10 @@ def test_options_reach_problem_strategy_cluster_and_budget(labkit, tmp_path):
         "--compute lognormal:0.02:0.3 --server-time 0.001 --latency 0.002 --bandwidth 1e6"  # fmt: skip
     assert labkit(*words.split(), "--trace", tmp_path / "run.npz").exit_code == 0
     header = load_npz(tmp_path / "run.npz").header
-    knobs, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
-    assert (knobs["staleness_aware"], knobs["eval_every"], knobs["learning_rate"], knobs["chief_works"]) == (True, 5, 0.02, True)
-    assert knobs["optimizer"] == "Momentum(momentum=0.8)"
+    options, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
+    assert (options["staleness_aware"], options["eval_every"], options["learning_rate"]) == (True, 5, 0.02)
+    assert options["chief_works"] is True
+    assert options["optimizer"] == "Momentum(momentum=0.8)"
     assert (problem["hidden"], problem["batch_size"], problem["dtype"], problem["seed"]) == ([8, 6], 16, "float64", 5)
     assert "ByLabel" in problem["partition"]
     assert (cluster["workers"], cluster["servers"], cluster["latency"], cluster["bandwidth"]) == (3, 2, 0.002, 1e6)

@@ -118,21 +118,21 @@ def test_e1_hybrid_is_one_process_with_a_bigger_batch(engine, shape, workers, mo
     np.testing.assert_allclose(parameters, one_process(replicas=int(shape[0])), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("knobs", [{"optimizer": "adam", "weight_decay": 0.01}, {"clip_norm": 0.5}], ids=str)
+@pytest.mark.parametrize("options", [{"optimizer": "adam", "weight_decay": 0.01}, {"clip_norm": 0.5}], ids=str)
 @pytest.mark.parametrize(
     ("strategy", "workers", "replicas"),
     [(Pipeline, 3, 1), (TensorParallel, 3, 1), (FSDP, 3, 3), (Hybrid, 4, 2)],
     ids=["pipeline", "tensor", "fsdp", "hybrid"],
 )
-def test_knobs_of_all_strategies_hold_for_parts(strategy, workers, replicas, knobs):
+def test_options_of_all_strategies_hold_for_parts(strategy, workers, replicas, options):
     """Optimizers and decay are elementwise; a norm is that of all parts of one replica."""
-    knobs = {**knobs, "learning_rate": 0.05}
-    if strategy is FSDP and "clip_norm" in knobs:
+    options = {**options, "learning_rate": 0.05}
+    if strategy is FSDP and "clip_norm" in options:
         with pytest.raises(lk.BadInput, match=r"clip_norm=0\.5 needs the length"):
-            strategy(**knobs)
+            strategy(**options)
         return
-    run = lk.train(DEEP, strategy(**knobs), lk.SimulatedCluster(workers=workers), lk.Budget(updates=30)).wait()
-    wanted = one_process(30, replicas, **knobs)
+    run = lk.train(DEEP, strategy(**options), lk.SimulatedCluster(workers=workers), lk.Budget(updates=30)).wait()
+    wanted = one_process(30, replicas, **options)
     np.testing.assert_allclose(run.result().parameters, wanted, rtol=0, atol=1e-10)
     assert np.abs(wanted - one_process(30, replicas, learning_rate=0.05)).max() > 1e-3
 
@@ -267,7 +267,7 @@ def test_a_model_without_layers_is_refused(strategy):
         lk.train(lk.Problem("quadratic"), strategy, lk.SimulatedCluster(workers=4), lk.Budget(updates=1))
 
 
-def test_knobs_that_are_easily_mixed_up():
+def test_options_that_are_easily_mixed_up():
     assert Pipeline(schedule="cosine:100").order == "1f1b"
     with pytest.raises(lk.BadInput, match="no schedule 'gpipe'"):  # an order of the stages; `schedule` is the learning rate's
         Pipeline(schedule="gpipe")

@@ -259,7 +259,7 @@ def test_once_only(engine):
     assert query.staleness(run.trace)["histogram"] == {"0": 10}
 
 
-def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):
+def test_options_and_speed_change_while_it_runs_and_leave_a_mark(engine):
     class Tells(lk.AsyncPS):
         async def server(self, ctx, shard):
             async for request in ctx.inbox(lk.Push, lk.Pull):

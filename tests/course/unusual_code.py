@@ -5,7 +5,7 @@ asynchronous server or a ring; further arguments of `course.trial`).
 
 import labkit as lk
 
-HEAD = "@dataclass(frozen=True)\nclass X(lk.Strategy):\n    learning_rate: float = lk.knob(0.1)\n    messages = (lk.Push, lk.Pull, lk.Weights)\n"
+HEAD = "@dataclass(frozen=True)\nclass X(lk.Strategy):\n    learning_rate: float = lk.option(0.1)\n    messages = (lk.Push, lk.Pull, lk.Weights)\n"
 WORKER = """
     async def worker(self, ctx, model):
         weights = await lk.pull(ctx)
@@ -79,7 +79,7 @@ ODD = {
     "the base with the messages": ([], "@dataclass(frozen=True)\nclass X(lk.ServerStrategy):\n    learning_rate: float = 0.1\n" + SERVER + WORKER, {}),
     "without brackets of imports": (
         [],
-        "from labkit import Push, Pull, Weights, Strategy, knob, pull, push_pull\n" + (HEAD + SERVER + WORKER).replace("lk.", ""),
+        "from labkit import Push, Pull, Weights, Strategy, option, pull, push_pull\n" + (HEAD + SERVER + WORKER).replace("lk.", ""),
         {},
     ),
     "the future": (

@@ -93,9 +93,9 @@ def test_an_encrypted_cluster_by_address_with_certificates_in_dasks_settings(tmp
     names = {"tls_ca_file": "CA_FILE", "tls_client_key": "CLIENT__KEY", "tls_client_cert": "CLIENT__CERT"}
     env = {**os.environ, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
     values = {"tls_ca_file": keys["ca_file"], "tls_client_key": keys["key"], "tls_client_cert": keys["cert"]}
-    for knob, text in values.items():
-        (tmp_path / knob).write_text(text)
-        env[f"DASK_DISTRIBUTED__COMM__TLS__{names[knob]}"] = str(tmp_path / knob)
+    for option, text in values.items():
+        (tmp_path / option).write_text(text)
+        env[f"DASK_DISTRIBUTED__COMM__TLS__{names[option]}"] = str(tmp_path / option)
     script = (
         "import sys, labkit as lk\n"
         "cluster = lk.DaskCluster(sys.argv[1], workers=1, servers=1)\n"

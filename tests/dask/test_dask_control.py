@@ -146,7 +146,7 @@ def test_the_last_step_says_that_the_run_is_over(cluster, started):
     assert run.summary()["updates"] == 100
 
 
-def test_a_live_knob_changes_and_others_are_refused(cluster, started):
+def test_a_live_option_changes_and_others_are_refused(cluster, started):
     run = moving(started(lk.AsyncPS(learning_rate=1e-6), on=cluster.resized(pace=0.001)))
     run.set(learning_rate=0.5)
     norms = lambda: run.trace.column("evaluations", "loss").tolist()  # noqa: E731

@@ -148,7 +148,7 @@ def test_a_paused_run_recovers_and_stands_still(small, started):
     comes_to_its_end(run, 200)
 
 
-def test_knobs_and_slowness_hold_for_the_next_life(small, started):
+def test_options_and_slowness_hold_for_the_next_life(small, started):
     run = moving(started(on=small), 20)
     run.slow("worker-1", 20)
     run.set(learning_rate=0.03)

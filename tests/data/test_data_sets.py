@@ -8,7 +8,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from labkit.data import NAMES, load, options_of
+from labkit.data import NAMES, dataset_options, load
 from labkit.data.digits import read_digits
 from labkit.errors import BadInput
 
@@ -119,8 +119,8 @@ def test_linear_regression_knows_its_answer():
 
 
 def test_options_are_known():
-    assert list(options_of("spirals")) == ["samples", "noise", "arms", "turns"]
-    assert not options_of("digits")
+    assert list(dataset_options("spirals")) == ["samples", "noise", "arms", "turns"]
+    assert not dataset_options("digits")
 
 
 @pytest.mark.parametrize(

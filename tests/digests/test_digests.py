@@ -31,7 +31,7 @@ import pytest
 from digest_adapter import FLOATS, PUBLIC, SECTIONS, today
 from digest_runs import QUICK, RUNS
 
-from labkit.knobs import knobs_of
+from labkit.options import options_of
 from labkit.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
@@ -120,8 +120,8 @@ def test_every_strategy_and_each_of_its_own_options_is_in_a_run():
     assert set(seen) == {kind.__name__ for kind in STRATEGIES.values()}
     anywhere = set().union(*seen.values())
     for kind in STRATEGIES.values():
-        assert set(knobs_of(kind)) <= anywhere, kind
-        own = {name for name in knobs_of(kind) if name in vars(kind).get("__annotations__", {})}
+        assert set(options_of(kind)) <= anywhere, kind
+        own = {name for name in options_of(kind) if name in vars(kind).get("__annotations__", {})}
         assert own - {"learning_rate"} <= seen[kind.__name__], kind
 
 

@@ -228,7 +228,7 @@ def test_reset_is_the_same_run_with_the_same_seed():
     assert on.trace.ending["parameters_sha256"] == was
 
 
-def test_live_knobs_act_on_the_run_and_the_others_on_the_next():
+def test_live_options_act_on_the_run_and_the_others_on_the_next():
     on, clock = session(strategy="ssp")
     on.start()
     tick(on)

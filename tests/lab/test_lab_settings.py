@@ -12,10 +12,10 @@ import pytest
 import labkit as lk
 from labkit.engines.commands import log_text, parse_log
 from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean, mean_seconds
-from labkit.knobs import knobs_of
 from labkit.lab.controls import HIDDEN, controls
 from labkit.lab.settings import Settings, initial_settings
 from labkit.lab.share_text import read_share_text, share_text
+from labkit.options import options_of
 from labkit.spec import RunSpec
 from labkit.strategies import FIRST, STRATEGIES
 
@@ -107,10 +107,10 @@ def test_nine_strategies_come_first_in_the_menu():
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_knob_of_every_strategy_has_a_control_that_can_set_what_it_offers(name):
+def test_every_option_of_every_strategy_has_a_control_that_can_set_what_it_offers(name):
     setup = Settings().changed(strategy=name)
     made = {c.name: c for c in controls(setup)}
-    assert set(knobs_of(setup.strategy)) - HIDDEN <= set(made)
+    assert set(options_of(setup.strategy)) - HIDDEN <= set(made)
     for control in made.values():
         assert control.label
         assert control.help or control.name in ("strategy", "pace", "law", "data", "hidden", "partition")
@@ -145,7 +145,7 @@ def test_only_the_controls_that_were_asked_for():
         controls(Settings(), ("wrkers",))
 
 
-def test_live_controls_are_the_live_knobs():
+def test_live_controls_are_the_live_options():
     ssp = {c.name for c in controls(Settings().changed(strategy="ssp")) if c.live}
     assert ssp == {"learning_rate", "s"}
 

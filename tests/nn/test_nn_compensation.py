@@ -104,7 +104,7 @@ def test_what_is_none_is_refused(bad, says):
             strategy(compensation=bad)
 
 
-def test_synchronous_strategies_have_no_such_knob():
+def test_synchronous_strategies_have_no_such_option():
     for strategy in (lk.SyncPS, lk.KSync, lk.BackupWorkers, lk.LocalSGD, lk.DPSGD):
         with pytest.raises(TypeError, match="compensation"):
             strategy(compensation="constant")

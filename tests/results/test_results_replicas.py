@@ -68,17 +68,17 @@ def local_sgd(problem, workers, rate, steps, averages, momentum=0.0, decay=0.0):
 
 @pytest.mark.parametrize("algorithm", ["ring", "halving-doubling"])
 @pytest.mark.parametrize(("H", "post_local"), [(1, 0), (4, 0), (3, 7), (1000, 5), (1000, 0)])
-@pytest.mark.parametrize("knobs", [{}, {"momentum": 0.8, "decay": 0.02}], ids=["sgd", "momentum, decay"])
-def test_local_sgd_is_its_recurrence(H, post_local, knobs, algorithm):
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.8, "decay": 0.02}], ids=["sgd", "momentum, decay"])
+def test_local_sgd_is_its_recurrence(H, post_local, options, algorithm):
     """On a neural network, replicas drift apart. Every worker keeps its momentum, which is not averaged."""
     steps = 29
-    optimizer = lk.Momentum(knobs["momentum"]) if knobs else lk.SGD()
+    optimizer = lk.Momentum(options["momentum"]) if options else lk.SGD()
     strategy = lk.LocalSGD(
-        learning_rate=0.2, H=H, post_local=post_local, optimizer=optimizer, weight_decay=knobs.get("decay", 0.0),
+        learning_rate=0.2, H=H, post_local=post_local, optimizer=optimizer, weight_decay=options.get("decay", 0.0),
         algorithm=algorithm,
     )  # fmt: skip
     run = trained(strategy, steps, MOONS)
-    x = local_sgd(MOONS, 4, 0.2, steps, lambda t: t <= post_local or t % H == 0, **knobs)
+    x = local_sgd(MOONS, 4, 0.2, steps, lambda t: t <= post_local or t % H == 0, **options)
     np.testing.assert_allclose(run.result().parameters, x.mean(axis=0), rtol=0, atol=1e-12)
 
 
@@ -160,15 +160,15 @@ def easgd(problem, workers, rate, a, tau, pulls, momentum=0.0, decay=0.0):
 @pytest.mark.parametrize("problem", [BOWL, MOONS], ids=["bowl", "network"])
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize(("workers", "tau"), [(1, 1), (1, 3), (2, 1), (2, 4), (4, 2)])
-@pytest.mark.parametrize("knobs", [{}, {"momentum": 0.5, "decay": 0.03}], ids=["sgd", "momentum, decay"])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "decay": 0.03}], ids=["sgd", "momentum, decay"])
 @pytest.mark.parametrize("spring", [{"rho": 1.5}, {"beta": 0.8}], ids=["rho", "beta"])
-def test_easgd_of_equal_workers_is_its_recurrence(problem, servers, workers, tau, knobs, spring):
+def test_easgd_of_equal_workers_is_its_recurrence(problem, servers, workers, tau, options, spring):
     """Workers finish together and are served in their order, so pull k is worker k mod N's. The model is the centre."""
-    optimizer = lk.Momentum(knobs["momentum"]) if knobs else lk.SGD()
-    decay = knobs.get("decay", 0.0)
+    optimizer = lk.Momentum(options["momentum"]) if options else lk.SGD()
+    decay = options.get("decay", 0.0)
     strategy = lk.EASGD(learning_rate=0.1, **spring, tau=tau, optimizer=optimizer, weight_decay=decay)
     run = trained(strategy, 24, problem, workers, servers, compute=0.01)
-    z, _ = easgd(problem, workers, 0.1, 0.15 if "rho" in spring else 0.8 / workers, tau, 24, **knobs)
+    z, _ = easgd(problem, workers, 0.1, 0.15 if "rho" in spring else 0.8 / workers, tau, 24, **options)
     np.testing.assert_allclose(run.result().parameters, z, rtol=0, atol=1e-12)
 
 

@@ -130,7 +130,7 @@ def test_the_replay_is_the_run_when_nothing_is_corrected(strategy, servers):
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (4, 1), (4, 2), (7, 2)])
 def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers):
     """On a quadratic, g + H (now - then) is the gradient at `now`: the run is SGD in one process on the same batches."""
-    knobs = (
+    options = (
         {"K": 3}
         if issubclass(strategy, lk.KAsync) and workers > 3
         else {"K": 1}
@@ -138,7 +138,7 @@ def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers
         else {}
     )
     run = trained(
-        strategy(learning_rate=0.1, compensation=TrueHessian(), **knobs), 200, workers=workers, servers=servers
+        strategy(learning_rate=0.1, compensation=TrueHessian(), **options), 200, workers=workers, servers=servers
     )
     alone = replayed(run, BOWL, workers, 0.1, as_it_is, servers, sequential=True)
     np.testing.assert_allclose(run.result().parameters, alone, rtol=0, atol=1e-12)
@@ -207,7 +207,7 @@ def both(g, now, then, behind, memory):
 
 @pytest.mark.parametrize("strategy", STALE)
 @pytest.mark.parametrize(
-    ("knobs", "rule"),
+    ("options", "rule"),
     [
         ({"compensation": lk.DelayCompensation(0.3)}, constant),
         ({"compensation": lk.AdaptiveCompensation(0.7, decay=0.9)}, adaptive),
@@ -217,9 +217,9 @@ def both(g, now, then, behind, memory):
     ids=["constant", "adaptive", "aware", "both"],
 )
 @pytest.mark.parametrize(("problem", "servers"), [(BOWL, 2), (MOONS, 1)], ids=["bowl, 2 shards", "network"])
-def test_every_asynchronous_server_does_what_the_papers_write(strategy, knobs, rule, problem, servers):
+def test_every_asynchronous_server_does_what_the_papers_write(strategy, options, rule, problem, servers):
     rate = 0.05 if problem is BOWL else 0.3
-    run = trained(strategy(learning_rate=rate, **knobs), 120, problem, servers=servers)
+    run = trained(strategy(learning_rate=rate, **options), 120, problem, servers=servers)
     there, plain = (replayed(run, problem, 4, rate, r, servers) for r in (rule, as_it_is))
     np.testing.assert_allclose(run.result().parameters, there, rtol=0, atol=1e-11)
     assert np.abs(there - plain).max() > 1e-5
@@ -227,8 +227,8 @@ def test_every_asynchronous_server_does_what_the_papers_write(strategy, knobs, r
 
 def test_corrections_go_on_with_momentum_and_decay():
     """Corrections change the gradient; the optimizer is independent of them."""
-    knobs = {"optimizer": lk.Momentum(0.5), "weight_decay": 0.01, "compensation": TrueHessian()}
-    run = trained(lk.AsyncPS(learning_rate=0.05, **knobs), 150)
+    options = {"optimizer": lk.Momentum(0.5), "weight_decay": 0.01, "compensation": TrueHessian()}
+    run = trained(lk.AsyncPS(learning_rate=0.05, **options), 150)
     objective, batch = BOWL.objective(), batches(BOWL, 4)
     w, v, out = objective.start(5), np.zeros(5), np.empty(5)
     for ((who, step, _),) in log(run, 0):
@@ -241,7 +241,7 @@ def test_corrections_go_on_with_momentum_and_decay():
 # A8: where it stays stable --------------------------------------------------------------------------------------------
 
 
-def dip(rate, workers, updates, **knobs):
+def dip(rate, workers, updates, **options):
     """|w| after each update, of equal workers with constant times on f = w^2 / 2, from w = 1."""
     problem = lk.Problem("quadratic", batch_size=1, options={"samples": 1, "dimension": 1}, partition="shared")
 
@@ -252,7 +252,7 @@ def dip(rate, workers, updates, **knobs):
                     ctx.note("w", w=shard.values[0])
                 ctx.send(request.sender, shard.weights())
 
-    strategy = Noting(learning_rate=rate, eval_every=10**6, **knobs)
+    strategy = Noting(learning_rate=rate, eval_every=10**6, **options)
     run = lk.train(problem, strategy, lk.SimulatedCluster(workers=workers), lk.Budget(updates=updates)).wait()
     return np.array([event.numbers["w"] for event in run.trace.events if str(event) == "w"])
 

@@ -102,13 +102,13 @@ LIARS: dict[str, Lying] = {lie.__name__: Lying(lie) for lie in (
 
 @dataclass(frozen=True)
 class Async(lk.AsyncPS):
-    liar: str = lk.knob("nothing_finite", choices=tuple(LIARS))
+    liar: str = lk.option("nothing_finite", choices=tuple(LIARS))
     worker = worker
 
 
 @dataclass(frozen=True)
 class Sync(lk.SyncPS):
-    liar: str = lk.knob("nothing_finite", choices=tuple(LIARS))
+    liar: str = lk.option("nothing_finite", choices=tuple(LIARS))
     worker = worker
 
 

@@ -16,9 +16,9 @@ def refusal(strategy):
     return str(error.value)
 
 
-def test_knobs_without_a_dataclass():
+def test_options_without_a_dataclass():
     class Plain(lk.AsyncPS):
-        momentum = lk.knob(0.5)
+        momentum = lk.option(0.5)
 
     assert "Plain.momentum is not a field yet: write @dataclass(frozen=True)" in refusal(Plain())
 

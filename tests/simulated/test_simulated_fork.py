@@ -242,10 +242,10 @@ def test_whoever_asks_gets_a_turn_while_another_thread_hurries(verb):
     """The other thread's call would never end."""
     run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=3, **RANDOM), ENDLESS)
     arguments = {"kill": ("server-0",), "slow": ("worker-0", 2.0), "fork": (0.0,)}.get(verb, ())
-    knobs = {"learning_rate": 0.01} if verb == "set" else {}
+    options = {"learning_rate": 0.01} if verb == "set" else {}
 
     def asks():
-        getattr(run, verb)(*arguments, **knobs)
+        getattr(run, verb)(*arguments, **options)
         if not run.done:
             run.stop()
 

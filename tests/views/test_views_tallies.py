@@ -166,15 +166,15 @@ def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
 
 
 @pytest.mark.parametrize(
-    ("mean", "knobs", "words"),
+    ("mean", "options", "words"),
     [
         (None, {}, None), (0.0, {}, "always 0"), (3.0, {}, "mean = N − 1 = 3"), (3.0, {"K": 4}, "mean = N − 1 = 3"),
         (1.5, {"K": 2}, "mean = (N − 1) / K = 1.5"), (1.0, {"K": 3}, "mean = (N − 1) / K = 1"),
         (3.5, {}, "mean = 3.5"), (2.0, {"K": 2}, "mean = 2"), (1 / 3, {}, "mean = 0.3333"),
     ],
 )  # fmt: skip
-def test_a_law_is_put_in_words_only_where_they_are_true(header, mean, knobs, words):
-    strategy = header["strategy"] | {"mean_staleness": mean, "options": knobs}
+def test_a_law_is_put_in_words_only_where_they_are_true(header, mean, options, words):
+    strategy = header["strategy"] | {"mean_staleness": mean, "options": options}
     law = staleness_law(Trace(header | {"strategy": strategy}))
     assert law == (None if words is None else (mean, words))
 

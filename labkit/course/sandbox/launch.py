@@ -18,7 +18,7 @@ __all__ = ["ALLOWED"]
 ALLOWED = {
     "labkit.course.sandbox.fork_server": (
         "labkit.errors",
-        "labkit.knobs",
+        "labkit.options",
         "labkit.roles.context",
         "labkit.roles.effects",
         "labkit.roles.messages",

@@ -1,6 +1,6 @@
 """The module `labkit` of a student process: the API for writing a strategy, without labkit's strategies.
 
-It has `lk.Strategy`, `lk.knob`, messages, and the tools that the assignment lists. A tool (`lk.pull`, `lk.push_pull`) runs in
+It has `lk.Strategy`, `lk.option`, messages, and the tools that the assignment lists. A tool (`lk.pull`, `lk.push_pull`) runs in
 the grader, as do `model.gradient` and `shard.apply`; this process has their names only.
 """
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import BadInput, Deadlock, LabkitError, RoleError
-from ...knobs import knob
+from ...options import option
 from ...roles import effects, messages
 from ...roles.messages import Message
 
 __all__ = ["AWAITED", "MESSAGES", "ServerStrategy", "Strategy", "install"]
 
-ALWAYS = {"knob": knob, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,
+ALWAYS = {"option": option, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,
           "Deadlock": Deadlock}  # fmt: skip
 MESSAGES = {
     name: getattr(messages, name) for name in ("Ack", "Chunk", "Joined", "Left", "Mix", "Pull", "Push", "Weights")

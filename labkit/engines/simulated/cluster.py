@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadInput, shown
-from ...knobs import knobs_of, same_knob
+from ...options import options_of, same_option
 from ..base import Cluster, VirtualTimeEngine
 from ..cluster_spec import GRADIENT, ClusterSpec
 from ..commands import Command, Executed
@@ -39,41 +39,41 @@ class SimulatedCluster(Cluster):
     their time), which takes `checkpoint_time`.
     """
 
-    workers: int = same_knob(ClusterSpec, "workers")
-    servers: int | None = same_knob(ClusterSpec, "servers")
-    compute: Any = same_knob(ClusterSpec, "compute", default=GRADIENT)
-    server_time: Any = same_knob(ClusterSpec, "server_time")
-    latency: float = same_knob(ClusterSpec, "latency")
-    bandwidth: float = same_knob(ClusterSpec, "bandwidth")
-    slow: dict[str, float] = same_knob(ClusterSpec, "slow")
-    cores: int = same_knob(ClusterSpec, "cores")
-    record: bool = same_knob(ClusterSpec, "record")
-    replicas: int = same_knob(ClusterSpec, "replicas")
-    max_workers: int | None = same_knob(ClusterSpec, "max_workers")
-    patience: float = same_knob(ClusterSpec, "patience")
-    restart_after: float | None = same_knob(ClusterSpec, "restart_after")
-    checkpoint_every: float | None = same_knob(ClusterSpec, "checkpoint_every")
-    checkpoint_time: float = same_knob(ClusterSpec, "checkpoint_time")
-    evaluation_time: float = same_knob(ClusterSpec, "evaluation_time")
+    workers: int = same_option(ClusterSpec, "workers")
+    servers: int | None = same_option(ClusterSpec, "servers")
+    compute: Any = same_option(ClusterSpec, "compute", default=GRADIENT)
+    server_time: Any = same_option(ClusterSpec, "server_time")
+    latency: float = same_option(ClusterSpec, "latency")
+    bandwidth: float = same_option(ClusterSpec, "bandwidth")
+    slow: dict[str, float] = same_option(ClusterSpec, "slow")
+    cores: int = same_option(ClusterSpec, "cores")
+    record: bool = same_option(ClusterSpec, "record")
+    replicas: int = same_option(ClusterSpec, "replicas")
+    max_workers: int | None = same_option(ClusterSpec, "max_workers")
+    patience: float = same_option(ClusterSpec, "patience")
+    restart_after: float | None = same_option(ClusterSpec, "restart_after")
+    checkpoint_every: float | None = same_option(ClusterSpec, "checkpoint_every")
+    checkpoint_time: float = same_option(ClusterSpec, "checkpoint_time")
+    evaluation_time: float = same_option(ClusterSpec, "evaluation_time")
     spec: ClusterSpec = field(init=False, repr=False, compare=False)
 
     engine = "simulated"
     virtual_time = True
 
     def __post_init__(self) -> None:
-        spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in knobs_of(self)})
+        spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in options_of(self)})
         if spec.compute is None:  # also where it was given as text, "" or "none"
             raise BadInput(
                 f"compute={shown(self.compute)}: virtual time needs a distribution for gradients, as lk.Deterministic(0.01)."
             )
-        for name in knobs_of(self):
+        for name in options_of(self):
             object.__setattr__(self, name, getattr(spec, name))
         object.__setattr__(self, "spec", spec)
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> SimulatedCluster:
         """The cluster with the values of `spec`, which may be for another engine; options of other engines are ignored."""
-        return cls(**{name: getattr(spec, name) for name in knobs_of(cls)} | {"compute": spec.compute or GRADIENT})
+        return cls(**{name: getattr(spec, name) for name in options_of(cls)} | {"compute": spec.compute or GRADIENT})
 
     def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:
         """See `Cluster.with_spec`. Equivalent to `of`, because there are no processes to share."""

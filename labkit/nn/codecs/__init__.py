@@ -44,13 +44,13 @@ CODECS: dict[str, type[Codec]] = {
 
 
 def codec_by_name(name: str) -> Codec:
-    """`"float16"`, or with knobs in their order: `"top-k:0.01"`. `BadInput` names the nearest allowed name."""
+    """`"float16"`, or with options in their order: `"top-k:0.01"`. `BadInput` names the nearest allowed name."""
     made: Codec = make_by_name("codec", name, CODECS)
     return made
 
 
 def as_codec(given: Any) -> Codec | None:
-    """The value of a strategy's knob `codec`: a codec, its name, or None (also "none"); `BadInput` for anything else."""
+    """The value of a strategy's option `codec`: a codec, its name, or None (also "none"); `BadInput` for anything else."""
     if isinstance(given, str):
         return None if given.strip().lower() in ("", "none") else codec_by_name(given)
     if given is None or isinstance(given, Codec):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...knobs import check_knobs
+from ...options import check_options
 from ..objective import Array
 
 __all__ = ["Codec", "Messages", "Shapes", "Sums"]
@@ -30,7 +30,7 @@ class Codec:
     feedback: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
         """Shapes and dtypes of the message of a vector made of `shapes`. They do not depend on the values."""

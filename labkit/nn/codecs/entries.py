@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...errors import BadInput, shown
-from ...knobs import knob
+from ...options import option
 from ..objective import Array
 from .base import Codec, Messages, Shapes, Sums
 
@@ -34,7 +34,7 @@ class TopK(Codec):
     Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
 
-    k: float = knob(0.01, low=1e-9, high=2**31 - 1, log=True, help="below 1: share of the entries; from 1 on: how many")
+    k: float = option(0.01, low=1e-9, high=2**31 - 1, log=True, help="below 1: share of the entries; from 1 on: how many")
 
     feedback: ClassVar[bool] = True
 
@@ -107,8 +107,8 @@ class QSGD(Codec):
     encoding", NeurIPS 2017 (packed with a fixed number of bits instead of their Elias code).
     """
 
-    bits: int = knob(4, low=2, high=8, help="bits an entry, its sign included")
-    bucket: int = knob(512, low=1, high=2**31 - 1, log=True, help="entries that share one length")
+    bits: int = option(4, low=2, high=8, help="bits an entry, its sign included")
+    bucket: int = option(512, low=1, high=2**31 - 1, log=True, help="entries that share one length")
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
         size = _size(shapes)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...errors import BadInput
-from ...knobs import knob
+from ...options import option
 from ..objective import Array
 from .base import Codec, Messages, Shapes, Sums
 
@@ -48,7 +48,7 @@ class PowerSGD(Codec):
     equal bit for bit only if their linear algebra is (machines of one kind).
     """
 
-    rank: int = knob(2, low=1, high=1024, help="columns of the factors")
+    rank: int = option(2, low=1, high=1024, help="columns of the factors")
 
     linear: ClassVar[bool] = True
     feedback: ClassVar[bool] = True

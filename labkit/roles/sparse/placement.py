@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput, nearest, shown
-from ...knobs import check_knobs, knob
 from ...nn.embedding import scramble
 from ...nn.names import make_by_name
+from ...options import check_options, option
 
 __all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]
 
@@ -35,7 +35,7 @@ class Placement:
     """Base class of placements."""
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        check_options(self)
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
         """The server of each of `ids` (any shape, from 0 on), int64. `servers`: their number, or their numbers."""
@@ -50,7 +50,7 @@ class Placement:
 class RangePlacement(Placement):
     """Contiguous ranges of ids, of equal length. `rows`: rows of the table (0: those of the problem)."""
 
-    rows: int = knob(0, low=0, high=2**40, help="ids in all; 0: the problem's")
+    rows: int = option(0, low=0, high=2**40, help="ids in all; 0: the problem's")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
         """id * servers // rows."""
@@ -68,7 +68,7 @@ class RangePlacement(Placement):
 class HashPlacement(Placement):
     """The remainder of a hash of the id."""
 
-    seed: int = knob(0, low=0, high=2**63 - 1, help="of the hash")
+    seed: int = option(0, low=0, high=2**63 - 1, help="of the hash")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
         """scrambled(id) mod servers."""
@@ -80,8 +80,8 @@ class HashPlacement(Placement):
 class ConsistentHash(Placement):
     """Consistent hashing: a ring of 2^64 positions on which every server has `points` hashed positions."""
 
-    points: int = knob(100, low=1, high=100_000, help="of each server on the ring; more: more even")
-    seed: int = knob(0, low=0, high=2**63 - 1, help="of the hash")
+    points: int = option(100, low=1, high=100_000, help="of each server on the ring; more: more even")
+    seed: int = option(0, low=0, high=2**63 - 1, help="of the hash")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
         """The server of the first point at or after the id's position on the ring."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 HEAD = """@dataclass(frozen=True)
 class X(lk.Strategy):
-    learning_rate: float = lk.knob(0.1)
+    learning_rate: float = lk.option(0.1)
     messages = (lk.Push, lk.Pull, lk.Weights)
 """
 SERVERS = {

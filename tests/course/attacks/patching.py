@@ -25,7 +25,7 @@ ATTACKS = (
     Attack("the line's class", put(worker="type(ctx._grader).send = lambda *a: None"), "Ended|no effect", slow=True),
     Attack("the sandbox's plain", put(top="import gc, types\nfor o in gc.get_objects():\n    if isinstance(o, types.ModuleType) and o.__name__.endswith('sandbox.frames'): o.encode = lambda *a: b'x' * 99"), "Ended|left"),
     Attack("pickles", put(top="class P:\n    def __reduce__(self): return (print, ('x',))", worker="ctx.save({'p': P()})"), "a P: only numbers"),
-    Attack("knobs with a descriptor", put(body="    class D:\n        def __get__(self, o, t): return 0.5\n    rate: float = D()\n")),
+    Attack("options with a descriptor", put(body="    class D:\n        def __get__(self, o, t): return 0.5\n    rate: float = D()\n")),
     Attack("a metaclass", "class M(type):\n    def __instancecheck__(c, o): return True\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\n"
            + put().replace("(lk.Strategy)", "(lk.Strategy, metaclass=M)")),
     Attack("__init_subclass__", put(top="lk.Strategy.__init_subclass__ = classmethod(lambda c, **k: setattr(c, 'messages', ()))")),
@@ -33,7 +33,7 @@ ATTACKS = (
     Attack("messages that are strings", put().replace("(lk.Push, lk.Pull, lk.Weights)", "('Push', 'Pull')", 1), "."),
     Attack("a strategy that equals everything", put(body="    def __eq__(self, other): return True\n    def __bool__(self): return True\n")),
     Attack("a layout of its own", put(body="    def layout(self, problem, cluster): return None\n    async def chief(self, ctx, judge): pass\n")),
-    Attack("knobs of the base", put(body="    eval_every: int = 1\n    weight_decay: float = 0.1\n")),
+    Attack("options of the base", put(body="    eval_every: int = 1\n    weight_decay: float = 0.1\n")),
     Attack("it knows the grader by its name", put(top="import os, sys\nif sys.argv != ['x'] or not os.environ.get('JPY_PARENT_PID'): raise SystemExit", worker="1 / 0"), "ZeroDivision"),
     Attack("it knows the grader by its environment", put(top="import os\nassert set(os.environ) > {'PWD', 'PATH'}", worker="1 / 0"), "ZeroDivision"),
     Attack("it knows the grader by a terminal", put(worker="import sys; assert sys.stdin.isatty()"), "Error"),

@@ -53,7 +53,7 @@ class Instances(Protocol):
     """The interface of a run that recovery uses when role instances start and end."""
 
     @property
-    def knobs(self) -> Any:
+    def options(self) -> Any:
         """The strategy, with its options as they are now."""
 
     def admitted(self, role: str) -> None:
@@ -157,7 +157,7 @@ class Recovery:
     # instances --------------------------------------------------------------------------------------------------------
 
     def _submit(self, role: str, incarnation: int, worker: str, restored: Any = None) -> None:
-        self._supervisor.submit(role, incarnation, worker, self._instances.knobs, restored)
+        self._supervisor.submit(role, incarnation, worker, self._instances.options, restored)
 
     def _dismiss(self, do: Dismiss) -> None:
         self._supervisor.give_up(do.role)

@@ -134,7 +134,7 @@ class DaskRun(Engine):
         self.links = LinkFaults(plan.layout, self.members, self.record, supervisor.post)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
-        self.knobs = plan.strategy
+        self.options = plan.strategy
         self._present: tuple[str, ...] = ()
         self._began = began
         self._changed: dict[str, Any] = {}  # options that were changed during the run
@@ -420,12 +420,12 @@ class DaskRun(Engine):
 
     def _set(self, command: SetOptions, done: Done) -> None:
         names = command.options
-        self.knobs = changed = self.knobs.changed(**names)
+        self.options = changed = self.options.changed(**names)
         values = {name: getattr(changed, name) for name in names}
         self._changed |= values
         self.record.executed(command.changed(options=values))
         self.event(OptionsSet, values)
-        self._order({"do": "set", "knobs": values}, None, done)
+        self._order({"do": "set", "options": values}, None, done)
 
     def _slow(self, command: Slow, done: Done) -> None:
         role, factor = command.role, command.factor
@@ -536,7 +536,7 @@ class DaskRun(Engine):
             reports = Shutdown(self.supervisor, lost, self._hear_the_last).perform(why or stopped_by)
             self.accounting.close(
                 stopped_by, why, self.error, reports, self.supervisor.never_began,
-                getattr(self.knobs, "learning_rate", None), time.monotonic() - self._began,
+                getattr(self.options, "learning_rate", None), time.monotonic() - self._began,
             )  # fmt: skip
         except Exception as error:
             log.exception("The accounts of run %s could not be closed", self.supervisor.run)
@@ -599,4 +599,4 @@ class DaskRun(Engine):
         finish = self.final_evaluation.orders() if role == "chief" else []
         orders = [self.links.order_for(role), *self.pauses.orders(), *finish]
         clock = self.clock
-        return {"zero": clock.zero, "frozen": clock.paused_at, "knobs": dict(self._changed), "orders": orders}
+        return {"zero": clock.zero, "frozen": clock.paused_at, "options": dict(self._changed), "orders": orders}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ....errors import BadInput, shown
 from ...base import Cluster, Engine
-from ...cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
+from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
 from ...commands import Command, Executed
 from ...plan import Plan
 from ...storage.store import Store
@@ -92,7 +92,7 @@ class DaskCluster(Cluster):
     @classmethod
     def of(cls, spec: ClusterSpec) -> DaskCluster:
         """A cluster with the values of `spec`: processes of labkit's own, or those at `spec.scheduler`."""
-        given = {name: getattr(spec, name) for name in options_of("dask") if name not in ("engine", "compute", "scheduler")}
+        given = {name: getattr(spec, name) for name in cluster_options("dask") if name not in ("engine", "compute", "scheduler")}
         return cls(spec.scheduler, pace=spec.compute, **given)
 
     workers = property(attrgetter("spec.workers"))
@@ -124,7 +124,7 @@ class DaskCluster(Cluster):
 
     def resized(self, **changes: Any) -> DaskCluster:
         """A view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""
-        can = [PACE["dask"] if name == "compute" else name for name in options_of("dask") if name not in FIXED]
+        can = [PACE["dask"] if name == "compute" else name for name in cluster_options("dask") if name not in FIXED]
         unknown = sorted(set(changes) - set(can))
         if unknown:
             raise BadInput(f"resized: {shown(unknown[0])} cannot change; what can: {', '.join(can)}.")

@@ -232,7 +232,7 @@ class RealRole(RoleCore):
     def begin(self, command: Command) -> None:
         """Set engine time, membership and options from the command to begin."""
         self._clock.begin(command["zero"], command.get("frozen"))
-        self._set_options({"knobs": command.get("knobs", {})})
+        self._set_options({"options": command.get("options", {})})
         self._learn(command)
         self._joined = {name: incarnation for name, (*_, incarnation) in command["here"].items()}
         self.unacknowledged.update(name for name in command["lives"] if name not in command["here"])
@@ -498,7 +498,7 @@ class RealRole(RoleCore):
         self._work_times.factor = command["factor"]
 
     def _set_options(self, command: Command) -> None:
-        for name, value in command["knobs"].items():
+        for name, value in command["options"].items():
             object.__setattr__(self.strategy, name, value)
 
     def _acknowledge(self, command: Command) -> None:

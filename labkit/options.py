@@ -1,7 +1,7 @@
 """Declaration of options. Validation, command line, widgets, share text and docs are derived from one declaration.
 
-A knob (an option) is a field of a frozen dataclass made with `knob(default, low=..., high=..., unit=..., help=...)`. `low`
-and `high` are hard limits: a value outside is refused, not clipped. `live=True`: the knob may change during a run. A knob
+An option is a field of a frozen dataclass made with `option(default, low=..., high=..., unit=..., help=...)`. `low`
+and `high` are hard limits: a value outside is refused, not clipped. `live=True`: the option may change during a run. An option
 whose values are objects also declares how they are read from text and written as text.
 """
 
@@ -21,18 +21,18 @@ import numpy as np
 from .errors import BadInput, lacks, shown
 
 __all__ = [
-    "Knob", "as_number", "as_numbers", "check_knob", "check_knobs", "check_number", "describe", "is_one_of", "knob", "knobs_of",
-    "parse_knob", "read_knob", "same_knob", "write_knob",
+    "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number", "describe", "is_one_of", "option",
+    "options_of", "parse_option", "read_option", "same_option", "write_option",
 ]  # fmt: skip
 
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True)
-class Knob:
-    """The declaration of one knob: name, type, default, limits and unit ("s", "bytes", "bytes/s").
+class Option:
+    """The declaration of one option: name, type, default, limits and unit ("s", "bytes", "bytes/s").
 
-    For knobs whose values are objects: `names`, the classes that can be named in text; `read(text)`, the value of a text
+    For options whose values are objects: `names`, the classes that can be named in text; `read(text)`, the value of a text
     (raises `BadInput`); `write(value)`, the inverse, None if there is no such text.
     """
 
@@ -52,7 +52,7 @@ class Knob:
     write: Callable[[Any], str | None] | None = None
 
 
-def knob(
+def option(
     default: Any = dataclasses.MISSING,
     *,
     factory: Any = dataclasses.MISSING,
@@ -67,39 +67,39 @@ def knob(
     read: Callable[[str], Any] | None = None,
     write: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """Declare a dataclass field as a knob. `log`: a slider should have a logarithmic scale. `factory`: makes the default,
-    if that is a dict. `unit`, `names`, `read`, `write`: see `Knob`.
+    """Declare a dataclass field as an option. `log`: a slider should have a logarithmic scale. `factory`: makes the default,
+    if that is a dict. `unit`, `names`, `read`, `write`: see `Option`.
     """
     about = {
         "low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help, "unit": unit, "names": names,
         "read": read, "write": write,
     }  # fmt: skip
-    return dataclasses.field(default=default, default_factory=factory, metadata={"knob": about})
+    return dataclasses.field(default=default, default_factory=factory, metadata={"option": about})
 
 
-def same_knob(owner: type, name: str, *, help: str = "", **default: Any) -> Any:
-    """A field with the declaration of the knob `name` of the dataclass `owner`. `default=...`, `help`: override those."""
+def same_option(owner: type, name: str, *, help: str = "", **default: Any) -> Any:
+    """A field with the declaration of the option `name` of the dataclass `owner`. `default=...`, `help`: override those."""
     declared = next(field for field in dataclasses.fields(owner) if field.name == name)
     usual = {"default": declared.default, "default_factory": declared.default_factory}
-    about = declared.metadata["knob"] | ({"help": help} if help else {})
-    return dataclasses.field(**(default or usual), metadata={"knob": about})
+    about = declared.metadata["option"] | ({"help": help} if help else {})
+    return dataclasses.field(**(default or usual), metadata={"option": about})
 
 
-def knobs_of(cls: Any) -> dict[str, Knob]:
-    """The knobs of a dataclass (or of an instance), by name, in the order of declaration."""
-    return dict(_knobs(cls if isinstance(cls, type) else type(cls)))
+def options_of(cls: Any) -> dict[str, Option]:
+    """The options of a dataclass (or of an instance), by name, in the order of declaration."""
+    return dict(_options(cls if isinstance(cls, type) else type(cls)))
 
 
 @functools.lru_cache(maxsize=256)  # evaluating type hints is slow, and a lab calls this many times per second
-def _knobs(cls: Any) -> dict[str, Knob]:
+def _options(cls: Any) -> dict[str, Option]:
     hints = typing.get_type_hints(cls)
     found = {}
     for field in dataclasses.fields(cls):
-        if "knob" in field.metadata:
+        if "option" in field.metadata:
             kind, optional = _plain_type(hints[field.name])
             factory = field.default_factory
             default = factory() if callable(factory) else field.default
-            found[field.name] = Knob(field.name, kind, default, optional=optional, **field.metadata["knob"])
+            found[field.name] = Option(field.name, kind, default, optional=optional, **field.metadata["option"])
     return found
 
 
@@ -111,8 +111,8 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
     return (hint if isinstance(hint, type) and hint is not Any else object), False
 
 
-def describe(k: Knob) -> str:
-    """The allowed values of a knob as text: "a number from 0.0001 to 1.0"."""
+def describe(k: Option) -> str:
+    """The allowed values of an option as text: "a number from 0.0001 to 1.0"."""
     if k.choices:
         text = "one of " + ", ".join(repr(c) for c in k.choices)
     elif k.type is bool:
@@ -182,8 +182,8 @@ def check_number(
     return float(number)
 
 
-def check_knob(owner: str, k: Knob, value: Any) -> Any:
-    """`value` converted to the knob's type; `BadInput` names owner, knob, value and what is allowed."""
+def check_option(owner: str, k: Option, value: Any) -> Any:
+    """`value` converted to the option's type; `BadInput` names owner, option, value and what is allowed."""
     if value is None and k.optional:
         return None
     if isinstance(value, str) and k.read is not None and k.names is not None:
@@ -222,15 +222,15 @@ def is_one_of(value: Any, choices: Collection[Any]) -> bool:
         return False
 
 
-def check_knobs(instance: Any, owner: str = "") -> None:
-    """Check and convert every knob of a frozen dataclass; call it in `__post_init__`. `owner`: its name in errors."""
-    for name, k in knobs_of(type(instance)).items():
-        value = check_knob(owner or type(instance).__name__, k, getattr(instance, name))
+def check_options(instance: Any, owner: str = "") -> None:
+    """Check and convert every option of a frozen dataclass; call it in `__post_init__`. `owner`: its name in errors."""
+    for name, k in options_of(type(instance)).items():
+        value = check_option(owner or type(instance).__name__, k, getattr(instance, name))
         object.__setattr__(instance, name, value)
 
 
-def read_knob(owner: str, k: Knob, text: str) -> Any:
-    """The value that `text` means for a knob, checked: "4" is 4, "none" is None, "momentum:0.9" is `Momentum(0.9)`."""
+def read_option(owner: str, k: Option, text: str) -> Any:
+    """The value that `text` means for an option, checked: "4" is 4, "none" is None, "momentum:0.9" is `Momentum(0.9)`."""
     raw = text.strip()
     value: Any = raw
     if k.optional and raw.lower() in ("none", ""):
@@ -246,11 +246,11 @@ def read_knob(owner: str, k: Knob, text: str) -> Any:
                 break
             except (ValueError, OverflowError):
                 continue
-    return check_knob(owner, k, value)
+    return check_option(owner, k, value)
 
 
-def write_knob(k: Knob, value: Any) -> str:
-    """The text that `read_knob` reads as exactly this value. `BadInput` if there is none."""
+def write_option(k: Option, value: Any) -> str:
+    """The text that `read_option` reads as exactly this value. `BadInput` if there is none."""
     if value is None:
         return "none"
     text = k.write(value) if k.write is not None else _plain_text(value)
@@ -266,12 +266,12 @@ def _plain_text(value: Any) -> str | None:
     return str(value) if isinstance(value, (bool, int, str)) else None
 
 
-def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]:
-    """`"s=3"` -> `("s", 3)`, converted to the knob's type. Used by the command line."""
+def parse_option(owner: str, options: dict[str, Option], text: str) -> tuple[str, Any]:
+    """`"s=3"` -> `("s", 3)`, converted to the option's type. Used by the command line."""
     name, equals, raw = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
         raise BadInput(f"{shown(text)} is not OPTION=VALUE.")
-    if name not in knobs:
-        raise lacks(owner, "setting", name, knobs)
-    return name, read_knob(owner, knobs[name], raw)
+    if name not in options:
+        raise lacks(owner, "setting", name, options)
+    return name, read_option(owner, options[name], raw)
