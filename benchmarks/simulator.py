@@ -42,19 +42,19 @@ class Case:
 
     workers: int
     updates: int
-    law: Distribution
+    distribution: Distribution
     links: bool = False
     repetitions: int | None = None  # None: those of the settings
 
     @property
     def name(self) -> str:
         """As "8 workers, exponential:0.01, links"."""
-        return f"{self.workers:,} workers, {self.law.describe()}" + (", links" if self.links else "")
+        return f"{self.workers:,} workers, {self.distribution.describe()}" + (", links" if self.links else "")
 
     def cluster(self, **more: Any) -> lk.SimulatedCluster:
         """labkit's cluster for this case."""
         network = {"latency": 1e-4, "bandwidth": 1e9, "server_time": 1e-5} if self.links else {}
-        return lk.SimulatedCluster(workers=self.workers, compute=self.law, **network, **more)
+        return lk.SimulatedCluster(workers=self.workers, compute=self.distribution, **network, **more)
 
 
 FIXED, RANDOM = lk.Deterministic(0.01), lk.Exponential(0.01)
@@ -76,7 +76,7 @@ def simpy_outcome(case: Case, peer: str) -> Any:
     """The model in one of `PEERS`, run to its end; the draws are those that labkit's workers take."""
     module = importlib.import_module(f".peers.{PEERS[peer]}", __package__)
     problem = lk.Problem("digits", timing_only=True)
-    draws = [Sampler(case.law, stream(problem.seed, "worker", i, "time")).next for i in range(case.workers)]
+    draws = [Sampler(case.distribution, stream(problem.seed, "worker", i, "time")).next for i in range(case.workers)]
     network = {"latency": 100_000, "per_byte": 1.0, "service": 10_000} if case.links else {}
     return module.simulate(draws, case.updates, nbytes=problem.objective().start(0).nbytes, **network)
 

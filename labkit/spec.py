@@ -39,8 +39,8 @@ PACE = 0.1  # mean seconds of a gradient if it is not known
 # two more names, for the time of a gradient: the mean, and the distribution
 SHORTHANDS = {
     "pace": Option("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
-    "law": Option(
-        "law", str, "deterministic", choices=(*DISTRIBUTIONS, FULL_SPEED), help="distribution of the time of a gradient"
+    "distribution": Option(
+        "distribution", str, "deterministic", choices=(*DISTRIBUTIONS, FULL_SPEED), help="distribution of the time of a gradient"
     ),
 }
 
@@ -70,16 +70,16 @@ class RunSpec:
 
     def value(self, name: str) -> Any:
         """The value of an option, under the name by which `changed` takes it."""
-        law = self.cluster.compute
+        distribution = self.cluster.compute
         if name == "strategy":
             return strategy_name(self.strategy)
         if name == "data":
             return self.problem.name
         if name == "pace":
-            mean = mean_seconds(law)
+            mean = mean_seconds(distribution)
             return PACE if mean is None else mean
-        if name == "law":
-            return FULL_SPEED if law is None else distribution_name(law) or law.describe()
+        if name == "distribution":
+            return FULL_SPEED if distribution is None else distribution_name(distribution) or distribution.describe()
         return getattr(getattr(self, self._part(name)), name)
 
     def _part(self, name: str) -> str:
@@ -100,7 +100,7 @@ class RunSpec:
 
         `strategy`: a name, or a strategy. A strategy given by name keeps the options that it shares with the present one,
         and the problem is changed to what it needs. `data`: resets the dtype and the data options. `pace` keeps the kind
-        of the distribution of gradient times, `law` keeps its mean. Raises `BadInput`; `check` checks the whole.
+        of the distribution of gradient times, `distribution` keeps its mean. Raises `BadInput`; `check` checks the whole.
         """
         made = self
         if "strategy" in options:
@@ -109,7 +109,7 @@ class RunSpec:
         if data:
             made = replace(made, problem=_with_data(made.problem, **data))
         for name, value in options.items():
-            if name in ("pace", "law"):
+            if name in ("pace", "distribution"):
                 made = replace(made, cluster=replace(made.cluster, compute=made._law(name, value)))
                 continue
             part = made._part(name)
@@ -124,10 +124,10 @@ class RunSpec:
 
     def _law(self, name: str, value: Any) -> Distribution | None:
         now = self.cluster.compute
-        if name == "law":
+        if name == "distribution":
             if value in DISTRIBUTIONS or value == FULL_SPEED:
                 return None if value == FULL_SPEED else distribution_with_mean(value, self.value("pace"))
-            return as_distribution("law", value)
+            return as_distribution("distribution", value)
         mean = as_number(value)
         if mean is None:
             return as_distribution("pace", value)
@@ -161,14 +161,14 @@ class RunSpec:
         if name == "options":
             return self._data_options(text)
         known = self.options().get(name)
-        if name in ("strategy", "data", "law") or known is None:
+        if name in ("strategy", "data", "distribution") or known is None:
             return text
         return read_option("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
 
     def write(self, name: str) -> str:
         """The text that `read` reads as the value of this option. `BadInput` for a user-defined object."""
         value = self.value(name)
-        if name in ("strategy", "data", "law"):
+        if name in ("strategy", "data", "distribution"):
             return str(value)
         if name == "options":
             known = dataset_options(self.problem.name)

@@ -24,18 +24,18 @@ def _needs_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("peer", [GENERAL, LEAN])
 @pytest.mark.parametrize("links", [False, True], ids=["no links", "links"])
-@pytest.mark.parametrize("law", DISTRIBUTIONS, ids=lambda law: law.describe())
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.describe())
 @pytest.mark.parametrize("workers", [1, 8, 30])
-def test_simpy_ends_where_labkit_ends(workers: int, law: object, links: bool, peer: str) -> None:
+def test_simpy_ends_where_labkit_ends(workers: int, distribution: object, links: bool, peer: str) -> None:
     from benchmarks.simulator import Case, labkit_run, simpy_outcome
 
-    case = Case(workers, 20 * workers, law, links)
+    case = Case(workers, 20 * workers, distribution, links)
     ours, theirs = labkit_run(case).wait(), simpy_outcome(case, peer)
     counters = ours.trace.counters
     assert theirs.virtual == ours.trace.ending["time"]
     assert sum(theirs.staleness.values()) == counters[0].updates == case.updates
     assert theirs.staleness == counters[0].staleness
-    if law == lk.Deterministic(0.01):
+    if distribution == lk.Deterministic(0.01):
         mean = sum(value * count for value, count in theirs.staleness.items()) / case.updates
         assert mean == pytest.approx(workers - 1, rel=0.05)  # less than N - 1 in the first round only
     if peer == GENERAL:

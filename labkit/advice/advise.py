@@ -189,10 +189,10 @@ def _facts_text(f: Facts) -> str:
     gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, c = {_law_text(f.cluster.compute)}, {wire}{room}."
+        f"{f.density:.3g}, c = {_distribution_text(f.cluster.compute)}, {wire}{room}."
     )
 
 
-def _law_text(law: Distribution) -> str:
+def _distribution_text(distribution: Distribution) -> str:
     """A constant as a time, any other distribution by its name and parameters."""
-    return time_text(law.seconds) if isinstance(law, Deterministic) else law.describe()
+    return time_text(distribution.seconds) if isinstance(distribution, Deterministic) else distribution.describe()

@@ -133,9 +133,9 @@ def _bytes(objective: Any) -> float:
 def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
     """The cluster as a simulated one; for a cluster of processes from the arguments, its pace, and defaults for one machine."""
     simulated = isinstance(cluster, SimulatedCluster)
-    law = as_distribution("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
+    distribution = as_distribution("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
     return SimulatedCluster(
-        workers=cluster.workers, servers=cluster.servers, compute=law, server_time=cluster.server_time,
+        workers=cluster.workers, servers=cluster.servers, compute=distribution, server_time=cluster.server_time,
         latency=(cluster.latency if simulated else DASK_LATENCY) if latency is None else latency,
         bandwidth=(cluster.bandwidth if simulated else DASK_BANDWIDTH) if bandwidth is None else bandwidth,
     )  # fmt: skip

@@ -39,23 +39,23 @@ def harmonic(n: int) -> float:
 class Orders:
     """Expectations for a distribution of times; all in seconds."""
 
-    def __init__(self, law: Distribution):
-        self.law = law
-        self.constant = isinstance(law, Deterministic)
+    def __init__(self, distribution: Distribution):
+        self.distribution = distribution
+        self.constant = isinstance(distribution, Deterministic)
 
     @cached_property
     def _sorted(self) -> np.ndarray:
         return np.sort(self._draw(SAMPLES))
 
     def _draw(self, n: int, seed: int = 0) -> np.ndarray:
-        return np.asarray(self.law.draw(np.random.default_rng(seed), n), float)
+        return np.asarray(self.distribution.draw(np.random.default_rng(seed), n), float)
 
     def draws(self, seed: int) -> Iterator[float]:
         """An endless sequence of durations, determined by the seed."""
-        if isinstance(self.law, Deterministic):
-            return itertools.repeat(self.law.seconds)
+        if isinstance(self.distribution, Deterministic):
+            return itertools.repeat(self.distribution.seconds)
         rng = np.random.default_rng([7, seed])
-        return itertools.chain.from_iterable(self.law.draw(rng, 1024).tolist() for _ in itertools.count())
+        return itertools.chain.from_iterable(self.distribution.draw(rng, 1024).tolist() for _ in itertools.count())
 
     @cached_property
     def mean(self) -> float:
@@ -68,11 +68,11 @@ class Orders:
 
     def order(self, k: int, n: int) -> float:
         """The expectation of the k-th smallest of n draws."""
-        law = self.law
-        if isinstance(law, Deterministic):
-            return law.seconds
-        if isinstance(law, Exponential | ShiftedExponential):
-            return getattr(law, "shift", 0.0) + law.mean * (harmonic(n) - harmonic(n - k))
+        distribution = self.distribution
+        if isinstance(distribution, Deterministic):
+            return distribution.seconds
+        if isinstance(distribution, Exponential | ShiftedExponential):
+            return getattr(distribution, "shift", 0.0) + distribution.mean * (harmonic(n) - harmonic(n - k))
         return _order(self._sorted, k, n)
 
     def slowest_sum(self, n: int, terms: int) -> float:
@@ -81,7 +81,7 @@ class Orders:
             return terms * self.slowest(n)
         rng, few = np.random.default_rng(1), SAMPLES // 10
         if terms <= 64:
-            sums = np.sum([self.law.draw(rng, few) for _ in range(terms)], axis=0)
+            sums = np.sum([self.distribution.draw(rng, few) for _ in range(terms)], axis=0)
         else:  # long sums are approximately normal
             sums = terms * self.mean + math.sqrt(terms) * self._sorted.std() * rng.standard_normal(few)
         return _order(np.sort(sums), n, n)
@@ -95,7 +95,7 @@ class Orders:
         rng, rounds = np.random.default_rng(3), max(200, SAMPLES // (n * replicas))
         total = np.zeros((rounds, replicas))
         for share in shares:
-            total += share * self.law.draw(rng, rounds * replicas * n).reshape(rounds, replicas, n).max(axis=2)
+            total += share * self.distribution.draw(rng, rounds * replicas * n).reshape(rounds, replicas, n).max(axis=2)
         return float(total.max(axis=1).mean())
 
     def slowest_of(self, starts: Sequence[float]) -> float:

@@ -45,7 +45,7 @@ TEXTS = {
 }  # fmt: skip
 LABELS = {
     "batch_size": "batch size", "seconds": "time limit", "accuracy": "target accuracy", "pace": "gradient time",
-    "law": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
+    "distribution": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
     "replicas": "backups", "checkpoint_every": "checkpoint every",
     "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
     "post_local": "local steps from step",
@@ -84,7 +84,8 @@ class Control:
 def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
     """The controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
     order = (
-        "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "law", "latency",
+        "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
+        "latency",
         "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
         "seconds", "accuracy",
     )  # fmt: skip
@@ -122,7 +123,7 @@ def _control(settings: Settings, name: str) -> Control:
         "label": LABELS.get(name, name.replace("_", " ")), "group": _group(settings, name), "live": known.live,
         "help": _help(known),
     }  # fmt: skip
-    if name in TEXTS or known.names is not None or name == "law":
+    if name in TEXTS or known.names is not None or name == "distribution":
         offered = [
             text for text in _texts(settings, known) if not (text == FULL_SPEED and settings.cluster.virtual_time)
         ]

@@ -23,7 +23,7 @@ from ..strategies import STRATEGIES, Strategy
 
 __all__ = ["Settings", "initial_settings", "name_of"]
 
-# options of processes, of the recording, or with other names here ("pace" and "law")
+# options of processes, of the recording, or with other names here ("pace" and "distribution")
 NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
 
 

@@ -38,7 +38,7 @@ def share_text(settings: Settings, **more: str) -> str:
     if settings.cluster.compute != plain.cluster.compute:
         parts["compute"] = settings.spec.write("compute")
     known = settings.options()
-    for setting in (name for name in known if name not in ("data", "pace", "law")):
+    for setting in (name for name in known if name not in ("data", "pace", "distribution")):
         if settings.value(setting) != plain.value(setting):
             written = write_option(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
             parts[setting] = written

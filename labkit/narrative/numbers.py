@@ -46,13 +46,13 @@ def _closes(book: dict[str, Any]) -> str:
 
 def _time(cluster: dict[str, Any]) -> tuple[str, str]:
     """The source of a gradient's duration; always shown."""
-    name, law = (
+    name, distribution = (
         ("simulated", cluster.get("compute")) if cluster["engine"] == "simulated" else ("paced", cluster.get("pace"))
     )
-    if not law:
+    if not distribution:
         return "pace", "none, full speed"
-    kind, _, seconds = str(law).partition(":")
-    return name, f"{seconds} s" if kind == "deterministic" else str(law)
+    kind, _, seconds = str(distribution).partition(":")
+    return name, f"{seconds} s" if kind == "deterministic" else str(distribution)
 
 
 def state(trace: Trace, t: int | None = None) -> str:

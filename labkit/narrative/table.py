@@ -35,7 +35,7 @@ __all__ = ["COLUMNS", "run_row", "runs_csv"]
 COLUMNS: dict[str, str] = {
     "run": "run", "strategy": "strategy", "engine": "engine", "workers": "workers", "servers": "servers",
     "rate": "learning rate", "batch": "batch (samples)", "data": "data", "settings": "other settings",
-    "pace": "time of a gradient (law, s)", "disturbed": "disturbed", "seed": "seed", "loss": "final loss",
+    "pace": "gradient time (distribution, s)", "disturbed": "disturbed", "seed": "seed", "loss": "final loss",
     "accuracy": "accuracy (share)", "goal": "goal (accuracy, share)", "time_to_accuracy": "time to goal (s)",
     "gradients": "gradients applied", "gradients_per_second": "gradients per second (1/s)",
     "staleness_mean": "mean staleness (updates)", "staleness_p95": "95% of staleness within (updates)",
@@ -57,11 +57,11 @@ def run_row(trace: Trace) -> dict[str, Any]:
     """
     seen, header = summary(trace), trace.header
     options, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
-    law = cluster.get("compute") if cluster["engine"] == "simulated" else cluster.get("pace")
+    distribution = cluster.get("compute") if cluster["engine"] == "simulated" else cluster.get("pace")
     return {
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
         "rate": options.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
-        "settings": _settings(header["strategy"], problem, cluster), "pace": _law(law), "disturbed": _disturbed(trace),
+        "settings": _settings(header["strategy"], problem, cluster), "pace": _distribution(distribution), "disturbed": _disturbed(trace),
         "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": goal_of(trace),
         "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
         "gradients_per_second": seen["gradients_per_second"], "staleness_mean": seen["staleness"]["mean"],
@@ -105,10 +105,10 @@ def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[s
     return ", ".join(said)
 
 
-def _law(law: str | None) -> str:
-    if not law:
+def _distribution(distribution: str | None) -> str:
+    if not distribution:
         return "full speed"
-    return law.removeprefix("deterministic:")
+    return distribution.removeprefix("deterministic:")
 
 
 def _disturbed(trace: Trace) -> str:

@@ -60,7 +60,7 @@ class Dense:
 
     inputs: int = option(MISSING, low=1, help="columns of x")
     outputs: int = option(MISSING, low=1, help="columns of y")
-    start: str = option("glorot", choices=("glorot", "he"), help="law of the random start")
+    start: str = option("glorot", choices=("glorot", "he"), help="initialization of the weights")
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -186,10 +186,10 @@ class Network(Stage):
             raise nearest("activation", activation, ACTIVATIONS)
         if loss not in LOSSES:
             raise nearest("loss", loss, LOSSES)
-        kind, law = ACTIVATIONS[activation]
+        kind, initializer = ACTIVATIONS[activation]
         widths = [inputs, *hidden]
         blocks = [
-            Block(f"dense{i}", Dense(a, b, law), kind()) for i, (a, b) in enumerate(itertools.pairwise(widths), 1)
+            Block(f"dense{i}", Dense(a, b, initializer), kind()) for i, (a, b) in enumerate(itertools.pairwise(widths), 1)
         ]
         return cls([*blocks, Block("output", Dense(widths[-1], outputs))], LOSSES[loss](), dtype)
 

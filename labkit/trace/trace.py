@@ -72,7 +72,7 @@ class Table:
 class Trace:
     """The record of one run.
 
-    `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are the
+    `header` describes the run (problem, strategy, cluster, distributions, layout, budget, seed) in plain values. `roles` are the
     names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are the newest `Counters` of role i over
     all its incarnations; `lives[i + incarnation * len(roles)]` are those of one incarnation. `events` are the discrete
     events in the order in which they were reported, see `trace.events`; `looks` the predictions of the model, see

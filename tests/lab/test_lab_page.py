@@ -96,7 +96,7 @@ def test_a_lab_without_a_view_shows_the_error_and_the_thread_ends(open_page, mon
 
 
 def test_unpaced_processes_get_more_of_the_machine(open_page):
-    settings = Settings().changed(engine="dask", law="full speed")
+    settings = Settings().changed(engine="dask", distribution="full speed")
     page = open_page(view(state="running", simulated=False, shown=settings), drawing=True)
     until(lambda: page.thread.sent >= 1)
     assert page.thread.share < 0.15

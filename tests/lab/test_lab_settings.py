@@ -36,21 +36,21 @@ def test_a_strategy_brings_the_problem_that_it_needs():
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
 def test_a_law_of_any_kind_has_the_mean_that_was_asked_for(kind):
-    law = distribution_with_mean(kind, 0.2)
-    assert mean_seconds(law) == pytest.approx(0.2)
-    draws = law.draw(np.random.default_rng(0), 400_000)
+    distribution = distribution_with_mean(kind, 0.2)
+    assert mean_seconds(distribution) == pytest.approx(0.2)
+    draws = distribution.draw(np.random.default_rng(0), 400_000)
     assert draws.mean() == pytest.approx(0.2, rel=0.02)
 
 
 def test_the_pace_keeps_the_kind_of_law_and_the_kind_keeps_the_pace():
-    exponential = Settings().changed(pace=0.3).changed(law="exponential")
+    exponential = Settings().changed(pace=0.3).changed(distribution="exponential")
     assert exponential.cluster.compute == lk.Exponential(0.3)
     assert exponential.changed(pace=0.5).cluster.compute == lk.Exponential(0.5)
 
 
 def test_full_speed_is_for_real_processes_only():
-    assert Settings().changed(engine="dask", law="full speed").cluster.compute is None
-    assert Settings().changed(law="full speed").cluster.compute == lk.Deterministic(0.1)
+    assert Settings().changed(engine="dask", distribution="full speed").cluster.compute is None
+    assert Settings().changed(distribution="full speed").cluster.compute == lk.Deterministic(0.1)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_full_speed_is_for_real_processes_only():
         ({"slow": {"worker-9": 2}}, "no role 'worker-9'"),
         ({"slow": {"worker-1": 0}}, "0.001 to 1000"),
         ({"speed": 0}, "speed is a number from 1e-06"),
-        ({"law": "gauss"}, "no distribution 'gauss'"),
+        ({"distribution": "gauss"}, "no distribution 'gauss'"),
         ({"partition": "even:3"}, "takes no number"),
     ],
 )
@@ -113,7 +113,7 @@ def test_every_option_of_every_strategy_has_a_control_that_can_set_what_it_offer
     assert set(options_of(setup.strategy)) - HIDDEN <= set(made)
     for control in made.values():
         assert control.label
-        assert control.help or control.name in ("strategy", "pace", "law", "data", "hidden", "partition")
+        assert control.help or control.name in ("strategy", "pace", "distribution", "data", "hidden", "partition")
         if control.kind in ("menu", "steps"):
             assert control.value in [value for _, value in control.choices], control.name
             assert len({text for text, _ in control.choices}) == len(control.choices), control.name
@@ -159,7 +159,7 @@ def test_what_makes_no_difference_is_not_offered():
 # share texts ----------------------------------------------------------------------------------------------------------------
 
 RICH = {
-    "optimizer": "momentum:0.8", "schedule": "warmup:50+cosine:1000", "codec": "top-k:0.02", "law": "exponential",
+    "optimizer": "momentum:0.8", "schedule": "warmup:50+cosine:1000", "codec": "top-k:0.02", "distribution": "exponential",
     "bandwidth": 1e6, "partition": "by-label:0.3", "hidden": (), "slow": {"worker-2": 5.0}, "data": "spirals",
     "engine": "dask", "speed": 3.0, "seconds": 7.5, "accuracy": 0.9, "clip_norm": 2.0, "chief_works": True,
 }  # fmt: skip

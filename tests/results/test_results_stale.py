@@ -22,7 +22,7 @@ BOWL = lk.Problem(
     "quadratic", batch_size=4, seed=5, options={"samples": 64, "dimension": 5, "noise": 1.0, "curvature": CURVATURE}
 )
 MOONS = lk.Problem("moons", hidden=(5,), batch_size=8, dtype="float64", options={"samples": 150})
-LAW = {"compute": lk.LogNormal(0.01, 0.8), "slow": {"worker-0": 3.0}, "server_time": lk.Exponential(0.0005)}
+COMPUTE = {"compute": lk.LogNormal(0.01, 0.8), "slow": {"worker-0": 3.0}, "server_time": lk.Exponential(0.0005)}
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TrueHessian:
         return gradient + self.curvature(gradient, state) * (now - then)
 
 
-def trained(strategy, updates, problem=BOWL, workers=4, servers=1, **law):
-    cluster = lk.SimulatedCluster(workers=workers, servers=servers, **(law or LAW))
+def trained(strategy, updates, problem=BOWL, workers=4, servers=1, **distribution):
+    cluster = lk.SimulatedCluster(workers=workers, servers=servers, **(distribution or COMPUTE))
     return lk.train(problem, strategy, cluster, lk.Budget(updates=updates)).wait()
 
 
@@ -368,9 +368,9 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
 
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize(
-    "law", [LAW, {"compute": 0.01, "server_time": 0.003, "latency": 0.001}], ids=["random", "equal"]
+    "distribution", [COMPUTE, {"compute": 0.01, "server_time": 0.003, "latency": 0.001}], ids=["random", "equal"]
 )
-def test_downpour_of_single_steps_is_push_then_pull(servers, law):
+def test_downpour_of_single_steps_is_push_then_pull(servers, distribution):
     """With one step between two exchanges a worker needs no local weights, and no time for them."""
 
     class PushThenPull(lk.Downpour):
@@ -381,7 +381,7 @@ def test_downpour_of_single_steps_is_push_then_pull(servers, law):
                 await lk.push(ctx, gradient)
                 weights = await lk.pull(ctx)
 
-    a, b = (trained(kind(), 100, servers=servers, **law) for kind in (PushThenPull, lk.Downpour))
+    a, b = (trained(kind(), 100, servers=servers, **distribution) for kind in (PushThenPull, lk.Downpour))
     for name in ("spans", "applies", "messages", "drops"):
         assert np.array_equal(a.trace.tables[name].rows(), b.trace.tables[name].rows())
     assert a.summary()["parameters_sha256"] == b.summary()["parameters_sha256"]

@@ -76,11 +76,11 @@ def test_a_message_without_weight_is_its_own_copy_and_another_sender_gets_anothe
     assert (first.sender, second.sender, size, same) == ("server-0", "server-1", 4000, 4000)
 
 
-@pytest.mark.parametrize("law", [lk.Deterministic(0.25), lk.Exponential(0.01), lk.Pareto(0.005, 2.5)])
-def test_draws_are_the_laws_own_in_whole_nanoseconds(law):
-    sampler = Sampler(law, np.random.default_rng(3))
+@pytest.mark.parametrize("distribution", [lk.Deterministic(0.25), lk.Exponential(0.01), lk.Pareto(0.005, 2.5)])
+def test_draws_are_the_laws_own_in_whole_nanoseconds(distribution):
+    sampler = Sampler(distribution, np.random.default_rng(3))
     rng = np.random.default_rng(3)
-    drawn = np.concatenate([law.draw(rng, n) for n in (8, 16, 32)])
+    drawn = np.concatenate([distribution.draw(rng, n) for n in (8, 16, 32)])
     assert [sampler.next() for _ in range(56)] == np.rint(drawn * 1e9).astype(int).tolist()
 
 

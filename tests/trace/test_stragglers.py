@@ -175,10 +175,10 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 
 
-def durations(law, slow=1.0, workers=4, each=80, seed=0):
+def durations(distribution, slow=1.0, workers=4, each=80, seed=0):
     """An outlier test fed `each` draws of every worker, the last one slow from the middle on, and its result."""
     rng, gauge, said = np.random.default_rng(seed), OutlierTest(range(workers)), set()
-    drawn = law.draw(rng, workers * each).reshape(workers, each) * NANO
+    drawn = distribution.draw(rng, workers * each).reshape(workers, each) * NANO
     drawn[-1, each // 2 :] *= slow
     ends = np.cumsum(drawn, axis=1)
     order = np.argsort(ends, axis=None)
@@ -189,14 +189,14 @@ def durations(law, slow=1.0, workers=4, each=80, seed=0):
     return said
 
 
-@pytest.mark.parametrize("law", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
-def test_luck_is_no_straggler(law):
-    assert [durations(law, seed=seed) for seed in range(4)] == [set()] * 4
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+def test_luck_is_no_straggler(distribution):
+    assert [durations(distribution, seed=seed) for seed in range(4)] == [set()] * 4
 
 
-@pytest.mark.parametrize("law", [lk.LogNormal(0.1, 0.25), lk.Pareto(0.05, 3.0), lk.LogNormal(0.1, 0.5)], ids=repr)
-def test_in_noise_a_straggler_is_still_found(law):
-    assert [durations(law, 5.0, seed=seed) for seed in range(3)] == [{3}] * 3
+@pytest.mark.parametrize("distribution", [lk.LogNormal(0.1, 0.25), lk.Pareto(0.05, 3.0), lk.LogNormal(0.1, 0.5)], ids=repr)
+def test_in_noise_a_straggler_is_still_found(distribution):
+    assert [durations(distribution, 5.0, seed=seed) for seed in range(3)] == [{3}] * 3
 
 
 def test_a_thousand_workers_and_one_of_them_slow():

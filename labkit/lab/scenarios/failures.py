@@ -18,7 +18,7 @@ from .scenario import Question, Scenario, Step
 
 __all__ = ["SERVER_FAILS", "WORKER_FAILS"]
 
-FOUR = {"workers": 4, "servers": 1, "law": "deterministic", "pace": 0.1}
+FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1}
 
 
 def down(role: str, since: float, until: float) -> tuple[Any, ...]:

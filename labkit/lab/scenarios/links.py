@@ -13,7 +13,7 @@ from .scenario import Scenario, Step
 
 __all__ = ["FEWER_BYTES", "FULL_LINK", "LOCAL_STEPS", "SPARSE"]
 
-SIMULATED = {"engine": "simulated", "law": "deterministic"}
+SIMULATED = {"engine": "simulated", "distribution": "deterministic"}
 
 # N = 16, M = 26,280 bytes, b = 1/800,000: 658 ms per step and 80% of the server's link, against 162 ms and 38%.
 FULL_LINK = Scenario(

@@ -17,7 +17,7 @@ BUBBLE = Scenario(
     title="The pipeline bubble",
     summary="The stages of a pipeline idle while it fills and drains: the more micro-batches, the smaller the bubble.",
     settings={
-        "strategy": "pipeline", "workers": 4, "law": "deterministic", "pace": 2.0, "seconds": 8, "data": "digits",
+        "strategy": "pipeline", "workers": 4, "distribution": "deterministic", "pace": 2.0, "seconds": 8, "data": "digits",
         "hidden": (54, 64, 54, 54), "eval_every": 2,
     },
     steps=(
@@ -36,7 +36,7 @@ SKEWED_DATA = Scenario(
     name="skewed-data",
     title="Workers with different data",
     summary="Workers that train locally on a few labels each drift apart, and the mean of their models is worse.",
-    settings={"strategy": "local-sgd", "H": 32, "workers": 4, "law": "deterministic", "pace": 0.05, "seconds": 9},
+    settings={"strategy": "local-sgd", "H": 32, "workers": 4, "distribution": "deterministic", "pace": 0.05, "seconds": 9},
     steps=(
         Step({"partition": "even"}, text="Every worker has samples of all digits: 32 local steps do no harm."),
         Step(

@@ -19,7 +19,7 @@ STALENESS = Scenario(
     name="staleness",
     title="Mean staleness is N − 1",
     summary="With N asynchronous workers the mean staleness is N − 1 updates, whatever the workers' speeds.",
-    settings={"strategy": "async-ps", "servers": 1, "law": "lognormal", "pace": 0.1, "seconds": 7},
+    settings={"strategy": "async-ps", "servers": 1, "distribution": "lognormal", "pace": 0.1, "seconds": 7},
     steps=(
         Step({"workers": 4}, text="Four workers, equally fast on average: a gradient is about 3 updates old."),
         Step(
@@ -37,7 +37,7 @@ STALE_AND_FAST = Scenario(
     title="Stale gradients and a high rate diverge",
     summary="The staler the gradients, the smaller the rate must be: beyond the edge of stability training diverges.",
     settings={
-        "strategy": "async-ps", "data": "quadratic", "servers": 1, "law": "deterministic", "pace": 0.1, "seconds": 7,
+        "strategy": "async-ps", "data": "quadratic", "servers": 1, "distribution": "deterministic", "pace": 0.1, "seconds": 7,
         "eval_every": 4,
     },
     steps=(
@@ -62,7 +62,7 @@ RUNAWAY = Scenario(
     name="runaway",
     title="A bound holds a fast worker",
     summary="Without a bound a fast worker gets further and further ahead; bounded staleness holds it.",
-    settings={"workers": 4, "servers": 1, "law": "deterministic", "pace": 0.1, "seconds": 8},
+    settings={"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1, "seconds": 8},
     steps=(
         Step(
             {"strategy": "async-ps"}, (Slow("worker-2", 0.2, at=2),),

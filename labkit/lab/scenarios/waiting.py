@@ -16,7 +16,7 @@ from .scenario import Question, Scenario, Step
 
 __all__ = ["BACKUP_WORKERS", "RANDOM_TIMES", "FIRST_MINUTE", "SLOW_WORKER"]
 
-FOUR = {"workers": 4, "servers": 1, "law": "deterministic", "pace": 0.1}
+FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1}
 
 # N = 4, F = 5: 20% and 80%.
 FIRST_MINUTE = Scenario(
@@ -69,7 +69,7 @@ RANDOM_TIMES = Scenario(
     name="random-times",
     title="Random compute times",
     summary="All workers are equally fast on average, but in each step one of eight is late, and the step waits for it.",
-    settings={"workers": 8, "servers": 1, "law": "exponential", "pace": 0.1, "seconds": 10, "seed": 19},
+    settings={"workers": 8, "servers": 1, "distribution": "exponential", "pace": 0.1, "seconds": 10, "seed": 19},
     steps=(
         Step(
             {"strategy": "sync-ps"},
