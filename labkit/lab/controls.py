@@ -85,8 +85,7 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
     """The controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
-        "latency",
-        "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
+        "latency", "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
         "seconds", "accuracy",
     )  # fmt: skip
     found = {

@@ -61,7 +61,8 @@ def run_row(trace: Trace) -> dict[str, Any]:
     return {
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
         "rate": options.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
-        "settings": _settings(header["strategy"], problem, cluster), "pace": _distribution(distribution), "disturbed": _disturbed(trace),
+        "settings": _settings(header["strategy"], problem, cluster), "pace": _distribution(distribution),
+        "disturbed": _disturbed(trace),
         "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": goal_of(trace),
         "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
         "gradients_per_second": seen["gradients_per_second"], "staleness_mean": seen["staleness"]["mean"],
