@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 
 # One lesson and one assignment are representatives of their kind; the other notebooks belong to the slow suites.
-QUICK_NOTEBOOKS = ("04_asynchronous_and_stale.ipynb", "02_synchronous_server.ipynb")
+QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb", "02_synchronous_server.ipynb")
 NOTEBOOKS = Path(__file__).parent / "notebooks"
 
 # Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new ones.

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-LESSON = Path(__file__).parents[2] / "notebooks" / "03_the_slowest_decides.ipynb"
+LESSON = Path(__file__).parents[2] / "notebooks" / "03_stragglers.ipynb"
 ASKS, REVEALS = "lk.Prediction(", "guess.reveal("
 
 
