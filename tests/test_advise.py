@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.advice.advise import FORMULAS, considered
-from labkit.advice.estimate import time_text
-from labkit.advice.orders import Orders
+from labkit.advisor.advise import FORMULAS, candidate_strategies
+from labkit.advisor.estimate import time_text
+from labkit.advisor.order_statistics import OrderStatistics
 from labkit.formatting import bytes_text
 from labkit.nn.split import split_pairs
 from labkit.strategies import STRATEGIES
@@ -53,11 +53,11 @@ def simulated(strategy, problem, cluster, row, rounds=40):
     run = lk.train(problem, strategy, cluster, lk.Budget(seconds=1e6)).advance(rounds * 2.5 * row.step)
     layout = run.trace.header["layout"]
     role, sender, time, count = run.trace.column("applies", "role", "sender", "time", "count")
-    seen = role == role.min() if layout["copies"] != "own" else role >= 0
+    counted = role == role.min() if layout["copies"] != "own" else role >= 0
     rate, h = 0.0, getattr(strategy, "H", 1)
-    for pair in set(zip(role[seen].tolist(), sender[seen].tolist())):
-        mine = (role == pair[0]) & (sender == pair[1])
-        at, counts = time[mine] / 1e9, count[mine].astype(float)
+    for pair in set(zip(role[counted].tolist(), sender[counted].tolist())):
+        selected = (role == pair[0]) & (sender == pair[1])
+        at, counts = time[selected] / 1e9, count[selected].astype(float)
         if layout["copies"] == "equal" and strategy.name != "SparsePS":  # one row a step, for any number of gradients
             counts[:] = row.update_gradients
         start = len(at) // 3
@@ -90,7 +90,7 @@ def test_every_strategy_has_a_formula():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
-def test_step_times_are_the_simulators(outcomes, grid):
+def test_predicted_step_times_agree_with_the_simulator(outcomes, grid):
     for row, measured in outcomes(grid):
         assert row.step == pytest.approx(measured, rel=0.05), row.label
         if row.strategy.name in EXACT:
@@ -99,7 +99,7 @@ def test_step_times_are_the_simulators(outcomes, grid):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
-def test_the_ranking_is_the_simulators(outcomes, grid):
+def test_the_ranking_agrees_with_the_simulator(outcomes, grid):
     """If two predictions differ by more than 10%, the simulator ranks them in the same order."""
     for (a, time_a), (b, time_b) in itertools.combinations(outcomes(grid), 2):
         assert a.step <= b.step
@@ -108,7 +108,7 @@ def test_the_ranking_is_the_simulators(outcomes, grid):
 
 
 @pytest.mark.slow
-def test_the_ranking_holds_for_random_times():
+def test_the_ranking_agrees_with_the_simulator_for_random_times():
     cluster = lk.SimulatedCluster(workers=8, compute=lk.Exponential(0.1), latency=1e-4, bandwidth=1e9)
     rows = [row for row in lk.advise(FLAT, cluster).rows if row.strategy.name != "KBatchSync"]
     pairs = [(row, simulated(row.strategy, FLAT, cluster, row, rounds=400)) for row in rows]
@@ -120,7 +120,7 @@ def test_the_ranking_holds_for_random_times():
 # closed forms -----------------------------------------------------------------------------------------------------------
 
 
-def test_published_times():
+def test_communication_times_equal_the_published_ones():
     """RESULTS T1 and T2, 8 ranks, 4,000,000 bytes, 50 us, 125 MB/s; and one server at T3's sizes."""
     advice = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **WIRE), ["ring-all-reduce", "sync-ps"])
     assert advice["RingAllReduce"].step == pytest.approx(56.7e-3, rel=1e-12)
@@ -131,11 +131,11 @@ def test_published_times():
     assert (halving.compute, halving.latency, halving.wire) == pytest.approx((0, 6 * 50e-6, 56e-3))
 
 
-def test_published_waits():
+def test_waiting_times_equal_the_published_ones():
     """RESULTS W1 to W3: exponential times, free links."""
     eight = lk.SimulatedCluster(workers=8, compute=lk.Exponential(1.0))
-    made = [lk.SyncPS(), lk.KSync(K=4), lk.KBatchSync(K=4), lk.SSP(s=0), lk.SSP(s=10**6)]
-    steps = {row.label: row.step * row.update_gradients / 8 for row in lk.advise(FLAT, eight, made).rows}
+    strategies = [lk.SyncPS(), lk.KSync(K=4), lk.KBatchSync(K=4), lk.SSP(s=0), lk.SSP(s=10**6)]
+    steps = {row.label: row.step * row.update_gradients / 8 for row in lk.advise(FLAT, eight, strategies).rows}
     assert steps["SyncPS"] == pytest.approx(2.717857, rel=1e-6)
     assert steps["KSync K=4"] == pytest.approx(0.634524, rel=1e-5)
     assert steps["KBatchSync K=4"] == pytest.approx(0.5, rel=0.02)
@@ -145,7 +145,7 @@ def test_published_waits():
     assert lk.advise(FLAT, hundred, [lk.BackupWorkers(b=4)]).best.compute * 0.96 == pytest.approx(3.1040, rel=1e-4)
 
 
-def test_gossip_of_two_with_exponential_times():
+def test_gossip_of_two_workers_with_exponential_times_has_the_exact_mean():
     """Each begins its next iteration when it is done and the other has begun this one. With mean 1 and the second d behind, the
     first needs X, the second (Y - d)+ from the first one's start: 0, or exponential again. Either way the next d is exponential,
     so the chance of the latter is E[exp(-d)] = 1/2, and an iteration takes 1/2 x E[X] + 1/2 x E[max(X, Y)] = 5/4.
@@ -155,7 +155,7 @@ def test_gossip_of_two_with_exponential_times():
 
 
 @pytest.mark.parametrize("replicas", [2, 4, 8])
-def test_replicas_of_a_hybrid_wait_for_the_slowest(replicas):
+def test_pipeline_replicas_of_a_hybrid_wait_for_the_slowest(replicas):
     """One stage each, one micro-batch: a forward of X/3 and a backward of 2Y/3, X and Y exponential with mean 1."""
     cluster = lk.SimulatedCluster(workers=replicas, compute=lk.Exponential(1.0))
     strategy = lk.Hybrid(shape=f"{replicas}x1", micro_batches=1)
@@ -165,7 +165,7 @@ def test_replicas_of_a_hybrid_wait_for_the_slowest(replicas):
     assert lk.advise(LAYERS, cluster, [strategy]).best.step == pytest.approx(slowest, rel=0.04)
 
 
-def test_replicas_of_ranks_wait_for_the_slowest():
+def test_tensor_parallel_replicas_of_a_hybrid_wait_for_the_slowest():
     """Two ranks each: of every third of a pair the slower of two; of all of that the slower of two replicas."""
     cluster = lk.SimulatedCluster(workers=4, compute=lk.Uniform(0.0, 2.0))
     pairs = [pair.share for pair in split_pairs(LAYERS.objective().network, 0, 2)]
@@ -177,7 +177,7 @@ def test_replicas_of_ranks_wait_for_the_slowest():
     assert found == pytest.approx(2 * total.max(axis=1).mean(), rel=0.01)  # two updates of two gradients
 
 
-def test_published_pipelines():
+def test_pipeline_lengths_equal_the_published_ones():
     """RESULTS P1 and P3: 4 equal stages, 8 micro-batches, a forward of 1 and a backward of 2: 33, interleaved 28.5."""
     data = lk.from_arrays(np.zeros((64, 16), "float32"), np.arange(64) % 16)
     problem = lk.Problem(data, hidden=(16,) * 7, timing_only=True, batch_size=32)
@@ -188,21 +188,21 @@ def test_published_pipelines():
         assert best.step / 4 == pytest.approx(length, rel=1e-9)
 
 
-def test_order_statistics():
+def test_order_statistics_equal_their_closed_forms():
     """Uniform on (0, 1): k / (n + 1); exponential: H_n - H_(n-k), also from quantiles."""
-    uniform = Orders(lk.Uniform(0.0, 1.0))
+    uniform = OrderStatistics(lk.Uniform(0.0, 1.0))
     for k, n in ((1, 1), (3, 7), (8, 8), (100, 100)):
         assert uniform.order(k, n) == pytest.approx(k / (n + 1), rel=0.01)
-    assert uniform.slowest_of([0.0, 10.0]) == pytest.approx(10.5, rel=1e-3)
-    assert uniform.slowest_of([0.0, 1e-9]) == pytest.approx(2 / 3, rel=0.01)
-    assert Orders(lk.Exponential(2.0)).slowest(4) == pytest.approx(2 * (1 + 1 / 2 + 1 / 3 + 1 / 4))
-    assert Orders(lk.Measured((1.0, 3.0))).slowest(2) == pytest.approx(2.5, rel=0.01)
+    assert uniform.expected_last_end([0.0, 10.0]) == pytest.approx(10.5, rel=1e-3)
+    assert uniform.expected_last_end([0.0, 1e-9]) == pytest.approx(2 / 3, rel=0.01)
+    assert OrderStatistics(lk.Exponential(2.0)).slowest(4) == pytest.approx(2 * (1 + 1 / 2 + 1 / 3 + 1 / 4))
+    assert OrderStatistics(lk.Measured((1.0, 3.0))).slowest(2) == pytest.approx(2.5, rel=0.01)
 
 
 # texts ------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_comes_last():
+def test_strategies_that_do_not_fit_into_memory_come_last():
     cluster = lk.SimulatedCluster(workers=4, compute=0.01, **WIRE)
     free, tight = lk.advise(LAYERS, cluster), lk.advise(LAYERS, cluster, memory=2_000_000)
     assert all(row.fits for row in free.rows)
@@ -210,12 +210,12 @@ def test_what_does_not_fit_comes_last():
     assert fits == sorted(fits, reverse=True)
     assert 0 < sum(fits) < len(fits)
     assert {row.strategy.name for row in tight.rows if row.fits} >= {"TensorParallel", "Pipeline"}
-    assert tight.answers[2].startswith("Split the model? Yes: the whole needs")
+    assert tight.answers[2].startswith("Split the model? Yes: the whole model needs")
     assert "too much" in str(tight)
     assert "too much" not in str(free)
 
 
-def test_a_table_is_sparse_and_layers_are_dense():
+def test_an_embedding_table_is_sparse_and_dense_layers_are_dense():
     cluster = lk.SimulatedCluster(workers=4, compute=0.01, latency=1e-4, bandwidth=1e8)
     sparse = lk.advise(CLICKS, cluster)
     assert sparse.best.strategy.name == "SparsePS"
@@ -226,31 +226,31 @@ def test_a_table_is_sparse_and_layers_are_dense():
     assert everything["SparsePS"].step > everything["RingAllReduce"].step
 
 
-def test_ties_are_called_so_and_the_table_of_a_sparse_model_goes_to_servers():
+def test_equal_times_are_answered_with_either_and_sparse_rows_belong_on_servers():
     free = lk.advise(CLICKS, lk.SimulatedCluster(workers=4, compute=0.01))
     assert free.answers[0].startswith("Dense or sparse? Either:")
     assert free.answers[1].startswith("Server or all-reduce? Either:")
     wired = lk.advise(CLICKS, lk.SimulatedCluster(workers=4, compute=0.01, latency=1e-4, bandwidth=1e8))
     assert wired.answers[1].startswith(
-        "Server or all-reduce? Servers for the rows of the table, an all-reduce for the rest"
+        "Server or all-reduce? Servers for the rows of the embedding table, an all-reduce for the rest"
     )
 
 
-def test_if_nothing_fits_the_leanest_are_named():
+def test_if_nothing_fits_the_answer_names_the_smallest_memory():
     tight = lk.advise(LAYERS, lk.SimulatedCluster(workers=4, compute=0.01, **WIRE), memory=1000)
     least = min(row.memory for row in tight.rows if row.strategy.name == "RingAllReduce")
     split = min(tight.rows, key=lambda row: row.memory)
     assert split.strategy.name == "TensorParallel"
-    assert f"the whole needs {bytes_text(least)} a node and there are 1 kB, and even TensorParallel" in tight.answers[2]
+    assert f"the whole model needs {bytes_text(least)} per node of 1 kB, and even TensorParallel" in tight.answers[2]
 
 
-def test_equal_times_in_groups_are_counted_in_whole_turns():
+def test_k_async_with_equal_times_is_averaged_over_whole_periods():
     for workers, k in ((4, 2), (6, 3), (8, 2)):
         row = lk.advise(FLAT, lk.SimulatedCluster(workers=workers, compute=0.01), [lk.KAsync(K=k)]).best
         assert row.step == pytest.approx(0.01, rel=1e-9)
 
 
-def test_one_worker_is_alone():
+def test_one_worker_has_no_communication():
     advice = lk.advise("digits", lk.SimulatedCluster(workers=1, compute=0.01, latency=1e-4, bandwidth=1e8))
     assert advice["DPSGD"].step == pytest.approx(0.01)
     assert {"BackupWorkers", "KSync", "Hybrid"} <= {name for name, _ in advice.refused}
@@ -260,15 +260,15 @@ def test_formulas_are_shown_with_their_numbers():
     cluster = lk.SimulatedCluster(workers=8, compute=0.001, **WIRE)
     text = str(lk.advise(FLAT, cluster))
     assert "c* + s + 2(N-1) a + 2(N-1)/N m = 1 ms + 0 + 14 x 50 us + 1.75 x 32 ms" in text
-    assert "Server or all-reduce? All-reduce: with everybody waiting HalvingDoubling takes 57.3 ms" in text
-    assert "Not here:\nTensorParallel: TensorParallel splits a network of layers" in text
+    assert "Server or all-reduce? All-reduce: synchronously, HalvingDoubling takes 57.3 ms" in text
+    assert "Cannot run here:\nTensorParallel: TensorParallel splits a network of layers" in text
     for row in lk.advise(LAYERS, cluster).rows:
         assert row.compute + row.latency + row.wire == pytest.approx(row.step)
         assert min(row.compute, row.latency, row.wire) > -1e-9
         assert row.formula
 
 
-def test_a_cluster_of_processes_is_asked_nothing():
+def test_advice_for_a_dask_cluster_starts_no_processes():
     cluster = lk.DaskCluster(workers=4)
     advice = lk.advise(lk.Problem("digits", hidden=(8,)), cluster)
     assert advice.rows
@@ -280,7 +280,7 @@ def test_a_cluster_of_processes_is_asked_nothing():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"memory": 0}, "memory=0: give bytes"),
         ({"density": 2}, "at most 1"),
@@ -289,23 +289,23 @@ def test_a_cluster_of_processes_is_asked_nothing():
         ({"strategies": ["sparse-ps"]}, "No strategy can run here: .*embedding table"),
     ],
 )
-def test_refusals(given, said):
-    with pytest.raises(lk.BadInput, match=said):
-        lk.advise(FLAT, lk.SimulatedCluster(workers=2), **given)
+def test_invalid_arguments_are_refused_with_what_is_allowed(arguments, message):
+    with pytest.raises(lk.BadInput, match=message):
+        lk.advise(FLAT, lk.SimulatedCluster(workers=2), **arguments)
 
 
-def test_a_strategy_of_ones_own_is_left_to_the_simulator():
-    class Mine(lk.Strategy):
+def test_user_defined_strategies_and_codecs_are_refused():
+    class UserDefined(lk.Strategy):
         pass
 
-    made = [lk.SyncPS(), Mine(), lk.RingAllReduce(codec="float16")]
-    assert lk.advise(FLAT, lk.SimulatedCluster(workers=2), made).refused == (
-        ("Mine", "there is no formula for a strategy of one's own; simulate it."),
-        ("RingAllReduce", "there is no formula with a codec; simulate it."),
+    strategies = [lk.SyncPS(), UserDefined(), lk.RingAllReduce(codec="float16")]
+    assert lk.advise(FLAT, lk.SimulatedCluster(workers=2), strategies).refused == (
+        ("UserDefined", "there is no formula for a user-defined strategy; simulate it."),
+        ("RingAllReduce", "the formulas do not include codecs; simulate it."),
     )
 
 
-def test_what_is_no_problem_and_no_cluster_is_refused():
+def test_arguments_that_are_not_a_problem_or_a_cluster_are_refused():
     assert lk.advise("digits", lk.SimulatedCluster(workers=2), ["sync-ps"]).best.label == "SyncPS"
     with pytest.raises(lk.BadInput, match="give a problem"):
         lk.advise(3, lk.SimulatedCluster(workers=2))
@@ -313,10 +313,10 @@ def test_what_is_no_problem_and_no_cluster_is_refused():
         lk.advise(FLAT, lk.SimulatedCluster)
 
 
-def test_a_hybrid_has_a_shape_that_the_workers_have():
-    shapes = {n: {s.name: s for s in considered(None, n)}["Hybrid"].shape for n in (4, 6, 9)}
+def test_the_default_shape_of_hybrid_divides_the_number_of_workers():
+    shapes = {n: {s.name: s for s in candidate_strategies(None, n)}["Hybrid"].shape for n in (4, 6, 9)}
     assert shapes == {4: "2x2", 6: "3x2", 9: "3x3"}
 
 
-def test_times_in_words():
+def test_time_text_has_a_unit_and_three_digits():
     assert [time_text(t) for t in (0, 5e-5, 0.0123, 2.0)] == ["0", "50 us", "12.3 ms", "2 s"]

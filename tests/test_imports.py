@@ -32,8 +32,8 @@ BELOW["spec"] = BELOW["codec"] | {"codec"}
 BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative"}
 BELOW["resume"] = BELOW["run"] | {"run"}
-BELOW["advice"] = BELOW["run"] | {"views"}
-UP = BELOW["run"] | {"run", "advice", "views"}
+BELOW["advisor"] = BELOW["run"] | {"views"}
+UP = BELOW["run"] | {"run", "advisor", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called.

@@ -24,11 +24,11 @@ import numpy as np
 
 from ..engines.distributions import Deterministic, Distribution, Exponential, ShiftedExponential
 
-__all__ = ["Orders", "harmonic"]
+__all__ = ["OrderStatistics", "harmonic"]
 
 SAMPLES = 200_000
 ROUNDS = 600  # of a recursion; the first third is not counted
-KINDS = 256  # maximum number of different offsets; more are grouped
+MAX_GROUPS = 256  # maximum number of different offsets; more are grouped
 
 
 def harmonic(n: int) -> float:
@@ -36,7 +36,7 @@ def harmonic(n: int) -> float:
     return math.fsum(1 / i for i in range(1, n + 1))
 
 
-class Orders:
+class OrderStatistics:
     """Expectations for a distribution of times; all in seconds."""
 
     def __init__(self, distribution: Distribution):
@@ -73,20 +73,20 @@ class Orders:
             return distribution.seconds
         if isinstance(distribution, Exponential | ShiftedExponential):
             return getattr(distribution, "shift", 0.0) + distribution.mean * (harmonic(n) - harmonic(n - k))
-        return _order(self._sorted, k, n)
+        return _order_statistic(self._sorted, k, n)
 
     def slowest_sum(self, n: int, terms: int) -> float:
         """The expected largest of n sums of `terms` draws each."""
         if self.constant or terms == 1:
             return terms * self.slowest(n)
-        rng, few = np.random.default_rng(1), SAMPLES // 10
+        rng, count = np.random.default_rng(1), SAMPLES // 10
         if terms <= 64:
-            sums = np.sum([self.distribution.draw(rng, few) for _ in range(terms)], axis=0)
+            sums = np.sum([self.distribution.draw(rng, count) for _ in range(terms)], axis=0)
         else:  # long sums are approximately normal
-            sums = terms * self.mean + math.sqrt(terms) * self._sorted.std() * rng.standard_normal(few)
-        return _order(np.sort(sums), n, n)
+            sums = terms * self.mean + math.sqrt(terms) * self._sorted.std() * rng.standard_normal(count)
+        return _order_statistic(np.sort(sums), n, n)
 
-    def slowest_in_turns(self, n: int, shares: Sequence[float], replicas: int = 1) -> float:
+    def synchronized_sum(self, n: int, shares: Sequence[float], replicas: int = 1) -> float:
         """The expected time of `replicas` groups of n workers that synchronise within the group after each of `shares` (fractions
         of a draw), and between the groups at the end.
         """
@@ -98,11 +98,11 @@ class Orders:
             total += share * self.distribution.draw(rng, rounds * replicas * n).reshape(rounds, replicas, n).max(axis=2)
         return float(total.max(axis=1).mean())
 
-    def slowest_of(self, starts: Sequence[float]) -> float:
+    def expected_last_end(self, starts: Sequence[float]) -> float:
         """The expected end of the last of several draws that start at `starts`: E[max(start + X)]."""
         if self.constant or not max(starts) > min(starts):
             return max(starts) + self.slowest(len(starts))
-        groups = np.array_split(np.sort(np.asarray(starts, float)), min(KINDS, len(starts)))
+        groups = np.array_split(np.sort(np.asarray(starts, float)), min(MAX_GROUPS, len(starts)))
         x = self._sorted
         t = np.linspace(min(starts) + x[0], max(starts) + x[-1], 20_001)
         logs = np.zeros(len(t))  # of P(all have ended by t)
@@ -113,7 +113,7 @@ class Orders:
 
     # sequences of dependent waits -------------------------------------------------------------------------------------
 
-    def ahead(self, n: int, slack: int) -> float:
+    def bounded_staleness_period(self, n: int, slack: int) -> float:
         """Seconds per iteration if no worker begins an iteration more than `slack` ahead of the slowest.
 
         start_i(k) = max(end_i(k-1), max over j of end_j(k-1-slack)).
@@ -126,25 +126,25 @@ class Orders:
         for k in range(ROUNDS):
             ends = np.maximum(ends, last[k - slack] if k >= slack else 0.0) + draws[k]
             last[k + 1], total[k] = ends.max(), ends.mean()
-        return _slope(total)
+        return _seconds_per_round(total)
 
-    def grouped(self, n: int, k: int, more: float, gap: float) -> float:
+    def group_period(self, n: int, k: int, extra: float, gap: float) -> float:
         """Seconds between two completed groups of k, if n workers restart in groups of k: the j-th of a group restarts j gaps
-        later, and takes `more` seconds in addition to its draw.
+        later, and takes `extra` seconds in addition to its draw.
         """
         draws = self.draws(4)
-        working, waiting, ends = [next(draws) + more + j * gap for j in range(n)], 0, list[float]()
+        working, waiting, ends = [next(draws) + extra + j * gap for j in range(n)], 0, list[float]()
         heapq.heapify(working)
         while len(ends) < 2 * ROUNDS:
             now, waiting = heapq.heappop(working), waiting + 1
             if waiting == k:
                 ends.append(now)
                 for j in range(k):
-                    heapq.heappush(working, now + next(draws) + more + j * gap)
+                    heapq.heappush(working, now + next(draws) + extra + j * gap)
                 waiting = 0
-        return _slope(np.array(ends), n)
+        return _seconds_per_round(np.array(ends), n)
 
-    def done(self, starts: Sequence[float], k: int, each: int = 1) -> float:
+    def expected_kth_end(self, starts: Sequence[float], k: int, each: int = 1) -> float:
         """The expected time at which k draws are done, if sequences of `each` draws begin at `starts`."""
         if self.constant:
             return sorted(start + i * self.mean for start in starts for i in range(1, each + 1))[k - 1]
@@ -154,7 +154,7 @@ class Orders:
         return float(np.partition(ends.reshape(rounds, -1), k - 1, axis=1)[:, k - 1].mean())
 
 
-def _order(values: Any, k: int, n: int) -> float:
+def _order_statistic(values: Any, k: int, n: int) -> float:
     """The expected k-th of n, from many sorted values, weighted by the Beta(k, n-k+1) density at their quantiles."""
     u = (np.arange(len(values)) + 0.5) / len(values)
     log = (k - 1) * np.log(u) + (n - k) * np.log1p(-u)
@@ -162,10 +162,10 @@ def _order(values: Any, k: int, n: int) -> float:
     return float(np.dot(weights, values) / weights.sum())
 
 
-def _slope(ends: np.ndarray, turn: int = 1) -> float:
-    """Seconds per round in the steady state. `turn`: the period of a regular pattern, in rounds; whole periods are counted,
+def _seconds_per_round(ends: np.ndarray, period: int = 1) -> float:
+    """Seconds per round in the steady state. `period`: of a regular pattern, in rounds; whole periods are counted,
     because with equal times rounds end in groups, and a part of a period would bias the result.
     """
     start = len(ends) // 3
-    start += (len(ends) - 1 - start) % turn if turn < len(ends) // 3 else 0
+    start += (len(ends) - 1 - start) % period if period < len(ends) // 3 else 0
     return float((ends[-1] - ends[start]) / (len(ends) - 1 - start))

@@ -13,15 +13,15 @@ import math
 from typing import Any
 
 from ..roles.graphs import neighbours, sides
+from .critical_path import gossip_iterations, gossip_period
 from .estimate import Estimate, slots
 from .estimate import time_text as t
-from .facts import Facts
-from .paths import gossip, iterations_of
+from .inputs import CostInputs
 
-__all__ = ["adpsgd", "all_reduce", "dpsgd", "fsdp", "local_sgd", "replicas", "summed"]
+__all__ = ["adpsgd", "all_reduce", "dpsgd", "fsdp", "local_sgd", "replicas", "all_reduce_seconds"]
 
 
-def all_reduce(algorithm: str, n: int, f: Facts) -> tuple[float, float, str]:
+def all_reduce(algorithm: str, n: int, f: CostInputs) -> tuple[float, float, str]:
     """(number of latencies, bytes through a link in sequence as a multiple of the vector, the formula)."""
     if algorithm == "ring":
         return 2 * (n - 1), 2 * (n - 1) / n, "2(N-1) a + 2(N-1)/N m"
@@ -32,13 +32,13 @@ def all_reduce(algorithm: str, n: int, f: Facts) -> tuple[float, float, str]:
     return steps + 2, share + 2, "(2 log2(P) + 2) a + (2(P-1)/P + 2) m"
 
 
-def summed(f: Facts, bytes_: float, n: int, algorithm: str = "ring") -> tuple[float, float]:
+def all_reduce_seconds(f: CostInputs, bytes_: float, n: int, algorithm: str = "ring") -> tuple[float, float]:
     """Seconds of (latency, wire) of one all-reduce of `bytes_` bytes."""
     steps, share, _ = all_reduce(algorithm, n, f)
-    return steps * f.a, share * f.held(bytes_)
+    return steps * f.a, share * f.transfer_seconds(bytes_)
 
 
-def replicas(strategy: Any, f: Facts) -> Estimate:
+def replicas(strategy: Any, f: CostInputs) -> Estimate:
     """All workers compute, then all-reduce: the ring, and halving-doubling."""
     n = f.n
     steps, share, text = all_reduce(strategy.algorithm, n, f)
@@ -48,7 +48,7 @@ def replicas(strategy: Any, f: Facts) -> Estimate:
     return Estimate(slowest + f.s, steps * f.a, share * f.m, n, share * f.model, memory, 0.0, text)
 
 
-def local_sgd(strategy: Any, f: Facts) -> Estimate:
+def local_sgd(strategy: Any, f: CostInputs) -> Estimate:
     """An all-reduce every H steps; in between workers are independent, so slow steps average out."""
     n, h = f.n, strategy.H
     steps, share, text = all_reduce(strategy.algorithm, n, f)
@@ -58,15 +58,15 @@ def local_sgd(strategy: Any, f: Facts) -> Estimate:
     return Estimate(alone + f.s, steps * f.a / h, share * f.m / h, n, share * f.model / h, memory, 0.0, text)
 
 
-def dpsgd(strategy: Any, f: Facts) -> Estimate:
+def dpsgd(strategy: Any, f: CostInputs) -> Estimate:
     """Models are sent while gradients are computed: the maximum of the two times."""
     graph, n = tuple(neighbours(strategy.graph, f.n)), f.n
     most = max(map(len, graph))
 
-    iterations = iterations_of(graph, f.c.constant)
+    iterations = gossip_iterations(graph, f.c.constant)
 
     def path(latency: float, bandwidth: float) -> float:
-        return gossip(graph, f.model, f.s, latency, bandwidth, [f.c.draws(i) for i in range(n)], iterations)
+        return gossip_period(graph, f.model, f.s, latency, bandwidth, [f.c.draws(i) for i in range(n)], iterations)
 
     free = path(0.0, math.inf)
     late = path(f.a, math.inf) if f.a else free
@@ -76,23 +76,23 @@ def dpsgd(strategy: Any, f: Facts) -> Estimate:
     return Estimate(free, late - free, whole - late, n, most * f.model, memory, 0.0, text)
 
 
-def adpsgd(strategy: Any, f: Facts) -> Estimate:
-    """Active replicas wait for a reply of a neighbour after each gradient; passive ones reply without waiting."""
+def adpsgd(strategy: Any, f: CostInputs) -> Estimate:
+    """Active replicas wait for the reply of a neighbour after each gradient; passive ones reply without waiting."""
     graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, sides(strategy.graph, f.n)
-    asking = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
+    active = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
     alone = max(f.c.mean + f.s, 1e-9)  # one nanosecond, the clock's resolution
     both = alone + 2 * f.a + 2 * f.m
-    rate = len(asking) / both + (n - len(asking)) / alone
-    text = f"N / (q/(c + s + 2a + 2m) + (N - q)/(c + s)), q = {len(asking)} ask: {n} / ({len(asking)}/{t(both)} + "
-    text += f"{n - len(asking)}/{t(alone)})"
+    rate = len(active) / both + (n - len(active)) / alone
+    text = f"N / (q/(c + s + 2a + 2m) + (N - q)/(c + s)), q = {len(active)} active: {n} / ({len(active)}/{t(both)} + "
+    text += f"{n - len(active)}/{t(alone)})"
     seconds = n / rate
     extra = seconds - alone
     share = f.a / (f.a + f.m) if extra else 0.0
     memory = f.model * (4 + slots(strategy))
-    return Estimate(alone, extra * share, extra * (1 - share), n, f.model * (2 if asking else 0), memory, None, text)
+    return Estimate(alone, extra * share, extra * (1 - share), n, f.model * (2 if active else 0), memory, None, text)
 
 
-def fsdp(strategy: Any, f: Facts) -> Estimate:
+def fsdp(strategy: Any, f: CostInputs) -> Estimate:
     """Two all-gathers and a reduce-scatter of every layer."""
     n, groups = f.n, f.network.layout.groups()
     layers, largest = len(groups), max(part.stop - part.start for part in groups.values()) * f.itemsize

@@ -2,9 +2,9 @@
 
     M  bytes of the parameters        N, S  workers, servers        b  mini-batch of one worker
     c  seconds of one gradient        s  seconds of one piece of server work (an update)
-    a  latency of a message           m = M / bandwidth: seconds for which a link is held by the whole model
+    a  latency of a message           m = M / bandwidth: seconds for which a link is occupied by the whole model
 
-The network is the simulator's: cut-through, full duplex, a node's egress and ingress held for bytes / bandwidth each.
+The network is the simulator's: cut-through, full duplex, a node's egress and ingress occupied for bytes / bandwidth each.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..engines.distributions import Deterministic, Distribution, as_distribution
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
-from .orders import Orders
+from .order_statistics import OrderStatistics
 
-__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "Facts", "Table", "gather"]
+__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "Table", "gather_inputs"]
 
 # Between two processes of one machine, half of what `python -m benchmarks --only round-trip` measures there and back.
 DASK_LATENCY = 30e-6  # seconds, of a message of 40 KB
@@ -34,7 +34,7 @@ DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 @dataclass(frozen=True)
 class Table:
-    """An embedding table: `rows` of `row_bytes`; `used`: distinct rows of a mini-batch, expected; `dense`: bytes of the
+    """An embedding table: `rows` of `row_bytes`; `used`: expected number of distinct rows in a mini-batch; `dense`: bytes of the
     layers behind the table.
     """
 
@@ -45,7 +45,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CostInputs:
     """See the module. `memory`: bytes that a node has for the model, None: unlimited. `table`: None for a model
     without an embedding. `density`: share of the parameters that a mini-batch's gradient touches.
     """
@@ -82,24 +82,24 @@ class Facts:
         """Latency, seconds."""
         return self.cluster.latency
 
-    def held(self, count: float) -> float:
+    def transfer_seconds(self, count: float) -> float:
         """Seconds for which `count` bytes occupy a link."""
         return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
 
     @property
     def m(self) -> float:
         """Seconds for which the whole model occupies a link."""
-        return self.held(self.model)
+        return self.transfer_seconds(self.model)
 
     @cached_property
-    def c(self) -> Orders:
+    def c(self) -> OrderStatistics:
         """The distribution of one gradient's time, with its order statistics."""
-        return Orders(self.cluster.compute)
+        return OrderStatistics(self.cluster.compute)
 
     @cached_property
     def s(self) -> float:
         """Mean seconds of one piece of server work."""
-        return 0.0 if self.cluster.server_time is None else Orders(self.cluster.server_time).mean
+        return 0.0 if self.cluster.server_time is None else OrderStatistics(self.cluster.server_time).mean
 
     @property
     def network(self) -> Any:
@@ -107,12 +107,11 @@ class Facts:
         return self.objective.network if isinstance(self.objective, NullObjective) else self.objective
 
 
-def gather(
+def gather_inputs(
     problem: Any, cluster: Any, memory: float | None, density: float | None, latency: float | None,
     bandwidth: float | None, compute: Any,
-) -> Facts:  # fmt: skip
-    """The facts of a problem on a cluster; explicit arguments override the cluster's values. `BadInput` for invalid ones.
-    """
+) -> CostInputs:  # fmt: skip
+    """The inputs for a problem on a cluster; explicit arguments override the cluster's values. `BadInput` if one is invalid."""
     for name, value in (("memory", memory), ("density", density)):
         if value is not None and not 0 < value < math.inf:
             raise BadInput(f"{name}={shown(value)}: give {'bytes' if name == 'memory' else 'a share'}, greater than 0.")
@@ -122,18 +121,22 @@ def gather(
     table = _table(problem, objective, density)
     if density is None:
         density = 1.0 if table is None else (table.used * table.row_bytes + table.dense) / _bytes(objective)
-    twin = _twin(problem, cluster, latency, bandwidth, compute)
-    return Facts(problem, twin, objective, memory, density, table)
+    simulated = _as_simulated(problem, cluster, latency, bandwidth, compute)
+    return CostInputs(problem, simulated, objective, memory, density, table)
 
 
 def _bytes(objective: Any) -> float:
     return float(objective.size) * np.dtype(objective.dtype).itemsize
 
 
-def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
+def _as_simulated(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
     """The cluster as a simulated one; for a cluster of processes from the arguments, its pace, and defaults for one machine."""
     simulated = isinstance(cluster, SimulatedCluster)
-    distribution = as_distribution("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
+    distribution = (
+        as_distribution("compute", compute)
+        or (cluster.compute if simulated else cluster.pace)
+        or _timed_gradient(problem)
+    )
     return SimulatedCluster(
         workers=cluster.workers, servers=cluster.servers, compute=distribution, server_time=cluster.server_time,
         latency=(cluster.latency if simulated else DASK_LATENCY) if latency is None else latency,
@@ -141,20 +144,20 @@ def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any
     )  # fmt: skip
 
 
-def _measured(problem: Any) -> Distribution:
-    """One gradient, timed here: the best of five."""
+def _timed_gradient(problem: Any) -> Distribution:
+    """The time of one gradient on this machine: the shortest of five."""
     if problem.timing_only:
-        raise BadInput("A timing-only problem computes nothing that could be timed: give compute=, as compute=0.01.")
+        raise BadInput("A timing-only problem has no gradients to time: give compute=, as compute=0.01.")
     objective, data = problem.objective(), problem.dataset
     data = data.gathered() if hasattr(data, "gathered") else data
     rows = np.arange(problem.batch_size) % len(data.x_train)
     x, y, params = data.x_train[rows], data.y_train[rows], objective.start(problem.seed)
-    out, taken = np.empty_like(params), []
+    out, durations = np.empty_like(params), []
     for _ in range(5):
         began = time.perf_counter()
         objective.gradient(params, x, y, out)
-        taken.append(time.perf_counter() - began)
-    return Deterministic(min(taken))
+        durations.append(time.perf_counter() - began)
+    return Deterministic(min(durations))
 
 
 def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
@@ -164,17 +167,17 @@ def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
         return None
     item = np.dtype(objective.dtype).itemsize
     rows, row_bytes = network.bag.rows, network.bag.columns * item
-    used = density * rows if density is not None else _distinct(problem)
+    used = density * rows if density is not None else _distinct_ids(problem)
     return Table(rows, row_bytes, used, network.tower.size * item)
 
 
-def _distinct(problem: Any) -> float:
+def _distinct_ids(problem: Any) -> float:
     """The mean number of distinct ids in a mini-batch, over mini-batches drawn with a fixed seed."""
     rng = np.random.default_rng(0)
     if isinstance(problem.data, str):
         recipe: Any = recipe_of(problem.data, problem.options)
-        drawn = [recipe.draw(rng, problem.batch_size) for _ in range(DRAWS)]
+        batches = [recipe.draw(rng, problem.batch_size) for _ in range(DRAWS)]
     else:
         x = problem.dataset.x_train
-        drawn = [x[rng.integers(0, len(x), problem.batch_size)] for _ in range(DRAWS)]
-    return float(np.mean([len(np.unique(ids)) for ids in drawn]))
+        batches = [x[rng.integers(0, len(x), problem.batch_size)] for _ in range(DRAWS)]
+    return float(np.mean([len(np.unique(ids)) for ids in batches]))

@@ -12,26 +12,31 @@ from ..errors import BadInput, shown
 from ..formatting import bytes_text, count_text, number_text
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
-from . import peers, rows, served, split
+from . import model_parallel, parameter_server, peers, sparse
 from .answers import three_answers
 from .estimate import Estimate, time_text
-from .facts import Facts, gather
+from .inputs import CostInputs, gather_inputs
 
 __all__ = ["FORMULAS", "Advice", "Prediction", "advise"]
 
-FORMULAS: Mapping[type[Strategy], Callable[[Any, Facts], Estimate]] = {
-    known.SyncPS: served.sync_ps, known.AsyncPS: served.async_ps, known.Downpour: served.downpour, known.SSP: served.ssp,
-    known.BackupWorkers: served.backup_workers, known.KSync: served.k_sync, known.KBatchSync: served.k_batch_sync,
-    known.KAsync: served.k_async, known.KBatchAsync: served.k_batch_async, known.EASGD: served.easgd,
+FORMULAS: Mapping[type[Strategy], Callable[[Any, CostInputs], Estimate]] = {
+    known.SyncPS: parameter_server.sync_ps, known.AsyncPS: parameter_server.async_ps, known.Downpour: parameter_server.downpour,
+    known.SSP: parameter_server.ssp, known.BackupWorkers: parameter_server.backup_workers, known.KSync: parameter_server.k_sync,
+    known.KBatchSync: parameter_server.k_batch_sync, known.KAsync: parameter_server.k_async,
+    known.KBatchAsync: parameter_server.k_batch_async, known.EASGD: parameter_server.easgd,
     known.RingAllReduce: peers.replicas, known.HalvingDoubling: peers.replicas, known.LocalSGD: peers.local_sgd,
     known.DPSGD: peers.dpsgd, known.ADPSGD: peers.adpsgd, known.FSDP: peers.fsdp,
-    known.TensorParallel: split.tensor_parallel, known.Pipeline: split.pipeline, known.PipeDream: split.pipedream,
-    known.Hybrid: split.hybrid, known.SparsePS: rows.sparse_ps,
+    known.TensorParallel: model_parallel.tensor_parallel, known.Pipeline: model_parallel.pipeline,
+    known.PipeDream: model_parallel.pipedream, known.Hybrid: model_parallel.hybrid, known.SparsePS: sparse.sparse_ps,
 }  # fmt: skip
 
 
-TEACHES = "How much a gradient teaches (stale, mixed seldom, or lost) is in no formula: that is what runs are for."
-LETTERS = "c: a gradient (c*: the slowest of N); s: server work; a: latency; m: the model over one link; L: layers."
+NOT_MODELED = (
+    "The progress per gradient (stale or lost gradients, infrequent averaging) is in no formula; measure it with runs."
+)
+LEGEND = (
+    "c: time of a gradient (c*: the slowest of N); s: server work; a: latency; m: the model over one link; L: layers."
+)
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` returns: `rows`, the fastest first; `refused`: (strategy, why it cannot run here); `answers`."""
+    """What `advise` returns: `rows`, the fastest first; `refused`: (strategy, the reason why it cannot run here);
+    `answers`: to the three design questions; `inputs`: of the formulas, as text."""
 
     rows: tuple[Prediction, ...]
     refused: tuple[tuple[str, str], ...]
     answers: tuple[str, str, str]
-    facts: str
+    inputs: str
 
     @property
     def best(self) -> Prediction:
@@ -80,13 +86,22 @@ class Advice:
         raise BadInput(f"There is no row {shown(name)}. Allowed: {', '.join(row.label for row in self.rows)}.")
 
     def __str__(self) -> str:
-        head = ("", "step", "gradients/s", "busiest link", "memory", "staleness", "how")
+        head = ("", "step", "gradients/s", "busiest link", "memory", "staleness", "formula")
         lines = [head] + [_cells(row) for row in self.rows]
         wide = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
         table = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, wide)), line[-1]]).rstrip() for line in lines]
         out = [f"{name}: {why}" for name, why in self.refused]
         return "\n".join(
-            [self.facts, LETTERS, "", *table, "", *self.answers, TEACHES, *(["", "Not here:", *out] if out else [])]
+            [
+                self.inputs,
+                LEGEND,
+                "",
+                *table,
+                "",
+                *self.answers,
+                NOT_MODELED,
+                *(["", "Cannot run here:", *out] if out else []),
+            ]
         )
 
     __repr__ = __str__
@@ -99,7 +114,7 @@ class Advice:
             (row.label, row.compute, row.latency, row.wire, row.formula, time_text(row.step), row.fits)
             for row in self.rows
         ]
-        return bars(lines, self.facts)
+        return bars(lines, self.inputs)
 
 
 def advise(
@@ -122,27 +137,27 @@ def advise(
     for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
         if isinstance(value, type) or not all(hasattr(value, field) for field in fields):
             raise BadInput(f"{name}={shown(value)}: give a {name}, as in lk.train(problem, strategy, cluster).")
-    facts = gather(problem, cluster, memory, density, latency, bandwidth, compute)
+    inputs = gather_inputs(problem, cluster, memory, density, latency, bandwidth, compute)
     rows, refused = [], []
-    for strategy in considered(strategies, facts.n):
+    for strategy in candidate_strategies(strategies, inputs.n):
         formula = next((FORMULAS[cls] for cls in type(strategy).__mro__ if cls in FORMULAS), None)
         try:
             if formula is None:
-                raise BadInput("there is no formula for a strategy of one's own; simulate it.")
+                raise BadInput("there is no formula for a user-defined strategy; simulate it.")
             if getattr(strategy, "codec", None) is not None:
-                raise BadInput("there is no formula with a codec; simulate it.")
-            seen = facts.cluster if strategy.uses_servers else replace(facts.cluster, servers=None)
-            strategy.layout(problem, seen)  # raises if the strategy cannot run here
-            rows.append(_predict(strategy, formula(strategy, facts), facts))
+                raise BadInput("the formulas do not include codecs; simulate it.")
+            used = inputs.cluster if strategy.uses_servers else replace(inputs.cluster, servers=None)
+            strategy.layout(problem, used)  # raises if the strategy cannot run here
+            rows.append(_predict(strategy, formula(strategy, inputs), inputs))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
     if not rows:
         raise BadInput(f"No strategy can run here: {'; '.join(why for _, why in refused)}")
     rows.sort(key=lambda row: (not row.fits, row.step))
-    return Advice(tuple(rows), tuple(refused), three_answers(facts, rows), _facts_text(facts))
+    return Advice(tuple(rows), tuple(refused), three_answers(inputs, rows), _inputs_text(inputs))
 
 
-def considered(strategies: Iterable[Strategy | str] | None, workers: int) -> list[Strategy]:
+def candidate_strategies(strategies: Iterable[Strategy | str] | None, workers: int) -> list[Strategy]:
     """The strategies to rank; by default all, a hybrid with a shape that fits the number of workers."""
     if strategies is None:
         parts = next((p for p in range(2, workers) if workers % p == 0), 1)
@@ -155,7 +170,7 @@ def considered(strategies: Iterable[Strategy | str] | None, workers: int) -> lis
     return made
 
 
-def _predict(strategy: Strategy, e: Estimate, f: Facts) -> Prediction:
+def _predict(strategy: Strategy, e: Estimate, f: CostInputs) -> Prediction:
     times = f.n / e.gradients  # updates in a step
     fits = f.memory is None or e.memory <= f.memory
     return Prediction(
@@ -176,20 +191,20 @@ def _label(strategy: Strategy) -> str:
 
 def _cells(row: Prediction) -> tuple[str, ...]:
     stale = "" if row.staleness is None else number_text(row.staleness)
-    room = bytes_text(row.memory) + ("" if row.fits else ", too much")
+    memory = bytes_text(row.memory) + ("" if row.fits else ", too much")
     return (
-        row.label, time_text(row.step), number_text(row.gradients_per_second), bytes_text(row.bytes), room, stale,
+        row.label, time_text(row.step), number_text(row.gradients_per_second), bytes_text(row.bytes), memory, stale,
         row.formula,
     )  # fmt: skip
 
 
-def _facts_text(f: Facts) -> str:
-    wire = "no time on the wire" if not f.m and not f.a else f"a = {time_text(f.a)}, m = {time_text(f.m)}"
-    room = "" if f.memory is None else f", {bytes_text(f.memory)} a node"
+def _inputs_text(f: CostInputs) -> str:
+    wire = "messages take no time" if not f.m and not f.a else f"a = {time_text(f.a)}, m = {time_text(f.m)}"
+    memory = "" if f.memory is None else f", {bytes_text(f.memory)} per node"
     gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, c = {_distribution_text(f.cluster.compute)}, {wire}{room}."
+        f"{f.density:.3g}, c = {_distribution_text(f.cluster.compute)}, {wire}{memory}."
     )
 
 

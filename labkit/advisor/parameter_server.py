@@ -17,7 +17,7 @@ from typing import Any
 
 from .estimate import Estimate, slots
 from .estimate import time_text as t
-from .facts import Facts
+from .inputs import CostInputs
 
 __all__ = [
     "async_ps",
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 
-def sync_ps(strategy: Any, f: Facts) -> Estimate:
+def sync_ps(strategy: Any, f: CostInputs) -> Estimate:
     """`SyncPS`: an update waits for all workers."""
     n, servers, a, m = f.n, f.servers, f.a, f.m
-    slowest = f.c.slowest_of([k * m / servers for k in range(n)]) - (n - 1) * m / servers
+    slowest = f.c.expected_last_end([k * m / servers for k in range(n)]) - (n - 1) * m / servers
     text = f"c* + s + 2a + m (1 + N/S) = {t(slowest)} + {t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {n}/{servers})"
     return Estimate(
         slowest + f.s, 2 * a, m * (1 + n / servers), n, f.model * max(1.0, n / servers),
@@ -44,12 +44,12 @@ def sync_ps(strategy: Any, f: Facts) -> Estimate:
     )  # fmt: skip
 
 
-def async_ps(strategy: Any, f: Facts) -> Estimate:
-    """`AsyncPS`: no worker waits for another."""
-    return _without_waiting(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
+def async_ps(strategy: Any, f: CostInputs) -> Estimate:
+    """`AsyncPS`: workers do not wait for each other."""
+    return _asynchronous(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
 
 
-def downpour(strategy: Any, f: Facts) -> Estimate:
+def downpour(strategy: Any, f: CostInputs) -> Estimate:
     """A worker pushes every n_push steps and fetches every n_fetch steps, and makes local steps in between. Where it does both,
     the acknowledgement of its push waits behind the weights that the server sends to the worker before it: m/S - 2a, if
     that is positive.
@@ -60,49 +60,49 @@ def downpour(strategy: Any, f: Facts) -> Estimate:
     latency, wire = 2 * f.a * (1 / push + 1 / fetch), f.m * (1 / push + 1 / fetch) + behind
     bound = max(f.m / servers * max(1 / push, 1 / fetch), f.s / push)
     text = (
-        f"max((c + local s + (s + 2a + m)/n_push + (2a + m)/n_fetch + w)/N, server), w = {t(behind)} behind other workers' "
-        f"weights: max({t((compute + latency + wire) / f.n)}, "
+        f"max((c + local s + (s + 2a + m)/n_push + (2a + m)/n_fetch + w)/N, server), w = {t(behind)} behind the weights of other "
+        f"workers: max({t((compute + latency + wire) / f.n)}, "
         f"{t(bound)})"
     )
     local = f.model * (3 + slots(strategy))
-    return _shared(f, compute, latency, wire, bound, f.model, local, None, text)
+    return _server_bound(f, compute, latency, wire, bound, f.model, local, None, text)
 
 
-def ssp(strategy: Any, f: Facts) -> Estimate:
+def ssp(strategy: Any, f: CostInputs) -> Estimate:
     """`SSP`: as `async_ps`, plus the waiting time of workers that are s iterations ahead of the slowest."""
     n, s = f.n, strategy.s
-    mean = f.c.ahead(n, s) if s else f.c.slowest(n)
-    return _without_waiting(strategy, f, mean, f"c(s={s})", None if not f.c.constant else n - 1.0)
+    mean = f.c.bounded_staleness_period(n, s) if s else f.c.slowest(n)
+    return _asynchronous(strategy, f, mean, f"c(s={s})", None if not f.c.constant else n - 1.0)
 
 
-def backup_workers(strategy: Any, f: Facts) -> Estimate:
+def backup_workers(strategy: Any, f: CostInputs) -> Estimate:
     """An update waits for all workers except the last b."""
-    return _first_ones(strategy, f, f.n - strategy.b, f"E[number {f.n - strategy.b} of N]")
+    return _first_k(strategy, f, f.n - strategy.b, f"E[number {f.n - strategy.b} of N]")
 
 
-def k_sync(strategy: Any, f: Facts) -> Estimate:
+def k_sync(strategy: Any, f: CostInputs) -> Estimate:
     """An update waits for the first K workers."""
-    return _first_ones(strategy, f, strategy.K, f"E[number {strategy.K} of N]")
+    return _first_k(strategy, f, strategy.K, f"E[number {strategy.K} of N]")
 
 
-def k_batch_sync(strategy: Any, f: Facts) -> Estimate:
+def k_batch_sync(strategy: Any, f: CostInputs) -> Estimate:
     """An update waits for the first K mini-batches, from any workers."""
-    return _first_ones(strategy, f, strategy.K, f"E[{strategy.K} mini-batches]", most=strategy.K)
+    return _first_k(strategy, f, strategy.K, f"E[{strategy.K} mini-batches]", max_gradients=strategy.K)
 
 
-def _first_ones(strategy: Any, f: Facts, k: int, name: str, most: int = 1) -> Estimate:
-    """The first k gradients are waited for, and all N workers are sent the new weights. `most`: gradients that each
+def _first_k(strategy: Any, f: CostInputs, k: int, name: str, max_gradients: int = 1) -> Estimate:
+    """The first k gradients are waited for, and all N workers are sent the new weights. `max_gradients`: that each
     worker sends in a step: it continues until it is notified of the update, and occupies the servers' links with late
     gradients.
     """
     n, servers, a, m, after = f.n, f.servers, f.a, f.m, min(k, f.n)
     starts = [i * m / servers for i in range(n)]
     wait = f.c.order(after, n)
-    if m or most > 1:  # measured from the time when the first k workers have received their weights
-        wait = f.c.done(starts, k, min(most, -(-k // n) + 8)) - starts[after - 1]
+    if m or max_gradients > 1:  # measured from the time when the first k workers have received their weights
+        wait = f.c.expected_kth_end(starts, k, min(max_gradients, -(-k // n) + 8)) - starts[after - 1]
     free = wait + f.s + 2 * a + m * (1 + after / servers)
-    alone = (free - m * (1 - 1 / servers)) / f.c.mean if f.c.mean else most
-    sent = min(most, max(1, int(alone) if f.c.constant else alone))
+    alone = (free - m * (1 - 1 / servers)) / f.c.mean if f.c.mean else max_gradients
+    sent = min(max_gradients, max(1, int(alone) if f.c.constant else alone))
     sends = n * sent * m / servers  # the next step's messages queue behind this one's
     text = f"max(ck + s + 2a + m (1 + K/S), {'' if sent == 1 else f'{sent:.3g} '}N m/S), ck = {name}: max({t(max(wait, 0.0))} + "
     text += f"{t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {after}/{servers}), {t(sends)})"
@@ -112,11 +112,11 @@ def _first_ones(strategy: Any, f: Facts, k: int, name: str, most: int = 1) -> Es
     return Estimate(compute, 2 * a, wire, k, moved, _memory(strategy, f, waiting=k), 0.0, text)
 
 
-def k_async(strategy: Any, f: Facts) -> Estimate:
+def k_async(strategy: Any, f: CostInputs) -> Estimate:
     """The K workers of an update continue together."""
     n, k, servers = f.n, strategy.K, f.servers
     latency, wire = 2 * f.a, f.m * (1 + k / servers)
-    update = f.c.grouped(n, k, f.s + latency + f.m * (1 + 1 / servers), f.m / servers)
+    update = f.c.group_period(n, k, f.s + latency + f.m * (1 + 1 / servers), f.m / servers)
     bound, free = max(k * f.m / servers, f.s), update - (latency + wire) * k / n
     text = f"max((ck + s + 2a + m (1 + K/S)) K/N, K m/S, s), ck with waiting for {k}: max({t(update)}, {t(bound)})"
     if bound > update:
@@ -126,18 +126,20 @@ def k_async(strategy: Any, f: Facts) -> Estimate:
     return Estimate(*parts, k, k * f.model / servers, _memory(strategy, f, waiting=k), None, text)
 
 
-def k_batch_async(strategy: Any, f: Facts) -> Estimate:
+def k_batch_async(strategy: Any, f: CostInputs) -> Estimate:
     """Every gradient gets a reply; the reply to every K-th one waits for the update."""
     k, servers = strategy.K, f.servers
     compute, cycle_wire = f.c.mean + f.s / k, f.m * (1 + 1 / servers)
     bound = max(f.m / servers, f.s / k)
     text = f"K max((c + s/K + 2a + m (1 + 1/S))/N, m/S, s/K) = {k} x max({t((compute + 2 * f.a + cycle_wire) / f.n)}, "
     text += f"{t(bound)})"
-    one = _shared(f, compute, 2 * f.a, cycle_wire, bound, f.model, _memory(strategy, f, waiting=k), (f.n - 1) / k, text)
+    one = _server_bound(
+        f, compute, 2 * f.a, cycle_wire, bound, f.model, _memory(strategy, f, waiting=k), (f.n - 1) / k, text
+    )
     return Estimate(k * one.compute, k * one.latency, k * one.wire, k, k * one.busiest, one.memory, one.staleness, text)
 
 
-def easgd(strategy: Any, f: Facts) -> Estimate:
+def easgd(strategy: Any, f: CostInputs) -> Estimate:
     """Communicates every tau steps; those tau gradients count as one update."""
     tau, servers, n = strategy.tau, f.servers, f.n
     alone = tau * (f.c.mean + f.s)
@@ -145,11 +147,11 @@ def easgd(strategy: Any, f: Facts) -> Estimate:
     bound = max(f.m / servers, f.s)
     text = f"max((tau (c + s) + 2a + m (1 + 1/S))/N, m/S, s) = max({t((alone + latency + wire) / n)}, {t(bound)})"
     local = f.model * (2 + slots(strategy))
-    one = _shared(f, alone, latency, wire, bound, f.model, local, None, text)
+    one = _server_bound(f, alone, latency, wire, bound, f.model, local, None, text)
     return Estimate(one.compute, one.latency, one.wire, tau, one.busiest, one.memory, None, text)
 
 
-def _without_waiting(strategy: Any, f: Facts, c: float, name: str, staleness: float | None) -> Estimate:
+def _asynchronous(strategy: Any, f: CostInputs, c: float, name: str, staleness: float | None) -> Estimate:
     servers, wire = f.servers, f.m * (1 + 1 / f.servers)
     compute, latency = c + f.s, 2 * f.a
     bound = max(f.m / servers, f.s)
@@ -157,11 +159,11 @@ def _without_waiting(strategy: Any, f: Facts, c: float, name: str, staleness: fl
         f"max(({name} + s + 2a + m (1 + 1/S))/N, m/S, s) = max(({t(c)} + {t(f.s)} + 2 x {t(f.a)} + {t(f.m)} x "
         f"(1 + 1/{servers}))/{f.n}, {t(f.m / servers)}, {t(f.s)})"
     )
-    return _shared(f, compute, latency, wire, bound, f.model, _memory(strategy, f), staleness, text)
+    return _server_bound(f, compute, latency, wire, bound, f.model, _memory(strategy, f), staleness, text)
 
 
-def _shared(
-    f: Facts, compute: float, latency: float, wire: float, bound: float, moved: float, memory: float,
+def _server_bound(
+    f: CostInputs, compute: float, latency: float, wire: float, bound: float, moved: float, memory: float,
     staleness: float | None, text: str,
 ) -> Estimate:  # fmt: skip
     """One gradient, if N workers cycle independently and one server's link or processor needs `bound` seconds for each."""
@@ -172,6 +174,6 @@ def _shared(
     return Estimate(*parts, 1, moved * max(1 / n, 1 / f.servers), memory, staleness, text)
 
 
-def _memory(strategy: Any, f: Facts, waiting: int = 1) -> float:
+def _memory(strategy: Any, f: CostInputs, waiting: int = 1) -> float:
     """A worker has weights and a gradient; a server has its part, the optimizer's state, and the queued pushes."""
     return f.model * max(2.0, (1 + slots(strategy) + waiting) / f.servers)

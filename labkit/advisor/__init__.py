@@ -5,8 +5,8 @@ server makes one update per step, an asynchronous one N, a pipeline (whose worke
 Strategies are ranked by the predicted time of a step; those that do not fit into memory come last. The number of steps to
 a given accuracy is not predicted: stale gradients or infrequent averaging may need more. The staleness is listed.
 
-`served`, `peers`, `split` and `rows` have a formula for every strategy, for labkit's network model; `errors` has the measured
-errors relative to the simulator.
+`parameter_server`, `peers`, `model_parallel` and `sparse` have a formula for every strategy, for labkit's network model;
+`errors` has the measured errors relative to the simulator.
 """
 
 from __future__ import annotations

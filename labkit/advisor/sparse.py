@@ -19,27 +19,27 @@ from typing import Any
 
 from .estimate import Estimate, slots
 from .estimate import time_text as t
-from .facts import Facts, Table
-from .peers import summed
+from .inputs import CostInputs, Table
+from .peers import all_reduce_seconds
 
 __all__ = ["sparse_ps"]
 
 ID = 8  # bytes
 
 
-def sparse_ps(strategy: Any, f: Facts) -> Estimate:
+def sparse_ps(strategy: Any, f: CostInputs) -> Estimate:
     """Rows are exchanged with servers; the dense part too, or by a ring all-reduce."""
     table = f.table
     assert table is not None  # the layout has refused a model without one
     ids, rows = ID * table.used, table.row_bytes * table.used
     memory = _memory(strategy, f, table, ids, rows)
     if strategy.dense == "server":
-        return _all_served(strategy, f, ids, ids + rows + table.dense, rows + table.dense, memory)
+        return _dense_on_servers(strategy, f, ids, ids + rows + table.dense, rows + table.dense, memory)
     n, servers, slowest = f.n, f.servers, f.c.slowest(f.n)
-    late, wide = summed(f, table.dense, n)
-    pushes = f.held((ids + rows) * n / servers)  # half of the ring is done when the last push arrives
+    late, wide = all_reduce_seconds(f, table.dense, n)
+    pushes = f.transfer_seconds((ids + rows) * n / servers)  # half of the ring is done when the last push arrives
     hidden = (late + wide) / 2 >= pushes
-    wire = f.held(rows + ids * (1 + n / servers / 2) + (ids + rows) * (1 - 1 / servers))
+    wire = f.transfer_seconds(rows + ids * (1 + n / servers / 2) + (ids + rows) * (1 - 1 / servers))
     text = (
         "c* + s + 2a + R + (1 + N/2S) I + (1 - 1/S) P + max(ring of D, N/S P + ring/2) = "
         f"{t(slowest)} + {t(f.s)} + 2 x {t(f.a)} + {t(wire)} + max({t(late + wide)}, "
@@ -51,30 +51,35 @@ def sparse_ps(strategy: Any, f: Facts) -> Estimate:
     return Estimate(slowest + f.s, latency, wire, n, moved, memory, 0.0, text)
 
 
-def _all_served(strategy: Any, f: Facts, asked: float, pushed: float, got: float, memory: float) -> Estimate:
+def _dense_on_servers(
+    strategy: Any, f: CostInputs, requested: float, pushed: float, received: float, memory: float
+) -> Estimate:
     """The dense part on the servers too; synchronous or asynchronous."""
     assert f.table is not None
     n, servers = f.n, f.servers
-    blocked, used = f.held(pushed + asked / servers), _used(f.table)  # a server's ingress, for each worker
+    blocked, used = (
+        f.transfer_seconds(pushed + requested / servers),
+        _used(f.table),
+    )  # a server's ingress, for each worker
     if strategy.synchronous:
-        slowest, wire = f.c.slowest(n), (n - 1) * blocked + f.held(pushed + got / servers)
+        slowest, wire = f.c.slowest(n), (n - 1) * blocked + f.transfer_seconds(pushed + received / servers)
         text = f"c* + s + 2a + (N-1)(P + I/S) + P + R/S = {t(slowest)} + {t(f.s)} + 2 x {t(f.a)} + {t(wire)}, {used}"
-        moved = max(pushed + asked, got) * max(1.0, n / servers)
+        moved = max(pushed + requested, received) * max(1.0, n / servers)
         return Estimate(slowest + f.s, 2 * f.a, wire, n, moved, memory, 0.0, text)
-    wire, bound = blocked + f.held(got), max(blocked, f.s)
+    wire, bound = blocked + f.transfer_seconds(received), max(blocked, f.s)
     one = (f.c.mean + f.s + 2 * f.a + wire) / n
     text = f"max((c + s + 2a + P + I/S + R)/N, P + I/S, s) = max({t(one)}, {t(blocked)}, {t(f.s)}), {used}"
     parts = ((f.c.mean + f.s) / n, 2 * f.a / n, wire / n)
     if bound > one:
         parts = (bound, 0.0, 0.0) if bound == f.s else (0.0, 0.0, bound)
-    return Estimate(*parts, 1, (pushed + asked) * max(1 / n, 1 / servers), memory, None, text)
+    return Estimate(*parts, 1, (pushed + requested) * max(1 / n, 1 / servers), memory, None, text)
 
 
-def _memory(strategy: Any, f: Facts, table: Table, ids: float, rows: float) -> float:
+def _memory(strategy: Any, f: CostInputs, table: Table, ids: float, rows: float) -> float:
     """A server has rows, their optimizer state and the queued pushes; a worker has the rows of a batch."""
-    keeps = 1 + slots(strategy)
-    server = (table.rows * table.row_bytes * keeps + f.n * (rows + ids)) / f.servers
-    return max(server, 2 * (rows + ids) + table.dense * (1 + keeps))
+    vectors = 1 + slots(strategy)
+    server = (table.rows * table.row_bytes * vectors + f.n * (rows + ids)) / f.servers
+    return max(server, 2 * (rows + ids) + table.dense * (1 + vectors))
 
 
 def _used(table: Table) -> str:
