@@ -398,7 +398,7 @@ def test_an_order_to_begin_again_that_was_lost_is_repeated(processes, tmp_path, 
         post, lost = run.engine.supervisor.post, []
 
         def losing(command, addresses, *more, **how):
-            if command["do"] == "regroup" and len(lost) < 2:
+            if command["do"] == "group_restart" and len(lost) < 2:
                 return lost.append(command)
             return post(command, addresses, *more, **how)
 

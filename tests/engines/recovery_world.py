@@ -246,12 +246,12 @@ class World:
     def _begin(self, task, order):
         if not task.over and task.up:
             task.begun = True
-            self._learn(task, order)
+            self._apply_membership(task, order)
 
-    def _learn(self, task, order):
+    def _apply_membership(self, task, order):
         if not task.over and task.begun and order["change"] > task.change:
             task.change = order["change"]
-            if order["lives"][task.role] > task.incarnation:
+            if order["incarnations"][task.role] > task.incarnation:
                 task.over = True  # it has been fenced
 
     def _take_leave(self, task, retired):
@@ -272,7 +272,7 @@ class World:
 
     def _handed_over(self, task):
         if task.process.alive:
-            report = {"by": task.role} if task.begun else {"role": task.role, "abandoned": True}
+            report = {"by": task.role} if task.begun else {"role": task.role, "never_began": True}
             self.tell(HandedOver(task.role, task.incarnation, report))
 
     def _told_to_leave(self, task):
@@ -396,10 +396,10 @@ class World:
         what = action.command["do"]
         if what == "depart":
             self._in(self._delay(), self._take_leave, task, False)
-        elif what == "regroup":
+        elif what == "group_restart":
             self._in(self._delay(), self._hand_over, task)
         else:
-            self._in(self._delay(), self._learn, task, action.command)
+            self._in(self._delay(), self._apply_membership, task, action.command)
 
     def _do_fence(self, action):
         task = self.tasks[action.role, action.incarnation]
@@ -414,12 +414,12 @@ class World:
         for address in action.workers:
             for task in self._on(self.processes[address]) if address in self.processes else ():
                 if self._arrives():
-                    self._in(self._delay(), self._learn, task, action.order)
+                    self._in(self._delay(), self._apply_membership, task, action.order)
         if action.then and self._arrives():
             self._in(self._delay(), self.tell, policy.Announced(action.then))
 
     def _do_account(self, action):
-        assert not action.report.get("abandoned"), "it has nothing to account for"
+        assert not action.report.get("never_began"), "it has nothing to account for"
 
     def _do_record(self, action):
         self._record(action.kind, action.fields)

@@ -93,7 +93,7 @@ def test_what_is_said_of_a_link_adds_up():
     links.drop(Drop("worker-0", "server-0", 0.5))
     links.drop(Drop("server-0", "*", 0.5))
     assert links.order_for("worker-0")["links"]["server-0"] == {"cut": True, "delay": 0.1, "drop": 0.75}
-    assert links.order_for("worker-0")["alone"]
+    assert links.order_for("worker-0")["isolated"]
     assert links.order_for("server-0")["links"]["worker-1"] == {"cut": False, "delay": 0.0, "drop": 0.5}
     links.reconnect(Reconnect("worker-0"))
     assert links.order_for("server-0")["links"]["worker-0"] == {"cut": False, "delay": 0.1, "drop": 0.75}
@@ -116,7 +116,7 @@ def test_both_ends_of_a_link_are_told_and_of_a_role_all():
 def test_roles_on_one_node_have_no_link_and_are_cut_off_together():
     world = World(nodes=("node", "worker-1", "node", "chief"))
     world.links.cut(Cut("worker-0"))
-    assert world.links.order_for("server-0")["alone"]
+    assert world.links.order_for("server-0")["isolated"]
     assert world.links.order_for("server-0")["links"].keys() == {"worker-1", "chief"}
 
 

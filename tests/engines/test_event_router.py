@@ -36,13 +36,13 @@ def left(queue):
             return found
 
 
-UP = {"address": ["127.0.0.1", 1, "key"], "process": ["boot", 2, 3.0], "restored": [], "kept_at": None, "version": 4}
+UP = {"address": ["127.0.0.1", 1, "key"], "process": ["boot", 2, 3.0], "restored": [], "saved_at": None, "version": 4}
 COUNTS = {"sent": 3, "received": 4, "flow": 5, "finishing": False}
 BATCH = {"batch": {"until": 1}, "change": 2, "waiting": ["Weights"], "only": None, **COUNTS}
 REPORTS = [
     ("up", UP, events.RoleUp),
     ("batch", BATCH, events.Report),
-    ("beat", {}, events.Heartbeat),
+    ("heartbeat", {}, events.Heartbeat),
     ("returned", {"verdict": "accuracy"}, events.Returned),
     ("failed", {"report": {"type": "ZeroDivisionError"}}, events.RoleFailed),
     ("version", {"version": 5}, events.VersionReported),

@@ -242,7 +242,7 @@ def test_what_may_not_be_sent_changes_nothing(pair: tuple[Endpoint, Endpoint], m
 GARBAGE = [
     (b"GET / HTTP/1.1\r\n\r\n", "no hello"),
     (b"\0" * 600, "no hello"),
-    (b"LKHi\xff\xff" + b"\xff" * 600, "it speaks protocol 65535, and this process protocol"),
+    (b"LKHi\xff\xff" + b"\xff" * 600, "it uses protocol 65535, and this process protocol"),
     (REFUSED.replace(b"LKRe", b"LKHi") + b"\xff" * 600, "a hello of"),
     (bytes(range(200, 216)), "no hello"),
 ]

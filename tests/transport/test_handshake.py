@@ -258,9 +258,9 @@ def test_another_protocol_is_refused_by_name(make: Callable[..., Endpoint], monk
     old.connect("server")  # its handshake contains it
     monkeypatch.undo()
     run((server, old), lambda: server.refused and old.unreachable)
-    assert f"it speaks protocol {PROTOCOL - 1}, and this process protocol {PROTOCOL}" in server.refused[0]
+    assert f"it uses protocol {PROTOCOL - 1}, and this process protocol {PROTOCOL}" in server.refused[0]
     assert not server.receiving
-    for number, says in ((PROTOCOL, "it refuses this role"), (PROTOCOL + 1, f"it speaks protocol {PROTOCOL + 1}, ")):
+    for number, says in ((PROTOCOL, "it refuses this role"), (PROTOCOL + 1, f"it uses protocol {PROTOCOL + 1}, ")):
         handshake = DialerHandshake(Hello("", "one", "two", 0), b"key")
         answer = REFUSED[:4] + number.to_bytes(2, "little")
         assert handshake.receive(answer[:5]) is None
@@ -268,5 +268,5 @@ def test_another_protocol_is_refused_by_name(make: Callable[..., Endpoint], monk
             handshake.receive(answer[5:])
     data = Hello("run", "one", "two", 0).pack(b"key")
     for number in (0, PROTOCOL - 1, PROTOCOL + 1, 65535):
-        with pytest.raises(ProtocolError, match=f"speaks protocol {number}, "):
+        with pytest.raises(ProtocolError, match=f"uses protocol {number}, "):
             Hello.unpack(data[:4] + number.to_bytes(2, "little") + data[6:])

@@ -69,7 +69,7 @@ class Role:
         share = None if name == "server-0" else ([], [])
         self.role = RealRole(assignment, share, None, self.endpoint, self.channel, lambda: self.now)
         self.names = [role.name for role in plan.layout.roles]
-        self.lives = dict.fromkeys(self.names, 0) | {name: incarnation}
+        self.incarnations = dict.fromkeys(self.names, 0) | {name: incarnation}
         self.change = 0
 
     def do(self, what, **more):
@@ -79,9 +79,9 @@ class Role:
         """A membership broadcast: all are present but those that are `away`."""
         self.change = self.change + 1 if change is None else change
         present = [name for name in self.names if name not in away]
-        here = {name: ("host", 1, "key", self.lives[name]) for name in present if name != self.role.name}
+        here = {name: ("host", 1, "key", self.incarnations[name]) for name in present if name != self.role.name}
         peers = {"worker": [w for w in WORKERS if w in present], "server": ["server-0"], "chief": ["chief"]}
-        return {"change": self.change, "lives": dict(self.lives), "here": here, "peers": peers}
+        return {"change": self.change, "incarnations": dict(self.incarnations), "here": here, "peers": peers}
 
     def arrives(self, message, sender, incarnation=0, computed=0):
         message.__dict__.update(sender=sender, incarnation=incarnation)
@@ -136,7 +136,7 @@ def test_a_lost_peer_is_fenced_and_an_answer_to_its_old_instance_is_not_sent():
 
     def lost_and_back():
         one.do("members", **one.members("worker-0"))
-        one.lives["worker-0"] = 1
+        one.incarnations["worker-0"] = 1
 
     report = one.run(
         lost_and_back, lambda: one.do("members", **one.members()), lambda: one.arrives(lk.Pull(), "worker-0", 0),
@@ -157,7 +157,7 @@ def test_an_older_membership_broadcast_is_ignored():
 
 def test_an_instance_that_was_replaced_ends_and_saves_nothing():
     one = Role()
-    one.lives["server-0"] = 1
+    one.incarnations["server-0"] = 1
     saved = []
     one.role.checkpoints.finish = lambda *state: saved.append(state)
     one.endpoint.script = []
@@ -181,7 +181,7 @@ def test_a_role_that_listens_for_news_of_members_gets_them():
     one = Role(strategy=Listens())
 
     def back():
-        one.lives["worker-0"] = 1
+        one.incarnations["worker-0"] = 1
         one.do("members", **one.members())
 
     report = one.run(lambda: one.do("members", **one.members("worker-0")), back, lambda: None)
@@ -259,13 +259,13 @@ def test_links_are_told_what_has_changed():
     one = Role()
     slow, none = {"worker-0": {"delay": 1.0}}, {}
     one.run(
-        lambda: one.do("impair", number=1, links=slow, alone=False),
-        lambda: one.do("impair", number=0, links=none, alone=False),
+        lambda: one.do("link_faults", number=1, links=slow, isolated=False),
+        lambda: one.do("link_faults", number=0, links=none, isolated=False),
     )
     assert one.endpoint.links == {"worker-0": {"delay": 1.0}}
 
 
 def test_a_command_that_it_does_not_know_is_an_error():
     one = Role()
-    with pytest.raises(ProtocolError, match="server-0 was sent a command that it does not know: 'dance'"):
+    with pytest.raises(ProtocolError, match="server-0 received an unknown command: 'dance'"):
         one.run(lambda: one.do("dance"))

@@ -75,14 +75,14 @@ def test_work_lasts_what_is_drawn_and_never_less_than_it_takes():
     times = WorkTimes({"gradient": Always(100), "server": None, "measure": None}, 1.0)
     assert times.paced("gradient")
     assert not times.paced("server")
-    assert [times.wanted("gradient", cost, took) for cost, took in ((1.0, 30), (0.5, 30), (1.0, 130))] == [100, 50, 130]
+    assert [times.duration("gradient", cost, took) for cost, took in ((1.0, 30), (0.5, 30), (1.0, 130))] == [100, 50, 130]
 
 
 def test_a_slow_role_takes_longer_for_all_but_evaluation():
     times = WorkTimes({"gradient": Always(100), "server": None, "measure": None}, 3.0)
     assert [times.paced(work) for work in ("gradient", "server", "measure")] == [True, True, False]
-    assert times.wanted("gradient", 1.0, 30) == 300
-    assert times.wanted("server", 1.0, 30) == 90
+    assert times.duration("gradient", 1.0, 30) == 300
+    assert times.duration("server", 1.0, 30) == 90
     times.factor = 1.0
     assert not times.paced("server")
 
@@ -100,8 +100,8 @@ def channel(sent):
     return CommandChannel("run", "worker-0", 2, "key", sent.append)
 
 
-def impair(alone):
-    return {"do": "impair", "alone": alone, "number": 1, "links": {}}
+def link_faults(isolated):
+    return {"do": "link_faults", "isolated": isolated, "number": 1, "links": {}}
 
 
 def test_commands_are_taken_in_order_and_a_caller_that_stops_leaves_the_rest(channel):
@@ -124,20 +124,20 @@ def test_a_report_names_the_role_instance(channel, sent):
 
 
 def test_an_isolated_role_hears_nothing_and_is_not_heard_until_it_is_connected_again(channel, sent):
-    channel.post(impair(True))
+    channel.post(link_faults(True))
     channel.post({"do": "slow", "factor": 2})
     channel.report("version", version=7)
-    assert [command["do"] for command in channel.commands()] == ["impair"]
+    assert [command["do"] for command in channel.commands()] == ["link_faults"]
     assert sent == []
-    channel.post(impair(False))
-    assert [report["what"] for report in sent] == ["version", "beat"]
-    assert [command["do"] for command in channel.commands()] == ["slow", "impair"]
+    channel.post(link_faults(False))
+    assert [report["what"] for report in sent] == ["version", "heartbeat"]
+    assert [command["do"] for command in channel.commands()] == ["slow", "link_faults"]
 
 
 def test_an_isolated_role_can_be_told_to_leave(channel):
-    channel.post(impair(True))
+    channel.post(link_faults(True))
     channel.post({"do": "leave", "why": ""})
-    assert [command["do"] for command in channel.commands()] == ["impair", "leave"]
+    assert [command["do"] for command in channel.commands()] == ["link_faults", "leave"]
 
 
 # the assignment -------------------------------------------------------------------------------------------------------
@@ -148,5 +148,5 @@ def test_an_assignment_of_another_protocol_is_refused():
     assignment = RoleAssignment("run", 0, 0, plan, None, None, None, 1.0, None, True)
     assignment.check()
     other = replace(assignment, protocol=PROTOCOL + 1)
-    with pytest.raises(ProtocolError, match=f"it speaks protocol {PROTOCOL + 1}, and this process protocol {PROTOCOL}"):
+    with pytest.raises(ProtocolError, match=f"it uses protocol {PROTOCOL + 1}, and this process protocol {PROTOCOL}"):
         other.check()

@@ -88,14 +88,14 @@ class Heartbeat(OfRole):
 class RoleUp(OfRole):
     """A role listens at `address` (host, port, public key), in this process, and waits for the order to begin.
 
-    `restored`: (source, update, remark) of the restored state, empty if there is none. `kept_at`: engine time (ns) at which
+    `restored`: (source, update, remark) of the restored state, empty if there is none. `saved_at`: engine time (ns) at which
     that was saved. `version`: version of its shard.
     """
 
     address: list[Any]
     process: list[Any]
     restored: list[Any]
-    kept_at: int | None
+    saved_at: int | None
     version: int
 
     @property
@@ -232,7 +232,7 @@ class InternalError(Event):
 
 _REPORTS: dict[str, type[OfRole]] = {
     "batch": Report,
-    "beat": Heartbeat,
+    "heartbeat": Heartbeat,
     "up": RoleUp,
     "returned": Returned,
     "failed": RoleFailed,

@@ -16,7 +16,7 @@ from ....errors import BadInput
 from ....roles.layout import RoleSpec
 from ...plan import Plan, split
 from ..worker.assignment import RoleAssignment
-from ..worker.task import play
+from ..worker.task import run_role
 
 __all__ = ["Launcher"]
 
@@ -104,7 +104,7 @@ class Launcher:
         )  # fmt: skip
         share = self._shares[spec.data] if self._shares and spec.data is not None else None
         future = self.client.submit(
-            play, assignment, share, self._test if spec.kind == "chief" else None,
+            run_role, assignment, share, self._test if spec.kind == "chief" else None,
             key=f"{role}#{incarnation}-labkit-{self.run}", workers=[home], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         future.add_done_callback(done)

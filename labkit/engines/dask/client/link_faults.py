@@ -97,8 +97,8 @@ class LinkFaults:
     def order_for(self, role: str) -> dict[str, Any]:
         """The order with the faults of all links of a role. It replaces orders with lower numbers."""
         links = {peer: self._between(role, peer) for peer in self._roles if peer != role}
-        alone = self._said.get((role, None), SOUND)["cut"]
-        return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != SOUND}, alone)
+        isolated = self._said.get((role, None), SOUND)["cut"]
+        return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != SOUND}, isolated)
 
     def mend(self, role: str) -> None:
         """Remove the cut of all links of a role whose instance was lost: the next one starts elsewhere, and is connected."""
@@ -108,6 +108,6 @@ class LinkFaults:
             self._tell([name for name in self._members.contact if name != role])
 
 
-def _order(number: int, links: dict[str, Behaviour], alone: bool) -> dict[str, Any]:
+def _order(number: int, links: dict[str, Behaviour], isolated: bool) -> dict[str, Any]:
     """The order for a role: the faults of its links, and whether it is also cut off from the client."""
-    return {"do": "impair", "number": number, "links": links, "alone": alone}
+    return {"do": "link_faults", "number": number, "links": links, "isolated": isolated}

@@ -100,7 +100,9 @@ class Membership:
     def order(self) -> dict[str, Any]:
         """The complete membership, as an order to the roles."""
         here = {name: (*contact, self.incarnation[name]) for name, contact in self.contact.items()}
-        return {"do": "members", "change": self.change, "lives": dict(self.incarnation), "here": here, "peers": self.peers()}
+        return {
+            "do": "members", "change": self.change, "incarnations": dict(self.incarnation), "here": here, "peers": self.peers(),
+        }  # fmt: skip
 
     # changes -----------------------------------------------------------------------------------------------------------
 

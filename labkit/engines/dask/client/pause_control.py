@@ -69,7 +69,7 @@ class PauseControl:
         self._sent_at = 0.0
         self._repeated_at: dict[tuple[str, int], float] = {}  # {(role, incarnation): time of the last retransmission}
         self._owners = {role.name for role in roles if role.shard is not None}
-        self._together = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
+        self._synchronized = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
         self._allowed = True
         self._pausing: list[Then] | None = None  # callbacks of a pause that not all roles have acknowledged yet
         self._steps: deque[OneStep] = deque()  # steps after the current one
@@ -209,7 +209,7 @@ class PauseControl:
 
     def _go(self, step: OneStep) -> None:
         foremost = max(step.versions.values(), default=0)
-        goals = {role: (foremost if self._together else version) + 1 for role, version in step.versions.items()}
+        goals = {role: (foremost if self._synchronized else version) + 1 for role, version in step.versions.items()}
         step.phase, step.until, step.missing = GOING, self._monotonic() + step.limit, set(goals)
         self._let_run(goals, nothing)
 

@@ -236,7 +236,7 @@ class Recovery:
             begins = ("backup",)
         elif up.restored:
             source, update, remark = up.restored
-            age = max(0.0, lost_at - up.kept_at / 1e9) if up.kept_at else None
+            age = max(0.0, lost_at - up.saved_at / 1e9) if up.saved_at else None
             before = self._record.trace.counters.get(self._plan.role_ids[up.role])
             rolled_back = 0 if before is None else max(0, before.version - up.version)
             begins = (source, update, age, rolled_back, True, remark)

@@ -345,7 +345,7 @@ class RecoveryPolicy:
         self._unplaced: set[str] = set()  # roles for which `RoleUnplaced` has been recorded
         # the group
         self._group = [s.name for s in layout.roles if s.kind != "chief"] if restarts_as_group(layout) else []
-        self._goes_on = whole_replicas(layout) and on_loss == "continue"
+        self._continues_on_loss = whole_replicas(layout) and on_loss == "continue"
         self._phase = ""  # phase of a group restart: "", "collect", "start"
         self._restart_wanted = False
         self._phase_since = 0.0
@@ -495,7 +495,7 @@ class RecoveryPolicy:
         role = event.role
         if self._phase != "collect" or role not in self._pending:
             return
-        if event.report.get("abandoned"):
+        if event.report.get("never_began"):
             return self._lose([role], "ended before it began")
         self._pending.discard(role)
         self._do(Account(event.report))
@@ -648,7 +648,7 @@ class RecoveryPolicy:
         self._leaving.pop(role, None)
         self._settle(role)
         if role in self._group:
-            self._leaves_group(role, regroup=True)
+            self._leaves_group(role, restart=True)
         self._broadcast()
         self._do(CheckReturned())
 
@@ -869,8 +869,8 @@ class RecoveryPolicy:
 
     # restart of a group ------------------------------------------------------------------------------------------------------
 
-    def _leaves_group(self, role: str, regroup: bool = False) -> None:
-        """Handle a member that is lost or has left. `regroup`: the others restart at once."""
+    def _leaves_group(self, role: str, restart: bool = False) -> None:
+        """Handle a member that is lost or has left. `restart`: the others restart at once."""
         self._homes.pop(role, None)
         if self._phase == "collect":
             self._pending.discard(role)
@@ -882,7 +882,7 @@ class RecoveryPolicy:
             for other in self._homes:
                 if self.members.state[other] in PRESENT:
                     self._over(other, self.members.recall(other))
-        self._restart_wanted = self._restart_wanted or regroup or self._goes_on or self._phase != ""
+        self._restart_wanted = self._restart_wanted or restart or self._continues_on_loss or self._phase != ""
 
     def _advance_group(self) -> None:
         if self._phase == "":
@@ -912,16 +912,16 @@ class RecoveryPolicy:
     def _restart_due(self) -> bool:
         lost = [role for role in self._taking_part() if self.members.state[role] in (State.LOST, State.AWAY)]
         placed = self._placed()
-        if self._goes_on:
+        if self._continues_on_loss:
             return self._restart_wanted or bool(placed)
         return bool(lost or placed or self._restart_wanted) and all(role in placed for role in lost)
 
     def _may_start(self) -> bool:
         placed = self._placed()
-        if self._goes_on and self._homes:
+        if self._continues_on_loss and self._homes:
             return True
         awaited = self._taking_part()
-        if self._goes_on:
+        if self._continues_on_loss:
             awaited = [role for role in awaited if self.members.state[role] is not State.AWAY]
         return bool(self._homes or placed) and all(role in self._homes or role in placed for role in awaited)
 
@@ -934,7 +934,7 @@ class RecoveryPolicy:
 
     def _order_hand_over(self, role: str) -> None:
         self._ordered_at[role] = self._now
-        self._do(Order(role, self.members.incarnation[role], self.members.where[role], {"do": "regroup"}))
+        self._do(Order(role, self.members.incarnation[role], self.members.where[role], {"do": "group_restart"}))
 
     def _start(self) -> None:
         placed = self._placed()

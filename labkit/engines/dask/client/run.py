@@ -157,8 +157,8 @@ class DaskRun(Engine):
         restored = resumed_states(plan, resume) if resume else {}
         settings = {
             "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
-            "factors": dict(spec.slow or {}), "ours": self.backend.ours, "every": spec.checkpoint_every,
-            "together": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
+            "factors": dict(spec.slow or {}), "local": self.backend.ours, "every": spec.checkpoint_every,
+            "synchronized": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
             "age": self.checkpoints.age, "restored": restored,
         }  # fmt: skip
         if resume:
@@ -599,4 +599,4 @@ class DaskRun(Engine):
         finish = self.final_evaluation.orders() if role == "chief" else []
         orders = [self.links.order_for(role), *self.pauses.orders(), *finish]
         clock = self.clock
-        return {"zero": clock.zero, "frozen": clock.paused_at, "options": dict(self._changed), "orders": orders}
+        return {"zero": clock.zero, "paused_at": clock.paused_at, "options": dict(self._changed), "orders": orders}

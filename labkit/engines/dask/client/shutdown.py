@@ -68,8 +68,8 @@ class Shutdown:
                 break
             self._next(self._until)
         found = {name: report for name, report in self._reports.items() if report is not None}
-        self._supervisor.never_began |= {name for name, report in found.items() if report.get("abandoned")}
-        return {name: report for name, report in found.items() if not report.get("abandoned")}
+        self._supervisor.never_began |= {name for name, report in found.items() if report.get("never_began")}
+        return {name: report for name, report in found.items() if not report.get("never_began")}
 
     def _fetch(self, name: str, future: Any) -> None:
         """Fetch the report of a role into the queue. Does not wait: its Dask worker may be gone."""

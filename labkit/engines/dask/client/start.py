@@ -56,7 +56,7 @@ def start_run(
         try:
             return DaskRun(plan, cluster, backend, supervisor, commands, keep, began, resume)
         except BaseException:
-            supervisor.abandon()
+            supervisor.cancel_start()
             raise
 
     return start_over(attempt)

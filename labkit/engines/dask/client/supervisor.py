@@ -357,7 +357,7 @@ class Supervisor:
 
     # the end ------------------------------------------------------------------------------------------------------------
 
-    def abandon(self) -> None:
+    def cancel_start(self) -> None:
         """Give up a run that could not start."""
         self.order_and_wait({"do": "leave", "why": "the run could not start"}, limit=POST_S)
         self.close()

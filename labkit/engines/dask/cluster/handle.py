@@ -19,7 +19,7 @@ from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, defa
 from ...commands import Command, Executed
 from ...plan import Plan
 from ...storage.store import Store
-from ..worker.command_channel import BEAT_S
+from ..worker.command_channel import HEARTBEAT_S
 from .backend import Backend
 from .placement import Wish, place
 
@@ -28,15 +28,15 @@ __all__ = ["DaskCluster"]
 
 USUAL = ClusterSpec("dask")
 FIXED = ("engine", "scheduler", "dashboard")  # what `resized` cannot change
-LEAST_PATIENCE_S = BEAT_S + 0.1  # roles send a heartbeat every `BEAT_S` seconds
+LEAST_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds
 
 
 def check_patience(spec: ClusterSpec) -> None:
     """`BadInput` if the heartbeat timeout is shorter than the heartbeat interval of roles."""
     if spec.patience < LEAST_PATIENCE_S:
         raise BadInput(
-            f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {BEAT_S:g} s, so patience is at "
-            f"least {LEAST_PATIENCE_S:g} s."
+            f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {HEARTBEAT_S:g} s, so patience "
+            f"is at least {LEAST_PATIENCE_S:g} s."
         )
 
 

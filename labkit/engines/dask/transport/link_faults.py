@@ -178,7 +178,7 @@ class LinkFaults:
             self._links.dial(link.name)
             link.connection = self._links.take(link.name, self._ended)
             if link.connection is None:
-                self._abandon(link)
+                self._discard(link)
                 return False
         connection = link.connection
         link.held.popleft()
@@ -209,9 +209,9 @@ class LinkFaults:
             self._links.suspended(connection)
         else:
             self._links.unreachable[link.name] = reason
-            self._abandon(link)
+            self._discard(link)
 
-    def _abandon(self, link: DelayedLink) -> None:
+    def _discard(self, link: DelayedLink) -> None:
         """Remove the link to a peer that is gone; its held messages count as undelivered."""
         self.delayed.pop(link.name, None)
         self._links.undeliver(link.name, sum(item.data is not None for item in link.held))
@@ -221,7 +221,7 @@ class LinkFaults:
         """Remove the link to a peer that is gone. The fault is kept for the link to its next incarnation."""
         link = self.delayed.get(name)
         if link is not None:
-            self._abandon(link)
+            self._discard(link)
             if link.connection is not None:
                 link.connection.end("forgotten")
 
@@ -246,4 +246,4 @@ class LinkFaults:
     def close(self) -> None:
         """Remove all links; held messages count as undelivered."""
         for link in list(self.delayed.values()):
-            self._abandon(link)
+            self._discard(link)

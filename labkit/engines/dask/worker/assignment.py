@@ -18,10 +18,11 @@ class RoleAssignment:
     """The assignment of one role instance. `plan` contains no data; `objective` is None for roles that need none.
 
     `factor`: slowdown factor of the role. `folder`: folder of checkpoints; None: none are saved. `every`: seconds between two
-    checkpoints of a shard; None: see `checkpointing`. `together`: the shards take part in the same steps, and are saved at the
-    same versions. `restored`: (initial state, whether nothing of it was lost); a state of None means the initial weights.
-    If `restored` is None, incarnation 0 begins with the initial weights and later ones with their last checkpoint. `age`: of
-    the run, see `Store`. `ours`: labkit started the processes, on this machine. `protocol`: protocol number of the client.
+    checkpoints of a shard; None: see `checkpointing`. `synchronized`: the shards take part in the same steps, and are saved
+    at the same versions. `restored`: (initial state, whether nothing of it was lost); a state of None means the initial
+    weights. If `restored` is None, incarnation 0 begins with the initial weights and later ones with their last checkpoint.
+    `age`: of the run, see `Store`. `local`: the processes are those of a local cluster, started by labkit. `protocol`:
+    protocol number of the client.
     """
 
     run: str
@@ -33,9 +34,9 @@ class RoleAssignment:
     server_time: Distribution | None
     factor: float
     folder: str | None
-    ours: bool
+    local: bool
     every: float | None = None
-    together: bool = False
+    synchronized: bool = False
     restored: tuple[dict[str, Any] | None, bool] | None = None
     age: int = 0
     protocol: int = PROTOCOL

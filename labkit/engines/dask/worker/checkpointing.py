@@ -1,4 +1,4 @@
-"""Checkpoints of one role instance, for the next incarnation: its shard, and the state that the role asked to save.
+"""Checkpoints of one role instance, for the next incarnation: its shard, and the state that the role requested to save.
 
 Checkpoints are taken between two effects, so they are consistent. A shard is saved once per second, but for at most 5% of the
 time: the interval after a checkpoint is at least nineteen times its duration. The duration is the minimum of the last three:
@@ -21,9 +21,9 @@ from ...storage.store import LIFE
 __all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
 
 SAVE_EVERY = 1.0  # seconds between two checkpoints
-REST = 19  # interval after a checkpoint, in multiples of its duration
+INTERVAL_RATIO = 19  # interval after a checkpoint, in multiples of its duration
 SAMPLES = 3  # number of durations of which the minimum is used
-SAVED = "said:"  # prefix of the names in the state that a role with a shard asked to save
+SAVED = "said:"  # prefix of the names in the state that a role with a shard requested to save
 TIME = "engine_time"  # ns, when a shard was saved
 Restored = tuple[dict[str, Any] | None, bool]  # (initial state, whether nothing of it was lost)
 
@@ -63,57 +63,57 @@ class Checkpointing:
         self.saved_at: int | None = None
         self._error: tuple[Any, Any] | None = None  # (errno, text) of the last failure that was reported
         self._repeated = 0
-        self._asked: dict[str, Any] | None = None  # the state that the role asked to save
+        self._requested: dict[str, Any] | None = None  # the state that the role requested to save
         self._unsaved = False
-        self._asked_at = 0.0
+        self._last_save = 0.0
         self._count = 0
-        self._due = 0.0
-        self._took: deque[float] = deque(maxlen=SAMPLES)  # durations of the last checkpoints, seconds
+        self._next_save = 0.0
+        self._durations: deque[float] = deque(maxlen=SAMPLES)  # durations of the last checkpoints, seconds
         self._version = (-1, -1)  # (generation, version) of the shard in the last checkpoint
 
     def request(self, state: Mapping[str, Any], shard: Shard | None, now: int) -> None:
         """Save `state` on behalf of the role: at most once per second, and the newest state at the end."""
-        self._asked, self._unsaved = dict(state), True
-        if self._seconds() - self._asked_at >= SAVE_EVERY:
+        self._requested, self._unsaved = dict(state), True
+        if self._seconds() - self._last_save >= SAVE_EVERY:
             self.save(shard, now)
 
     def save_if_due(self, shard: Shard | None, now: int) -> None:
         """Save the shard if a checkpoint is due and the shard has changed. `now`: engine time, ns."""
-        if self._store is None or shard is None or self._seconds() < self._due:
+        if self._store is None or shard is None or self._seconds() < self._next_save:
             return
         if self._version != (shard.generation, shard.version):
             self.save(shard, now)
 
     def save(self, shard: Shard | None, now: int) -> None:
         """Save the current state."""
-        if self._store is None or (shard is None and self._asked is None):
+        if self._store is None or (shard is None and self._requested is None):
             return
-        began = self._asked_at = self._seconds()
-        state, self._count = dict(self._asked or {}), self._count + 1
+        began = self._last_save = self._seconds()
+        state, self._count = dict(self._requested or {}), self._count + 1
         version = self._count
         if shard is not None:
             own = {f"{SAVED}{name}": value for name, value in state.items()}
             state = shard.to_state() | own | {TIME: self.saved_at or now}
             version = shard.version
         try:
-            if self._followed(self._store):
+            if self._superseded(self._store):
                 return
             self._store.write(self._role, state, tag_of(self._incarnation, version))
             self._unsaved = False
             self._version = (-1, -1) if shard is None else (shard.generation, shard.version)
-            self._works()
+            self._report_recovery()
         except OSError as error:
-            self._failed(error)
+            self._report_failure(error)
         ended = self._seconds()
-        self._took.append(ended - began)
+        self._durations.append(ended - began)
         if self._every is not None:
-            self._due = began + self._every
-        elif len(self._took) == 1:  # the first one also loads modules
-            self._due = ended + SAVE_EVERY
+            self._next_save = began + self._every
+        elif len(self._durations) == 1:  # the first one also loads modules
+            self._next_save = ended + SAVE_EVERY
         else:
-            self._due = max(began + SAVE_EVERY, ended + REST * min(self._took))
+            self._next_save = max(began + SAVE_EVERY, ended + INTERVAL_RATIO * min(self._durations))
 
-    def _failed(self, error: OSError) -> None:
+    def _report_failure(self, error: OSError) -> None:
         """Report an error once; repeated errors are counted, and reported when saving works again."""
         if (error.errno, error.strerror) == self._error:
             self._repeated += 1
@@ -121,13 +121,13 @@ class Checkpointing:
         self._error, self._repeated = (error.errno, error.strerror), 0
         self._warn(f"could not save its checkpoint: {error}")
 
-    def _works(self) -> None:
+    def _report_recovery(self) -> None:
         if self._error is not None:
             again = f", after {self._repeated:,} more failures" if self._repeated else ""
             self._error = None
             self._warn(f"saves its checkpoints again{again}")
 
-    def _followed(self, store: CheckpointStore) -> bool:
+    def _superseded(self, store: CheckpointStore) -> bool:
         """Whether a later incarnation has saved a checkpoint, which means that this instance was declared lost."""
         newest = max(store.known(self._role), default=0)
         return newest >= (self._incarnation + 1) * LIFE
@@ -142,16 +142,16 @@ class Checkpointing:
     ) -> tuple[dict[str, Any] | None, list[Any]]:  # fmt: skip
         """Restore the last incarnation's checkpoint, or `given` (`RoleAssignment.restored`).
 
-        Returns (the state that the role had asked to save, [source, update, remark] for `RoleRestarted`; [] for a role
+        Returns (the state that the role had requested to save, [source, update, remark] for `RoleRestarted`; [] for a role
         without state).
         """
         state, same = given or (None, False)
         found = (None if state is None else dict(state), "") if given is not None else self._read()
         state, remark = found or (None, "")
-        asked, begins = state, []
+        requested, begins = state, []
         if shard is not None and state is not None:
             self.saved_at = state.pop(TIME, None)
-            asked = {
+            requested = {
                 name.removeprefix(SAVED): state.pop(name) for name in list(state) if name.startswith(SAVED)
             } or None
             shard.restore(state, same)
@@ -162,11 +162,11 @@ class Checkpointing:
         elif evaluator is not None and state is not None:
             evaluator.restore(state)
             begins = ["evaluation", evaluator.update, remark]
-        return asked, begins
+        return requested, begins
 
     def _read(self) -> tuple[dict[str, Any], str] | None:
         try:
             return None if self._store is None else self._store.read(self._role)
         except OSError as error:
-            self._failed(error)
+            self._report_failure(error)
             return None

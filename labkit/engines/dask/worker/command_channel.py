@@ -23,16 +23,16 @@ from tornado.ioloop import PeriodicCallback
 from ..timeouts import LEAVE_S
 
 __all__ = [
-    "BEAT_S", "TOPIC", "Command", "CommandChannel", "RunPlugin", "check_in", "check_out", "deliver", "plugin_name",
+    "HEARTBEAT_S", "TOPIC", "Command", "CommandChannel", "RunPlugin", "open_channel", "close_channel", "deliver", "plugin_name",
 ]  # fmt: skip
 
 Command = dict[str, Any]  # plain values; "do" is the name of the command
 
 TOPIC = "labkit"
 TICK_MS = 100
-BEAT_S = 0.5
+HEARTBEAT_S = 0.5
 ISOLATED_S = 25.0  # seconds after which an isolated role checks whether its task still exists
-MOST_UNSENT = 1000  # reports that are queued while a role is isolated; the oldest are dropped
+MAX_UNSENT = 1000  # reports that are queued while a role is isolated; the oldest are dropped
 
 
 class CommandChannel:
@@ -53,16 +53,16 @@ class CommandChannel:
         self.retired = False  # Dask is closing this worker, and the role was ordered to leave
         self.isolated, self.isolated_at = False, 0.0  # cut off from all other roles and from the client
         self._commands: deque[Command] = deque()
-        self._unsent: deque[dict[str, Any]] = deque(maxlen=MOST_UNSENT)  # reports queued while the role is isolated
-        self._kept_out: list[Command] = []
+        self._unsent: deque[dict[str, Any]] = deque(maxlen=MAX_UNSENT)  # reports queued while the role is isolated
+        self._held_commands: list[Command] = []
 
     def post(self, command: Command) -> None:
         """Queue a command for the role (called on the event loop)."""
-        if command["do"] == "impair":
-            if command["alone"] != self.isolated:
-                self._isolate(command["alone"])
+        if command["do"] == "link_faults":
+            if command["isolated"] != self.isolated:
+                self._isolate(command["isolated"])
         elif self.isolated and command["do"] != "leave":
-            self._kept_out.append(command)
+            self._held_commands.append(command)
             return
         self._commands.append(command)
         self.pending = True
@@ -91,9 +91,9 @@ class CommandChannel:
         if not isolated:
             while self._unsent:
                 self._send(self._unsent.popleft())
-            self.report("beat")
-            self._commands.extend(self._kept_out)
-            self._kept_out.clear()
+            self.report("heartbeat")
+            self._commands.extend(self._held_commands)
+            self._held_commands.clear()
 
 
 def plugin_name(run: str) -> str:
@@ -137,17 +137,17 @@ class RunPlugin(WorkerPlugin):
             if channel.isolated and now - channel.isolated_at < ISOLATED_S:  # as a machine without a network
                 continue
             if task is None or task.state in ("cancelled", "released", "forgotten"):
-                channel.post({"do": "leave", "why": "nobody waits for this run any more"})
+                channel.post({"do": "leave", "why": "the task was released"})
                 continue
             if self.worker.status is Status.closing_gracefully:
                 self._retire(channel)
             channel.report_due = channel.pending = True
             channel.wake()
-            if now - channel.last_report > BEAT_S:
-                channel.report("beat")
+            if now - channel.last_report > HEARTBEAT_S:
+                channel.report("heartbeat")
 
 
-async def check_in(worker: Worker, run: str, role: str, incarnation: int, key: str) -> CommandChannel:
+async def open_channel(worker: Worker, run: str, role: str, incarnation: int, key: str) -> CommandChannel:
     """Open the channel of a role instance that starts on `worker`, with task `key`. Runs on the worker's event loop."""
     plugin = worker.plugins.get(plugin_name(run))
     if plugin is None:
@@ -159,7 +159,7 @@ async def check_in(worker: Worker, run: str, role: str, incarnation: int, key: s
     return channel
 
 
-async def check_out(worker: Worker, channel: CommandChannel) -> None:
+async def close_channel(worker: Worker, channel: CommandChannel) -> None:
     """Remove the channel of a role instance that has ended, and the plugin with the last one. Runs on the event loop."""
     plugin, key = channel.plugin, (channel.role, channel.incarnation)
     if plugin is not None and plugin.channels.get(key) is channel:

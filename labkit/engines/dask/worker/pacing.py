@@ -42,8 +42,8 @@ class WorkTimes:
         """Whether the duration of such work differs from its real duration."""
         return self._drawn[work] is not None or (self.factor != 1.0 and work != "measure")
 
-    def wanted(self, work: str, cost: float, took: int) -> int:
+    def duration(self, work: str, cost: float, took: int) -> int:
         """The duration (ns) of such work, of `cost` times the usual amount; at least `took`, its real duration."""
         drawn = self._drawn[work]
-        wanted = took * self.factor if drawn is None else drawn.next() * cost * self.factor
-        return max(took, round(wanted))
+        duration = took * self.factor if drawn is None else drawn.next() * cost * self.factor
+        return max(took, round(duration))

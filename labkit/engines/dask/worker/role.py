@@ -48,13 +48,13 @@ from .role_clock import RoleClock
 __all__ = ["RealRole"]
 
 # Polling interval of a role that computes without waiting: the chief may request a snapshot of its shard.
-LISTEN_NS = 10_000_000
+POLL_INTERVAL_NS = 10_000_000
 POLL_S = 0.25  # longest single wait, seconds
-ROW_BYTES = 16_384  # limit of the rows in one report
-LAST_BYTES = 4_000_000  # limit of the rows in the final report
-TEND_S = 0.05  # interval at which a paused role serves its connections, seconds
-GOODBYE_S = 2.0  # time limit for sending close frames, and for reading messages in flight, seconds
-LINGER_S = 30.0  # seconds that a role which has closed its connections waits for the others to do so
+REPORT_BYTES = 16_384  # limit of the rows in one report
+FINAL_REPORT_BYTES = 4_000_000  # limit of the rows in the final report
+PAUSED_POLL_S = 0.05  # interval at which a paused role serves its connections, seconds
+CLOSE_S = 2.0  # time limit for sending close frames, and for reading messages in flight, seconds
+DRAIN_WAIT_S = 30.0  # seconds that a role which has closed its connections waits for the others to do so
 
 
 class Ended(BaseException):
@@ -140,15 +140,15 @@ class RealRole(RoleCore):
         self._restored = self._restore() if incarnation or assignment.restored else []
         if spec.backs is not None and assignment.restored is not None:
             parts[0].restore(*assignment.restored)
-        if self.shard is not None and assignment.together:
-            self.shard.save_at, self.shard.keeper = 0, self._save_together
+        if self.shard is not None and assignment.synchronized:
+            self.shard.save_at, self.shard.keeper = 0, self._save_synchronized
         self._coroutine: Coroutine[Any, Any, Any] = begin(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
             "begin": lambda command: None,  # ignores a duplicate `begin`
-            "members": self._update_members, "impair": self._set_link_faults, "flow": self._set_flow,
+            "members": self._update_members, "link_faults": self._set_link_faults, "flow": self._set_flow,
             "set": self._set_options, "slow": self._slow, "finish": self._finish_early,
             "version": self._report_version, "acknowledge": self._acknowledge, "end": self._end, "leave": self._end,
-            "drain": self._end, "regroup": self._end, "depart": self._end,
+            "drain": self._end, "group_restart": self._end, "depart": self._end,
         }  # fmt: skip
 
     def _samplers(self) -> dict[str, Sampler | None]:
@@ -173,7 +173,7 @@ class RealRole(RoleCore):
         checkpoints.saved_at = None
         return begins
 
-    def _save_together(self, shard: Shard) -> None:
+    def _save_synchronized(self, shard: Shard) -> None:
         """Save the shard at versions that are multiples of `SAVE_EVERY`, so all shards of a model are saved at the same ones."""
         if shard.version % SAVE_EVERY == 0:
             self.checkpoints.save(shard, self._now())
@@ -221,23 +221,23 @@ class RealRole(RoleCore):
 
     # the loop ---------------------------------------------------------------------------------------------------------
 
-    def beginning(self) -> dict[str, Any]:
+    def initial_state(self) -> dict[str, Any]:
         """The restored state's origin and version, for the first report."""
-        return {"restored": self._restored, "kept_at": self._saved_at, "version": self.counters.version}
+        return {"restored": self._restored, "saved_at": self._saved_at, "version": self.counters.version}
 
-    def abandon(self) -> None:
+    def cancel_start(self) -> None:
         """Close the coroutine of an instance that will not begin."""
         self._coroutine.close()
 
     def begin(self, command: Command) -> None:
         """Set engine time, membership and options from the command to begin."""
-        self._clock.begin(command["zero"], command.get("frozen"))
+        self._clock.begin(command["zero"], command.get("paused_at"))
         self._set_options({"options": command.get("options", {})})
-        self._learn(command)
+        self._apply_membership(command)
         self._joined = {name: incarnation for name, (*_, incarnation) in command["here"].items()}
-        self.unacknowledged.update(name for name in command["lives"] if name not in command["here"])
+        self.unacknowledged.update(name for name in command["incarnations"] if name not in command["here"])
         for order in command.get("orders", ()):
-            self._carry_out(order)
+            self._execute(order)
         self._channel.pending |= self._clock.paused
         if self._restored:
             self.recorder.restored(self._now())
@@ -255,7 +255,7 @@ class RealRole(RoleCore):
         resume, value = self._coroutine.send, None
         while True:
             if self._channel.pending:
-                self._attend()
+                self._process_commands()
             try:
                 effect = resume(value)
             except StopIteration:
@@ -285,7 +285,7 @@ class RealRole(RoleCore):
         while True:
             self._poll(0.5)
             if self._channel.pending:
-                self._attend()
+                self._process_commands()
 
     # effects ----------------------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class RealRole(RoleCore):
             return self._coroutine.throw, error
         self._endpoint.flush()
         began = self._now()
-        if began - self._polled_at > LISTEN_NS:
+        if began - self._polled_at > POLL_INTERVAL_NS:
             self._poll(0.0)
             began = self._polled_at = self._now()
         self.counters.open, step = [PHASE[work], began], self.counters.computed
@@ -308,11 +308,11 @@ class RealRole(RoleCore):
         except BaseException as error:
             return self._coroutine.throw, error
         if self._work_times.paced(work):
-            until = self._pacing.deadline(began, self._work_times.wanted(work, cost, self._now() - began))
-            finished = self._pass(until, unless)
+            until = self._pacing.deadline(began, self._work_times.duration(work, cost, self._now() - began))
+            finished = self._wait_until(until, unless)
             self._pacing.ended(until, self._now() if finished else until)
         else:
-            finished = unless is None or not self._has(unless)
+            finished = unless is None or not self._has_arrived(unless)
         if not finished:
             try:
                 value = _discard(part, value)
@@ -354,7 +354,7 @@ class RealRole(RoleCore):
             if message is not None:
                 break
             if self._channel.pending:
-                self._attend()
+                self._process_commands()
                 message = self.take(kinds, sender)  # a command may have added a membership event
                 if message is not None:
                     break
@@ -366,25 +366,25 @@ class RealRole(RoleCore):
         began = self._now()
         if duration > 0 and not (self._evaluator is not None and self._evaluator.stop_requested):
             self._interrupted = False
-            self._pass(began + nanoseconds(duration), None)
+            self._wait_until(began + nanoseconds(duration), None)
             self.recorder.span(SLEEPING, began, self._now())
 
-    def _pass(self, until: int, unless: type | None) -> bool:
+    def _wait_until(self, until: int, unless: type | None) -> bool:
         """Wait until engine time `until` (ns), executing commands and receiving messages.
 
         Returns False as soon as a message of kind `unless` has arrived.
         """
         while True:
-            if unless is not None and self._has(unless):
+            if unless is not None and self._has_arrived(unless):
                 return False
             left = until - self._now()
             if left <= 0 or self._interrupted:
                 return True
             self._poll(min(POLL_S, left / NANO), False)
             if self._channel.pending:
-                self._attend()
+                self._process_commands()
 
-    def _has(self, kind: type) -> bool:
+    def _has_arrived(self, kind: type) -> bool:
         """Whether a message of this kind has arrived."""
         if not self._channel.pending:
             self._poll(0.0)
@@ -392,36 +392,36 @@ class RealRole(RoleCore):
 
     # commands ---------------------------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def _process_commands(self) -> None:
         """Execute pending commands, and send a report if one is due; returns when the role is not paused."""
         for command in self._channel.commands():
-            self._carry_out(command)
+            self._execute(command)
         if self._channel.report_due:
             self._channel.report_due = False
-            if not self.assignment.together:
+            if not self.assignment.synchronized:
                 self.checkpoints.save_if_due(self.shard, self._now())
             self._report()
-        while self._clock.paused and not self._goes_on():
-            self._channel.posted.wait(TEND_S if self._resume_from is None else min(TEND_S, self._ahead))
+        while self._clock.paused and not self._try_resume():
+            self._channel.posted.wait(PAUSED_POLL_S if self._resume_from is None else min(PAUSED_POLL_S, self._lead_seconds))
             self._endpoint.progress()
             if self._channel.pending:
                 for command in self._channel.commands():
-                    self._carry_out(command)
+                    self._execute(command)
                 self._channel.report_due = False
                 self._report()
 
-    def _carry_out(self, command: Command) -> None:
+    def _execute(self, command: Command) -> None:
         handler = self._handlers.get(command["do"])
         if handler is None:
-            raise ProtocolError(f"{self.name} was sent a command that it does not know: {command['do']!r}")
+            raise ProtocolError(f"{self.name} received an unknown command: {command['do']!r}")
         handler(command)
 
     def _end(self, command: Command) -> None:
         raise Ended(command)
 
-    def _learn(self, command: Command) -> None:
+    def _apply_membership(self, command: Command) -> None:
         """Apply a membership broadcast: the complete list of present roles with addresses and incarnations."""
-        members, here, incarnations = self.members, command["here"], command["lives"]
+        members, here, incarnations = self.members, command["here"], command["incarnations"]
         self._membership_number = command["change"]
         members.incarnations.update(incarnations)
         members.absent = {name for name in incarnations if name not in here and name != self.name}
@@ -440,13 +440,13 @@ class RealRole(RoleCore):
         """
         if command["change"] <= self._membership_number:
             return
-        if command["lives"][self.name] > self._incarnation:
+        if command["incarnations"][self.name] > self._incarnation:
             raise Ended({"do": "leave", "fenced": True})
         before = {name for names in self.members.peers.values() for name in names}
-        self._learn(command)
+        self._apply_membership(command)
         now = {name for names in self.members.peers.values() for name in names}
         self.unacknowledged |= self.members.absent
-        for name in command["lives"]:
+        for name in command["incarnations"]:
             if name in before and name not in now:
                 self.peer_left(name)
         for name, (*_, incarnation) in command["here"].items():
@@ -478,13 +478,13 @@ class RealRole(RoleCore):
         self._step_to = command["goals"].get(self.name, -1)
 
     @property
-    def _ahead(self) -> float:
+    def _lead_seconds(self) -> float:
         """Seconds by which this role's engine time is ahead of the resumed run."""
         return 0.0 if self._resume_from is None else max(0.0, seconds(self._clock.ahead_of(self._resume_from)))
 
-    def _goes_on(self) -> bool:
+    def _try_resume(self) -> bool:
         """End the pause if the run has resumed and its engine time has caught up. Returns whether the pause has ended."""
-        if self._resume_from is None or self._ahead > 0:
+        if self._resume_from is None or self._lead_seconds > 0:
             return False
         self._clock.resume(self._resume_from)
         self._resume_from = None
@@ -520,7 +520,7 @@ class RealRole(RoleCore):
         kinds, sender = self._waiting or ((), None)
         busy = self._waiting is None or self._clock.paused
         self._channel.report(
-            "batch", change=self._membership_number, batch=self.recorder.take(self._now(), ROW_BYTES), only=sender,
+            "batch", change=self._membership_number, batch=self.recorder.take(self._now(), REPORT_BYTES), only=sender,
             waiting=None if busy else [k.__name__ for k in kinds],
             sent=self._count(self._endpoint.sent), received=self._count(self._endpoint.received), flow=self._flow_number,
             finishing=self._evaluator is not None and self._evaluator.stop_requested is not None,
@@ -553,12 +553,12 @@ class RealRole(RoleCore):
             self._endpoint.remove_peer(name)
         late: set[str] = set()
         if command["do"] == "end":
-            late = self._endpoint.finish_sending(GOODBYE_S)
+            late = self._endpoint.finish_sending(CLOSE_S)
             self._channel.report("ended")
             if self._all_have_ended():
-                late |= self._endpoint.drain(set(self.ids) - gone, GOODBYE_S)
+                late |= self._endpoint.drain(set(self.ids) - gone, CLOSE_S)
         elif command["do"] == "depart" and self._may_leave:
-            late = self._endpoint.finish_sending(GOODBYE_S)
+            late = self._endpoint.finish_sending(CLOSE_S)
             drop_unapplied(self.recorder, ended, self.ids[self.name], len(self.ids), None)
         report = self._final_report(command, ended, late)
         if command["do"] == "depart":
@@ -574,9 +574,9 @@ class RealRole(RoleCore):
     def _all_have_ended(self) -> bool:
         """Read until the client reports that every role has closed its connections.
 
-        Returns False on the command to leave, and after `LINGER_S` seconds.
+        Returns False on the command to leave, and after `DRAIN_WAIT_S` seconds.
         """
-        until = time.monotonic() + LINGER_S
+        until = time.monotonic() + DRAIN_WAIT_S
         while time.monotonic() < until:
             for command in self._channel.commands():
                 if command["do"] in ("drain", "leave"):
@@ -601,13 +601,13 @@ class RealRole(RoleCore):
         evaluator = self._evaluator
         return {
             "role": self.name, "time": ended, "in_flight": in_flight,
-            "batch": self.recorder.take(ended, LAST_BYTES), "late": sorted(late),
+            "batch": self.recorder.take(ended, FINAL_REPORT_BYTES), "late": sorted(late),
             "verdict": evaluator.stopped_by if evaluator else None,
             "update": evaluator.update if evaluator else None, "samples": evaluator.samples if evaluator else None,
             "loss": evaluator.loss if evaluator else None,
             "accuracy": evaluator.accuracy if evaluator else None, "held": evaluator.held if evaluator else None,
             "parameters": None if evaluator is None else _whole(evaluator.parameters), "incarnation": self._incarnation,
-            "state": self.shard.to_state() if command["do"] == "regroup" and self.shard is not None else None,
+            "state": self.shard.to_state() if command["do"] == "group_restart" and self.shard is not None else None,
         }  # fmt: skip
 
 

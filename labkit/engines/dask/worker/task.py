@@ -20,16 +20,16 @@ from ..timeouts import BEGIN_S
 from ..transport.endpoint import Endpoint
 from ..transport.frames import Codec
 from .assignment import RoleAssignment
-from .command_channel import Command, CommandChannel, check_in, check_out
+from .command_channel import Command, CommandChannel, close_channel, open_channel
 from .role import RealRole
 
-__all__ = ["DISTRIBUTION", "WAITING_FOR_A_THREAD", "clock", "play", "task_state", "version"]
+__all__ = ["DISTRIBUTION", "WAITING_FOR_A_THREAD", "clock", "run_role", "task_state", "version"]
 
 DISTRIBUTION = "labkit-distributed"
 WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
 
-def play(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
+def run_role(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
     """Run one role instance from its first to its last effect. The only task that this engine submits.
 
     Raises:
@@ -40,24 +40,24 @@ def play(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
     key = thread_state.key
     secede()
     name = assignment.spec.name
-    channel = sync(worker.loop, check_in, worker, assignment.run, name, assignment.incarnation, key)
+    channel = sync(worker.loop, open_channel, worker, assignment.run, name, assignment.incarnation, key)
     endpoint = None
     try:
         with threadpool_limits(1):
             endpoint = _open_endpoint(assignment, worker)
             role = RealRole(assignment, share, test, endpoint, channel)
-            channel.report("up", address=list(endpoint.contact), process=list(this_process()), **role.beginning())
+            channel.report("up", address=list(endpoint.contact), process=list(this_process()), **role.initial_state())
             command = _wait_for_begin(channel)
             if command is None:
-                role.abandon()
-                return {"role": name, "abandoned": True}
+                role.cancel_start()
+                return {"role": name, "never_began": True}
             role.begin(command)
             with own_core(assignment):
                 return role.run()
     finally:
         if endpoint is not None:
             endpoint.close()
-        worker.loop.add_callback(check_out, worker, channel)
+        worker.loop.add_callback(close_channel, worker, channel)
 
 
 def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
@@ -65,7 +65,7 @@ def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
     host = urlsplit(worker.address).hostname if scheme in ("tcp", "tls") else "127.0.0.1"
     contexts = {}
     if (
-        scheme == "tls" and not assignment.ours
+        scheme == "tls" and not assignment.local
     ):  # processes of labkit's own are on one host, so their messages are not encrypted
         security = worker.security
         contexts = {
@@ -85,7 +85,7 @@ def own_core(assignment: RoleAssignment) -> Iterator[None]:
     2 cores made 3,900 gradients per second when placed by the kernel, and 5,400 when pinned.
     """
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    if not (assignment.ours and assignment.spec.computes and 1 < len(cores) < len(assignment.plan.layout.roles)):
+    if not (assignment.local and assignment.spec.computes and 1 < len(cores) < len(assignment.plan.layout.roles)):
         yield
         return
     os.sched_setaffinity(0, {sorted(cores)[assignment.spec.index % len(cores)]})  # of this thread
