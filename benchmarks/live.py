@@ -54,4 +54,4 @@ def _report(run: lk.Run, at: float) -> tuple[int, int]:
 def _counted(trace: Any, shard: int) -> tuple[int, int] | None:
     with trace.lock:
         counters = trace.counters.get(shard)
-        return None if counters is None else (trace.until[shard], counters.gradients)
+        return None if counters is None else (trace.reported_until[shard], counters.gradients)

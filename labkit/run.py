@@ -52,8 +52,8 @@ from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
 from .trace.events import EngineWarning
+from .trace.schema import nanoseconds, seconds
 from .trace.stragglers import stragglers
-from .trace.vocabulary import nanoseconds, seconds
 
 if TYPE_CHECKING:
     from .lab.lab import Lab

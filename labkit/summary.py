@@ -8,7 +8,7 @@ from typing import Any
 from .formatting import bytes_text, count_text, number_text
 from .trace import Trace, ledger, summary
 from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleSlowed
-from .trace.vocabulary import seconds
+from .trace.schema import seconds
 
 __all__ = ["Summary"]
 

@@ -9,7 +9,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.simulated.network import Links
-from labkit.trace.vocabulary import STARTUP, TRAINING
+from labkit.trace.schema import STARTUP, TRAINING
 
 ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTIONS = (lk.Deterministic(0.01), lk.Exponential(0.01))

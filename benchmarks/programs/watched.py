@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import labkit as lk
-from labkit.trace.vocabulary import EVERYONE
+from labkit.trace.schema import EVERYONE
 
 from ..live import NANO, Window
 

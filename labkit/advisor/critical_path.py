@@ -17,7 +17,7 @@ from typing import Any
 
 from ..engines.simulated.network import Links
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
-from ..trace.vocabulary import nanoseconds, seconds
+from ..trace.schema import nanoseconds, seconds
 
 __all__ = ["Stage", "gossip_iterations", "gossip_period", "pipeline_period"]
 

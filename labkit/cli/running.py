@@ -32,7 +32,7 @@ from ..summary import Summary
 from ..trace import Trace, updates
 from ..trace.exports import save_npz, to_perfetto
 from ..trace.query import last_evaluation, samples_applied
-from ..trace.vocabulary import seconds
+from ..trace.schema import seconds
 from .options import Files
 
 __all__ = ["Outcome", "run", "write", "write_comparison"]

@@ -22,8 +22,8 @@ from ..run import Run, train
 from ..strategies import Strategy
 from ..trace import ledger, updates
 from ..trace.query import computed_by_worker, iterations, staleness_in_order, training_bytes
+from ..trace.schema import seconds
 from ..trace.trace import Trace
-from ..trace.vocabulary import seconds
 
 __all__ = [
     "CheckFailed", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "same_parameters", "small_problem", "trial",

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self
 
 from ..errors import BadInput, nearest, shown
 from ..options import check_options, option
-from ..trace.vocabulary import nanoseconds
+from ..trace.schema import nanoseconds
 from .plan import Plan, find_role
 
 __all__ = [

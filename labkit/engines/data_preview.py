@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..roles.probe import ProbeInputs
-from ..trace.looks import NO_ANSWER
+from ..trace.prediction_history import NO_ANSWER
 
 __all__ = ["samples_in_plain", "shares_in_plain", "probe_inputs_of"]
 

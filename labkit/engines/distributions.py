@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import BadInput, nearest, shown
 from ..options import as_number, check_options, option, options_of
-from ..trace.vocabulary import NANO
+from ..trace.schema import NANO
 
 __all__ = [
     "DISTRIBUTIONS", "Deterministic", "Distribution", "Exponential", "LogNormal", "Measured", "Pareto", "Sampler",

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import LabkitError, RoleError
-from ..trace.query import heard_least
+from ..trace.query import least_received
+from ..trace.schema import seconds
 from ..trace.trace import Trace
-from ..trace.vocabulary import seconds
 
 __all__ = [
     "deadlock_text", "divergence_text", "failure_report", "foreign_effect", "forgotten_await", "loss_text", "render_failure",
@@ -101,7 +101,7 @@ def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ..
     """
     sentences = []
     for name, (kinds, sender) in list(waiting.items())[:most]:
-        behind = [sender] if sender else [trace.roles[i] for i in heard_least(trace, trace.roles.index(name), kinds)]
+        behind = [sender] if sender else [trace.roles[i] for i in least_received(trace, trace.roles.index(name), kinds)]
         source = " from " + ", ".join(behind[:4]) if behind else ""
         sentences.append(f"{name} waits for {' or '.join(kinds)}{source}")
     more = f", and {len(waiting) - most} more" if len(waiting) > most else ""

@@ -29,7 +29,7 @@ from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_byt
 from ..roles.part import Part
 from ..roles.shard import Shard
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import APPLY, COMPUTE, EVALUATE, EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
+from ..trace.schema import APPLY, COMPUTE, EVALUATE, EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
 
 __all__ = ["PHASE", "Membership", "RoleCore"]
 

@@ -24,7 +24,7 @@ from ..roles.budget import Budget
 from ..run import Run
 from ..strategies import Strategy
 from ..trace import Trace
-from ..trace.vocabulary import NANO
+from ..trace.schema import NANO
 from ..views import LabFigure, overview
 from .cells import forget, in_kernel, remember, stale, this_cell
 from .command_thread import CommandQueue

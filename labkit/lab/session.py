@@ -23,7 +23,7 @@ from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply
-from ..trace.vocabulary import NANO
+from ..trace.schema import NANO
 from .processes import Processes
 from .run_table import RunTable
 from .settings import Settings

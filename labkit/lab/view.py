@@ -8,7 +8,7 @@ from ..engines.commands import Command
 from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import conditions, slowed, undoable
-from ..trace.vocabulary import NANO
+from ..trace.schema import NANO
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
 from .scenarios.scenario import Scenario

@@ -34,13 +34,13 @@ def _name(trace: Trace, role: int) -> str:
 def states_text(trace: Trace, period: Period) -> str:
     """`w2 computes 5x slower than the others and w1 is down`: the roles that are slowed or away in a period."""
     said = []
-    slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.away}
+    slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.unavailable}
     for works in (True, False):  # workers first
         alike = {role: factor for role, factor in slow.items() if (trace.kinds[role] == "worker") == works}
         if alike:
             said.append(_slow(trace, alike, period.since))
     for condition, words in AWAY.items():
-        roles = sorted(role for role, what in period.away.items() if what == condition)
+        roles = sorted(role for role, what in period.unavailable.items() if what == condition)
         if roles:
             plural = words.replace("is ", "are ").replace("has ", "have ")
             said.append(f"{role_names(trace, roles)} {words if len(roles) == 1 else plural}")

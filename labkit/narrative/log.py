@@ -41,9 +41,9 @@ from ..trace.events import (
 )
 from ..trace.query import evaluations
 from ..trace.role_states import events_until
+from ..trace.schema import NANO, seconds
 from ..trace.stragglers import Finding, Stragglers, stragglers
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, seconds
 from .sentence import goal_of
 
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]

@@ -7,8 +7,8 @@ from typing import Any
 from ..formatting import bytes_text
 from ..trace.ledger import ledger
 from ..trace.query import bytes_sent_until, sampled, staleness_until
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 
 __all__ = ["numbers", "state"]
 

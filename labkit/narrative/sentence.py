@@ -14,11 +14,11 @@ import math
 from .. import formatting
 from ..trace.query import (
     Cumulative,
-    Effect,
-    effect,
+    FaultEffect,
+    expected_staleness,
+    fault_effect,
     last_evaluation,
     mean_rate,
-    staleness_law,
     staleness_until,
     time_to_accuracy,
 )
@@ -49,18 +49,18 @@ def sentence(
     t = known if t is None else min(t, known)
     now = periods(trace, t)[-1]
     parts = [_trouble(trace, t)]
-    if now.calm:
+    if now.fault_free:
         parts += [_healed(trace, t, mine), *_calm(trace, t, mine)]
     else:
-        seen = effect(trace, now, t, mine)
+        seen = fault_effect(trace, now, t, mine)
         parts += [f"{states_text(trace, now)}.", _fared(trace, seen, strategy_label(trace), "throughput")]
     if reference is not None:
-        told = not now.calm and seen.left is not None
+        told = not now.fault_free and seen.left is not None
         parts += [
             _reference(trace, now, t, reference, "it" if told else "throughput", other),
             _compared(trace, t, reference),
         ]
-    elif not now.calm:
+    elif not now.fault_free:
         parts.append(_whose(trace, seen, t))
     else:
         parts.append(_learned(trace, t))
@@ -82,13 +82,13 @@ def _trouble(trace: Trace, t: int) -> str:
 def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     """Description of a run in which no role is slowed or away."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
-    rate = mean_rate(trace, t, counted) if len(found) == 1 else effect(trace, found[-1], t, counted).rate
+    rate = mean_rate(trace, t, counted) if len(found) == 1 else fault_effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
     parts = [
         f"{count}, {formatting.rate(rate)} gradients per second." if rate is not None else f"{count}.",
         strategy_text(trace),
     ]
-    stale, law = staleness_until(trace, t)["mean"], staleness_law(trace)
+    stale, law = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if stale is None and mean_rate(trace, t, counted) is None:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
@@ -104,21 +104,21 @@ def _healed(trace: Trace, t: int, counted: Cumulative) -> str:
     found = periods(trace, t)
     if len(found) < 2:
         return ""
-    was, back = found[-2], effect(trace, found[-1], t, counted).left
+    was, back = found[-2], fault_effect(trace, found[-1], t, counted).left
     one = len(was.roles) == 1
-    said = f"{'is' if one else 'are'} back" if was.away else f"{'has its' if one else 'have their'} own speed back"
+    said = f"{'is' if one else 'are'} back" if was.unavailable else f"{'has its' if one else 'have their'} own speed back"
     more = f"; throughput is back to {formatting.percent(back)}" if back is not None else ""
     return f"{role_names(trace, was.roles)} {said}{more}."
 
 
-def _fared(trace: Trace, seen: Effect, name: str, subject: str) -> str:
+def _fared(trace: Trace, seen: FaultEffect, name: str, subject: str) -> str:
     """`Asynchronous: the others do not wait; throughput fell to 80%.`"""
     said = [_waiting(trace, seen), _left(seen, subject)]
     told = "; ".join(part for part in said if part)
     return f"{name}: {told}." if told else strategy_text(trace) if name == strategy_label(trace) else ""
 
 
-def _waiting(trace: Trace, seen: Effect) -> str:
+def _waiting(trace: Trace, seen: FaultEffect) -> str:
     """Whether the other roles wait, and whether they wait for the disturbed ones: their computing time then decreases
     by about the slowdown factor.
     """
@@ -132,15 +132,15 @@ def _waiting(trace: Trace, seen: Effect) -> str:
     kept = seen.busy / (seen.busy_before or 1.0)
     if kept >= CALM:
         return "the others wait no more than before"
-    slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.away else math.inf
+    slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.unavailable else math.inf
     if slowest > 1 and kept <= (1 + 1 / slowest) / 2:
         one = len(seen.period.roles) == 1
         return f"all wait for {role_names(trace, seen.period.roles) if one else 'the slow ones'}"
     return "the others wait more than before" if seen.busy_before else "the others wait now and then"
 
 
-def _left(seen: Effect, subject: str) -> str:
-    """The remaining share of the throughput; for a run without a calm period, the throughput itself."""
+def _left(seen: FaultEffect, subject: str) -> str:
+    """The remaining share of the throughput; for a run without a fault-free period, the throughput itself."""
     if seen.left is None:
         return f"{formatting.rate(seen.rate)} gradients per second" if seen.rate is not None else ""
     if seen.left == 0:
@@ -150,9 +150,9 @@ def _left(seen: Effect, subject: str) -> str:
     return f"{subject} {'fell' if seen.left < 1 else 'rose'} to {formatting.percent(seen.left)}"
 
 
-def _whose(trace: Trace, seen: Effect, t: int) -> str:
+def _whose(trace: Trace, seen: FaultEffect, t: int) -> str:
     """Mean staleness of the gradients of the slow roles, and of the others."""
-    mean, law = staleness_until(trace, t)["mean"], staleness_law(trace)
+    mean, law = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if seen.stale is None or not mean:
         return ""
     workers = [role for role in seen.period.roles if trace.kinds[role] == "worker"]
@@ -171,13 +171,13 @@ def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str
     `subject`: the quantity that fell; "it" if that is clear.
     """
     name, end = _reference_label(trace, reference), reference.watermark()
-    last = next((p for p in reversed(periods(reference, end)) if not p.calm), None)
-    if last is None or (now.calm and t < last.since):
+    last = next((p for p in reversed(periods(reference, end)) if not p.fault_free), None)
+    if last is None or (now.fault_free and t < last.since):
         rate = mean_rate(reference, end if last is None else t, counted)
-        undisturbed = "" if now.calm else ", undisturbed"
+        undisturbed = "" if now.fault_free else ", undisturbed"
         return f"{name}: {formatting.rate(rate)} gradients per second{undisturbed}." if rate is not None else ""
     same = _by_name(reference, last) == _by_name(trace, now)
-    told = _fared(reference, effect(reference, last, end, counted), name, subject if same else "throughput")
+    told = _fared(reference, fault_effect(reference, last, end, counted), name, subject if same else "throughput")
     if same or not told:
         return told
     return f"{name}: {states_text(reference, last)}; {told.removeprefix(f'{name}: ')}"
@@ -185,7 +185,7 @@ def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str
 
 def _by_name(trace: Trace, period: Period) -> dict[str, object]:
     """Faults by role name, because role numbers differ between layouts."""
-    return {trace.roles[role]: what for role, what in (period.slow | period.away).items()}
+    return {trace.roles[role]: what for role, what in (period.slow | period.unavailable).items()}
 
 
 def _reference_label(trace: Trace, reference: Trace) -> str:

@@ -24,9 +24,9 @@ from ..trace.events import (
     RoleThawed,
 )
 from ..trace.role_states import events_until
+from ..trace.schema import seconds
 from ..trace.summary import summary
 from ..trace.trace import Trace
-from ..trace.vocabulary import seconds
 from .sentence import goal_of
 
 __all__ = ["COLUMNS", "run_row", "runs_csv"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..trace.events import GradientRefused
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import EVERYONE, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
+from ..trace.schema import EVERYONE, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
 from .gradient import Contribution, Gradient
 from .messages import Position, Push
 
@@ -190,10 +190,10 @@ class AppliedLog:
         recorder, counters = self._recorder, self._recorder.counters
         held: dict[str, Any] = {
             "incarnation": recorder.incarnation, "rounds": counters.rounds,
-            "eras": [[era, rounds] for era, rounds in counters.eras.items()],
+            "eras": [[era, rounds] for era, rounds in counters.rounds_by_incarnation.items()],
             "applied": [[instance, *count] for instance, count in counters.applied.items()],
         }  # fmt: skip
-        return held if recorder.unacknowledged is None else held | {"unheard": recorder.unheard()}
+        return held if recorder.unacknowledged is None else held | {"unheard": recorder.unreported_drops()}
 
     def to_state(self) -> dict[str, Any]:
         """The whole log as plain values."""
@@ -209,12 +209,12 @@ class AppliedLog:
             counters = self._recorder.counters
             counters.updates = counters.version = int(state["version"])
             counters.samples, counters.gradients = int(state["samples"]), int(state["gradients"])
-            counters.eras = {int(era): int(rounds) for era, rounds in state["eras"]}
+            counters.rounds_by_incarnation = {int(era): int(rounds) for era, rounds in state["eras"]}
             if state["rounds"]:
-                counters.eras[int(state["incarnation"])] = int(state["rounds"])
+                counters.rounds_by_incarnation[int(state["incarnation"])] = int(state["rounds"])
             counters.applied = {int(instance): [int(count), int(last)] for instance, count, last in state["applied"]}
             self._last = {(sender, int(era)): int(step) for sender, era, step in state["last"]}
             self._dropped = {(sender, int(era)): set(steps) for sender, era, steps in state["dropped"]}
             rows = state.get("unheard", ())  # may be those of another replica
-            self._recorder.repeat([[row[0] if row[0] == EVERYONE else self._shard, *row[1:]] for row in rows])
+            self._recorder.repeat_drops([[row[0] if row[0] == EVERYONE else self._shard, *row[1:]] for row in rows])
         self._met = None if same else set()

@@ -13,7 +13,7 @@ import numpy as np
 from ..nn import NullObjective, clip_by_norm
 from ..nn.pool import BufferPool
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import CANCELLED, EVERYONE
+from ..trace.schema import CANCELLED, EVERYONE
 from .compressor import Compressor
 from .messages import Push, weightless
 from .part import Part, Work

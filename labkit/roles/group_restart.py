@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..trace.vocabulary import CANCELLED, EVERYONE
+from ..trace.schema import CANCELLED, EVERYONE
 from .layout import Layout, RoleSpec
 
 __all__ = ["SAVE_EVERY", "group_restart_states", "restarts_as_group", "drop_unapplied", "whole_replicas", "not_waited_for"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..trace.looks import NO_ANSWER
+from ..trace.prediction_history import NO_ANSWER
 from ..trace.recorder import Recorder
 
 __all__ = ["DENSITY", "Probe", "ProbeInputs"]
@@ -57,7 +57,7 @@ class Probe:
             return
         self._recorded = self._evaluations
         said = self.predict(values) if finite else bytes([NO_ANSWER]) * sum(len(part) for part in self._parts)
-        self.recorder.look(time, update, said[: self._samples], said[self._samples :])
+        self.recorder.add_predictions(time, update, said[: self._samples], said[self._samples :])
 
     def predict(self, values: Any) -> bytes:
         """The predicted classes, one byte each, of the samples, then of the cells."""

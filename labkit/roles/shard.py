@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import nearest
 from ..nn.boxes import Boxes
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import AFTER_END, REASONS
+from ..trace.schema import AFTER_END, REASONS
 from .applied_log import AppliedLog
 from .budget import Limits
 from .dense_parameters import DenseParameters

@@ -24,16 +24,16 @@ import numpy as np
 
 from .events import RoleLeft
 from .index import Growing, Rows, Unread
-from .query import reports, sampled, simulated, under_way
+from .query import computing_since, reports, sampled, simulated
 from .role_states import GONE, StateInterval, events_until, intervals
+from .schema import COMPUTE
 from .trace import Trace
-from .vocabulary import COMPUTE
 
-__all__ = ["Clocks", "Leads", "clocked", "highest", "leads"]
+__all__ = ["Clocks", "Leads", "binned_maximum", "leads", "roles_with_clock"]
 
-MOST_EVENTS, POINTS = 4000, 400  # times at which leads are given: all, or this many evenly spaced ones
+MAX_EVENTS, POINTS = 4000, 400  # times at which leads are given: all, or this many evenly spaced ones
 
-LATER = 1 << 62  # ns: later than any event
+FAR_FUTURE = 1 << 62  # ns: later than any event
 
 Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # start (ns), end (ns), gradients finished before, of one role in order
 
@@ -48,7 +48,7 @@ class Leads:
     applied: bool = False
 
 
-def clocked(trace: Trace) -> list[int]:
+def roles_with_clock(trace: Trace) -> list[int]:
     """The roles that have a clock: the first one of each group of roles that draw the same batches (stages of a pipeline)."""
     seen: dict[int, int] = {}
     for role, spec in enumerate(trace.header["layout"]["roles"]):
@@ -73,15 +73,15 @@ class Clocks:
         self._start: dict[int, Growing] = {}
         self._end: dict[int, Growing] = {}
         self._clock: dict[int, Growing] = {}  # gradients finished before
-        self._recount = LATER  # when, in ns, the count of a worker first restarted
+        self._recount = FAR_FUTURE  # when, in ns, the count of a worker first restarted
 
     def leads(self, trace: Trace, t: int) -> Leads:
         """The lead of each worker, from the start to `t` ns."""
-        roles = clocked(trace)
+        roles = roles_with_clock(trace)
         if sampled(trace, "spans"):
             return _applied(trace, t, roles)
         self._follow(trace, roles)
-        begun_now = under_way(trace, t)
+        begun_now = computing_since(trace, t)
         work, opened = [], []
         for role in roles:
             start = self._start[role].values
@@ -91,19 +91,19 @@ class Clocks:
             opened.append(now if now is not None and (not count or now > start[count - 1]) else None)
         if not any(len(start) for start, _, _ in work) and not any(now is not None for now in opened):
             return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
-        time = _moments(work, opened, t)
+        time = _sample_times(work, opened, t)
         if self._recount > t and not any(gap.condition in GONE for gaps in intervals(trace, t).values() for gap in gaps):
             begun = np.array([_begun(start, clock, now, time) for (start, _, clock), now in zip(work, opened)])
             finished = np.array([_last(end, clock, time, 1) for _, end, clock in work])
         else:
-            begun, finished = _over_instances(trace, t, roles, [_with(*both, t) for both in zip(work, opened)], time)
+            begun, finished = _over_instances(trace, t, roles, [_with_open(*both, t) for both in zip(work, opened)], time)
         return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
 
     def _follow(self, trace: Trace, roles: list[int]) -> None:
         """Process new rows."""
         data, first, same = self._unread.advance(trace)
         if not same:
-            first, self._recount = 0, LATER
+            first, self._recount = 0, FAR_FUTURE
             for kept in (self._start, self._end, self._clock):
                 kept.clear()
                 kept.update((role, Growing(np.int64)) for role in roles)
@@ -129,13 +129,13 @@ class Clocks:
             self._recount = min(self._recount, int(start[again[0] + 1]))
 
 
-def _moments(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:
+def _sample_times(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:
     """Times at which leads are given, from 0 to `t`: those at which they change, or evenly spaced ones if there are too many."""
-    if max(len(start) for start, _, _ in work) <= MOST_EVENTS:
+    if max(len(start) for start, _, _ in work) <= MAX_EVENTS:
         begun = np.array([now for now in opened if now is not None], np.int64)
         events = np.unique(np.concatenate([begun, *(times for start, end, _ in work for times in (start, end))]))
         events = events[events <= t]
-        if len(events) <= MOST_EVENTS:
+        if len(events) <= MAX_EVENTS:
             return np.unique(np.r_[0, events, t])
     return np.unique(np.linspace(0, t, POINTS).astype(np.int64))
 
@@ -157,7 +157,7 @@ def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray, more: int = 0) 
     return found
 
 
-def _with(work: Work, now: int | None, t: int) -> Work:
+def _with_open(work: Work, now: int | None, t: int) -> Work:
     """The work including the gradient in progress, which is not finished at `t`."""
     if now is None:
         return work
@@ -169,10 +169,10 @@ def _over_instances(
     trace: Trace, t: int, roles: list[int], work: list[Work], time: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(gradients finished when the newest one was begun, gradients finished) of each role at each time, shape (roles, times)."""
-    work, begins = continued(trace, t, roles, work)
+    work, begins = continuous_clocks(trace, t, roles, work)
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
     finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
-    missed = without(trace, t)
+    missed = absences(trace, t)
     for i, role in enumerate(roles):  # an absent role does not limit the others
         for gap in missed.get(role, ()):
             away = (time >= gap.begin) & (time < (t + 1 if gap.end is None else gap.end))
@@ -198,7 +198,7 @@ def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
     return Leads(roles, when, clocks - clocks.min(axis=0) if len(when) else clocks, applied=True)
 
 
-def highest(found: Leads, first: int, last: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
+def binned_maximum(found: Leads, first: int, last: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
     """(edges of `bins` equal intervals of [first, last] ns, the largest lead of each role in each interval)."""
     edges = np.unique(np.linspace(first, last, bins + 1).astype(np.int64))
     time = np.union1d(found.time, edges)
@@ -217,7 +217,7 @@ class _Instance(NamedTuple):
     last: int
 
 
-def without(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
+def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
     """{role: the intervals in which the other roles continued without it}, up to `t` ns."""
     ids = {name: i for i, name in enumerate(trace.roles)}
     left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
@@ -231,13 +231,13 @@ def without(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
     }  # fmt: skip
 
 
-def continued(
+def continuous_clocks(
     trace: Trace, t: int, roles: Sequence[int], work: list[Work]
 ) -> tuple[list[Work], list[list[tuple[int, int]]]]:
     """The work of these roles with clocks that continue over their instances; and for each role, (ns, gradients finished) where a
     later instance begins.
     """
-    gaps, missed = intervals(trace, t), without(trace, t)
+    gaps, missed = intervals(trace, t), absences(trace, t)
     instances = [one for who, role in enumerate(roles) for one in _instances(who, work[who], gaps.get(role, []))]
     begins: list[list[tuple[int, int]]] = [[] for _ in roles]
     clocks = [clock.copy() for _, _, clock in work]

@@ -1,6 +1,6 @@
 """Discrete events of a run: one frozen dataclass for each kind of event.
 
-High-rate records (spans, applied gradients, messages) are rows of packed tables, see `trace.vocabulary`. Rare occurrences
+High-rate records (spans, applied gradients, messages) are rows of packed tables, see `trace.schema`. Rare occurrences
 are `Event` objects in `Trace.events`: a lost role, a cut link, a changed option. All information about an event is in its
 fields; `str(event)` formats them as one sentence, and no code parses that sentence. Only `Note`, `EngineWarning` and
 `ConnectionRefused` carry free text.

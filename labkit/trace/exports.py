@@ -22,10 +22,10 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..paths import as_path, reason
 from .events import Event
-from .looks import Looks
+from .prediction_history import PredictionHistory
 from .recorder import Counters
+from .schema import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
 from .trace import Trace, check_trace
-from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
 
@@ -47,17 +47,17 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
     with check_trace(trace).lock:
         arrays = {name: _by_role(table.rows()) for name, table in trace.tables.items()}
         about = {
-            "kind": KIND, "format": FORMAT, "now": trace.now, "until": sorted(trace.until.items()),
+            "kind": KIND, "format": FORMAT, "now": trace.now, "until": sorted(trace.reported_until.items()),
             "columns": {name: list(table.columns) for name, table in trace.tables.items()},
             "spilled": {name: table.spilled for name, table in trace.tables.items()},
             "skipped": {name: table.skipped for name, table in trace.tables.items()},
-            "thinned": trace.looks.thinned,
+            "thinned": trace.predictions.thinned,
         }  # fmt: skip
-        counters = {str(life): c.to_dict() for life, c in sorted(trace.lives.items())}
+        counters = {str(instance): c.to_dict() for instance, c in sorted(trace.instances.items())}
         events = [e.to_dict() for e in sorted(trace.events, key=lambda event: (event.time, event.recorder))]
         values = (about, trace.header, events, counters, trace.ending)
-        looks = trace.looks.arrays()
-    members = {f"table.{name}": rows for name, rows in arrays.items()} | looks
+        predictions = trace.predictions.arrays()
+    members = {f"table.{name}": rows for name, rows in arrays.items()} | predictions
     for name, value in zip(TEXTS, values):
         members[name] = np.frombuffer(json.dumps(_plain(value), allow_nan=False).encode(), np.uint8)
     with _whole_file(path) as file:
@@ -74,8 +74,8 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
             about = _checked_about(name, texts["about"])
             texts |= {key: json.loads(members[key].tobytes()) for key in TEXTS[1:]}
             rows = {table: members[f"table.{table}"] for table in TABLES}
-            looks = Looks.of(members, int(about["thinned"]))
-        return _rebuilt(about, texts, rows, looks)
+            predictions = PredictionHistory.of(members, int(about["thinned"]))
+        return _rebuilt(about, texts, rows, predictions)
     except BadInput:
         raise
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
     return about
 
 
-def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray], looks: Looks) -> Trace:
+def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray], predictions: PredictionHistory) -> Trace:
     """A trace from the contents of a file; inconsistent contents raise one of `DAMAGED`."""
     trace = Trace(texts["header"], keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
     for name, values in rows.items():
@@ -111,10 +111,10 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
         for role, first, last in zip(roles.tolist(), starts, [*starts[1:], len(values)]):
             table.append(int(role), values[first:last, 1:].tobytes())
         table.spilled, table.skipped = int(about["spilled"][name]), int(about["skipped"][name])
-    trace.events, trace.looks = [Event.from_dict(plain) for plain in texts["events"]], looks
-    for life, plain in sorted(texts["counters"].items(), key=lambda item: int(item[0])):
-        trace.lived(int(life), Counters.from_dict(plain))
-    trace.until = {int(role): int(until) for role, until in about["until"]}
+    trace.events, trace.predictions = [Event.from_dict(plain) for plain in texts["events"]], predictions
+    for instance, plain in sorted(texts["counters"].items(), key=lambda item: int(item[0])):
+        trace.set_counters(int(instance), Counters.from_dict(plain))
+    trace.reported_until = {int(role): int(until) for role, until in about["until"]}
     trace.ending, trace.now = texts["ending"], int(about["now"])
     return trace
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .schema import TRAINING
 from .trace import Trace
-from .vocabulary import TRAINING
 
 __all__ = ["BlockIndex", "Growing", "Lookup", "Rows", "SortedRows", "Unread"]
 

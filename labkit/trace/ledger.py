@@ -46,8 +46,8 @@ from .events import RoleLost
 from .query import last_reported
 from .recorder import Counters
 from .role_states import absent
+from .schema import COMPUTE, EVERYONE, REASONS, ROLLED_BACK, TABLES
 from .trace import Trace, check_trace
-from .vocabulary import COMPUTE, EVERYONE, REASONS, ROLLED_BACK, TABLES
 
 __all__ = ["ledger"]
 
@@ -68,15 +68,15 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
             raise BadInput(f"t={shown(t)} is not allowed; it is None or a number of nanoseconds.")
     with trace.lock:
         if t is not None and t < trace.watermark():
-            return _earlier(trace, t)
+            return _ledger_at(trace, t)
         gone = absent(trace)
         lost = {(event.name, event.incarnation) for event in trace.events if isinstance(event, RoleLost)}
-        lives = {trace.roles.index(name) + number * len(trace.roles) for name, number in lost}
+        instances = {trace.roles.index(name) + number * len(trace.roles) for name, number in lost}
         times = {shard: held["time"] for shard, held in _returned_by(trace)}
-        return _Books(
-            trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending, gone, lives,
+        return _LedgerBuilder(
+            trace.header["layout"], trace.roles, dict(trace.instances), _drops(trace), trace.ending, gone, instances,
             _drops(trace, until=times) if times else None,
-        ).made()  # fmt: skip
+        ).build()  # fmt: skip
 
 
 def _returned_by(trace: Trace) -> list[Any]:
@@ -88,9 +88,9 @@ def _returned_by(trace: Trace) -> list[Any]:
 
 def _empty() -> dict[str, Any]:
     """A ledger with zero counts."""
-    places = ("partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing")
-    book: dict[str, Any] = dict.fromkeys(("computed", "applied", *places), 0)
-    return book | {"dropped": {}, "closes": False}
+    categories = ("partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing")
+    totals: dict[str, Any] = dict.fromkeys(("computed", "applied", *categories), 0)
+    return totals | {"dropped": {}, "closes": False}
 
 
 @dataclass
@@ -102,46 +102,46 @@ class _Shard:
     incarnation: int = 0
     gone: bool = False  # its newest instance is lost
 
-    def reached(self, life: int, incarnation: int, replicated: bool) -> int:
+    def reached(self, instance: int, incarnation: int, replicated: bool) -> int:
         """The last step of a sender's instance whose gradient the shard holds."""
-        return _held(self.now, self.incarnation, life, incarnation, replicated)
+        return _held(self.now, self.incarnation, instance, incarnation, replicated)
 
-    def reached_before(self, life: int, incarnation: int, replicated: bool) -> int:
+    def reached_before(self, instance: int, incarnation: int, replicated: bool) -> int:
         """The last step that any of its previous incarnations has held."""
-        return max([_held(c, own, life, incarnation, replicated) for own, c in self.past.items()], default=-1)
+        return max([_held(c, own, instance, incarnation, replicated) for own, c in self.past.items()], default=-1)
 
 
-def _held(c: Counters, own: int, life: int, incarnation: int, replicated: bool) -> int:
+def _held(c: Counters, own: int, instance: int, incarnation: int, replicated: bool) -> int:
     rounds = 0
     if replicated:
-        rounds = c.rounds if incarnation == own else c.eras.get(incarnation, 0)
-    return max(rounds - 1, c.applied.get(life, (0, -1))[1])
+        rounds = c.rounds if incarnation == own else c.rounds_by_incarnation.get(incarnation, 0)
+    return max(rounds - 1, c.applied.get(instance, (0, -1))[1])
 
 
-class _Books:
+class _LedgerBuilder:
     """Computes the ledger from counters, drops and the ending."""
 
     def __init__(
-        self, layout: dict[str, Any], roles: tuple[str, ...], lives: dict[int, Counters], drops: Drops,
-        ending: dict[str, Any] | None, away: set[int], lost: set[int],
-        holes: Drops | None = None,
+        self, layout: dict[str, Any], roles: tuple[str, ...], instances: dict[int, Counters], drops: Drops,
+        ending: dict[str, Any] | None, absent: set[int], lost: set[int],
+        excluded: Drops | None = None,
     ):  # fmt: skip
-        self.away = away
+        self.absent = absent
         self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
-        self.mixed = layout.get("copies") == "own"
-        self.lives, self.drops, self.ending, self.book = lives, drops, ending, _empty()
-        said = ending or {}
-        self.lost = lost | {role + incarnation * self.roles for role, incarnation in said.get("lost_lives", ())}
+        self.averaged = layout.get("copies") == "own"
+        self.instances, self.drops, self.ending, self.totals = instances, drops, ending, _empty()
+        record = ending or {}
+        self.lost = lost | {role + incarnation * self.roles for role, incarnation in record.get("lost_lives", ())}
         self.counting = self._counting()
         self.shards = self._shards()
-        returned = said.get("returned")
-        self.over = None if returned is None else returned["over"]  # reason why later applications are not in the model
+        returned = record.get("returned")
+        self.overshoot = None if returned is None else returned["over"]  # reason why later applications are not in the model
         self.model = self.shards if returned is None else self._returned(returned["held"])
-        self.holes = {} if layout.get("positions") else drops if holes is None else holes
+        self.excluded = {} if layout.get("positions") else drops if excluded is None else excluded
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
-        self.wires = {
+        self.in_flight = {
             (shard, sender + incarnation * self.roles, step)
-            for shard, sender, incarnation, last, count in said.get("in_flight", ())
+            for shard, sender, incarnation, last, count in record.get("in_flight", ())
             for step in range(last - count + 1, last + 1)
         }
 
@@ -151,20 +151,20 @@ class _Books:
         for role, spec in enumerate(self.specs):
             if spec["data"] is not None:
                 leaders.setdefault(spec["data"], role)
-        return {*leaders.values(), *(life % self.roles for life, c in self.lives.items() if c.computed)}
+        return {*leaders.values(), *(instance % self.roles for instance, c in self.instances.items() if c.computed)}
 
     def _shards(self) -> dict[int, _Shard]:
         """The shards by number; a lost role that never reported has counted nothing."""
         made: dict[int, _Shard] = {}
         numbers: dict[int, list[int]] = {}
-        for n in sorted({*self.lives, *self.lost}):
+        for n in sorted({*self.instances, *self.lost}):
             numbers.setdefault(n % self.roles, []).append(n)
         for role, spec in enumerate(self.specs):
-            if spec["shard"] is None or (self.replicated and role in self.away):  # a replica that left is not counted
+            if spec["shard"] is None or (self.replicated and role in self.absent):  # a replica that left is not counted
                 continue
             known = numbers.get(role, [])
             if known:
-                counters = {n // self.roles: self.lives.get(n) or Counters() for n in known}
+                counters = {n // self.roles: self.instances.get(n) or Counters() for n in known}
                 newest = known[-1] // self.roles
                 made[spec["shard"]] = _Shard(counters.pop(newest), counters, newest, known[-1] in self.lost)
         return made
@@ -174,56 +174,56 @@ class _Books:
         if not held:
             return {number: _Shard(Counters()) for number in self.shards}
         made: dict[int, _Shard] = {}
-        for number, said in held:
+        for number, record in held:
             counters = Counters()
-            counters.rounds, counters.eras = said["rounds"], dict(said["eras"])
-            counters.applied = {life: [count, last] for life, count, last in said["applied"]}
-            made[number] = _Shard(counters, incarnation=said["incarnation"])
+            counters.rounds, counters.rounds_by_incarnation = record["rounds"], dict(record["eras"])
+            counters.applied = {instance: [count, last] for instance, count, last in record["applied"]}
+            made[number] = _Shard(counters, incarnation=record["incarnation"])
         return made
 
-    def made(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         """The ledger: classifies every gradient of every role instance."""
-        for life in sorted(self.lives.keys() | self.lost):
-            if life % self.roles in self.counting:
-                self._settle_all(life, self.lives.get(life) or Counters())
-        book = self.book
+        for instance in sorted(self.instances.keys() | self.lost):
+            if instance % self.roles in self.counting:
+                self._classify_all(instance, self.instances.get(instance) or Counters())
+        totals = self.totals
         if self.ending is None:
-            book["in_flight"], book["missing"] = book["in_flight"] + book["missing"], 0
-        book["closes"] = None if self.ending is None else _total(book) == book["computed"]
-        return book
+            totals["in_flight"], totals["missing"] = totals["in_flight"] + totals["missing"], 0
+        totals["closes"] = None if self.ending is None else _total(totals) == totals["computed"]
+        return totals
 
-    def _settle_all(self, life: int, counter: Counters) -> None:
-        incarnation, sender = divmod(life, self.roles)
-        now = [shard.reached(life, incarnation, self.replicated) for shard in self.shards.values()]
-        reached = [shard.reached(life, incarnation, self.replicated) for shard in self.model.values()]
+    def _classify_all(self, instance: int, counter: Counters) -> None:
+        incarnation, sender = divmod(instance, self.roles)
+        now = [shard.reached(instance, incarnation, self.replicated) for shard in self.shards.values()]
+        reached = [shard.reached(instance, incarnation, self.replicated) for shard in self.model.values()]
         drops = self.drops.get((sender, incarnation), {})
         computed = counter.computed
-        if life in self.lost or (self.ending is None and computed):  # others may have reported later than this role
-            computed = max(computed, 1 + max([*reached, *now], default=-1), 1 + self._last_seen(life, drops))
+        if instance in self.lost or (self.ending is None and computed):  # others may have reported later than this role
+            computed = max(computed, 1 + max([*reached, *now], default=-1), 1 + self._last_seen(instance, drops))
         if not computed:
             return
-        self.book["computed"] += computed
-        mine = {**self.drops.get((EVERYONE, incarnation), {}), **drops}
-        settled = (max if self.mixed else min)(reached, default=-1) + 1
-        self.book["applied"] += settled - sum(step < settled for step in mine)
-        released = computed if life in self.lost else counter.released
-        for step in [*(step for step in mine if step < settled), *range(settled, computed)]:
-            what = self._settle(step, life, reached, now, mine.get(step, {}), released)
+        self.totals["computed"] += computed
+        dropped_steps = {**self.drops.get((EVERYONE, incarnation), {}), **drops}
+        applied_below = (max if self.averaged else min)(reached, default=-1) + 1
+        self.totals["applied"] += applied_below - sum(step < applied_below for step in dropped_steps)
+        released = computed if instance in self.lost else counter.released
+        for step in [*(step for step in dropped_steps if step < applied_below), *range(applied_below, computed)]:
+            what = self._classify(step, instance, reached, now, dropped_steps.get(step, {}), released)
             if what:
-                self.book[what] += 1
+                self.totals[what] += 1
 
-    def _settle(
-        self, step: int, life: int, reached: list[int], now: list[int], dropped: dict[int, int], released: int
+    def _classify(
+        self, step: int, instance: int, reached: list[int], now: list[int], dropped: dict[int, int], released: int
     ) -> str:  # fmt: skip
         """Category of one gradient that is not simply applied everywhere; "" if it was dropped, which is counted here."""
-        incarnation, sender = divmod(life, self.roles)
+        incarnation, sender = divmod(instance, self.roles)
         everywhere = dropped.get(EVERYONE)
         keys = ((sender, incarnation), (EVERYONE, incarnation))
-        holes = next((found for key in keys if (found := self.holes.get(key, {}).get(step))), {})
+        excluded = next((found for key in keys if (found := self.excluded.get(key, {}).get(step))), {})
         applied = [
-            step <= last and number not in holes and everywhere is None for number, last in zip(self.model, reached)
+            step <= last and number not in excluded and everywhere is None for number, last in zip(self.model, reached)
         ]
-        if self.mixed:  # a gradient that its local replica refused is in no replica, whatever the clocks of the others
+        if self.averaged:  # a gradient that its local replica refused is in no replica, whatever the clocks of the others
             applied = [any(applied) and not dropped]
         if applied and all(applied):
             return "applied"
@@ -233,36 +233,36 @@ class _Books:
             why = everywhere if everywhere is not None else dropped[min(dropped)]
             if why == ROLLED_BACK:
                 return "rolled_back"
-            self.book["dropped"][REASONS[why]] = self.book["dropped"].get(REASONS[why], 0) + 1
+            self.totals["dropped"][REASONS[why]] = self.totals["dropped"].get(REASONS[why], 0) + 1
             return ""
-        if self.over is not None and max(now, default=-1) >= step:
-            if self.over == REASONS[ROLLED_BACK]:
+        if self.overshoot is not None and max(now, default=-1) >= step:
+            if self.overshoot == REASONS[ROLLED_BACK]:
                 return "rolled_back"
-            self.book["dropped"][self.over] = self.book["dropped"].get(self.over, 0) + 1
+            self.totals["dropped"][self.overshoot] = self.totals["dropped"].get(self.overshoot, 0) + 1
             return ""
-        if any(s.reached_before(life, incarnation, self.replicated) >= step for s in self.shards.values()):
+        if any(s.reached_before(instance, incarnation, self.replicated) >= step for s in self.shards.values()):
             return "rolled_back"
         there = [(number, s, last) for (number, s), last in zip(self.shards.items(), now) if number not in self.gone]
         if (
             step >= released  # not released by its worker
-            or any((number, life, step) in self.wires for number, _, _ in there)
-            or any(s.now.last_received.get(life, -1) >= step > last for _, s, last in there)
+            or any((number, instance, step) in self.in_flight for number, _, _ in there)
+            or any(s.now.last_received.get(instance, -1) >= step > last for _, s, last in there)
         ):
             return "in_flight"
         restored = any(shard.past for shard in self.shards.values())
-        return "lost" if life in self.lost or self.gone or restored else "missing"
+        return "lost" if instance in self.lost or self.gone or restored else "missing"
 
-    def _last_seen(self, life: int, drops: dict[int, Any]) -> int:
+    def _last_seen(self, instance: int, drops: dict[int, Any]) -> int:
         """The last step of a role instance that others, or its own reports, mention; -1 if none."""
-        seen = [c.last_received.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
-        before = [shard.reached_before(life, life // self.roles, self.replicated) for shard in self.shards.values()]
-        return max([*seen, *before, *(step for _, who, step in self.wires if who == life), *drops, -1])
+        seen = [c.last_received.get(instance, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
+        before = [shard.reached_before(instance, instance // self.roles, self.replicated) for shard in self.shards.values()]
+        return max([*seen, *before, *(step for _, who, step in self.in_flight if who == instance), *drops, -1])
 
 
-def _earlier(trace: Trace, t: int) -> dict[str, Any]:
+def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
     """The ledger as of `t`, from the rows up to then."""
     layout, drops = trace.header["layout"], _drops(trace, t)
-    restarted = len(trace.lives) > len(trace.counters)  # rows do not contain the incarnation
+    restarted = len(trace.instances) > len(trace.counters)  # rows do not contain the incarnation
     applies, spans = (
         len(table) > 0 and not table.skipped and not table.spilled
         for table in (trace.tables["applies"], trace.tables["spans"])
@@ -271,18 +271,18 @@ def _earlier(trace: Trace, t: int) -> dict[str, Any]:
     if (
         applies and spans and not restarted
     ):  # of replicas that are mixed: a gradient is one row of the first that holds it
-        return _Books(layout, trace.roles, counters, drops, None, absent(trace, t), set()).made()
-    book = _empty() | {"in_flight": None, "closes": None}
-    book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
-    book["applied"] = last_reported(trace, t)
+        return _LedgerBuilder(layout, trace.roles, counters, drops, None, absent(trace, t), set()).build()
+    totals = _empty() | {"in_flight": None, "closes": None}
+    totals["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
+    totals["applied"] = last_reported(trace, t)
     for steps in drops.values():
         for shards in steps.values():
             why = next(iter(shards.values()))
             if why == ROLLED_BACK:
-                book["rolled_back"] += 1
+                totals["rolled_back"] += 1
             else:
-                book["dropped"][REASONS[why]] = book["dropped"].get(REASONS[why], 0) + 1
-    return book
+                totals["dropped"][REASONS[why]] = totals["dropped"].get(REASONS[why], 0) + 1
+    return totals
 
 
 def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
@@ -306,10 +306,10 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
     return found
 
 
-def _total(book: dict[str, Any]) -> int:
+def _total(totals: dict[str, Any]) -> int:
     """Number of gradients in all categories of the ledger."""
-    places = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
-    return sum(book[place] for place in places) + sum(book["dropped"].values())
+    categories = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
+    return sum(totals[category] for category in categories) + sum(totals["dropped"].values())
 
 
 def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = None) -> Drops:

@@ -17,7 +17,7 @@ from .trace import Trace
 __all__ = ["Passes", "pipelined"]
 
 FORWARD, BACKWARD = "Activation", "Delta"
-SILENT = -1
+NO_MESSAGE = -1
 
 
 def pipelined(trace: Trace) -> bool:
@@ -44,21 +44,21 @@ class Passes:
         for stage in np.unique(role):
             mine = np.flatnonzero(role == stage)
             own = (sender == stage) & np.isin(kind, [kinds.index(FORWARD), kinds.index(BACKWARD)])
-            said = _first_sent(start[mine], end[mine], sent[own], kind[own] == kinds.index(BACKWARD))
+            sent_next = _first_sent(start[mine], end[mine], sent[own], kind[own] == kinds.index(BACKWARD))
             onward = (to[own] > stage) & (kind[own] == kinds.index(FORWARD))
-            found[mine] = said == 1
+            found[mine] = sent_next == 1
             if onward.any():  # not the last stage: a span without a message is a backward of the first stage, or of the weights
-                found[mine] |= said == SILENT
+                found[mine] |= sent_next == NO_MESSAGE
             elif zero_bubble:
-                found[mine] |= (said == SILENT) & (np.r_[said[1:], SILENT] != 1)
+                found[mine] |= (sent_next == NO_MESSAGE) & (np.r_[sent_next[1:], NO_MESSAGE] != 1)
         return found
 
 
 def _first_sent(start: np.ndarray, end: np.ndarray, sent: np.ndarray, back: np.ndarray) -> np.ndarray:
-    """For each span the first message between its end and the start of the next: 0 forward, 1 backward, `SILENT` if none."""
+    """For each span the first message between its end and the start of the next: 0 forward, 1 backward, `NO_MESSAGE` if none."""
     if not len(sent):
-        return np.full(len(start), SILENT)
+        return np.full(len(start), NO_MESSAGE)
     until = np.r_[start[1:], np.iinfo(np.int64).max]
     first = np.searchsorted(sent, end, side="left")
     at = np.minimum(first, len(sent) - 1)
-    return np.where((first < len(sent)) & (sent[at] <= until), back[at].astype(int), SILENT)
+    return np.where((first < len(sent)) & (sent[at] <= until), back[at].astype(int), NO_MESSAGE)

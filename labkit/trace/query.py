@@ -29,8 +29,7 @@ import numpy as np
 from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
 from .recorder import Counters
 from .role_states import GONE, Period, absent, intervals, periods
-from .trace import Trace
-from .vocabulary import (
+from .schema import (
     CATEGORIES,
     COMPUTE,
     EVERYONE,
@@ -42,18 +41,19 @@ from .vocabulary import (
     WAIT,
     seconds,
 )  # fmt: skip
+from .trace import Trace
 
 __all__ = [
-    "AGAINST", "AMOUNTS", "NO_NORM", "Cumulative", "Norms", "Reports", "Series", "StalenessCounts",
-    "StalenessCourse", "Effect", "Traffic", "bandwidth", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
-    "computed_gradients", "course", "effect", "evaluations", "first_loss", "gradient_period", "gradient_time", "heard_least",
-    "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation", "last_reported", "mean_gradient_time",
-    "mean_rate", "mean_staleness", "medians", "newest_norms", "next_apply", "phases", "rate_between",
-    "rates", "recent_staleness", "relative_steps", "reports", "row_load", "rows_written", "sampled",
-    "samples_applied", "samples_per_update", "simulated", "skipped", "staleness", "staleness_between",
-    "staleness_identity", "staleness_in_order", "staleness_law", "staleness_until", "steady_window",
-    "time_to_accuracy", "totals_only", "traffic", "traffic_by_node", "training_bytes", "under_way", "updates",
-    "well_reported",
+    "AGAINST", "AMOUNTS", "NO_NORM", "Cumulative", "FaultEffect", "Norms", "Reports", "Series", "StalenessCounts",
+    "StalenessHistory", "Traffic", "bandwidth", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
+    "computed_gradients", "computing_since", "evaluations", "expected_staleness", "fault_effect", "first_loss",
+    "gradient_period", "gradient_time", "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation",
+    "last_reported", "learning_curve", "least_received", "mean_gradient_time", "mean_rate", "mean_staleness", "medians",
+    "newest_norms", "next_apply", "phases", "rate_between", "rates", "recent_staleness", "relative_steps",
+    "reported_interval_end", "reports", "row_load", "rows_written", "sampled", "samples_applied", "samples_per_update",
+    "simulated", "skipped", "staleness", "staleness_between", "staleness_identity", "staleness_in_order",
+    "staleness_until", "steady_window", "time_to_accuracy", "totals_only", "traffic", "traffic_by_node", "training_bytes",
+    "updates",
 ]  # fmt: skip
 
 
@@ -387,8 +387,8 @@ def _rows_by_worker(
 
 # rates --------------------------------------------------------------------------------------------------------------
 
-STRETCH = 12  # a rate is counted over this fraction of the elapsed time
-BOXES = 4  # a rate is the mean over this many shorter windows, which turns a step into a smooth slope
+RATE_WINDOW = 12  # a rate is counted over this fraction of the elapsed time
+SUBWINDOWS = 4  # a rate is the mean over this many shorter windows, which turns a step into a smooth slope
 TURNS = 3  # turns of the slowed worker, or of each, before a rate is given
 SILENT = 20  # turns of all others without one of the slowed worker, after which no further one is expected
 
@@ -409,12 +409,12 @@ def rates(
         return np.empty(0), np.empty(0)
     when, total = when[:count], total[:count]
     gap = float(when[-1]) / count  # between two gradients
-    stretch = max(t / STRETCH, 3.0 * gap * (workers if sender is None else 1), 1.0)
-    silent = max(stretch, 10 * gap)  # after this time without an application, the curve decreases
+    window = max(t / RATE_WINDOW, 3.0 * gap * (workers if sender is None else 1), 1.0)
+    silent = max(window, 10 * gap)  # after this time without an application, the curve decreases
     end = float(t) if t - when[-1] > silent else float(when[-1])
-    x = np.linspace(since + min(stretch, end - since) / 2, max(end, 1.0), points)
-    long = np.minimum(stretch, x - since)[:, None]
-    shift, box = long * np.arange(BOXES) / (2 * BOXES - 2), long / 2
+    x = np.linspace(since + min(window, end - since) / 2, max(end, 1.0), points)
+    long = np.minimum(window, x - since)[:, None]
+    shift, box = long * np.arange(SUBWINDOWS) / (2 * SUBWINDOWS - 2), long / 2
     last, series = x[:, None] - shift, Series(when, total)
     counts = interpolate(series, last.ravel()) - interpolate(series, (last - box).ravel())
     return x / NANO, (counts.reshape(last.shape) / np.maximum(box, 1e-9)).mean(axis=1) * NANO
@@ -470,7 +470,7 @@ def steady_window(
     slowed = any(role in pace for role in slow or ())
     slowest = max(pace, key=lambda role: pace[role], default=None) if slowed else None
     if slowest is not None and len(series.time) and not sampled(trace, "applies"):
-        time, count = _own(trace, slowest)
+        time, count = _applications_of(trace, slowest)
         mine = (time > since) & (time <= series.time[-1])
         turns = _turns(trace, time[mine], count[mine])
         before = np.searchsorted(series.time, since, side="right")
@@ -483,7 +483,7 @@ def steady_window(
     return (int(series.time[low]), int(series.time[high - 1])) if enough else None
 
 
-def _own(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
+def _applications_of(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
     """(ns, gradients) of each application of gradients of this worker alone, at the first shard that has any."""
     role, time, sender, count = trace.column("applies", "role", "time", "sender", "count")
     mine = sender == worker
@@ -582,7 +582,7 @@ def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
     return sums
 
 
-def heard_least(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
+def least_received(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
     """Of the roles that send messages of these kinds, those from which `receiver` has received fewer than from others."""
     to, sender, kind = trace.column("messages", "role", "sender", "kind")
     wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
@@ -762,7 +762,7 @@ def recent_staleness(
     }  # fmt: skip
 
 
-class StalenessCourse:
+class StalenessHistory:
     """Staleness over time: the mean and the percentiles `low` and `high` of the gradients applied in short intervals of time."""
 
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
@@ -771,7 +771,7 @@ class StalenessCourse:
         self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of an interval: its statistics
         self._of: tuple[Any, ...] = (None,)
 
-    def stretches(
+    def intervals(
         self, trace: Trace, step: int, t: int, together: int, senders: Sequence[int] = ()
     ) -> list[np.ndarray]:
         """[seconds, mean, low, high, mean of each of `senders`], each of shape (n,): one value every `step` ns up to
@@ -787,13 +787,13 @@ class StalenessCourse:
             begin, end = max(k - together, 0), int(edges[k])
             which = places[begin], places[k]
             if which not in self._known:
-                self._known[which] = self._told(self._applies.between(trace, int(edges[begin]), end - 1))
+                self._known[which] = self._statistics(self._applies.between(trace, int(edges[begin]), end - 1))
             told = self._known[which]
             if told is not None:
                 found.append((end / NANO, *told[0], *(told[1].get(role, np.nan) for role in senders)))
         return list(np.array(found).T) if found else [np.empty(0)] * (4 + len(senders))
 
-    def _told(self, rows: Rows) -> tuple[tuple[float, ...], dict[int, float]] | None:
+    def _statistics(self, rows: Rows) -> tuple[tuple[float, ...], dict[int, float]] | None:
         """((mean, low, high), {sender: mean}) of rows; None if there are none."""
         sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
         if not len(stale):
@@ -805,7 +805,7 @@ class StalenessCourse:
         return (float(stale @ count / total[-1]), low, high), dict(zip(who.tolist(), means.tolist()))
 
 
-def staleness_law(trace: Trace) -> tuple[float, str] | None:
+def expected_staleness(trace: Trace) -> tuple[float, str] | None:
     """(mean staleness, formula as text) predicted by the law of the strategy, from the header; None if no law is known.
 
     The text is the formula if it gives this number, with N the number of workers that draw separate batches.
@@ -849,7 +849,7 @@ def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
 AGAINST = ("time", "updates", "samples")
 
 
-def course(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
+def learning_curve(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
     """(seconds, updates or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns, without
     values that are not finite.
     """
@@ -995,7 +995,7 @@ def gradient_period(work: Rows) -> float | None:
 CANDIDATES = 200  # ends of an interval that are tried
 
 
-def well_reported(trace: Trace, rows: Rows, known: int, length: int) -> int:
+def reported_interval_end(trace: Trace, rows: Rows, known: int, length: int) -> int:
     """The newest end, up to `known` ns, of an interval of this length in which most roles have reported spans.
 
     Of these, the one with the most gradients begun, up to one per worker. `rows`: the newest spans. If no span was skipped, this
@@ -1019,7 +1019,7 @@ def well_reported(trace: Trace, rows: Rows, known: int, length: int) -> int:
     return int(tried[int(np.argmax(score))])
 
 
-def under_way(trace: Trace, t: int) -> dict[int, int]:
+def computing_since(trace: Trace, t: int) -> dict[int, int]:
     """{role: when its current computation began, ns} of the computations that are not finished at `t`, as far as reported. The
     computation of a role that was lost is not included.
     """
@@ -1153,11 +1153,11 @@ def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, floa
 
 
 @dataclass(frozen=True)
-class Effect:
+class FaultEffect:
     """Effect on the run of the slowed and missing roles of `period`.
 
-    `rate`: gradients per second; `left`: its ratio to the rate of the preceding calm period. `busy`: share of time that
-    the undisturbed workers spend computing, `busy_before` the same in the calm period, `own_busy` that of the slowed
+    `rate`: gradients per second; `left`: its ratio to the rate of the preceding fault-free period. `busy`: share of time that
+    the undisturbed workers spend computing, `busy_before` the same in the fault-free period, `own_busy` that of the slowed
     workers. `stale`: mean staleness of the disturbed workers' gradients, and of the others'. None if a value is
     unknown, or not known yet.
     """
@@ -1171,11 +1171,11 @@ class Effect:
     stale: tuple[float, float] | None
 
 
-def effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> Effect:
+def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> FaultEffect:
     """The effect of `period` up to `t` ns."""
     applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # exclude this instant: more may follow
-    calm = next((p for p in reversed(periods(trace, period.since)) if p.calm and p.until > p.since), None)
-    usual = None if calm is None else steady_window(trace, applied, calm.since, calm.until)
+    fault_free = next((p for p in reversed(periods(trace, period.since)) if p.fault_free and p.until > p.since), None)
+    usual = None if fault_free is None else steady_window(trace, applied, fault_free.since, fault_free.until)
     now = steady_window(trace, applied, period.since, period.until, period.slow)
     rate, was = rate_between(applied, now), rate_between(applied, usual)
     if rate is None and usual is not None and was:
@@ -1185,7 +1185,7 @@ def effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = No
     left = rate / was if was and rate is not None else None
     who = set(period.roles)
     others = [worker for worker in trace.role_ids("worker") if worker not in who]
-    return Effect(
+    return FaultEffect(
         period, rate, left, busy_share(trace, now, others), busy_share(trace, usual, others),
         busy_share(trace, now, [role for role in period.slow if trace.kinds[role] == "worker"]),
         mean_staleness(trace, now, period.roles),

@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Any, Self
 
 from .events import Event
-from .vocabulary import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
+from .schema import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
 
-__all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "together"]
+__all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "combine_counters"]
 
 # Packs a row of integers: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
 # `array("q").extend` of a tuple took 0.27 us (`timeit`).
@@ -28,7 +28,8 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
-_EXPORTED = {"released": "handed", "last_received": "taken"}  # counters with a different name in files
+# Counters with a different name in files.
+_EXPORTED = {"released": "handed", "last_received": "taken", "rounds_by_incarnation": "eras"}
 
 
 class Counters:
@@ -38,7 +39,7 @@ class Counters:
     - `computed`, `released`: gradients computed, and released (sent, applied or dropped), by step. `steps`: mini-batches
       processed for a gradient that another role counts.
     - Of its shard: `applied` {instance of the sender: [gradients, last step]}; `staleness` {value: gradients}; `updates`,
-      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `eras` {incarnation: rounds} of
+      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `rounds_by_incarnation` {incarnation: rounds} of
       earlier incarnations that a restored shard holds; `duplicates`: pushes that were received again.
     - `last_received` {instance of the sender: step of its last gradient that was received}. The number of an instance is
       role + incarnation x roles.
@@ -59,7 +60,6 @@ class Counters:
         "computed",
         "drops",
         "duplicates",
-        "eras",
         "gradients",
         "hot",
         "last_received",
@@ -71,6 +71,7 @@ class Counters:
         "released",
         "residual",
         "rounds",
+        "rounds_by_incarnation",
         "row_pulls",
         "row_pushes",
         "rows",
@@ -100,7 +101,7 @@ class Counters:
         self.staleness: dict[int, int] = {}
         self.reads: dict[int, int] = {}
         self.last_received: dict[int, int] = {}
-        self.eras: dict[int, int] = {}
+        self.rounds_by_incarnation: dict[int, int] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """A copy of plain numbers, lists and dicts with string keys."""
@@ -129,19 +130,19 @@ class Counters:
 
 # Counters taken from the newest incarnation of a restarted role, because a restored shard continues its counts.
 NEWEST = frozenset({
-    "applied", "eras", "gradients", "hot", "last_received", "open", "reads", "rounds", "rows", "samples", "shard", "updates",
-    "version",
+    "applied", "gradients", "hot", "last_received", "open", "reads", "rounds", "rounds_by_incarnation", "rows", "samples",
+    "shard", "updates", "version",
 })  # fmt: skip
 
 
-def together(lives: Sequence[Counters]) -> Counters:
+def combine_counters(instances: Sequence[Counters]) -> Counters:
     """Combine the counters of the incarnations of a role, oldest first: sums of work done, newest values of current state."""
-    last = lives[-1]
-    if len(lives) == 1:
+    last = instances[-1]
+    if len(instances) == 1:
         return last
     made = Counters()
     for name in Counters.__slots__:
-        values = [getattr(life, name) for life in lives]
+        values = [getattr(instance, name) for instance in instances]
         if name in NEWEST:
             value = values[-1]
         elif name in ("activations", "stashed"):
@@ -166,7 +167,7 @@ class _Rows(bytearray):
         self += _BY_WIDTH[len(row)](*row)
 
 
-class _Blind:
+class _DiscardedRows:
     """A buffer that discards rows, for runs that are not recorded."""
 
     def __iadd__(self, row: bytes) -> Self:
@@ -193,10 +194,10 @@ class Recorder:
         "events",
         "hottest",
         "incarnation",
-        "looks",
         "messages",
         "norms",
         "number",
+        "predictions",
         "progress",
         "record",
         "role",
@@ -218,7 +219,7 @@ class Recorder:
         self.counters = Counters()
         self.hottest: Callable[[], list[list[int]]] | None = None  # called when a batch is taken; returns a few rows of many
         self.events: list[Event] = []
-        self.looks: list[tuple[int, int, bytes, bytes]] = []  # see `trace.looks.Look`
+        self.predictions: list[tuple[int, int, bytes, bytes]] = []  # see `trace.prediction_history.PredictedClasses`
         self.number = 0  # number of batches taken
         # Rows of drops in batches that are not acknowledged: (number of the batch, rows). None: batches cannot get lost.
         self.unacknowledged: deque[tuple[int, bytes]] | None = None
@@ -227,13 +228,13 @@ class Recorder:
 
     def _empty(self, name: str) -> None:
         kept = self.record or name in ("drops", "progress")
-        setattr(self, name, array("d") if name not in INTEGER_TABLES else _Rows() if kept else _Blind())
+        setattr(self, name, array("d") if name not in INTEGER_TABLES else _Rows() if kept else _DiscardedRows())
 
     def rows_waiting(self) -> int:
         """Total number of values in the buffers of all tables."""
         integers = sum(len(getattr(self, name)) for name in INTEGER_TABLES) // 8
         floats = sum(len(getattr(self, name)) for name in TABLES if name not in INTEGER_TABLES)
-        return integers + floats + len(self.events) + len(self.looks)
+        return integers + floats + len(self.events) + len(self.predictions)
 
     def span(self, phase: int, start: int, end: int, step: int = -1) -> None:
         """Record that the role was in `phase` from `start` to `end` (ns). Empty spans are not recorded."""
@@ -253,9 +254,9 @@ class Recorder:
         if sender == EVERYONE:
             c.rounds = step + 1
         else:  # a new list each time, so that a copy of the counters keeps the old one
-            life = sender + incarnation * self.roles if incarnation else sender
-            held = c.applied.get(life)
-            c.applied[life] = [count if held is None else count + held[0], step]
+            instance = sender + incarnation * self.roles if incarnation else sender
+            held = c.applied.get(instance)
+            c.applied[instance] = [count if held is None else count + held[0], step]
         self.applies += APPLY(shard, time, sender, step, count, samples, staleness, version)
 
     def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:
@@ -263,18 +264,18 @@ class Recorder:
         self.counters.drops[why] += count
         self.drops += DROP(shard, time, sender, incarnation, step, count, why)
 
-    def acknowledged(self, number: int) -> None:
+    def acknowledge(self, number: int) -> None:
         """Forget the unacknowledged rows of the batches up to this number, which have arrived in the trace."""
         waiting = self.unacknowledged
         while waiting and waiting[0][0] <= number:
             waiting.popleft()
 
-    def unheard(self) -> list[list[int]]:
+    def unreported_drops(self) -> list[list[int]]:
         """The rows of drops, as lists, that the trace may lack: not reported yet, or not acknowledged."""
         raw = b"".join(rows for _, rows in self.unacknowledged or ()) + bytes(self.drops)
         return [list(row) for row in _DROP_ROW.iter_unpack(raw)]
 
-    def repeat(self, rows: Sequence[Sequence[int]]) -> None:
+    def repeat_drops(self, rows: Sequence[Sequence[int]]) -> None:
         """Report rows of drops that an earlier incarnation has counted but may not have reported."""
         for row in rows:
             self.drops += DROP(*row)
@@ -283,9 +284,9 @@ class Recorder:
         """Record a discrete event of this role; see `trace.events`."""
         self.events.append(replace(event, recorder=self.role))
 
-    def look(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
+    def add_predictions(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
         """Record the predictions of the model of `update` for the held-out samples and on the grid, one byte each."""
-        self.looks.append((time, update, samples, grid))
+        self.predictions.append((time, update, samples, grid))
 
     def restored(self, now: int) -> None:
         """Report the initial state of a restored shard, so that it is not counted as work."""
@@ -298,8 +299,8 @@ class Recorder:
         c = self.counters
         if c.shard >= 0:
             counts: dict[int, int] = {}
-            for life, (count, _) in c.applied.items():
-                counts[life % self.roles] = counts.get(life % self.roles, 0) + count
+            for instance, (count, _) in c.applied.items():
+                counts[instance % self.roles] = counts.get(instance % self.roles, 0) + count
             for sender, count in counts.items():
                 self.progress += PROGRESS(now, sender, count)
             self.progress += PROGRESS(now, EVERYONE, c.gradients)
@@ -308,7 +309,7 @@ class Recorder:
         """Empty the buffers into a batch. `until` (ns): the role reports nothing more about the time before.
 
         `limit`: bytes allowed for spans, applies and messages together; rows beyond it are left out and counted in `skipped`.
-        Drops, evaluations, norms, events, looks and counters are never left out.
+        Drops, evaluations, norms, events, predictions and counters are never left out.
         `plain=False`: the batch stays in this process, so buffers and counters are not copied.
         """
         if plain:
@@ -335,10 +336,10 @@ class Recorder:
             self._empty(name)
         batch = {
             "role": self.role, "incarnation": self.incarnation, "until": until, "tables": tables, "skipped": skipped,
-            "events": [event.to_dict() for event in self.events] if plain else self.events, "looks": self.looks,
+            "events": [event.to_dict() for event in self.events] if plain else self.events, "predictions": self.predictions,
             "counters": self.counters.to_dict() if plain else self.counters,
         }  # fmt: skip
         if self.unacknowledged is not None:
             batch["number"] = self.number
-        self.events, self.looks = [], []
+        self.events, self.predictions = [], []
         return batch

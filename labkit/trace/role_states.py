@@ -32,7 +32,7 @@ __all__ = [
     "slowdowns", "slowed", "undoable",
 ]  # fmt: skip
 
-ALL = 1 << 62  # ns: later than any event
+FAR_FUTURE = 1 << 62  # ns: later than any event
 GONE = ("killed", "lost", "left")  # conditions of a role that has no process in the run
 CONDITIONS = (*GONE, "frozen", "cut off")  # states of a role that does not run
 _GONE = {RoleKilled: "killed", RoleLost: "lost", RoleLeft: "left"}
@@ -139,7 +139,7 @@ def _states(trace: Trace, t: int) -> RoleStates:
 
 def absent(trace: Trace, t: int | None = None) -> set[int]:
     """The roles that do not take part now (or at `t` ns): they have left, or are lost and the others continue without them."""
-    return _states(trace, ALL if t is None else t).absent
+    return _states(trace, FAR_FUTURE if t is None else t).absent
 
 
 def conditions(trace: Trace, t: int) -> dict[int, str]:
@@ -163,7 +163,7 @@ def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
 
 def undoable(trace: Trace) -> dict[str, frozenset[str]]:
     """{role name: those of "restart", "thaw" and "reconnect" that would have an effect now}."""
-    found = _states(trace, ALL).undoable
+    found = _states(trace, FAR_FUTURE).undoable
     return {trace.roles[role]: frozenset(due) for role, due in found.items() if due}
 
 
@@ -193,22 +193,22 @@ def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
 
 @dataclass(frozen=True)
 class Period:
-    """Interval [since, until) in ns without a change of role state: `slow` is {role: factor}, `away` {role: condition}."""
+    """Interval [since, until) in ns without a change of role state: `slow` is {role: factor}, `unavailable` {role: condition}."""
 
     since: int
     until: int
     slow: dict[int, float]
-    away: dict[int, str]
+    unavailable: dict[int, str]
 
     @property
-    def calm(self) -> bool:
-        """Whether no role is slowed or away."""
-        return not self.slow and not self.away
+    def fault_free(self) -> bool:
+        """Whether no role is slowed or unavailable."""
+        return not self.slow and not self.unavailable
 
     @property
     def roles(self) -> list[int]:
-        """The roles that are slowed or away, in order."""
-        return sorted({*self.slow, *self.away})
+        """The roles that are slowed or unavailable, in order."""
+        return sorted({*self.slow, *self.unavailable})
 
 
 def periods(trace: Trace, t: int) -> list[Period]:
@@ -216,10 +216,10 @@ def periods(trace: Trace, t: int) -> list[Period]:
     found = [Period(0, t, {}, {})]
     for event, _, states in _changes(trace, t):
         last, slow, away = found[-1], dict(states.slow), states.conditions
-        if (slow, away) == (last.slow, last.away):
+        if (slow, away) == (last.slow, last.unavailable):
             continue
         if event.time > last.since:
-            found[-1] = Period(last.since, event.time, last.slow, last.away)
+            found[-1] = Period(last.since, event.time, last.slow, last.unavailable)
             found.append(Period(event.time, t, slow, away))
         else:
             found[-1] = Period(last.since, t, slow, away)

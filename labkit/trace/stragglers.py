@@ -14,7 +14,7 @@ The test. Durations are compared as logarithms, so that "five times" is the same
 role is slow if each of its last three durations is more than twice the usual one, and if the mean logarithm of its last n (for
 some n from 3 on) exceeds that by more than chance explains:
 
-    mean(log own) - log(usual) - log 2  >  LUCK * sigma * sqrt(1/n + 1/m)
+    mean(log own) - log(usual) - log 2  >  Z_THRESHOLD * sigma * sqrt(1/n + 1/m)
 
 with sigma the typical deviation, measured between consecutive durations so that a change of speed does not count as noise, and
 m the number of durations behind the usual one. The role has recovered when the reverse holds. Irrelevant slowdowns are not
@@ -36,22 +36,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .index import Rows, Unread
+from .schema import APPLY, COMPUTE, NANO, TRAINING
 from .trace import Trace
-from .vocabulary import APPLY, COMPUTE, NANO, TRAINING
 
-__all__ = ["FEWEST", "Finding", "OutlierTest", "Stragglers", "stragglers"]
+__all__ = ["MIN_DURATIONS", "Finding", "OutlierTest", "Stragglers", "stragglers"]
 
-FEWEST = 3  # durations before a role can be reported
+MIN_DURATIONS = 3  # durations before a role can be reported
 WINDOWS = (3, 6, 12, 24, 48)
-TYPICAL = 12  # number of first durations that define the usual one for a role without comparable peers
-SLOW, WELL = math.log(2.0), math.log(1.5)
-LUCK = 4.0
-MATTERS = 0.2  # share of the elapsed time
+BASELINE_DURATIONS = 12  # number of first durations that define the usual one for a role without comparable peers
+SLOW, RECOVERED = math.log(2.0), math.log(1.5)
+Z_THRESHOLD = 4.0
+MIN_EXCESS = 0.2  # share of the elapsed time
 MANY = 16  # with this many roles, one more or less does not move the median
 BUCKET = NANO // 2
 SLICE = NANO // 100  # a busy machine can delay a process this long: below it, the network or other roles are not the cause
 NOTHING = np.empty((0, 5), np.int64)
-AS_OFTEN = 128  # tests, before the number of gradients between two tests doubles
+TESTS_PER_DOUBLING = 128  # tests, before the number of gradients between two tests doubles
 ORDER = ("computing", "applying", "messages", "waiting")  # a role that waits because it computes long does not wait for others
 
 
@@ -71,7 +71,7 @@ class OutlierTest:
         self._logs = np.full((len(self.roles), WINDOWS[-1]), np.nan)  # newest at the right
         self._ends = np.zeros((len(self.roles), WINDOWS[-1] + 1))
         self._totals = np.zeros((len(self.roles), WINDOWS[-1]))
-        self._first = np.full((len(self.roles), TYPICAL), np.nan)
+        self._first = np.full((len(self.roles), BASELINE_DURATIONS), np.nan)
         self._seen = np.zeros(len(self.roles), np.int64)
 
     def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray, totals: np.ndarray) -> None:
@@ -85,15 +85,15 @@ class OutlierTest:
         logs, number = np.log(np.maximum(durations[order], 1.0)), np.arange(len(rows))
         if self.own:
             place = self._seen[rows] + number - np.searchsorted(rows, rows, side="left")
-            early = place < TYPICAL
+            early = place < BASELINE_DURATIONS
             self._first[rows[early], place[early]] = logs[early]
         newer = np.searchsorted(rows, rows, side="right") - 1 - number  # number of later durations of the same role
         self._seen += counts
-        self._logs = _pushed(self._logs, rows, newer, counts, logs)
-        self._ends = _pushed(self._ends, rows, newer, counts, ends[order])
-        self._totals = _pushed(self._totals, rows, newer, counts, totals[order])
+        self._logs = _shifted(self._logs, rows, newer, counts, logs)
+        self._ends = _shifted(self._ends, rows, newer, counts, ends[order])
+        self._totals = _shifted(self._totals, rows, newer, counts, totals[order])
 
-    def look(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
+    def find(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
         """Run the test.
 
         Returns ({role: (its duration, the usual one) in ns} of roles that are clearly slow, those of `suspects` that clearly are
@@ -102,18 +102,18 @@ class OutlierTest:
         slow: dict[int, tuple[float, float]] = {}
         fine: set[int] = set()
         asked = {self._place[role] for role in suspects if role in self._place}
-        doubtful = (self._logs[:, -FEWEST:] > self._level() + SLOW / 2).all(axis=1)
+        doubtful = (self._logs[:, -MIN_DURATIONS:] > self._level() + SLOW / 2).all(axis=1)
         if not asked and not doubtful.any():
             return slow, fine
-        sigma, luck = self._noise()
+        sigma, threshold = self._noise()
         for i in sorted({*np.flatnonzero(doubtful).tolist(), *asked}):
             for n in WINDOWS[: np.searchsorted(WINDOWS, min(self._seen[i], WINDOWS[-1]), side="right")]:
                 usual, behind = self._usual(i, n)
                 ratios = self._logs[i, -n:] - usual
-                margin = luck * sigma * math.sqrt(1 / n + 1 / behind)
-                if i in asked and (ratios[-FEWEST:] < WELL).all() and SLOW - ratios.mean() > margin:
+                margin = threshold * sigma * math.sqrt(1 / n + 1 / behind)
+                if i in asked and (ratios[-MIN_DURATIONS:] < RECOVERED).all() and SLOW - ratios.mean() > margin:
                     fine.add(self.roles[i])
-                elif (ratios[-FEWEST:] > SLOW).all() and ratios.mean() - SLOW > margin and self._matters(i, n, usual):
+                elif (ratios[-MIN_DURATIONS:] > SLOW).all() and ratios.mean() - SLOW > margin and self._is_relevant(i, n, usual):
                     slow[self.roles[i]] = math.exp(np.median(self._logs[i, -n:])), math.exp(usual)
                 else:
                     continue
@@ -125,19 +125,19 @@ class OutlierTest:
 
         -inf if it is unknown or the roles have no comparable peers.
         """
-        known = self._seen >= FEWEST
+        known = self._seen >= MIN_DURATIONS
         if self.own or not known.any():
             return -math.inf
-        middle = np.sort(self._logs[known, -FEWEST:], axis=1)[:, FEWEST // 2]
+        middle = np.sort(self._logs[known, -MIN_DURATIONS:], axis=1)[:, MIN_DURATIONS // 2]
         return float(np.sort(middle)[len(middle) // 2 - (len(middle) % 2 == 0)])
 
     def _usual(self, i: int, n: int) -> tuple[float, int]:
         """(log of the usual duration, number of durations behind it) during the last n durations of role number `i`."""
         if self.own:
-            known = min(int(self._seen[i]), TYPICAL)
-            return (float(np.median(self._first[i])), known) if known == TYPICAL else (math.nan, 1)
+            known = min(int(self._seen[i]), BASELINE_DURATIONS)
+            return (float(np.median(self._first[i])), known) if known == BASELINE_DURATIONS else (math.nan, 1)
         if len(self.roles) > MANY:
-            return self._level(), FEWEST * len(self.roles)
+            return self._level(), MIN_DURATIONS * len(self.roles)
         others = (self._seen > 0) & (np.arange(len(self._seen)) != i)
         if not others.any():
             return math.nan, 1
@@ -152,18 +152,18 @@ class OutlierTest:
         """
         steps = np.diff(self._logs, axis=1)
         counts = (~np.isnan(steps)).sum(axis=1)
-        known = counts >= FEWEST - 1
+        known = counts >= MIN_DURATIONS - 1
         if not known.any():
-            return math.inf, LUCK
+            return math.inf, Z_THRESHOLD
         squares = np.nansum(steps[known] ** 2, axis=1) / counts[known] / 2
-        return math.sqrt(float(np.median(squares))), LUCK * (1 + 8 / float(counts[known].sum()))
+        return math.sqrt(float(np.median(squares))), Z_THRESHOLD * (1 + 8 / float(counts[known].sum()))
 
-    def _matters(self, i: int, n: int, usual: float) -> bool:
+    def _is_relevant(self, i: int, n: int, usual: float) -> bool:
         surplus = float((self._totals[i, -n:] * (1 - np.exp(usual - self._logs[i, -n:]))).sum())
-        return surplus >= MATTERS * (self._ends[i, -1] - self._ends[i, -n - 1])
+        return surplus >= MIN_EXCESS * (self._ends[i, -1] - self._ends[i, -n - 1])
 
 
-def _pushed(
+def _shifted(
     rows: np.ndarray, which: np.ndarray, newer: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
     """`rows`, each shifted left by `counts` to append its new values; `newer` values follow behind each of them."""
@@ -344,7 +344,7 @@ class Stragglers:
             self._begin(trace)
         if t > self._read:
             self._read = t
-            self._go_on(trace, t)
+            self._read_until(trace, t)
         return [found for found in self._found if found.time <= t]
 
     def _begin(self, trace: Trace) -> None:
@@ -353,11 +353,11 @@ class Stragglers:
         self._kinds = self._durations.kinds
         self._timing = [i for i, kind in enumerate(self._kinds) if kind.what == "computing"]
         self._later = NOTHING
-        self._looks = self._since = 0  # tests done, gradients since the last one
+        self._tests = self._since = 0  # tests done, gradients since the last one
         self._slow: dict[int, str] = {}
         self._found: list[Finding] = []
 
-    def _go_on(self, trace: Trace, t: int) -> None:
+    def _read_until(self, trace: Trace, t: int) -> None:
         rows = np.concatenate([self._later, self._durations.rows(t)])
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
         side = "left" if trace.ending is None else "right"  # more rows of this instant may follow in a live run
@@ -366,15 +366,15 @@ class Stragglers:
         gradients = np.flatnonzero(np.isin(rows[:, 1], self._timing))
         done = taken = 0
         while True:
-            wanted = max(1, len(self._durations.workers)) << self._looks // AS_OFTEN
+            wanted = max(1, len(self._durations.workers)) << self._tests // TESTS_PER_DOUBLING
             if done + wanted - self._since > len(gradients):
                 break
             done += wanted - self._since
             last = int(gradients[done - 1]) + 1
             self._take(rows[taken:last])
             self._since, taken = 0, last
-            self._looks += 1
-            self._look(int(rows[last - 1, 0]))
+            self._tests += 1
+            self._test(int(rows[last - 1, 0]))
         self._take(rows[taken:])
         self._since += len(gradients) - done
 
@@ -384,9 +384,9 @@ class Stragglers:
             if len(mine):
                 kind.test.take(*mine[:, [2, 0, 3, 4]].T)
 
-    def _look(self, time: int) -> None:
+    def _test(self, time: int) -> None:
         kinds = sorted(self._kinds, key=lambda kind: ORDER.index(kind.what))
-        seen = [(kind, *kind.test.look(self._slow)) for kind in kinds]
+        seen = [(kind, *kind.test.find(self._slow)) for kind in kinds]
         slow: dict[int, Finding] = {}
         for kind, found, _ in seen:
             for role, (own, usual) in found.items():

@@ -8,8 +8,8 @@ import numpy as np
 
 from .ledger import ledger
 from .query import bytes_sent, last_evaluation, phases, samples_applied, staleness, time_to_accuracy, updates
+from .schema import seconds
 from .trace import Trace
-from .vocabulary import seconds
 
 __all__ = ["summary"]
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..errors import BadInput, nearest, shown
 from .events import Event
-from .looks import Look, Looks
-from .recorder import Counters, together
-from .vocabulary import TABLES, TableSchema
+from .prediction_history import PredictedClasses, PredictionHistory
+from .recorder import Counters, combine_counters
+from .schema import TABLES, TableSchema
 
 __all__ = ["Table", "Trace", "check_trace"]
 
@@ -74,9 +74,9 @@ class Trace:
 
     `header` describes the run (problem, strategy, cluster, distributions, layout, budget, seed) in plain values. `roles` are the
     names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are the newest `Counters` of role i over
-    all its incarnations; `lives[i + incarnation * len(roles)]` are those of one incarnation. `events` are the discrete
-    events in the order in which they were reported, see `trace.events`; `looks` the predictions of the model, see
-    `trace.looks`. `ending` is None while the run is live, then {"stopped_by", "why", "time", "in_flight": [[shard,
+    all its incarnations; `instances[i + incarnation * len(roles)]` are those of one incarnation. `events` are the discrete
+    events in the order in which they were reported, see `trace.events`; `predictions` those of the model, see
+    `trace.predictions`. `ending` is None while the run is live, then {"stopped_by", "why", "time", "in_flight": [[shard,
     sender, incarnation, step, count], ...], ...}.
     """
 
@@ -90,11 +90,11 @@ class Trace:
             name: Table(name, schema, keep if name != "drops" else 1 << 62) for name, schema in TABLES.items()
         }
         self.events: list[Event] = []
-        self.looks = Looks()
+        self.predictions = PredictionHistory()
         self.counters: dict[int, Counters] = {}
-        self.lives: dict[int, Counters] = {}
-        self._lives_of: dict[int, list[int]] = {}
-        self.until: dict[int, int] = {}
+        self.instances: dict[int, Counters] = {}
+        self._instances_of: dict[int, list[int]] = {}
+        self.reported_until: dict[int, int] = {}
         self.ending: dict[str, Any] | None = None
         self.now = 0
 
@@ -111,32 +111,32 @@ class Trace:
             for name, count in batch["skipped"].items():
                 self.tables[name].skipped += count
             self.events.extend(e if isinstance(e, Event) else Event.from_dict(e) for e in batch["events"])
-            for look in batch["looks"]:
-                self.looks.add(*look)
+            for predicted in batch["predictions"]:
+                self.predictions.add(*predicted)
             counters = batch["counters"]
             made = counters if isinstance(counters, Counters) else Counters.from_dict(counters)
-            self.lived(role + batch["incarnation"] * len(self.roles), made)
-            self.until[role] = max(self.until.get(role, 0), batch["until"])
+            self.set_counters(role + batch["incarnation"] * len(self.roles), made)
+            self.reported_until[role] = max(self.reported_until.get(role, 0), batch["until"])
             self.now = max(self.now, batch["until"])
 
-    def lived(self, life: int, counters: Counters) -> None:
+    def set_counters(self, instance: int, counters: Counters) -> None:
         """Store the newest counters of one role instance."""
-        known = self._lives_of.setdefault(life % len(self.roles), [])
-        if life not in known:
-            insort(known, life)
-        self.lives[life] = counters
-        self.counters[life % len(self.roles)] = together([self.lives[number] for number in known])
+        known = self._instances_of.setdefault(instance % len(self.roles), [])
+        if instance not in known:
+            insort(known, instance)
+        self.instances[instance] = counters
+        self.counters[instance % len(self.roles)] = combine_counters([self.instances[number] for number in known])
 
-    def nothing_new(self, roles: Iterable[int], until: int) -> None:
+    def mark_reported(self, roles: Iterable[int], until: int) -> None:
         """Record that these roles have no rows up to `until` (ns)."""
         with self.lock:
-            self.until.update(dict.fromkeys(roles, until))
+            self.reported_until.update(dict.fromkeys(roles, until))
             self.now = max(self.now, until)
 
-    def look(self, t: int) -> Look | None:
+    def predictions_at(self, t: int) -> PredictedClasses | None:
         """The newest evaluation samples at `t` (ns); None before the first evaluation."""
         with self.lock:
-            return self.looks.at(t)
+            return self.predictions.at(t)
 
     def event(self, event: Event) -> None:
         """Add an event of the engine or of a user command; see `trace.events`."""
@@ -154,7 +154,7 @@ class Trace:
         with self.lock:
             if self.ending is not None:
                 return self.ending["time"]
-            current = [t for t in self.until.values() if t > self.now - silence]
+            current = [t for t in self.reported_until.values() if t > self.now - silence]
             return min(current, default=self.now)
 
     def column(self, table: str, *names: str) -> Any:

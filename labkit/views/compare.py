@@ -11,10 +11,10 @@ from typing import Any
 
 from ..errors import BadInput
 from ..formatting import rate
-from ..trace.query import course, rates
+from ..trace.query import learning_curve, rates
+from ..trace.schema import NANO
 from ..trace.summary import summary
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
 from .accuracy import Accuracy
 from .curves import MOST_CURVES, Curve
@@ -51,7 +51,7 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         x, y = rates(trace, trace.watermark())
         mean = summary(trace)["gradients_per_second"] or 0.0  # the rate at the end depends on where the budget ended the run
         speed.append(Curve(x, y, f"{name} {rate(mean)}/s" if len(y) else "", **look))  # type: ignore[arg-type]
-        x, y = course(trace, trace.watermark(), "accuracy")
+        x, y = learning_curve(trace, trace.watermark(), "accuracy")
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]
     for k, (panel, curves, words) in enumerate(
         (

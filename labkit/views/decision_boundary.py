@@ -14,7 +14,7 @@ from matplotlib.transforms import offset_copy
 
 from ..trace.trace import Trace
 from . import style
-from .looks import answers, lines_of, missing, named
+from .evaluation_samples import answers, lines_of, missing, named
 from .panel import Panel, moment
 
 __all__ = ["DecisionBoundary", "draw"]
@@ -71,12 +71,12 @@ class DecisionBoundary(Panel):
             return ""
         if not plane["side"]:
             return "too large a network for a map"
-        look = trace.look(moment(trace, t))
+        look = trace.predictions_at(moment(trace, t))
         return "training points; not asked yet" if look is None else "the model's answers"
 
     def key(self, trace: Trace, t: int) -> Any:
         """The entry of `looks` that is shown."""
-        look = trace.look(t)
+        look = trace.predictions_at(t)
         return (look and look.time,)
 
     def axes_key(self) -> Any:
@@ -116,7 +116,7 @@ class DecisionBoundary(Panel):
 
     def _regions(self, trace: Trace, t: int, plane: dict[str, Any]) -> None:
         low, high, side = plane["low"], plane["high"], plane["side"]
-        look = trace.look(t)
+        look = trace.predictions_at(t)
         colours = np.ones((1, 1, 3))
         if look is not None and side and len(look.grid) == side * side:
             tints = np.array([to_rgb(region) for region, _ in TINTS])

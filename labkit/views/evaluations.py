@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import nearest
 from ..options import is_one_of
-from ..trace.query import AGAINST, course
+from ..trace.query import AGAINST, learning_curve
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, reference_curve, this_run
 
@@ -46,25 +46,25 @@ class Evaluated(Curves):
         """Position of an event at `time` (ns) on the horizontal axis, interpolated between the neighbouring evaluations."""
         if self.against == "time":
             return super().across(trace, t, time)
-        when, _ = course(trace, t, "loss")
-        x, _ = course(trace, t, "loss", self.against)
+        when, _ = learning_curve(trace, t, "loss")
+        x, _ = learning_curve(trace, t, "loss", self.against)
         return float(np.interp(time / NANO, when, x)) if len(x) else -1.0
 
     def end(self, trace: Trace, t: int) -> float:
         """End of the horizontal axis at `t` (ns): the end of a finished run, else a round number beyond."""
         if self.against == "time":
             return super().end(trace, t)
-        x, _ = course(trace, t, "loss", self.against)
+        x, _ = learning_curve(trace, t, "loss", self.against)
         last = float(x[-1]) if len(x) else 0.0
         over = trace.ending is not None and t >= trace.ending["time"]
         return last if over and last > 0 else style.nice_above(1.02 * last)
 
     def both(self, trace: Trace, t: int, scale: float, form: str) -> list[Curve]:
         """This run and the reference run; values are multiplied by `scale` and formatted with `form`."""
-        x, y = course(trace, t, self.what, self.against)
+        x, y = learning_curve(trace, t, self.what, self.against)
         found = [this_run(x, scale * y, format(y[-1], form) if len(y) else "")]
         if self.reference is not None:
-            px, py = course(self.reference, self.reference.watermark(), self.what, self.against)
+            px, py = learning_curve(self.reference, self.reference.watermark(), self.what, self.against)
             shown = py[px <= self.end(trace, t)]
             found.append(reference_curve(px, scale * py, format(shown[-1], form) if len(shown) else ""))
         return found

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from ..trace.ledger import ledger
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
-from .looks import without_axes
+from .evaluation_samples import without_axes
 from .panel import Panel, moment
 
 __all__ = ["Ledger", "draw", "lines"]

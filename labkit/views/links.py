@@ -18,8 +18,8 @@ from ..formatting import bytes_text, short
 from ..trace.index import Lookup
 from ..trace.query import bandwidth, gradient_time, simulated, skipped, traffic, traffic_by_node
 from ..trace.role_states import slowed
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
 from .panel import Panel, moment
 from .room import pixels_of

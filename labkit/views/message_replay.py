@@ -19,8 +19,8 @@ import numpy as np
 from ..formatting import duration, short, speed
 from ..trace.index import Lookup, Rows
 from ..trace.query import gradient_time, simulated, skipped
+from ..trace.schema import COMPUTE, EVALUATION, EVERYONE, NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO
 
 __all__ = ["Replay", "Update", "film", "last_update", "loop_ns", "phase_of", "replay"]
 

@@ -22,10 +22,10 @@ from matplotlib.colors import to_rgba
 from ..formatting import duration, short
 from ..trace.index import Lookup
 from ..trace.passes import Passes
-from ..trace.query import gradient_period, rows_written, totals_only, under_way, well_reported
+from ..trace.query import computing_since, gradient_period, reported_interval_end, rows_written, totals_only
 from ..trace.role_states import slowed
+from ..trace.schema import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
 from . import style
 from .event_labels import event_labels, slow_spans
 from .events import Events
@@ -87,12 +87,12 @@ def shot(trace: Trace, t: int, lookup: Lookup) -> Shot | None:
     length = max(1000, round(style.nice_above(GRADIENTS * gradient / NANO) * NANO))
     slower = style.nice_below(lasts / length)
     if over or slower < LEAST_SLOWER:
-        end = well_reported(trace, rows, t, length)
+        end = reported_interval_end(trace, rows, t, length)
         return Shot(max(0, end - length), max(end, length), end)
     if not known:
         begin = int(work["start"].min())
         return Shot(begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True)
-    end = well_reported(trace, rows, known, length)
+    end = reported_interval_end(trace, rows, known, length)
     return Shot(end - length, end, min(end - length + round((t - known) / slower), end), slower)
 
 
@@ -236,7 +236,7 @@ class MessageZoom(Panel):
         role, phase, start, over = rows.columns("role", "phase", "start", "end")
         seen = place[role] >= 0
         role, phase, start, over = role[seen], phase[seen], start[seen], over[seen]
-        open_ = {r: since for r, since in under_way(trace, t).items() if since < end and place[r] >= 0}
+        open_ = {r: since for r, since in computing_since(trace, t).items() if since < end and place[r] >= 0}
         role, start = np.r_[role, np.array(list(open_), int)], np.r_[start, np.array(list(open_.values()), int)]
         phase, over = np.r_[phase, np.full(len(open_), COMPUTE)], np.r_[over, np.full(len(open_), end)]
         slow, work = slow_spans(trace, t, role, start), phase == COMPUTE

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import BadInput, nearest, shown
 from ..options import check_number
+from ..trace.schema import nanoseconds
 from ..trace.trace import Trace, check_trace
-from ..trace.vocabulary import nanoseconds
 from .accuracy import Accuracy
 from .compare import compare
 from .decision_boundary import DecisionBoundary

@@ -17,7 +17,7 @@ from ..errors import BadInput, shown
 from ..options import as_numbers
 from ..trace.trace import Trace
 from . import style
-from .looks import answers, missing, named, without_axes
+from .evaluation_samples import answers, missing, named, without_axes
 from .panel import Panel, moment
 
 __all__ = ["Predictions", "draw"]
@@ -92,7 +92,7 @@ class Predictions(Panel):
 
     def key(self, trace: Trace, t: int) -> Any:
         """The entry of `looks` that is shown."""
-        look = None if self.given is not None else trace.look(t)
+        look = None if self.given is not None else trace.predictions_at(t)
         return (look and look.time,)
 
     def update(self, trace: Trace, t: int | None = None) -> None:

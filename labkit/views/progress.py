@@ -14,11 +14,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
 from ..formatting import short
-from ..trace.clocks import Clocks, clocked, highest
+from ..trace.clocks import Clocks, binned_maximum, roles_with_clock
 from ..trace.query import computed_gradients, gradient_time, sampled
 from ..trace.role_states import conditions, slowed
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, until
 from .event_labels import option_steps
@@ -54,7 +54,7 @@ class Progress(Curves):
         """What the lines count."""
         if sampled(trace, "spans"):
             return "gradients applied, ahead of the slowest worker"
-        many = len(clocked(trace)) > MOST_LINES
+        many = len(roles_with_clock(trace)) > MOST_LINES
         return "gradients ahead of the slowest" + (" · band: 90%" if many else " worker")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
@@ -65,7 +65,7 @@ class Progress(Curves):
         self._even = found.lead.size > 0 and not found.lead.any()
         if len(found.roles) < 2 or not found.lead.any() or t <= 0:
             return []
-        edges, most = highest(found, 0, t, int(np.clip(t / (2 * gradient_time(trace)), 1, MOST_BINS)))
+        edges, most = binned_maximum(found, 0, t, int(np.clip(t / (2 * gradient_time(trace)), 1, MOST_BINS)))
         gone, ahead = conditions(trace, t), most[:, -1]
         slow = {*slowed(trace, t), *gone}
         front = int(np.lexsort((-found.lead[:, -1], -ahead))[0])
@@ -111,7 +111,7 @@ class Progress(Curves):
 
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: one clock has no lead; in a synchronous run no worker gets ahead."""
-        if len(clocked(trace)) < 2:
+        if len(roles_with_clock(trace)) < 2:
             return "one clock: no worker to be ahead of"
         if self._even:
             return "no worker is ahead: all work on the same step"

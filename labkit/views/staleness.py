@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..formatting import short
 from ..trace.index import Lookup
-from ..trace.query import StalenessCounts, recent_staleness, skipped, staleness, staleness_law, totals_only
+from ..trace.query import StalenessCounts, expected_staleness, recent_staleness, skipped, staleness, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from . import style
@@ -80,7 +80,7 @@ class Staleness(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw bars, law, comparison and pins as of `t`."""
         t = moment(trace, t)
-        counts, then, law = _histogram(self._now.at(trace, t)), self._compared(trace, t), staleness_law(trace)
+        counts, then, law = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
         empty = "this run keeps totals only" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
         largest = max([*counts, *(then[0] if then else ()), int(2 * law[0]) if law else 0, 5])

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from ..formatting import short
-from ..trace.query import StalenessCourse, staleness_law, totals_only
+from ..trace.query import StalenessHistory, expected_staleness, totals_only
 from ..trace.role_states import slowdowns, slowed
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, this_run
 from .panel import moment
@@ -42,7 +42,7 @@ class StalenessOverTime(Curves):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self._course = StalenessCourse(0.05, 0.95)
+        self._course = StalenessHistory(0.05, 0.95)
 
     def setup(self, axes: Any) -> Self:
         """Create a band and a law."""
@@ -65,14 +65,14 @@ class StalenessOverTime(Curves):
         t = moment(trace, t)
         self._slow = [role for role in slowdowns(trace, t) if role in slowed(trace, t)][:3]
         step = max(1, round(style.nice_above(t / NANO / STRETCHES) * NANO))
-        self.found = self._course.stretches(trace, step, t, TOGETHER, self._slow)
+        self.found = self._course.intervals(trace, step, t, TOGETHER, self._slow)
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """The mean of all gradients, and of each slowed worker."""
         x, mean, low, high, *own = self.found
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
-        self._law = staleness_law(trace) if len(x) else None
+        self._law = expected_staleness(trace) if len(x) else None
         found = [this_run(x, mean, f"{mean[-1]:.3g}" if len(x) else "")]
         for role, line in zip(self._slow, own):
             kept = np.isfinite(line)

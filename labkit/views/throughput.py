@@ -17,10 +17,10 @@ from matplotlib.collections import LineCollection, PolyCollection
 from ..errors import nearest
 from ..formatting import bytes_text, rate, short
 from ..options import is_one_of
-from ..trace.query import AMOUNTS, STRETCH, Cumulative, rates, totals_only
+from ..trace.query import AMOUNTS, RATE_WINDOW, Cumulative, rates, totals_only
 from ..trace.role_states import slowdowns, slowed
+from ..trace.schema import NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, reference_curve, this_run
 from .panel import moment
@@ -136,7 +136,7 @@ class Throughput(Curves):
         empty = (np.empty(0),) * 4
         found = empty
         if by is not None and by.size and by.max() > 0:
-            back = np.maximum(np.arange(1, last + 1) - max(1, BANDS // STRETCH), 0)
+            back = np.maximum(np.arange(1, last + 1) - max(1, BANDS // RATE_WINDOW), 0)
             each = (by[:, 1:] - by[:, back]) / ((edges[1:] - edges[back]) / NANO) * len(by)
             found = (edges[1:] / NANO, *np.percentile(each, (5, 50, 95), axis=0))
         self._seen = (trace, (step, last), found)

@@ -19,10 +19,10 @@ from matplotlib.colors import to_rgba
 from ..formatting import short
 from ..trace.index import Lookup
 from ..trace.passes import Passes, pipelined
-from ..trace.query import GONE, mean_gradient_time, skipped, totals_only, under_way
+from ..trace.query import GONE, computing_since, mean_gradient_time, skipped, totals_only
 from ..trace.role_states import conditions, intervals, slowed
+from ..trace.schema import APPLY, COMPUTE, EVERYONE, NANO
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
 from . import style
 from .event_labels import event_labels, slow_spans
 from .events import Events
@@ -187,7 +187,7 @@ class Timeline(Panel):
             for name, which in ((colour, mine & ~back), (f"{colour} back", mine & back)):
                 self._fill(name, place[who[which]], begin[which], over[which])
         now_slow = slowed(trace, t)
-        begun = {**under_way(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
+        begun = {**computing_since(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
         held = {r: mine[-1].begin for r, mine in intervals(trace, t).items() if mine[-1].end is None}
         for colour, wanted in (("open blue", False), ("open orange", True)):
             open_ = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]

@@ -20,8 +20,8 @@ from ..trace.index import Lookup
 from ..trace.query import in_flight, traffic
 from ..trace.trace import Trace
 from . import style
+from .evaluation_samples import without_axes
 from .links import recent_ns
-from .looks import without_axes
 from .message_replay import REST, Replay, replay
 from .panel import Panel, moment
 from .places import Node, nodes_of, placed

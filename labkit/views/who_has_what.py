@@ -17,7 +17,7 @@ from ..formatting import short
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from . import style
-from .looks import missing, named
+from .evaluation_samples import missing, named
 from .panel import Panel, moment
 
 __all__ = ["WhoHasWhat", "draw"]

@@ -19,8 +19,8 @@ from labkit.roles.shard import Shard
 from labkit.roles.sparse.row_shard import RowShard
 from labkit.roles.sparse.rows import RowModel
 from labkit.trace.events import Event, RoleLost
+from labkit.trace.schema import nanoseconds
 from labkit.trace.trace import Trace
-from labkit.trace.vocabulary import nanoseconds
 
 HELD = "held, for the tests"  # an entry of a shard's state
 

@@ -8,7 +8,7 @@ from test_contract_kill import begun, closed, event, moves, until
 
 import labkit as lk
 from labkit.roles.backup import with_backups
-from labkit.trace.vocabulary import UNKNOWN
+from labkit.trace.schema import UNKNOWN
 
 pytestmark = pytest.mark.sample(3)
 

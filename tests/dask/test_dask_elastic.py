@@ -31,7 +31,7 @@ def there(run, *names):
 
 def computed(run, role, life):
     ids = run.plan.role_ids
-    found = run.trace.lives.get(ids[role] + life * len(ids))
+    found = run.trace.instances.get(ids[role] + life * len(ids))
     return found.computed if found else 0
 
 

@@ -52,7 +52,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
     assert seen(run, "restarted", "worker-1").incarnation == 1
     comes_to_its_end(run, 400)
     assert lives_lost(run) == [("worker-1", 0)]
-    assert run.trace.lives[2 + 4].computed > 0  # its incarnation 1 has computed
+    assert run.trace.instances[2 + 4].computed > 0  # its incarnation 1 has computed
     eventually(lambda: not plugins(small.client))
     assert not any(small._backend.usage.values())
 
@@ -94,9 +94,9 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     assert (back.source, back.at_least) == ("checkpoint", True)
     assert back.update > 0
     book = comes_to_its_end(run, 300)
-    restored, known = back.update, run.trace.lives[1].version
+    restored, known = back.update, run.trace.instances[1].version
     assert book["rolled_back"] + book["partly_applied"] + book["lost"] < known - restored + 40  # known: 0.1 s before
-    assert run.trace.lives[1 + 5].version == 300
+    assert run.trace.instances[1 + 5].version == 300
 
 
 def test_without_checkpoints_a_server_begins_with_the_first_weights(small, started):
@@ -155,9 +155,9 @@ def test_options_and_slowness_hold_for_the_next_life(small, started):
     run.kill("worker-1")
     seen(run, "restarted", "worker-1")
     assert run.engine.supervisor.factor("worker-1") == 20
-    eventually(lambda: (c := run.trace.lives.get(2 + 4)) is not None and c.computed > 0)
+    eventually(lambda: (c := run.trace.instances.get(2 + 4)) is not None and c.computed > 0)
     moving(run, 40)
-    assert run.trace.lives[2 + 4].computed < 15
+    assert run.trace.instances[2 + 4].computed < 15
     run.stop()
     closes(run)
 

@@ -101,9 +101,9 @@ def test_trouble_holds_for_the_next_life(small, started):
     eventually(lambda: any(m.kind == "restarted" for m in run.trace.events), 20)
     moving(run, 40)
     life = run.plan.role_ids["worker-0"] + len(run.plan.role_ids)
-    assert life not in run.trace.lives or run.trace.lives[life].computed == 0  # it has not got any weights
+    assert life not in run.trace.instances or run.trace.instances[life].computed == 0  # it has not got any weights
     run.reconnect("worker-0", "server-0")
-    eventually(lambda: life in run.trace.lives and run.trace.lives[life].computed > 0)
+    eventually(lambda: life in run.trace.instances and run.trace.instances[life].computed > 0)
     run.stop()
     closes(run)
 

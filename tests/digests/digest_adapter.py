@@ -239,13 +239,13 @@ def contents(run: Any) -> dict[str, Iterable[bytes]]:
         "summary": [plain({name: numbers[where] for name, where in SUMMARY.items()})],
         "counters": [
             plain([life, {name: _counter(counters, where) for name, where in COUNTERS.items()}])
-            for life, counters in sorted(trace.lives.items())
+            for life, counters in sorted(trace.instances.items())
         ],
         "events": [plain(event) for event in _events(trace)],
         "evaluations": [_array(when)],
         "losses": [_array(values), plain([ending.get("loss"), ending.get("accuracy")])],
         "norms": [_array(_by_role(trace.tables["norms"].rows()))],
-        "predictions": [plain([look.time, look.update]) + look.samples + look.grid for look in trace.looks],
+        "predictions": [plain([entry.time, entry.update]) + entry.samples + entry.grid for entry in trace.predictions],
         "parameters": [plain(ending.get("parameters_sha256")), *_parameters(run)],
         "order": [],
     }

@@ -10,7 +10,7 @@ from labkit.engines.role_core import Membership, RoleCore
 from labkit.roles.layout import RoleSpec
 from labkit.roles.messages import Joined, Left, Message, Pull, Push, SnapshotRequest, Weights
 from labkit.trace.recorder import Recorder
-from labkit.trace.vocabulary import EVALUATION, STARTUP, TRAINING
+from labkit.trace.schema import EVALUATION, STARTUP, TRAINING
 
 IDS = {"chief": 0, "server-0": 1, "worker-0": 2, "worker-1": 3}
 KINDS = frozenset((Push, Pull, Weights, SnapshotRequest))

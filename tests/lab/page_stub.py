@@ -17,7 +17,7 @@ from labkit.lab.scenarios.scenario import Question, Scenario, Step
 from labkit.lab.settings import Settings
 from labkit.lab.view import View
 from labkit.narrative import run_row
-from labkit.trace.vocabulary import NANO
+from labkit.trace.schema import NANO
 
 EVERYTHING = frozenset(
     {"run", "pause", "stop", "reset", "step", "pin", "seek", "what_if", "slow", "kill", "set", "live"}

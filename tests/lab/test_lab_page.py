@@ -17,7 +17,7 @@ from labkit.lab.page import Page
 from labkit.lab.page.panels import shape_of
 from labkit.lab.page.widget_factory import InputWidget, WidgetFactory
 from labkit.lab.settings import Settings
-from labkit.trace.vocabulary import NANO
+from labkit.trace.schema import NANO
 from labkit.views import PANELS
 
 

@@ -6,7 +6,7 @@ import pytest
 from page_stub import EVERYTHING, SCENARIO, button, by_class, seen, text, trace, view
 
 from labkit.lab.settings import Settings
-from labkit.trace.vocabulary import NANO
+from labkit.trace.schema import NANO
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from labkit.trace.vocabulary import TRAINING
+from labkit.trace.schema import TRAINING
 
 
 def until(condition: Any, limit: float) -> bool:
@@ -40,7 +40,7 @@ def incarnations(run: Any) -> dict[str, list[int]]:
     """The incarnations of every role that appear in the trace."""
     found: dict[str, list[int]] = {}
     ids = list(run.engine.plan.role_ids)
-    for life in sorted(run.trace.lives):
+    for life in sorted(run.trace.instances):
         found.setdefault(ids[life % len(ids)], []).append(life // len(ids))
     return found
 

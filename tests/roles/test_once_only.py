@@ -15,7 +15,7 @@ from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.shard import Shard
 from labkit.trace import Recorder
-from labkit.trace.vocabulary import IGNORED, LATE, ROLLED_BACK, UNKNOWN
+from labkit.trace.schema import IGNORED, LATE, ROLLED_BACK, UNKNOWN
 
 SENDERS = ("worker-0", "worker-1")
 IDS = {"server-0": 0, "worker-0": 1, "worker-1": 2}

@@ -13,7 +13,7 @@ from labkit.roles.sparse.row_parameters import HOTTEST
 from labkit.roles.sparse.row_shard import Assembly, RowShard
 from labkit.roles.sparse.rows import RowModel, RowPull, RowPush, Wanted
 from labkit.trace.recorder import Counters, Recorder
-from labkit.trace.vocabulary import REASONS
+from labkit.trace.schema import REASONS
 
 MODEL = Recommender(100, 2, 3, hidden=(), dtype="float64")  # 2 columns, then 6 dense parameters
 TABLE = MODEL.bag.start(9, np.arange(100), np.dtype("float64"))

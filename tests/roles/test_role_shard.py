@@ -11,7 +11,7 @@ from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import shard_slices
 from labkit.roles.shard import Shard
 from labkit.trace import Recorder
-from labkit.trace.vocabulary import REASONS, UNKNOWN
+from labkit.trace.schema import REASONS, UNKNOWN
 
 IDS = {"server-0": 0, "worker-0": 1, "worker-1": 2}
 

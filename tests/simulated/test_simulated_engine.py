@@ -13,7 +13,7 @@ import labkit as lk
 from labkit.engines.distributions import Sampler
 from labkit.roles.messages import own_copy, weightless
 from labkit.trace import Recorder
-from labkit.trace.vocabulary import TABLES
+from labkit.trace.schema import TABLES
 
 TIMING = lk.Problem("digits", timing_only=True)
 
@@ -54,12 +54,12 @@ def thresholds() -> Iterator[tuple[int, int, int]]:
 
 def test_the_garbage_collector_gets_its_thresholds_back(thresholds):
     @dataclass(frozen=True)
-    class Looks(lk.AsyncPS):
+    class PredictionHistory(lk.AsyncPS):
         async def worker(self, ctx, model):
             ctx.note("threshold", objects=gc.get_threshold()[0])
             await super().worker(ctx, model)
 
-    run = lk.train(TIMING, Looks(), lk.SimulatedCluster(workers=1), lk.Budget(updates=5))
+    run = lk.train(TIMING, PredictionHistory(), lk.SimulatedCluster(workers=1), lk.Budget(updates=5))
     assert gc.get_threshold() == thresholds
     run.wait()
     assert gc.get_threshold() == thresholds

@@ -91,7 +91,7 @@ def test_a_push_that_is_sent_again_is_applied_once(strategy):
     run.advance(BACK + 0.002)
     assert shard(run).version == version
     run.wait()
-    c = sum(c.duplicates for c in run.trace.lives.values())
+    c = sum(c.duplicates for c in run.trace.instances.values())
     assert c >= 1 or isinstance(strategy, lk.KSync | lk.KBatchSync)  # its workers request weights, and do not push again
     book = closed(run)
     assert book["rolled_back"] == 0

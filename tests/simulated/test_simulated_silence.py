@@ -103,7 +103,7 @@ def test_a_ring_with_a_frozen_member(on_loss):
 def test_a_kill_on_the_way_back_begins_the_way_anew(strategy):
     run = started(strategy).advance(0.5).kill("worker-1").advance(0.5).kill("worker-1").advance(2)
     assert told(run) == [("killed", 0.5), ("lost", 0.5), ("killed", 1.0), ("restarted", 1.8)]
-    assert run.trace.lives[run.trace.roles.index("worker-1") + len(run.trace.roles)].computed == 120
+    assert run.trace.instances[run.trace.roles.index("worker-1") + len(run.trace.roles)].computed == 120
     closed(run)
 
 

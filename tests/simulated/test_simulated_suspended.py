@@ -15,7 +15,7 @@ from labkit.roles import Layout
 from labkit.roles.part import Part
 from labkit.roles.servers import NewestWeights, post
 from labkit.roles.standard_layouts import worker_specs
-from labkit.trace.vocabulary import EVALUATE
+from labkit.trace.schema import EVALUATE
 
 # the end of a budget ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from labkit.engines.commands import Stop
 from labkit.engines.plan import make_plan
 from labkit.engines.simulated.network import Links
 from labkit.trace.ledger import ledger
-from labkit.trace.vocabulary import EVALUATE
+from labkit.trace.schema import EVALUATE
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 200})
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)

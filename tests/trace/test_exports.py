@@ -13,7 +13,7 @@ import labkit as lk
 from labkit.narrative import log_lines
 from labkit.trace import summary
 from labkit.trace.exports import load_npz, save_npz, to_frames, to_perfetto
-from labkit.trace.vocabulary import NANO, TABLES
+from labkit.trace.schema import NANO, TABLES
 
 
 def simulated(strategy=None, *, updates=60, **cluster):

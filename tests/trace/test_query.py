@@ -17,7 +17,7 @@ from labkit.trace.index import Lookup
 from labkit.trace.query import (
     Cumulative,
     StalenessCounts,
-    StalenessCourse,
+    StalenessHistory,
     bytes_sent_until,
     in_flight,
     last_reported,
@@ -28,7 +28,7 @@ from labkit.trace.query import (
     staleness_between,
     traffic,
 )  # fmt: skip
-from labkit.trace.vocabulary import COMPUTE, NANO, TRAINING, UNKNOWN
+from labkit.trace.schema import COMPUTE, NANO, TRAINING, UNKNOWN
 
 WORKERS = 3
 
@@ -267,10 +267,10 @@ def test_gross_and_net_of_a_run_on_processes_whose_server_is_killed_and_restored
     with lk.DaskCluster(workers=2, servers=1, pace=lk.Deterministic(0.02), checkpoint_every=1.0) as cluster:
         run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=[lk.Kill("server-0", at=2.3)]).wait()
         trace = run.trace
-    assert len(trace.lives) > len(trace.counters)  # it was restored
+    assert len(trace.instances) > len(trace.counters)  # it was restored
     applied = int(trace.column("applies", "count").sum())
     begun = reports(trace, 0)
-    before, again = trace.lives[0].gradients, int(begun.gradients[begun.restored][0])
+    before, again = trace.instances[0].gradients, int(begun.gradients[begun.restored][0])
     assert begun.restored.sum() == 1
     assert (begun.time > 0).all()
     for _ in range(2):  # from rows, then from reports
@@ -293,7 +293,7 @@ STALE = st.lists(
 @given(STALE, MOMENTS)
 def test_staleness_as_of_any_moment_is_counted_over_all_rows(batches, moments):
     trace = empty()
-    server, followed, course, lookup = Server(trace, 0), StalenessCounts(), StalenessCourse(), Lookup()
+    server, followed, course, lookup = Server(trace, 0), StalenessCounts(), StalenessHistory(), Lookup()
     rows = []
     for batch in batches:
         for wait, sender, count, stale in batch:
@@ -313,8 +313,8 @@ def test_staleness_as_of_any_moment_is_counted_over_all_rows(batches, moments):
             sender, stale, count = staleness_between(trace, t // 2, t, lookup)
             kept = [(w, s, n) for time, w, n, s in rows if t // 2 <= time <= t and s != UNKNOWN]
             assert list(zip(sender.tolist(), stale.tolist(), count.tolist())) == kept
-        seconds, mean, low, high, *own = course.stretches(trace, 10, trace.now, 2, [1])
-        fresh = StalenessCourse().stretches(trace, 10, trace.now, 2, [1])
+        seconds, mean, low, high, *own = course.intervals(trace, 10, trace.now, 2, [1])
+        fresh = StalenessHistory().intervals(trace, 10, trace.now, 2, [1])
         for a, b in zip((seconds, mean, low, high, *own), fresh):
             assert np.array_equal(a, b, equal_nan=True)
         for x, average in zip(seconds, mean):

@@ -8,8 +8,8 @@ import pytest
 import labkit as lk
 from labkit.narrative import straggler_text
 from labkit.trace import Recorder, Trace
+from labkit.trace.schema import APPLY, COMPUTE, TRAINING, WAIT
 from labkit.trace.stragglers import OutlierTest, Stragglers, stragglers
-from labkit.trace.vocabulary import APPLY, COMPUTE, TRAINING, WAIT
 
 pytestmark = pytest.mark.sample(12)
 
@@ -185,7 +185,7 @@ def durations(distribution, slow=1.0, workers=4, each=80, seed=0):
     for block in np.array_split(order, each):
         role, number = np.unravel_index(block, ends.shape)
         gauge.take(role, ends[role, number], drawn[role, number], drawn[role, number])
-        said |= set(gauge.look()[0])
+        said |= set(gauge.find()[0])
     return said
 
 

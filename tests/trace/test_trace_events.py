@@ -118,7 +118,7 @@ def test_a_role_that_is_frozen_and_cut_off_stays_held_until_both_are_undone():
     )  # fmt: skip
     role = trace.roles.index("worker-0")
     assert [conditions(trace, t).get(role) for t in range(6)] == [None, "frozen", "frozen", "frozen", None, None]
-    assert [(p.since, p.away) for p in periods(trace, 9)] == [(0, {}), (1, {role: "frozen"}), (4, {})]
+    assert [(p.since, p.unavailable) for p in periods(trace, 9)] == [(0, {}), (1, {role: "frozen"}), (4, {})]
 
 
 def test_the_first_reason_for_which_a_role_is_gone_holds_until_it_is_back():
@@ -138,4 +138,4 @@ def test_events_of_other_roles_links_and_later_times_change_no_state():
     assert conditions(trace, 9) == {}
     assert slowdowns(trace, 4) == {}
     assert slowdowns(trace, 5) == {trace.roles.index("worker-2"): [(5, 3.0)]}
-    assert [p.calm for p in periods(trace, 9)] == [True, False]
+    assert [p.fault_free for p in periods(trace, 9)] == [True, False]

@@ -105,7 +105,7 @@ def test_titles_fit_above_their_panels(traces, name):
 
 def test_predictions_of_the_trace_are_those_of_the_arrays(traces):
     trace = traces["digits"]
-    samples, look = trace.header["samples"], trace.look(trace.now)
+    samples, look = trace.header["samples"], trace.predictions_at(trace.now)
     panel, _ = drawn("predictions", trace)
     assert words(panel) == [str(c) for c in look.samples]
     wrong = [str(c) for c, label in zip(look.samples, samples["labels"]) if c != label]
@@ -117,7 +117,7 @@ def test_predictions_of_the_trace_are_those_of_the_arrays(traces):
 
 def test_predictions_follow_the_time(traces):
     trace = traces["digits"]
-    early, late = trace.look(trace.now // 4), trace.look(trace.now)
+    early, late = trace.predictions_at(trace.now // 4), trace.predictions_at(trace.now)
     assert early.samples != late.samples
     panel, _ = drawn("predictions", trace)
     assert panel.key(trace, trace.now) != panel.key(trace, trace.now // 4)
@@ -158,12 +158,12 @@ def test_predictions_want_all_three_arrays_or_none(traces):
 def test_the_plane_is_coloured_as_the_model_says(traces):
     trace = traces["moons"]
     panel, _ = drawn("decision_boundary", trace)
-    cells = np.frombuffer(trace.look(trace.now).grid, np.uint8).reshape(40, 40)
+    cells = np.frombuffer(trace.predictions_at(trace.now).grid, np.uint8).reshape(40, 40)
     shown = panel.image.get_array()
     middles = shown[shown.shape[0] // 80 :: shown.shape[0] // 40, shown.shape[1] // 80 :: shown.shape[1] // 40]
     tints = {tuple(middles[y, x]): cells[y, x] for y, x in ((0, 0), (39, 39))}
     assert all(tints.get(tuple(middles[y, x]), cells[y, x]) == cells[y, x] for y, x in np.ndindex(40, 40))
-    wrong = sum(a != b for a, b in zip(trace.look(trace.now).samples, trace.header["samples"]["labels"]))
+    wrong = sum(a != b for a, b in zip(trace.predictions_at(trace.now).samples, trace.header["samples"]["labels"]))
     assert len(panel.wrong.get_offsets()) == wrong
     panel.update(trace, -1)
     assert len(panel.wrong.get_offsets()) == 0

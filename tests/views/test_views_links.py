@@ -10,7 +10,7 @@ from labkit.formatting import bytes_text
 from labkit.trace import Trace
 from labkit.trace.query import traffic, traffic_by_node
 from labkit.trace.recorder import Recorder
-from labkit.trace.vocabulary import EVALUATION, NANO, TRAINING
+from labkit.trace.schema import EVALUATION, NANO, TRAINING
 from labkit.views import bare, make_panel
 from labkit.views.links import percent, recent_ns, rows, said
 

@@ -7,9 +7,9 @@ import pytest
 
 import labkit as lk
 from labkit.trace import Trace
-from labkit.trace.clocks import Clocks, clocked, highest, leads
+from labkit.trace.clocks import Clocks, binned_maximum, leads, roles_with_clock
 from labkit.trace.recorder import Recorder
-from labkit.trace.vocabulary import COMPUTE, EVERYONE, NANO
+from labkit.trace.schema import COMPUTE, EVERYONE, NANO
 from labkit.views import bare, make_panel
 from labkit.views.style import BLUE, ORANGE, RED
 
@@ -70,13 +70,13 @@ def test_in_step_nobody_is_ahead(strategy):
 def test_stages_of_a_pipeline_have_one_clock():
     deep = lk.Problem("digits", hidden=(32, 32, 32))
     trace = run(lk.Pipeline(), seconds=1.0, problem=deep).wait().trace
-    assert [trace.roles[role] for role in clocked(trace)] == ["worker-0"]
+    assert [trace.roles[role] for role in roles_with_clock(trace)] == ["worker-0"]
     panel = make_panel("progress")
     bare(panel)
     panel.update(trace, None)
     assert panel.note.get_text().startswith("one clock")
     replicas = run(lk.Hybrid(shape="2x2"), seconds=1.0, problem=deep).wait().trace
-    assert [replicas.roles[role] for role in clocked(replicas)] == ["worker-0", "worker-2"]
+    assert [replicas.roles[role] for role in roles_with_clock(replicas)] == ["worker-0", "worker-2"]
 
 
 def handmade(engine):
@@ -115,7 +115,7 @@ def test_where_spans_were_left_out_the_server_says_what_it_has_applied():
 
 def test_the_largest_of_a_stretch_counts_what_held_on_from_before():
     found = leads(handmade("simulated"), 119)
-    edges, most = highest(found, 0, 120, 6)
+    edges, most = binned_maximum(found, 0, 120, 6)
     assert edges.tolist() == [0, 20, 40, 60, 80, 100, 120]
     for k in range(6):  # by hand, nanosecond for nanosecond
         inside = [found.lead[0, np.flatnonzero(found.time <= t)[-1]] for t in range(20 * k, 20 * k + 20)]

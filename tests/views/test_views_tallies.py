@@ -19,18 +19,18 @@ from labkit.trace.query import (
     Cumulative,
     Norms,
     Series,
-    StalenessCourse,
-    course,
+    StalenessHistory,
+    expected_staleness,
     interpolate,
+    learning_curve,
     medians,
     newest_norms,
     rates,
     relative_steps,
     staleness,
-    staleness_law,
 )  # fmt: skip
 from labkit.trace.recorder import Recorder
-from labkit.trace.vocabulary import COMPUTE, NANO
+from labkit.trace.schema import COMPUTE, NANO
 from labkit.views.gradient_flow import step_rate
 from labkit.views.message_zoom import PERIOD, shot, turn
 from labkit.views.throughput import Throughput
@@ -154,7 +154,7 @@ def test_everyones_gradient_is_shared_out():
 
 
 def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
-    x, mean, low, high = StalenessCourse().stretches(slowed_trace, NANO // 10, slowed_trace.now, 4)
+    x, mean, low, high = StalenessHistory().intervals(slowed_trace, NANO // 10, slowed_trace.now, 4)
     assert np.all((low <= mean) & (mean <= high))
     time, stale = slowed_trace.column("applies", "time", "staleness")
     step = round((x[1] - x[0]) * NANO)
@@ -175,7 +175,7 @@ def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
 )  # fmt: skip
 def test_a_law_is_put_in_words_only_where_they_are_true(header, mean, options, words):
     strategy = header["strategy"] | {"mean_staleness": mean, "options": options}
-    law = staleness_law(Trace(header | {"strategy": strategy}))
+    law = expected_staleness(Trace(header | {"strategy": strategy}))
     assert law == (None if words is None else (mean, words))
 
 
@@ -242,9 +242,9 @@ def test_other_runs_have_no_backwards(slowed_trace):
 )
 def test_accuracy_against_updates_and_samples(strategy, each):
     trace = simulate(strategy, problem=lk.Problem("digits", hidden=(8,)))
-    _, reached = course(trace, trace.now, "accuracy")
-    updates, same = course(trace, trace.now, "accuracy", "updates")
-    samples, _ = course(trace, trace.now, "accuracy", "samples")
+    _, reached = learning_curve(trace, trace.now, "accuracy")
+    updates, same = learning_curve(trace, trace.now, "accuracy", "updates")
+    samples, _ = learning_curve(trace, trace.now, "accuracy", "samples")
     assert np.array_equal(reached, same)
     assert updates.tolist() == trace.column("evaluations", "update").tolist()
     assert samples == pytest.approx(updates * each, rel=0.1)  # the last batch of an epoch is smaller

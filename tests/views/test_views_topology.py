@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 import labkit as lk
 from labkit.formatting import duration, speed
-from labkit.trace.vocabulary import COMPUTE, NANO
+from labkit.trace.schema import COMPUTE, NANO
 from labkit.views import bare, make_panel
 from labkit.views.message_replay import REST, film, last_update, loop_ns, phase_of, replay
 from labkit.views.places import nodes_of, placed

@@ -10,7 +10,7 @@ from labkit.engines.dask.worker.assignment import RoleAssignment
 from labkit.engines.dask.worker.command_channel import CommandChannel
 from labkit.engines.dask.worker.role import RealRole
 from labkit.roles.messages import Joined, Snapshot, SnapshotRequest
-from labkit.trace.vocabulary import EVALUATION, NANO, STARTUP, TRAINING
+from labkit.trace.schema import EVALUATION, NANO, STARTUP, TRAINING
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 WORKERS = ("worker-0", "worker-1")

@@ -13,7 +13,7 @@ from typing import Any
 from ...roles.group_restart import SAVE_EVERY, restarts_as_group, whole_replicas
 from ...roles.layout import Layout
 from ...roles.shard import NEVER, Shard
-from ...trace.vocabulary import nanoseconds
+from ...trace.schema import nanoseconds
 from .event_loop import EventLoop
 from .role import SimulatedRole
 

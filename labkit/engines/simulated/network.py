@@ -27,7 +27,7 @@ import numpy as np
 from ...roles.context import stream
 from ...roles.messages import Message, own_copy
 from ...trace.recorder import MESSAGE
-from ...trace.vocabulary import EVALUATION, NANO, nanoseconds
+from ...trace.schema import EVALUATION, NANO, nanoseconds
 from ..commands import RESEND_S
 from .event_loop import DELIVER, EARLY, EventLoop
 

@@ -35,8 +35,8 @@ from ...trace.events import (
     RoleThawed,
     RunWaits,
 )
+from ...trace.schema import nanoseconds
 from ...trace.trace import Trace
-from ...trace.vocabulary import nanoseconds
 from ..cluster_spec import ClusterSpec
 from ..plan import Plan
 from ..role_core import Membership

@@ -23,9 +23,9 @@ from ...roles.messages import Message, SnapshotRequest
 from ...roles.part import Part
 from ...trace.events import Note
 from ...trace.recorder import SPAN, Counters, Recorder
-from ...trace.vocabulary import SLEEP as SLEEPING
-from ...trace.vocabulary import WAIT as WAITING
-from ...trace.vocabulary import nanoseconds, seconds
+from ...trace.schema import SLEEP as SLEEPING
+from ...trace.schema import WAIT as WAITING
+from ...trace.schema import nanoseconds, seconds
 from ..distributions import Deterministic, Distribution, Sampler
 from ..failures import foreign_effect
 from ..role_core import PHASE, Membership, RoleCore
@@ -89,7 +89,7 @@ class Suspended:
     unless: Any
     timers: list[tuple[int, int, int]]  # (ns left, priority, what)
     values: list[Any]  # with which it is resumed
-    looks: list[SnapshotRequest] = field(default_factory=list)  # snapshot requests received since
+    snapshot_requests: list[SnapshotRequest] = field(default_factory=list)  # snapshot requests received since
 
 
 class SimulatedRole(RoleCore):
@@ -215,8 +215,8 @@ class SimulatedRole(RoleCore):
             loop.schedule(loop.now + left, priority, what, self, self.token)
         for value in before.values:
             loop.go_on(self, value)
-        for look in before.looks:
-            self.requested(look)
+        for request in before.snapshot_requests:
+            self.requested(request)
         for i, message in enumerate(self.inbox):
             kind = message.__class__
             if self.waiting is not None and kind in self.waiting and self._wait_sender in (None, message.sender):
@@ -464,7 +464,7 @@ class SimulatedRole(RoleCore):
             loop.add_ready((now, EARLY, entry, self, message))
         elif kind is SnapshotRequest:
             if self._suspended is not None:
-                self._suspended.looks.append(message)  # type: ignore[arg-type]
+                self._suspended.snapshot_requests.append(message)  # type: ignore[arg-type]
             else:
                 self.requested(message)  # type: ignore[arg-type]
         else:

@@ -27,8 +27,8 @@ from ...trace.events import (
     OptionsSet,
     RoleSlowed,
 )
+from ...trace.schema import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
 from ...trace.trace import Trace
-from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
 from ..base import Cluster, VirtualTimeEngine
 from ..commands import (
     Command,
@@ -585,7 +585,7 @@ class SimulatedRun(VirtualTimeEngine):
                     self.trace.append(role.report(self._loop.now))
                 else:
                     unchanged.append(role.id)
-            self.trace.nothing_new(unchanged, self._loop.now)
+            self.trace.mark_reported(unchanged, self._loop.now)
 
     @property
     def parameters(self) -> np.ndarray | SparseParameters | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
-from ...trace.vocabulary import NANO
+from ...trace.schema import NANO
 from ...views.style import nice_above
 from .host import Press
 from .widget_factory import InputWidget, WidgetFactory

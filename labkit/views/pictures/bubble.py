@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from ...errors import BadInput
 from ...trace.index import Lookup
 from ...trace.passes import Passes
+from ...trace.schema import COMPUTE, NANO
 from ...trace.trace import Trace
-from ...trace.vocabulary import COMPUTE, NANO
 from .. import style
 from ..figures import LabFigure
 from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of

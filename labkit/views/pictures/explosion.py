@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from ...errors import BadInput
-from ...trace.query import course
+from ...trace.query import learning_curve
 from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
@@ -154,7 +154,7 @@ def _losses(axes: Axes, traces: Sequence[Trace], places: list[Place]) -> None:
     axes.yaxis.set_major_locator(LogLocator(10, (1.0,), numticks=7))
     lasts = []
     for trace, place in zip(traces, places):
-        update, loss = course(trace, trace.watermark(), "loss", "updates")
+        update, loss = learning_curve(trace, trace.watermark(), "loss", "updates")
         seen = loss > 0
         axes.plot(update[seen], loss[seen], color=_colour(place), linewidth=1.8, zorder=3)
         words, late = f"rate {number(place.rate)}", loss[seen][-len(loss) // 6 :]

@@ -16,10 +16,10 @@ from matplotlib.colors import to_rgba
 from ...errors import BadInput
 from ...formatting import short
 from ...trace.index import Lookup
-from ...trace.query import Cumulative, gradient_time, under_way
+from ...trace.query import Cumulative, computing_since, gradient_time
 from ...trace.role_states import slowdowns, slowed
+from ...trace.schema import COMPUTE, NANO
 from ...trace.trace import Trace
-from ...trace.vocabulary import COMPUTE, NANO
 from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure
@@ -131,7 +131,7 @@ def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int,
     late = slow_spans(trace, until, who, start)
     for which, face, edge in ((~late, style.BLUE_FILL, style.BLUE), (late, style.ORANGE_FILL, style.ORANGE)):
         boxes(axes, place[who[which]], start[which] / NANO, end[which] / NANO, face, edge)
-    for busy, since in under_way(trace, trace.watermark()).items():  # a span is recorded only when it ends
+    for busy, since in computing_since(trace, trace.watermark()).items():  # a span is recorded only when it ends
         if place[busy] >= 0 and first <= since < until:
             face = style.ORANGE_FILL if busy in slow else style.BLUE_FILL
             boxes(axes, [place[busy]], [since / NANO], [until / NANO], to_rgba(face, 0.55))

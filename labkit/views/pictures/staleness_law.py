@@ -18,8 +18,8 @@ from ...formatting import short
 from ...trace.index import Lookup
 from ...trace.query import staleness
 from ...trace.role_states import slowdowns
+from ...trace.schema import UNKNOWN
 from ...trace.trace import Trace
-from ...trace.vocabulary import UNKNOWN
 from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure

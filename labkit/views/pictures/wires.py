@@ -22,8 +22,8 @@ from matplotlib.ticker import FixedLocator
 
 from ...errors import BadInput, shown
 from ...trace.query import Cumulative
+from ...trace.schema import NANO
 from ...trace.trace import Trace
-from ...trace.vocabulary import NANO
 from .. import style
 from ..figures import LabFigure
 from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet, traces_of

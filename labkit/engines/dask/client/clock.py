@@ -12,7 +12,7 @@ from collections.abc import Callable
 from distributed import Client
 
 from ....errors import ClusterError
-from ....trace.vocabulary import seconds
+from ....trace.schema import seconds
 from ..requests import ask
 from ..timeouts import SILENT_S
 from ..worker.task import clock

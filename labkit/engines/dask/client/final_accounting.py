@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ClusterError, LabkitError
-from ....trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK
+from ....trace.schema import AFTER_END, REASONS, ROLLED_BACK
 from ...failures import divergence_text
 from ...lifecycle import State
 from ...plan import Plan

@@ -29,9 +29,9 @@ from ....roles.part import Part
 from ....roles.shard import Shard
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
-from ....trace.vocabulary import NANO, SEND, nanoseconds, seconds
-from ....trace.vocabulary import SLEEP as SLEEPING
-from ....trace.vocabulary import WAIT as WAITING
+from ....trace.schema import NANO, SEND, nanoseconds, seconds
+from ....trace.schema import SLEEP as SLEEPING
+from ....trace.schema import WAIT as WAITING
 from ...distributions import Sampler
 from ...failures import failure_report, foreign_effect
 from ...plan import batch_maker, begin, build_parts
@@ -502,7 +502,7 @@ class RealRole(RoleCore):
             object.__setattr__(self.strategy, name, value)
 
     def _acknowledge(self, command: Command) -> None:
-        self.recorder.acknowledged(command["number"])
+        self.recorder.acknowledge(command["number"])
 
     def _finish_early(self, command: Command) -> None:
         """Request the chief's final evaluation."""

@@ -1,8 +1,8 @@
 """Evaluation samples: the class that the model predicts for a few held-out samples and for every cell of a grid.
 
 One entry is two numbers and two byte strings, one byte per class. Memory is bounded: every 2^k-th entry is kept, and the
-newest; when there are more than `MOST`, k grows by one. The entries thus cover the whole run at decreasing resolution. Which
-ones are kept depends only on the entries, not on how they were batched, so equal runs keep equal entries.
+newest; when there are more than `MAX_ENTRIES`, k grows by one. The entries thus cover the whole run at decreasing
+resolution. Which ones are kept depends only on the entries, not on how they were batched, so equal runs keep equal entries.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MOST", "NO_ANSWER", "Look", "Looks"]
+__all__ = ["MAX_ENTRIES", "NO_ANSWER", "PredictedClasses", "PredictionHistory"]
 
-MOST = 400
+MAX_ENTRIES = 400
 NO_ANSWER = 255  # in place of a class: the model has no finite output
 MEMBERS = ("looks.when", "looks.samples", "looks.grid")
 
 
-class Look(NamedTuple):
+class PredictedClasses(NamedTuple):
     """Predictions of the model of `update` at `time` (ns): one byte per sample; one byte per cell, rows in order of
     increasing y.
     """
@@ -31,65 +31,67 @@ class Look(NamedTuple):
     grid: bytes
 
 
-class Looks:
+class PredictionHistory:
     """The predictions of a run, in order of time. `thinned`: number of entries dropped to bound memory."""
 
-    def __init__(self, most: int = MOST):
+    def __init__(self, most: int = MAX_ENTRIES):
         self.most = most
         self.thinned = 0
-        self._came, self._stride = 0, 1
-        self._kept: list[Look] = []
+        self._added, self._stride = 0, 1
+        self._kept: list[PredictedClasses] = []
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __iter__(self) -> Iterator[Look]:
+    def __iter__(self) -> Iterator[PredictedClasses]:
         return iter(tuple(self._kept))
 
     def add(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
         """Append the newest entry."""
-        if self._came and (self._came - 1) % self._stride:
+        if self._added and (self._added - 1) % self._stride:
             self._kept.pop()  # it was kept only as the newest
-        self._kept.append(Look(time, update, samples, grid))
+        self._kept.append(PredictedClasses(time, update, samples, grid))
         if len(self._kept) > self.most:
-            newest = [] if self._came % (2 * self._stride) == 0 else self._kept[-1:]
-            regular = self._kept if self._came % self._stride == 0 else self._kept[:-1]
+            newest = [] if self._added % (2 * self._stride) == 0 else self._kept[-1:]
+            regular = self._kept if self._added % self._stride == 0 else self._kept[:-1]
             self._stride, self._kept = 2 * self._stride, regular[::2] + newest
-        self._came += 1
-        self.thinned = self._came - len(self._kept)
+        self._added += 1
+        self.thinned = self._added - len(self._kept)
 
-    def at(self, t: int) -> Look | None:
+    def at(self, t: int) -> PredictedClasses | None:
         """The newest entry at or before `t` (ns); None before the first."""
         kept = self._kept
-        found = bisect_right(kept, t, key=lambda look: look.time)
+        found = bisect_right(kept, t, key=lambda entry: entry.time)
         return kept[found - 1] if found else None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All entries as arrays for a file: int64 (looks, 2) of time and update; uint8 (looks, samples) and (looks,
+        """All entries as arrays for a file: int64 (entries, 2) of time and update; uint8 (entries, samples) and (entries,
         cells). {} if there are none.
         """
         if not self._kept:
             return {}
-        when = np.array([(look.time, look.update) for look in self._kept], dtype=np.int64)
+        when = np.array([(entry.time, entry.update) for entry in self._kept], dtype=np.int64)
         samples, grid = (
             np.frombuffer(b"".join(rows), np.uint8).reshape(len(self._kept), -1)
-            for rows in ([look.samples for look in self._kept], [look.grid for look in self._kept])
+            for rows in ([entry.samples for entry in self._kept], [entry.grid for entry in self._kept])
         )
         return dict(zip(MEMBERS, (when, samples, grid)))
 
     @classmethod
-    def of(cls, members: Mapping[str, Any], thinned: int = 0) -> Looks:
+    def of(cls, members: Mapping[str, Any], thinned: int = 0) -> PredictionHistory:
         """The inverse of `arrays`; empty if the members are missing. Raises `ValueError` if their shapes or dtypes are
         inconsistent.
         """
-        made = cls()
-        made.thinned = thinned
+        history = cls()
+        history.thinned = thinned
         if MEMBERS[0] not in members:
-            return made
+            return history
         when, samples, grid = (members[name] for name in MEMBERS)
         kinds = [when.dtype == np.int64, samples.dtype == np.uint8, grid.dtype == np.uint8]
-        if not all(kinds) or when.shape != (len(samples), 2) or len(grid) != len(samples) or len(samples) > made.most:
-            raise ValueError(f"its looks have shapes {when.shape}, {samples.shape} and {grid.shape}")
+        if not all(kinds) or when.shape != (len(samples), 2) or len(grid) != len(samples) or len(samples) > history.most:
+            raise ValueError(f"its predictions have shapes {when.shape}, {samples.shape} and {grid.shape}")
         rows = zip(when.tolist(), samples, grid)
-        made._kept = [Look(time, update, said.tobytes(), cells.tobytes()) for (time, update), said, cells in rows]
-        return made
+        history._kept = [
+            PredictedClasses(time, update, classes.tobytes(), cells.tobytes()) for (time, update), classes, cells in rows
+        ]
+        return history

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..trace.looks import NO_ANSWER
+from ..trace.prediction_history import NO_ANSWER
 from ..trace.trace import Trace
 
 __all__ = ["answers", "lines_of", "missing", "named", "without_axes"]
@@ -29,7 +29,7 @@ def answers(trace: Trace, t: int) -> list[int | None] | None:
     """The last prediction for each held-out sample before `t` (ns): None for a sample without a finite output, and None
     instead of the list before the first evaluation.
     """
-    look, samples = trace.look(t), trace.header.get("samples", {})
+    look, samples = trace.predictions_at(t), trace.header.get("samples", {})
     if look is None or len(look.samples) != len(samples.get("labels", ())):
         return None
     return [None if said == NO_ANSWER else said for said in look.samples]

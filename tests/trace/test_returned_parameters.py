@@ -56,7 +56,7 @@ class Server:
         if arrives:
             self.trace.append(batch)
             if acknowledged:
-                self.recorder.acknowledged(batch["number"])
+                self.recorder.acknowledge(batch["number"])
 
     def look(self):
         """The content of a snapshot, and the gradients that it holds in fact."""

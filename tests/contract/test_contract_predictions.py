@@ -12,16 +12,16 @@ MOONS = lk.Problem("moons", hidden=(8,), batch_size=8)
 
 def test_the_last_look_is_what_the_model_says(engine, tmp_path):
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=100), 2)
-    looks, samples = list(run.trace.looks), run.trace.header["samples"]
-    assert len(looks) >= 2
-    assert looks == sorted(looks, key=lambda look: look.time)
-    assert looks[-1].update == run.trace.ending["update"]
-    assert list(looks[-1].samples) == run.result().predict(samples["features"]).tolist()
-    assert {len(look.grid) for look in looks} == {40 * 40}
+    predictions, samples = list(run.trace.predictions), run.trace.header["samples"]
+    assert len(predictions) >= 2
+    assert predictions == sorted(predictions, key=lambda predicted: predicted.time)
+    assert predictions[-1].update == run.trace.ending["update"]
+    assert list(predictions[-1].samples) == run.result().predict(samples["features"]).tolist()
+    assert {len(predicted.grid) for predicted in predictions} == {40 * 40}
     evaluated = run.trace.column("evaluations", "update").tolist()
-    assert all(look.update in evaluated for look in looks)
+    assert all(predicted.update in evaluated for predicted in predictions)
     loaded = load_npz(save_npz(run.trace, tmp_path / "run.npz"))
-    assert list(loaded.looks) == looks
+    assert list(loaded.predictions) == predictions
     assert all(draw().axes for draw in (run.plot.predictions, run.plot.decision_boundary, run.plot.ledger))
 
 
@@ -33,10 +33,10 @@ def test_both_engines_learn_and_say_the_same(engine):
     there = lk.train(MOONS, lk.SyncPS(), lk.SimulatedCluster(workers=2), budget).wait().trace
     assert here.header["samples"] == there.header["samples"]
     assert here.header["shares"] == there.header["shares"]
-    one, two = (np.frombuffer(list(t.looks)[-1].grid, np.uint8) for t in (here, there))
+    one, two = (np.frombuffer(list(t.predictions)[-1].grid, np.uint8) for t in (here, there))
     assert np.mean(one != two) < 0.01
 
 
-def test_a_run_that_keeps_totals_only_has_no_looks(engine):
+def test_a_run_that_keeps_totals_only_has_no_predictions(engine):
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=20), 2, record=False)
-    assert len(run.trace.looks) == 0
+    assert len(run.trace.predictions) == 0

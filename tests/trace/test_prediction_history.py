@@ -13,7 +13,7 @@ import labkit as lk
 from labkit.roles.probe import Probe, ProbeInputs
 from labkit.trace import Recorder, Trace, ledger
 from labkit.trace.exports import load_npz, save_npz
-from labkit.trace.looks import NO_ANSWER, Looks
+from labkit.trace.prediction_history import NO_ANSWER, PredictionHistory
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8)
 DIGITS = lk.Problem("digits", hidden=(8,))
@@ -34,7 +34,7 @@ def said(problem, parameters, points):
 
 def test_the_last_look_is_what_the_result_says():
     run = start().wait()
-    samples, last = run.trace.header["samples"], list(run.trace.looks)[-1]
+    samples, last = run.trace.header["samples"], list(run.trace.predictions)[-1]
     predictor, plane = run.result(), samples["plane"]
     assert last.update == run.trace.ending["update"] == 100
     assert list(last.samples) == predictor.predict(samples["features"]).tolist()
@@ -48,13 +48,13 @@ def test_the_last_look_is_what_the_result_says():
 def test_there_is_a_look_for_every_evaluation_of_a_short_run():
     run = start(DIGITS).wait()
     time, update = run.trace.column("evaluations", "time", "update")
-    assert [look.time for look in run.trace.looks] == time.tolist()
-    assert [look.update for look in run.trace.looks] == update.tolist()
-    assert {len(look.samples) for look in run.trace.looks} == {18}
-    assert {look.grid for look in run.trace.looks} == {b""}  # pictures are not points in a plane
+    assert [entry.time for entry in run.trace.predictions] == time.tolist()
+    assert [entry.update for entry in run.trace.predictions] == update.tolist()
+    assert {len(entry.samples) for entry in run.trace.predictions} == {18}
+    assert {entry.grid for entry in run.trace.predictions} == {b""}  # pictures are not points in a plane
 
 
-def test_looks_become_rarer_and_the_last_one_is_never_left_out():
+def test_predictions_become_rarer_and_the_last_entry_is_never_left_out():
     class Always:
         def predict(self, values, x):
             return np.full(len(x), values)
@@ -63,7 +63,7 @@ def test_looks_become_rarer_and_the_last_one_is_never_left_out():
     probe = Probe(ProbeInputs(2), Always(), np.zeros((5, 3)), recorder)
     for k in range(1, 5001):
         probe.record(k, k, 1, finite=True, last=k == 5000)
-    when = [time for time, *_ in recorder.looks]
+    when = [time for time, *_ in recorder.predictions]
     assert when[:100] == list(range(1, 101))
     assert all(later - earlier <= earlier / 100 + 2 for earlier, later in zip(when, when[1:]))
     assert len(when) == pytest.approx(100 * (1 + np.log(50)), rel=0.15)
@@ -73,7 +73,7 @@ def test_looks_become_rarer_and_the_last_one_is_never_left_out():
 def test_a_model_without_a_finite_loss_has_no_answer():
     run = start(DIGITS, lk.AsyncPS(learning_rate=10.0, eval_every=1), lk.Budget(seconds=5)).wait()
     assert run.stopped_by == "diverged"
-    assert list(run.trace.looks)[-1].samples == bytes([NO_ANSWER]) * 18
+    assert list(run.trace.predictions)[-1].samples == bytes([NO_ANSWER]) * 18
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_a_model_without_a_finite_loss_has_no_answer():
 )
 def test_where_there_is_nothing_to_look_at_a_sentence_says_so(problem, why):
     run = start(problem, lk.AsyncPS(learning_rate=0.001), lk.Budget(updates=20)).wait()
-    assert len(run.trace.looks) == 0
+    assert len(run.trace.predictions) == 0
     assert why in run.trace.header["samples"]["none"]
 
 
-def test_a_run_that_is_not_recorded_has_no_looks():
+def test_a_run_that_is_not_recorded_has_no_predictions():
     run = start(record=False).wait()
-    assert len(run.trace.looks) == 0
+    assert len(run.trace.predictions) == 0
     assert "totals" in run.trace.header["samples"]["none"]
     assert run.summary()["parameters_sha256"] == start().wait().summary()["parameters_sha256"]
 
@@ -108,14 +108,14 @@ def test_a_large_network_is_asked_a_coarser_grid_and_then_none():
 # memory and files -------------------------------------------------------------------------------------------------------
 
 
-def test_looks_are_bounded_and_evenly_spread_over_the_run():
-    looks = Looks(most=40)
+def test_predictions_are_bounded_and_evenly_spread_over_the_run():
+    history = PredictionHistory(most=40)
     for k in range(1000):
-        looks.add(k, k, bytes([k % 10]), b"")
-        kept = [look.time for look in looks]
+        history.add(k, k, bytes([k % 10]), b"")
+        kept = [entry.time for entry in history]
         assert len(kept) <= 40
         assert kept[-1] == k
-        assert len(kept) + looks.thinned == k + 1
+        assert len(kept) + history.thinned == k + 1
         stride = kept[1] - kept[0] if k else 1
         assert kept[:-1] == list(range(0, k, stride))
     assert stride == 32
@@ -124,53 +124,53 @@ def test_looks_are_bounded_and_evenly_spread_over_the_run():
 def test_the_newest_look_not_later_than_a_time_is_found():
     trace = start().trace
     for time in (10, 20, 20, 40):
-        trace.looks.add(time, time, b"\1", b"")
-    found = [trace.look(t) for t in (9, 10, 39, 40, 10**12)]
-    assert [look and look.time for look in found] == [None, 10, 20, 40, 40]
+        trace.predictions.add(time, time, b"\1", b"")
+    found = [trace.predictions_at(t) for t in (9, 10, 39, 40, 10**12)]
+    assert [entry and entry.time for entry in found] == [None, 10, 20, 40, 40]
 
 
 def test_what_is_kept_does_not_depend_on_how_often_it_was_looked_at():
     def noted(most):
         trace, recorder = Trace(start().trace.header), Recorder(0)
         for k in range(1000):
-            recorder.look(k, k, bytes([k % 10]), b"")
+            recorder.add_predictions(k, k, bytes([k % 10]), b"")
             if k % most == 0:
                 trace.append(recorder.take(k))
         trace.append(recorder.take(1000))
-        return list(trace.looks)
+        return list(trace.predictions)
 
     assert noted(1) == noted(7) == noted(1001)
 
 
-def test_a_batch_of_looks_is_plain():
+def test_a_batch_of_predictions_is_plain():
     recorder = Recorder(0)
-    recorder.look(1, 2, b"\1\2", b"")
+    recorder.add_predictions(1, 2, b"\1\2", b"")
     batch = recorder.take(5)
-    assert batch["looks"] == [(1, 2, b"\1\2", b"")]
-    assert recorder.take(6)["looks"] == []
+    assert batch["predictions"] == [(1, 2, b"\1\2", b"")]
+    assert recorder.take(6)["predictions"] == []
 
 
-def test_a_file_gives_the_looks_back_and_the_same_run_the_same_file(tmp_path):
+def test_a_file_gives_the_predictions_back_and_the_same_run_the_same_file(tmp_path):
     one, two = start().wait(), start()
     while not two.done:
         two.advance(0.013)
-        assert two.trace.look(10**18) is not None
+        assert two.trace.predictions_at(10**18) is not None
     first, second = save_npz(one.trace, tmp_path / "a.npz"), save_npz(two.trace, tmp_path / "b.npz")
     assert first.read_bytes() == second.read_bytes()
     loaded = load_npz(first)
-    assert list(loaded.looks) == list(one.trace.looks)
+    assert list(loaded.predictions) == list(one.trace.predictions)
     assert loaded.header["samples"] == one.trace.header["samples"]
     assert loaded.header["shares"] == one.trace.header["shares"]
 
 
-def test_files_without_looks_are_read_and_looks_that_do_not_fit_are_refused(tmp_path):
+def test_files_without_predictions_are_read_and_predictions_that_do_not_fit_are_refused(tmp_path):
     members = dict(np.load(save_npz(start().wait().trace, tmp_path / "new.npz")))
     old = {name: member for name, member in members.items() if not name.startswith("looks.")}
     np.savez(tmp_path / "old.npz", **old)
-    assert len(load_npz(tmp_path / "old.npz").looks) == 0
+    assert len(load_npz(tmp_path / "old.npz").predictions) == 0
     members["looks.samples"] = members["looks.samples"][:-1]
     np.savez(tmp_path / "bad.npz", **members)
-    with pytest.raises(lk.BadInput, match="looks have shapes"):
+    with pytest.raises(lk.BadInput, match="predictions have shapes"):
         load_npz(tmp_path / "bad.npz")
 
 

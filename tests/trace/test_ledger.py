@@ -9,7 +9,7 @@ import labkit as lk
 from labkit.strategies import STRATEGIES
 from labkit.trace import Counters, Recorder, Trace, ledger, query
 from labkit.trace.events import Note
-from labkit.trace.vocabulary import TABLES
+from labkit.trace.schema import TABLES
 
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
 
@@ -37,7 +37,7 @@ def test_rows_come_back_as_they_were_written():
     assert trace.tables["spans"].rows().tolist() == [[1, 0, 5, 9, 3], [1, 1, 9, 11, 4]]
     assert trace.column("evaluations", "loss").tolist() == [0.25]
     assert trace.events == [Note(7, "hello", {"a": 1.0}, recorder=1)]
-    assert (trace.now, trace.until) == (12, {1: 12})
+    assert (trace.now, trace.reported_until) == (12, {1: 12})
     assert recorder.rows_waiting() == 0
 
 
