@@ -34,12 +34,12 @@ from .roles.budget import Budget
 from .roles.sparse.placement import PLACEMENTS
 from .strategies import STRATEGIES
 
-__all__ = ["CLASSES", "SAID", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
+__all__ = ["CLASSES", "NOT_IDENTIFYING", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
 
 KIND = "lk"
 COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
 DEEPEST = 20  # maximum nesting
-SAID = ("in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
+NOT_IDENTIFYING = ("in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
 )  # fmt: skip
@@ -77,7 +77,7 @@ def to_dict(value: Any) -> Any:
 def from_dict(plain: Any, depth: int = 0) -> Any:
     """The inverse of `to_dict`. A list becomes a tuple. `BadInput` if this labkit has no such class, option or value."""
     if depth > DEEPEST:
-        raise BadInput(f"Values are nested more than {DEEPEST} deep; labkit writes no such thing.")
+        raise BadInput(f"Values are nested more than {DEEPEST} deep, which labkit does not write.")
     if isinstance(plain, list):
         return tuple(from_dict(v, depth + 1) for v in plain)
     if not isinstance(plain, dict):
@@ -90,7 +90,7 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
         return values
     if kind == "float":
         if list(values) != ["is"] or values["is"] not in ("inf", "-inf", "nan"):
-            raise BadInput(f"{shown(values)} is no float; one that is not finite is inf, -inf or nan.")
+            raise BadInput(f"{shown(values)} is not a float; the values that are not finite are inf, -inf and nan.")
         return float(values["is"])
     if kind == "AsyncPS":
         kind, values = _async_ps(values)
@@ -103,7 +103,7 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
     try:
         return CLASSES[kind](**values)
     except TypeError as error:
-        raise BadInput(f"{kind} is another one in this labkit: {error}.") from None
+        raise BadInput(f"{kind} has other options in this labkit: {error}.") from None
 
 
 def _async_ps(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -128,7 +128,7 @@ def fingerprint(part: Any) -> Any:
     """Plain values that identify a problem, strategy or cluster: its description, and for a user's data in memory their
     SHA-256.
     """
-    known_by = {name: value for name, value in part.describe().items() if name not in SAID}
+    known_by = {name: value for name, value in part.describe().items() if name not in NOT_IDENTIFYING}
     if isinstance(part, Problem):
         known_by["sha256"] = _data_digest(part.data)
     return _as_json(known_by)

@@ -48,14 +48,14 @@ def resume(
     engine = manifest.engine
     if cluster is not None and (not isinstance(cluster, Cluster) or cluster.engine != engine):
         raise BadInput(
-            f"cluster={shown(cluster)}: the run in {shown(store.place)} is of the engine {shown(engine)}; give such a one."
+            f"cluster={shown(cluster)}: the run in {shown(store.location)} is of the engine {shown(engine)}; give such a one."
         )
     if cluster is None:
         cluster = make_cluster(manifest.part("cluster", None))
     else:
         manifest.part("cluster", spec_of(cluster))
     plan = make_plan(problem, strategy, cluster.spec, manifest.budget if budget is None else budget)
-    _check_fits(manifest, plan, store.place)
+    _check_fits(manifest, plan, store.location)
     if cluster.virtual_time:
         return _repeated(store, manifest, plan, cluster, budget, timeout)
     return _restored(store, manifest, plan, cluster, budget)
@@ -77,9 +77,9 @@ def _repeated(
     log, reached = read_commands(store)
     if budget is not None:  # without the command or budget that ended the run
         log = [entry for entry in log if not isinstance(entry.command, Stop)]
-        save_manifest(store, plan, cluster, budget, manifest.commands, manifest.age)
+        save_manifest(store, plan, cluster, budget, manifest.commands, manifest.times_resumed)
     ahead = not_executed(manifest.commands, log)
-    engine = cluster.start(plan, commands=[*log, *ahead], checkpoint=store.place)
+    engine = cluster.start(plan, commands=[*log, *ahead], checkpoint=store.location)
     assert isinstance(engine, VirtualTimeEngine)
     engine.advance(reached, timeout)
     return Run(plan, engine)
@@ -89,11 +89,11 @@ def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, bu
     stopped_by = read_reached(store)[1]
     if stopped_by is not None and budget is None:
         raise BadInput(
-            f"The run in {shown(store.place)} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
-            f"{shown(store.place)}, budget=lk.Budget(...))."
+            f"The run in {shown(store.location)} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
+            f"{shown(store.location)}, budget=lk.Budget(...))."
         )
-    again = Store(store.place, age=manifest.age + 1).check()
+    again = Store(store.location, times_resumed=manifest.times_resumed + 1).check()
     # first: if the rest fails, checkpoints saved from now on are still newer than the earlier ones
-    save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.age)
+    save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.times_resumed)
     again.files.remove(REACHED)
-    return Run(plan, cluster.start(plan, checkpoint=store.place, resume=again))
+    return Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))

@@ -40,7 +40,7 @@ from .engines.faults import schedule_faults
 from .engines.plan import Plan, make_plan
 from .engines.simulation_only import LIGHT, lightened
 from .errors import BadInput, shown
-from .manifest import kept_manifest
+from .manifest import written_manifest
 from .narrative.log import Log, log_lines, straggler_text
 from .narrative.sentence import sentence
 from .nn import SparseParameters
@@ -91,7 +91,7 @@ def train(
     plan = make_plan(problem, strategy, cluster.spec, budget, seed)
     commands = schedule_faults(faults, plan)
     _check_allowed(commands, cluster)
-    with kept_manifest(checkpoint, plan, cluster, budget, commands):
+    with written_manifest(checkpoint, plan, cluster, budget, commands):
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
     if cluster is not meant:
         run.engine.trace.event(EngineWarning(0, f"{LIGHT} is set: no processes, this run is in virtual time"))

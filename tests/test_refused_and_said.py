@@ -41,7 +41,7 @@ class Disk:
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device", f"/somewhere/.draft-{tag}")
 
-    def known(self, role):
+    def all_tags(self, role):
         return []
 
 

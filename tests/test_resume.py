@@ -12,7 +12,7 @@ import labkit as lk
 from labkit.codec import NotEncodable, from_dict, to_dict
 from labkit.engines.base import Cluster
 from labkit.engines.cluster_spec import ClusterSpec
-from labkit.engines.storage.journal import read_commands, read_note, read_reached, write_note
+from labkit.engines.storage.journal import read_commands, read_json, read_reached, write_json
 from labkit.engines.storage.store import Store
 from labkit.manifest import load_manifest
 from labkit.spec import make_cluster, spec_of
@@ -301,7 +301,7 @@ def test_the_values_of_a_cluster_of_processes():
 def test_a_run_of_another_format_is_refused(tmp_path):
     store = Store(tmp_path)
     begun(tmp_path).advance(0.1)
-    write_note(store, "run.json", {**read_note(store, "run.json"), "format": 3})
+    write_json(store, "run.json", {**read_json(store, "run.json"), "format": 3})
     for call in (lk.resume, begun):
         with pytest.raises(lk.BadInput, match=r"run\.json in .* has format 3, and this labkit reads formats 1 and 2"):
             call(tmp_path)
@@ -325,7 +325,7 @@ def format_1(place, cluster, prints, strategy):
         "budget": {"lk": "Budget", "updates": None, "samples": None, "epochs": None, "seconds": 1.0, "accuracy": None},
         "commands": [[0.15, "slow", {"role": "worker-1", "factor": 4.0}], [0.6, "slow", {"role": "worker-1", "factor": 1.0}]],
     }  # fmt: skip
-    write_note(Store(place), "run.json", plain)
+    write_json(Store(place), "run.json", plain)
 
 
 @pytest.mark.parametrize("strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"own": "MyOwn"}], ids=str)
@@ -338,7 +338,7 @@ def test_a_run_of_format_1_goes_on(tmp_path, strategy):
     }  # fmt: skip
     format_1(tmp_path, its, {"engine": "simulated"}, strategy)
     log = [[0.1, "slow", {"role": "worker-2", "factor": 3}, 118]]
-    write_note(Store(tmp_path), "commands.json", {"commands": log, "now": 0.1})
+    write_json(Store(tmp_path), "commands.json", {"commands": log, "now": 0.1})
     given = {"strategy": MyOwn(learning_rate=0.05)} if "own" in strategy else {}
     again = lk.resume(tmp_path, **given)
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]
@@ -371,7 +371,7 @@ def test_only_labkit_s_own_is_made():
             from_dict({"lk": name})
     with pytest.raises(lk.BadInput, match="Budget has no option 'minutes'"):
         from_dict({"lk": "Budget", "minutes": 3})
-    with pytest.raises(lk.BadInput, match="another one in this labkit"):
+    with pytest.raises(lk.BadInput, match="has other options in this labkit"):
         from_dict({"lk": "Cosine"})
 
 
@@ -405,14 +405,14 @@ def test_real_roles_restore_what_they_kept(tmp_path):
         lk.resume(tmp_path)
     with pytest.raises(lk.BadInput, match="parameters on server-0; on this cluster"):
         lk.resume(tmp_path, cluster=Paper(servers=2))
-    for age in (1, 2):
+    for times in (1, 2):
         its = Paper()
         run = lk.resume(tmp_path, cluster=its)
         store = its.started["resume"]
         assert (run.plan.strategy, run.plan.seed) == (lk.AsyncPS(), 3)
         assert its.started["commands"] == []
-        assert its.started["checkpoint"] == store.place == str(tmp_path)
-        assert store.age == age
+        assert its.started["checkpoint"] == store.location == str(tmp_path)
+        assert store.times_resumed == times
         assert store.read("server-0") == ({"version": 7}, "")
         assert max(store.tags("server-0")) < 0  # checkpoints from now on are newer
 

@@ -72,4 +72,4 @@ def evaluated(run):
 
 def saved(run, role):
     """The version of the newest checkpoint of a role."""
-    return max(Store(run.engine.folder).known(role), default=0)
+    return max(Store(run.engine.folder).all_tags(role), default=0)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import labkit as lk
 from labkit.engines.storage import locations
-from labkit.engines.storage.checkpoint_format import HEADER, Damaged, seal, unseal
-from labkit.engines.storage.store import LIFE, Store, check_folder, open_store
+from labkit.engines.storage.checkpoint_format import HEADER, DamagedCheckpoint, decode_state, encode_state
+from labkit.engines.storage.store import TAGS_PER_INCARNATION, Store, check_folder, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
 STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
@@ -64,12 +64,13 @@ VALUES = st.recursive(
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
 def test_round_trip(state):
-    assert same(unseal(b"".join(seal(state))), state)
+    assert same(decode_state(b"".join(encode_state(state))), state)
 
 
 def test_what_comes_back_is_memory_of_its_own():
     wide = np.arange(24.0).reshape(4, 6)
-    back = unseal(b"".join(seal({"part": wide[::2, 1:4], "turned": wide.T, "one": np.float32(1.5), "n": np.int64(3)})))
+    state = {"part": wide[::2, 1:4], "turned": wide.T, "one": np.float32(1.5), "n": np.int64(3)}
+    back = decode_state(b"".join(encode_state(state)))
     np.testing.assert_array_equal(back["part"], wide[::2, 1:4])
     np.testing.assert_array_equal(back["turned"], wide.T)
     back["part"][0] = 0  # a shard applies gradients in place
@@ -79,15 +80,15 @@ def test_what_comes_back_is_memory_of_its_own():
 def test_rows_of_a_table():
     bag = EmbeddingBag(10_000_000, 2, 3)
     rows = SparseParameters(bag, np.array([3, 9_000_000]), np.arange(7, dtype=np.float32), 5)
-    back = unseal(b"".join(seal({"shards": [rows]})))["shards"][0]
+    back = decode_state(b"".join(encode_state({"shards": [rows]})))["shards"][0]
     assert back.fingerprint() == rows.fingerprint()
     assert (back.bag, back.seed) == (bag, 5)
 
 
 def test_arrays_without_memory_stay_so():
-    pieces = seal({"values": np.broadcast_to(np.float32(0), (10_000_000,))})
+    pieces = encode_state({"values": np.broadcast_to(np.float32(0), (10_000_000,))})
     assert sum(map(len, pieces)) < 500
-    back = unseal(b"".join(pieces))["values"]
+    back = decode_state(b"".join(pieces))["values"]
     assert (back.shape, back.dtype, back.strides) == ((10_000_000,), np.float32, (0,))
 
 
@@ -128,17 +129,17 @@ def test_more_can_stay(tmp_path):
 
 def test_who_was_given_up_replaces_nothing(store):
     """An incarnation resumes after its successor has begun: its checkpoint is older, and is removed."""
-    for tag in (5, LIFE + 3, LIFE + 4):
+    for tag in (5, TAGS_PER_INCARNATION + 3, TAGS_PER_INCARNATION + 4):
         store.write("server-0", {"tag": tag}, tag)
     store.write("server-0", {"tag": 7}, 7)
-    assert store.tags("server-0") == [LIFE + 3, LIFE + 4]
+    assert store.tags("server-0") == [TAGS_PER_INCARNATION + 3, TAGS_PER_INCARNATION + 4]
 
 
 def test_a_run_that_goes_on_is_newer_than_all_before(store):
-    for tag in (5, 3 * LIFE + 240):
+    for tag in (5, 3 * TAGS_PER_INCARNATION + 240):
         store.write("server-0", {"tag": tag}, tag)
-    again = Store(store.place, age=1)
-    assert again.read("server-0") == ({"tag": 3 * LIFE + 240}, "")
+    again = Store(store.location, times_resumed=1)
+    assert again.read("server-0") == ({"tag": 3 * TAGS_PER_INCARNATION + 240}, "")
     (older, old) = again.tags("server-0")
     assert older < old < 0
     assert again.read("server-0", older) == ({"tag": 5}, "")
@@ -146,7 +147,7 @@ def test_a_run_that_goes_on_is_newer_than_all_before(store):
     assert again.tags("server-0") == [old, 0]
     assert again.read("server-0") == ({"tag": 0}, "")
     store.write("server-0", {"tag": 241}, 241)  # a role of the first run is still there
-    assert Store(store.place, age=1).read("server-0") == ({"tag": 0}, "")
+    assert Store(store.location, times_resumed=1).read("server-0") == ({"tag": 0}, "")
     overwrite(again, "server-0", 0, lambda data: data[:-1])
     assert again.read("server-0")[1].startswith("server-0's newest checkpoint (version 0) is damaged")
 
@@ -171,14 +172,14 @@ def test_it_goes_to_other_processes(store, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     other = pickle.loads(pickle.dumps(store))
     assert same(other.read("server-0")[0], STATE)
-    assert (other.place, other.keep, other.local) == (store.place, store.keep, store.local)
+    assert (other.location, other.keep, other.local) == (store.location, store.keep, store.local)
 
 
 def test_a_relative_folder_is_the_maker_s(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = Store("kept")
-    assert store.place == str(tmp_path / "kept")
-    assert Store(f"file://{tmp_path}/a%20b").place == str(tmp_path / "a b")
+    assert store.location == str(tmp_path / "kept")
+    assert Store(f"file://{tmp_path}/a%20b").location == str(tmp_path / "a b")
 
 
 def test_the_clock_may_jump(store, monkeypatch):
@@ -192,13 +193,13 @@ def test_the_clock_may_jump(store, monkeypatch):
 
 # damage ---------------------------------------------------------------------------------------------------------------
 
-WHOLE = b"".join(seal(STATE))
+WHOLE = b"".join(encode_state(STATE))
 
 
 @pytest.mark.parametrize("length", sorted({*range(0, HEADER.size + 20), *range(0, len(WHOLE), 7), len(WHOLE) - 1}))
 def test_truncated_at_any_length(length):
-    with pytest.raises(Damaged):
-        unseal(WHOLE[:length])
+    with pytest.raises(DamagedCheckpoint):
+        decode_state(WHOLE[:length])
 
 
 def test_any_flipped_bit_is_found():
@@ -206,14 +207,14 @@ def test_any_flipped_bit_is_found():
         for bit in range(8) if at < HEADER.size else [at % 8]:
             bad = bytearray(WHOLE)
             bad[at] ^= 1 << bit
-            with pytest.raises(Damaged):
-                unseal(bytes(bad))
+            with pytest.raises(DamagedCheckpoint):
+                decode_state(bytes(bad))
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4" + bytes(100), WHOLE + b"\0", WHOLE * 2])
 def test_what_is_no_checkpoint(data):
-    with pytest.raises(Damaged):
-        unseal(data)
+    with pytest.raises(DamagedCheckpoint):
+        decode_state(data)
 
 
 def overwrite(store, role, tag, change):
@@ -239,7 +240,7 @@ def test_the_one_before_is_used(store, change, why):
     assert store.read("server-0", 240) is None
     overwrite(store, "server-0", 180, change)
     assert store.read("server-0") is None
-    assert store.trouble("server-0") == f"server-0's newest checkpoint (version 240) is damaged ({why}) (and 1 more)"
+    assert store.damage_report("server-0") == f"server-0's newest checkpoint (version 240) is damaged ({why}) (and 1 more)"
 
 
 def test_a_file_under_a_wrong_name_is_another_s(tmp_path):
@@ -247,7 +248,7 @@ def test_a_file_under_a_wrong_name_is_another_s(tmp_path):
     store.write("server-0", STATE, 3)
     os.rename(tmp_path / "server-0.000000000003.ckpt", tmp_path / "server-0.000000000009.ckpt")
     assert store.read("server-0") is None
-    assert "another's" in store.trouble("server-0")
+    assert "belongs to another role" in store.damage_report("server-0")
 
 
 # writing that fails ---------------------------------------------------------------------------------------------------
@@ -357,7 +358,7 @@ def test_two_writers(store):
     for thread in threads:
         thread.join(20)
     assert failures == []
-    assert store.trouble("server-0") == ""
+    assert store.damage_report("server-0") == ""
     assert store.read("server-0") is not None
     assert not [name for name in store.files.names() if "draft" in name]
 

@@ -34,7 +34,7 @@ from labkit.engines.commands import (
     read_entry,
 )
 from labkit.engines.faults import FAULTS
-from labkit.engines.storage.journal import read_commands, save_commands, write_note
+from labkit.engines.storage.journal import read_commands, save_commands, write_json
 from labkit.engines.storage.store import Store
 
 # every class -----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ OLD_LOG = [
 
 def test_an_old_command_log_is_read(tmp_path):
     store = Store(tmp_path)
-    write_note(store, "commands.json", {"commands": OLD_LOG, "now": 1.0})
+    write_json(store, "commands.json", {"commands": OLD_LOG, "now": 1.0})
     log, now = read_commands(store)
     assert now == 1.0
     assert log == [
@@ -190,7 +190,7 @@ def test_an_old_command_log_is_read(tmp_path):
 
 
 def test_a_command_log_of_another_format_is_refused_by_name(tmp_path):
-    write_note(Store(tmp_path), "commands.json", {"format": 3, "commands": [], "now": 1.0})
+    write_json(Store(tmp_path), "commands.json", {"format": 3, "commands": [], "now": 1.0})
     with pytest.raises(lk.BadInput, match=r"commands\.json in .* has another format than 1 or 2"):
         read_commands(Store(tmp_path))
 

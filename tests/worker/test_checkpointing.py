@@ -19,7 +19,7 @@ def kept(durations, seconds, every=None):
     now, found, durations = [0.0], [], iter(durations)
 
     class Slow:
-        def known(self, role):
+        def all_tags(self, role):
             return []
 
         def write(self, role, state, tag):

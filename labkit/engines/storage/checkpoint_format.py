@@ -3,8 +3,8 @@
     magic (8) | format (2) | length of the body (8) | BLAKE2b-256 of the body (32) | body
     body = length of the outline (8) | the outline, JSON | the arrays' bytes, one after the other
 
-`unseal(seal(state)) == state`; missing, added or changed bytes are detected and refused. Pickle is not used: reading a file
-executes no code from it.
+`decode_state(encode_state(state)) == state`; missing, added or changed bytes are detected and refused. Pickle is not used:
+reading a file executes no code from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import BadInput, shown
 from ...nn import SparseParameters
 
-__all__ = ["Damaged", "seal", "unseal"]
+__all__ = ["DamagedCheckpoint", "decode_state", "encode_state"]
 
 MAGIC, FORMAT = b"labkit\r\n", 1
 HEADER = struct.Struct("<8sHQ32s")
@@ -30,11 +30,11 @@ KINDS = "biufcSU"  # dtype kinds that are stored as raw bytes
 Bytes = bytes | memoryview
 
 
-class Damaged(Exception):
+class DamagedCheckpoint(Exception):
     """The bytes are not a valid checkpoint. The text is a short reason ("truncated", "checksum", ...)."""
 
 
-def seal(state: Mapping[str, Any]) -> list[Bytes]:
+def encode_state(state: Mapping[str, Any]) -> list[Bytes]:
     """Encode a state. Returns byte strings to be written one after the other; arrays are not copied.
 
     `state`: numbers, text, booleans, None, arrays, `SparseParameters`, and lists, tuples and mappings of these, to any
@@ -42,108 +42,108 @@ def seal(state: Mapping[str, Any]) -> list[Bytes]:
     stored.
     """
     arrays: list[np.ndarray] = []
-    outlined = ["dict", *([str(key), _outlined(value, str(key), arrays)] for key, value in state.items())]
-    outline = json.dumps(outlined, separators=(",", ":")).encode()
+    encoded = ["dict", *([str(key), _encode_value(value, str(key), arrays)] for key, value in state.items())]
+    outline = json.dumps(encoded, separators=(",", ":")).encode()
     pieces: list[Bytes] = [COUNT.pack(len(outline)), outline]
     pieces += [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
     length, digest = sum(len(piece) for piece in pieces), _digest(pieces)
     return [HEADER.pack(MAGIC, FORMAT, length, digest), *pieces]
 
 
-def unseal(data: Bytes) -> dict[str, Any]:
-    """Decode a state; its arrays are copies. Raises only `Damaged`."""
+def decode_state(data: Bytes) -> dict[str, Any]:
+    """Decode a state; its arrays are copies. Raises only `DamagedCheckpoint`."""
     if len(data) < HEADER.size:
-        raise Damaged("truncated")
+        raise DamagedCheckpoint("truncated")
     magic, version, length, digest = HEADER.unpack_from(data)
     body = memoryview(data)[HEADER.size :]
     if magic != MAGIC:
-        raise Damaged("not a checkpoint")
+        raise DamagedCheckpoint("not a checkpoint")
     if version != FORMAT:
-        raise Damaged(f"format {version}, this labkit reads {FORMAT}")
+        raise DamagedCheckpoint(f"format {version}, this labkit reads {FORMAT}")
     if len(body) != length:
-        raise Damaged("truncated" if len(body) < length else "bytes added")
+        raise DamagedCheckpoint("truncated" if len(body) < length else "bytes added")
     if _digest([body]) != digest:
-        raise Damaged("checksum")
+        raise DamagedCheckpoint("checksum")
     try:
         (size,) = COUNT.unpack_from(body)
         outline = json.loads(bytes(body[COUNT.size : COUNT.size + size]))
-        state = _filled(outline, _Arrays(body, COUNT.size + size))
+        state = _decode_value(outline, _ArrayReader(body, COUNT.size + size))
     except Exception as error:  # the checksum is right, but labkit did not write this body
-        raise Damaged(f"cannot be read: {error}") from None
+        raise DamagedCheckpoint(f"cannot be read: {error}") from None
     if not isinstance(state, dict):
-        raise Damaged("not a state")
+        raise DamagedCheckpoint("not a state")
     return state
 
 
 def _digest(pieces: Iterable[Bytes]) -> bytes:
-    found = hashlib.blake2b(digest_size=32)
+    digest = hashlib.blake2b(digest_size=32)
     for piece in pieces:
-        found.update(piece)
-    return found.digest()
+        digest.update(piece)
+    return digest.digest()
 
 
 # JSON outline: a list is [type, ...]; numbers, text, booleans and None are stored as they are ---------------------------
 
 
-def _outlined(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
+def _encode_value(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
     """`value` as JSON; its arrays are appended to `arrays` in order of occurrence."""
     if isinstance(value, np.generic) and value.dtype.kind in KINDS:
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.ndarray):
-        return _array(value, path, arrays)
+        return _encode_array(value, path, arrays)
     if isinstance(value, (list, tuple)):
         return [
             "list" if isinstance(value, list) else "tuple",
-            *(_outlined(v, f"{path}[{i}]", arrays) for i, v in enumerate(value)),
+            *(_encode_value(v, f"{path}[{i}]", arrays) for i, v in enumerate(value)),
         ]
     if isinstance(value, SparseParameters):
-        return ["rows", _outlined(value.to_state(), path, arrays)]
+        return ["rows", _encode_value(value.to_state(), path, arrays)]
     if isinstance(value, Mapping):
         pairs = (
-            [_outlined(k, f"a key of {path}", []), _outlined(v, f"{path}[{shown(k)}]", arrays)] for k, v in value.items()
+            [_encode_value(k, f"a key of {path}", []), _encode_value(v, f"{path}[{shown(k)}]", arrays)] for k, v in value.items()
         )
         return ["dict", *pairs]
     raise BadInput(
-        f"{path} is a {type(value).__name__}, which a checkpoint cannot keep; it keeps numbers, text, arrays, and lists, "
+        f"{path} is a {type(value).__name__}, which a checkpoint cannot store; it stores numbers, text, arrays, and lists, "
         "tuples and mappings of these."
     )
 
 
-def _array(value: np.ndarray, path: str, arrays: list[np.ndarray]) -> Any:
+def _encode_array(value: np.ndarray, path: str, arrays: list[np.ndarray]) -> Any:
     if value.dtype.kind not in KINDS:
-        raise BadInput(f"{path} is an array of {value.dtype}, which a checkpoint cannot keep; it keeps plain numbers.")
-    same = value.size > 1 and not any(value.strides)
-    kept = value.reshape(-1)[:1] if same else value
-    arrays.append(np.array(kept, order="C", copy=True) if same else np.ascontiguousarray(kept))
-    return ["same" if same else "array", value.dtype.str, *value.shape]
+        raise BadInput(f"{path} is an array of {value.dtype}, which a checkpoint cannot store; it stores plain numbers.")
+    constant = value.size > 1 and not any(value.strides)
+    stored = value.reshape(-1)[:1] if constant else value
+    arrays.append(np.array(stored, order="C", copy=True) if constant else np.ascontiguousarray(stored))
+    return ["same" if constant else "array", value.dtype.str, *value.shape]
 
 
-class _Arrays:
+class _ArrayReader:
     """Reads the arrays of a body, in the order in which they were written."""
 
-    def __init__(self, body: memoryview, at: int):
-        self.body, self.at = body, at
+    def __init__(self, body: memoryview, start: int):
+        self.body, self.position = body, start
 
-    def take(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    def read(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         count = int(np.prod(shape, dtype=np.int64))
         size = count * dtype.itemsize
-        values = np.frombuffer(self.body[self.at : self.at + size], dtype, count) if size else np.empty(count, dtype)
-        self.at += size
+        values = np.frombuffer(self.body[self.position : self.position + size], dtype, count) if size else np.empty(count, dtype)
+        self.position += size
         return values.copy().reshape(shape)
 
 
-def _filled(outline: Any, arrays: _Arrays) -> Any:
-    """The inverse of `_outlined`."""
+def _decode_value(outline: Any, arrays: _ArrayReader) -> Any:
+    """The inverse of `_encode_value`."""
     if not isinstance(outline, list):
         return outline
-    what, *rest = outline
-    if what in ("array", "same"):
+    kind, *rest = outline
+    if kind in ("array", "same"):
         dtype, shape = np.dtype(rest[0]), tuple(rest[1:])
-        return arrays.take(dtype, shape) if what == "array" else np.broadcast_to(arrays.take(dtype, ()), shape)
-    if what == "dict":
-        return {_filled(key, arrays): _filled(value, arrays) for key, value in rest}
-    if what == "rows":
-        return SparseParameters.from_state(_filled(rest[0], arrays))
-    return (list if what == "list" else tuple)(_filled(value, arrays) for value in rest)
+        return arrays.read(dtype, shape) if kind == "array" else np.broadcast_to(arrays.read(dtype, ()), shape)
+    if kind == "dict":
+        return {_decode_value(key, arrays): _decode_value(value, arrays) for key, value in rest}
+    if kind == "rows":
+        return SparseParameters.from_state(_decode_value(rest[0], arrays))
+    return (list if kind == "list" else tuple)(_decode_value(value, arrays) for value in rest)

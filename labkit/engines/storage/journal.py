@@ -19,7 +19,7 @@ from ...paths import reason
 from ..commands import Executed, read_entry
 from .store import Store
 
-__all__ = ["RunJournal", "read_commands", "read_note", "read_reached", "save_commands", "save_reached", "write_note"]
+__all__ = ["RunJournal", "read_commands", "read_json", "read_reached", "save_commands", "save_reached", "write_json"]
 
 COMMANDS, REACHED = "commands.json", "reached.json"
 
@@ -27,11 +27,11 @@ COMMANDS, REACHED = "commands.json", "reached.json"
 class RunJournal:
     """Writes the journal of a run in virtual time into its `store`; does nothing if that is None.
 
-    If writing fails, `tell(text)` is called, without repetition of the same text, and the run continues.
+    If writing fails, `warn(text)` is called, without repetition of the same text, and the run continues.
     """
 
-    def __init__(self, store: Store | None, tell: Callable[[str], None]):
-        self.store, self._tell, self._told = store, tell, ""
+    def __init__(self, store: Store | None, warn: Callable[[str], None]):
+        self.store, self._warn, self._last_warning = store, warn, ""
 
     def commands(self, log: Iterable[Executed], now: float) -> None:
         """Save the command log after a command: see `save_commands`."""
@@ -51,16 +51,16 @@ class RunJournal:
                 write(self.store)
         except OSError as error:
             text = f"What is needed to resume this run could not be written: {error}"
-            if text != self._told:
-                self._told = text
-                self._tell(text)
+            if text != self._last_warning:
+                self._last_warning = text
+                self._warn(text)
 
 
 def save_commands(store: Store, log: Iterable[Executed], now: float) -> None:
     """Save the command log of a run, durably; `now`: virtual seconds. `OSError` if it cannot be written; the previous log is
     then unchanged.
     """
-    write_note(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
+    write_json(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
 
 
 def save_reached(store: Store, now: float, stopped_by: str | None = None) -> None:
@@ -70,17 +70,18 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None) -> Non
     crash of the machine), and not written at all to a URL, where writes are slow.
     """
     if stopped_by is not None or store.local:
-        note = {"now": now, "stopped_by": stopped_by}
-        write_note(store, REACHED, note, durable=stopped_by is not None)
+        values = {"now": now, "stopped_by": stopped_by}
+        write_json(store, REACHED, values, durable=stopped_by is not None)
 
 
 def read_commands(store: Store) -> tuple[list[Executed], float]:
     """(the command log, the virtual seconds reached); `([], 0.0)` if there is none. `BadInput` if it is damaged or of an
     unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
     """
-    found = read_note(store, COMMANDS) or {"commands": [], "now": 0.0}
+    found = read_json(store, COMMANDS) or {"commands": [], "now": 0.0}
     if found.get("format", 1) not in (1, 2):
-        raise BadInput(f"{COMMANDS} in {shown(store.place)} has another format than 1 or 2: another labkit has written it.")
+        where = f"{COMMANDS} in {shown(store.location)}"
+        raise BadInput(f"{where} has another format than 1 or 2: it was written by another version of labkit.")
     entries = [read_entry(plain) for plain in found["commands"]]
     log = [entry if isinstance(entry, Executed) else Executed(entry) for entry in entries]
     return log, max(found["now"], read_reached(store)[0])
@@ -89,38 +90,38 @@ def read_commands(store: Store) -> tuple[list[Executed], float]:
 def read_reached(store: Store) -> tuple[float, str | None]:
     """(engine seconds, what stopped the run or None); (0.0, None) if the file is missing or damaged."""
     try:
-        found = read_note(store, REACHED) or {}
+        found = read_json(store, REACHED) or {}
     except BadInput:
         found = {}
     return found.get("now", 0.0), found.get("stopped_by")
 
 
-def write_note(store: Store, name: str, said: Any, durable: bool = True) -> None:
+def write_json(store: Store, name: str, values: Any, durable: bool = True) -> None:
     """Write plain values as the JSON file `name`, atomically."""
-    text = json.dumps({"said": said, "sha256": _digest(said)}, indent=1, default=_number)
+    text = json.dumps({"said": values, "sha256": _digest(values)}, indent=1, default=_number)
     store.files.put(name, [text.encode()], durable)
 
 
-def read_note(store: Store, name: str) -> Any:
-    """The values that `write_note` wrote; None if there is no such file; `BadInput` if it is damaged."""
+def read_json(store: Store, name: str) -> Any:
+    """The values that `write_json` wrote; None if there is no such file; `BadInput` if it is damaged."""
     try:
         data = store.files.get(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise BadInput(f"{name} in {shown(store.place)} cannot be read ({reason(error)}).") from None
+        raise BadInput(f"{name} in {shown(store.location)} cannot be read ({reason(error)}).") from None
     try:
         found = json.loads(data)
-        said, digest = found["said"], found["sha256"]
+        values, digest = found["said"], found["sha256"]
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{name} in {shown(store.place)} is damaged: it cannot be read.") from None
-    if digest != _digest(said):
-        raise BadInput(f"{name} in {shown(store.place)} is damaged: its checksum is another.")
-    return said
+        raise BadInput(f"{name} in {shown(store.location)} is damaged: it cannot be read.") from None
+    if digest != _digest(values):
+        raise BadInput(f"{name} in {shown(store.location)} is damaged: its checksum does not match.")
+    return values
 
 
-def _digest(said: Any) -> str:
-    plain = json.dumps(said, sort_keys=True, default=_number)
+def _digest(values: Any) -> str:
+    plain = json.dumps(values, sort_keys=True, default=_number)
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
@@ -128,4 +129,4 @@ def _number(value: Any) -> Any:
     """A NumPy scalar as a Python number; `BadInput` for other values that JSON cannot represent."""
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
-    raise BadInput(f"{shown(value)} is no plain value: it cannot be kept in a log.")
+    raise BadInput(f"{shown(value)} is no plain value: it cannot be stored in a log.")

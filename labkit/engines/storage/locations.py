@@ -17,13 +17,13 @@ from urllib.parse import unquote, urlsplit
 from ...errors import BadInput, shown
 from ...paths import as_path
 
-__all__ = ["Bucket", "Folder", "Place", "place_at"]
+__all__ = ["Bucket", "Folder", "Location", "open_location"]
 
 T = TypeVar("T")
 DRAFT = ".draft"
 
 
-class Place(Protocol):
+class Location(Protocol):
     """A flat set of named files."""
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
@@ -42,9 +42,9 @@ class Place(Protocol):
         """Create the location if it does not exist."""
 
 
-def place_at(place: str | os.PathLike[str]) -> Place:
+def open_location(location: str | os.PathLike[str]) -> Location:
     """The location of a path or URL. `BadInput` if no installed file system supports the URL."""
-    text = as_path("checkpoint", place)
+    text = as_path("checkpoint", location)
     if "://" not in text:
         return Folder(Path(text))
     if text.startswith(("file://", "local://")):
@@ -63,7 +63,7 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """See `Place.put`. Writes and syncs a draft, renames it, then syncs the folder."""
+        """See `Location.put`. Writes and syncs a draft, renames it, then syncs the folder."""
         draft = self.path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}"
         try:
             with open(draft, "xb") as file:
@@ -79,7 +79,7 @@ class Folder:
             raise
         if durable:
             self._sync()
-        self._sweep(name)
+        self._remove_stale_drafts(name)
 
     def _sync(self) -> None:
         """Sync the folder's entries; otherwise a crash may undo a renaming. Does nothing on Windows, which has no such call."""
@@ -91,12 +91,12 @@ class Folder:
         finally:
             os.close(handle)
 
-    def _sweep(self, name: str) -> None:
+    def _remove_stale_drafts(self, name: str) -> None:
         """Remove drafts of such files that were left by killed writers."""
         role = name.rpartition(".")[0].rpartition(".")[0]
         for path in self.path.glob(f".{role}.*{DRAFT}") if role else ():
             pid = path.name.split(".")[-3]
-            if pid.isdigit() and not _lives(int(pid)):
+            if pid.isdigit() and not _process_exists(int(pid)):
                 path.unlink(missing_ok=True)
 
     def get(self, name: str) -> bytes:
@@ -118,7 +118,7 @@ class Folder:
         return str(self.path)
 
 
-def _lives(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     """Whether a process with this ID exists on this machine. True if this cannot be determined."""
     import psutil
 
@@ -130,14 +130,14 @@ class Bucket:
 
     def __init__(self, url: str):
         self.url = url.rstrip("/")
-        self._fs, self._root = _reach(self.url)
+        self._fs, self._root = _open_filesystem(self.url)
 
     def make(self) -> None:
         """Create the folder, if the file system has folders."""
-        _asked(lambda: self._fs.makedirs(self._root, exist_ok=True))
+        _as_oserror(lambda: self._fs.makedirs(self._root, exist_ok=True))
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """See `Place.put`. Writes and closes a draft, then renames it."""
+        """See `Location.put`. Writes and closes a draft, then renames it."""
         draft = self._path(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}")
 
         def write() -> None:
@@ -151,11 +151,11 @@ class Bucket:
                     self._fs.rm(draft)
                 raise
 
-        _asked(write)
+        _as_oserror(write)
 
     def get(self, name: str) -> bytes:
         """The bytes of a file."""
-        return _asked(lambda: bytes(self._fs.cat_file(self._path(name))))
+        return _as_oserror(lambda: bytes(self._fs.cat_file(self._path(name))))
 
     def names(self) -> list[str]:
         """The names of all files except drafts and other hidden ones, sorted."""
@@ -165,14 +165,14 @@ class Bucket:
             return [str(path).rstrip("/").rpartition("/")[2] for path in self._fs.ls(self._root, detail=False)]
 
         try:
-            return sorted(name for name in _asked(listed) if not name.startswith("."))
+            return sorted(name for name in _as_oserror(listed) if not name.startswith("."))
         except FileNotFoundError:
             return []
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
-            _asked(lambda: self._fs.rm_file(self._path(name)))
+            _as_oserror(lambda: self._fs.rm_file(self._path(name)))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -184,23 +184,23 @@ class Bucket:
         return self.url
 
 
-def _reach(url: str) -> tuple[Any, str]:
+def _open_filesystem(url: str) -> tuple[Any, str]:
     """(the file system, the path on it); `BadInput` if the URL is not supported."""
     from fsspec.core import url_to_fs
 
     try:
         fs, root = url_to_fs(url)
     except ImportError as error:
-        raise BadInput(f"checkpoint={shown(url)}: a package that reaches such places is missing ({error}).") from None
+        raise BadInput(f"checkpoint={shown(url)}: the package for this kind of URL is missing ({error}).") from None
     except Exception as error:  # file systems raise various errors for invalid URLs
-        raise BadInput(f"checkpoint={shown(url)}: give a folder or a URL that fsspec knows ({error}).") from None
+        raise BadInput(f"checkpoint={shown(url)}: give a folder or a URL that fsspec supports ({error}).") from None
     return fs, str(root).rstrip("/")
 
 
-def _asked(what: Callable[[], T]) -> T:
-    """Calls `what()`; any exception of the file system is raised as `OSError`."""
+def _as_oserror(operation: Callable[[], T]) -> T:
+    """Calls `operation()`; any exception of the file system is raised as `OSError`."""
     try:
-        return what()
+        return operation()
     except OSError:
         raise
     except Exception as error:

@@ -19,27 +19,27 @@ class RunCheckpoints:
 
     `store`: the place that the user requested; None: a temporary folder, removed with this object; False: no checkpoints.
     `resume`: the same place, as opened by a run that resumes an earlier one. `folder`: where roles write; None: nowhere.
-    `age`: of the run, see `Store`. `named`: the requested place, if any.
+    `times_resumed`: of the run, see `Store`. `named`: the requested place, if any.
     """
 
     def __init__(self, store: Store | Literal[False] | None, resume: Store | None):
         self.named: Store | None = resume or store or None
-        self.age = resume.age if resume else 0
+        self.times_resumed = resume.times_resumed if resume else 0
         self.folder: str | None = None
         if store is None:
             self.folder = tempfile.mkdtemp(prefix="labkit-")
             weakref.finalize(self, _remove, self.folder, os.getpid())
         elif store:
-            self.folder = str(store.place)
+            self.folder = str(store.location)
 
     def newest_evaluation(self) -> dict[str, Any]:
         """The chief's last saved evaluation: parameters, measurements, and the gradients they contain; {} if there is none."""
         if self.folder is None:
             return {}
-        store = Store(self.folder, age=self.age)
-        for tag in reversed(store.known("chief")):
+        store = Store(self.folder, times_resumed=self.times_resumed)
+        for tag in reversed(store.all_tags("chief")):
             found = store.read("chief", tag)
-            if found is not None:  # parameters of an earlier age contain no gradient of this run
+            if found is not None:  # parameters saved before the run was resumed contain no gradient of this run
                 return found[0] if tag >= 0 else without_accounting(found[0])
         return {}
 
@@ -47,7 +47,7 @@ class RunCheckpoints:
         """{number: state} of a role's checkpoints. In a group, checkpoints with equal numbers belong together."""
         if self.folder is None:
             return {}
-        store = Store(self.folder, age=self.age)
+        store = Store(self.folder, times_resumed=self.times_resumed)
         try:
             found = {tag: store.read(role, tag) for tag in store.tags(role)}
         except OSError:

@@ -40,7 +40,7 @@ def resumed_states(plan: Plan, store: Store) -> dict[str, Begin]:
 
 
 def _kept(store: Store, role: str) -> dict[int, Any]:
-    found = {tag: store.read(role, tag) for tag in store.known(role)}
+    found = {tag: store.read(role, tag) for tag in store.all_tags(role)}
     return {tag: state[0] for tag, state in found.items() if state is not None}
 
 

@@ -159,7 +159,7 @@ class DaskRun(Engine):
             "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
             "factors": dict(spec.slow or {}), "local": self.backend.ours, "every": spec.checkpoint_every,
             "synchronized": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
-            "age": self.checkpoints.age, "restored": restored,
+            "times_resumed": self.checkpoints.times_resumed, "restored": restored,
         }  # fmt: skip
         if resume:
             states = [state for state, _ in restored.values()]

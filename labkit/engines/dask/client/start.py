@@ -46,7 +46,7 @@ def start_run(
     store = open_store(checkpoint)  # invalid input is refused before any process starts
     for role in cluster.spec.slow or ():
         find_role(role, plan.role_ids)
-    where = store.place if store is not None and not store.local else checkpoint
+    where = store.location if store is not None and not store.local else checkpoint
 
     def attempt() -> DaskRun:
         placed = place(present_roles(plan))

@@ -21,7 +21,7 @@ class RoleAssignment:
     checkpoints of a shard; None: see `checkpointing`. `synchronized`: the shards take part in the same steps, and are saved
     at the same versions. `restored`: (initial state, whether nothing of it was lost); a state of None means the initial
     weights. If `restored` is None, incarnation 0 begins with the initial weights and later ones with their last checkpoint.
-    `age`: of the run, see `Store`. `local`: the processes are those of a local cluster, started by labkit. `protocol`:
+    `times_resumed`: of the run, see `Store`. `local`: the processes are those of a local cluster, started by labkit. `protocol`:
     protocol number of the client.
     """
 
@@ -38,7 +38,7 @@ class RoleAssignment:
     every: float | None = None
     synchronized: bool = False
     restored: tuple[dict[str, Any] | None, bool] | None = None
-    age: int = 0
+    times_resumed: int = 0
     protocol: int = PROTOCOL
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ....roles.evaluator import Evaluator
 from ....roles.shard import Shard
-from ...storage.store import LIFE
+from ...storage.store import TAGS_PER_INCARNATION
 
 __all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
 
@@ -30,13 +30,13 @@ Restored = tuple[dict[str, Any] | None, bool]  # (initial state, whether nothing
 
 def tag_of(incarnation: int, version: int) -> int:
     """The number of a checkpoint."""
-    return incarnation * LIFE + version
+    return incarnation * TAGS_PER_INCARNATION + version
 
 
 class CheckpointStore(Protocol):
     """Where checkpoints are kept: see `engines.storage.store.Store`."""
 
-    def known(self, role: str) -> list[int]:
+    def all_tags(self, role: str) -> list[int]:
         """The numbers of the role's checkpoints."""
 
     def write(self, role: str, state: dict[str, Any], tag: int) -> None:
@@ -129,8 +129,8 @@ class Checkpointing:
 
     def _superseded(self, store: CheckpointStore) -> bool:
         """Whether a later incarnation has saved a checkpoint, which means that this instance was declared lost."""
-        newest = max(store.known(self._role), default=0)
-        return newest >= (self._incarnation + 1) * LIFE
+        newest = max(store.all_tags(self._role), default=0)
+        return newest >= (self._incarnation + 1) * TAGS_PER_INCARNATION
 
     def finish(self, shard: Shard | None, now: int) -> None:
         """Save unsaved state when the instance ends."""

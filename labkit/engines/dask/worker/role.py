@@ -134,7 +134,7 @@ class RealRole(RoleCore):
             self._evaluator.warm_up(plan.seed)
         batches = batch_maker(plan, spec, share, incarnation, lambda: self._context.peers("worker"))
         self._context = RealContext(self, batches)
-        store = None if assignment.folder is None else Store(assignment.folder, age=assignment.age)
+        store = None if assignment.folder is None else Store(assignment.folder, times_resumed=assignment.times_resumed)
         self.checkpoints = Checkpointing(spec.name, incarnation, store, assignment.every, self._warn)
         self._saved_at: int | None = None  # engine time of the checkpoint that was restored
         self._restored = self._restore() if incarnation or assignment.restored else []
