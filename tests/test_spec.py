@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import labkit as lk
 from labkit.cli import main
-from labkit.cli.options import SECTIONS, asked, run_specs
+from labkit.cli.options import SECTIONS, given_options, run_specs
 from labkit.codec import CLASSES, NotEncodable, from_dict, to_dict
 from labkit.data import NAMES, dataset_options
 from labkit.engines.cluster_spec import ENGINES, ONLY, ClusterSpec, cluster_options
@@ -304,13 +304,13 @@ def test_the_command_line(spec, faults):
         words += ["--option", f"{name}={write_option(dataset_options('spirals')[name], value)}"]
     words += [word for fault in spec.faults for word in ("--fault", fault.text())]
     context = train_context(words)
-    (read,) = run_specs((context.params["strategy"],), context.params["engine"], asked(context.params))
+    (read,) = run_specs((context.params["strategy"],), context.params["engine"], given_options(context.params))
     assert read == spec
 
 
 def test_options_that_are_not_given_have_their_defaults():
     context = train_context(["--engine", "simulated"])
-    (spec,) = run_specs(("async-ps",), "simulated", asked(context.params))
+    (spec,) = run_specs(("async-ps",), "simulated", given_options(context.params))
     assert spec == RunSpec()
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import click
 
+from .command_group import CommandGroup
 from .course import assign, check, grade
-from .first_aid import doctor
-from .group import SentenceGroup
-from .listing import strategies
+from .doctor import doctor
 from .notebooks import lab
-from .runs import compare, simulate, train
+from .run_commands import compare, simulate, train
+from .strategy_list import strategies
 
 __all__ = ["main"]
 
 
-@click.group("labkit", cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("labkit", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="labkit-distributed", prog_name="labkit")
 def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""

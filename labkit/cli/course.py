@@ -18,8 +18,8 @@ import click
 
 from ..errors import BadInput
 from ..paths import reason
-from .group import FAILED, WholeNumber
-from .places import ExistingFile, Place
+from .command_group import FAILED, WholeNumber
+from .path_types import ExistingFile, PathType
 
 if TYPE_CHECKING:
     from ..course.grading.scores import Result
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["assign", "check", "grade"]
 
-WIDE = 400  # columns, if the output is no terminal
-PLACE = Place()
+PIPE_WIDTH = 400  # columns, if the output is no terminal
+PATH = PathType()
 MASTER = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")
 NOTEBOOK = ExistingFile("your notebook of an assignment (.ipynb)")
 BUNDLE = ExistingFile("the bundle of the assignment (.bundle.json)")
 
 
-@click.command(short_help="Make the release of an assignment.")
+@click.command(short_help="Create the release of an assignment.")
 @click.argument("master", type=MASTER)
-@click.option("--out", "folder", type=PLACE, required=True, metavar="DIR", help="The folder for the two files.")
+@click.option("--out", "folder", type=PATH, required=True, metavar="DIR", help="The folder for the two files.")
 @click.option(
-    "--variant", "seed", metavar="SEED", help="Draw a variant (default: the one with which the master is written)."
+    "--variant", "seed", metavar="SEED", help="Draw a variant (default: the first choices, as written in the notebook)."
 )
 def assign(master: Path, folder: Path, seed: str | None) -> None:
     """Make the release of MASTER: the students' notebook, and the bundle for `labkit check`.
@@ -50,7 +50,7 @@ def assign(master: Path, folder: Path, seed: str | None) -> None:
     from ..course.grading.nbval_run import Harness, require_nbval
 
     read_master(master, seed)  # errors in the arguments are reported before missing packages
-    _check_places([], folder)
+    _check_report_paths([], folder)
     require_nbval()
     made = make(master, folder, seed, Harness())
     from ..course.grading.scores import format_points
@@ -123,7 +123,7 @@ class Attempts(click.ParamType):
 
 
 @click.command(short_help="Grade submissions (Linux).")
-@click.argument("submissions", nargs=-1, required=True, type=PLACE)
+@click.argument("submissions", nargs=-1, required=True, type=PATH)
 @click.option(
     "--master", type=MASTER, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
 )
@@ -139,23 +139,24 @@ class Attempts(click.ParamType):
     "Default: recognized, if all names agree.",
 )
 @click.option(
-    "--csv", "csv_file", type=PLACE, metavar="FILE", help="Grades for a learning platform, after each result."
+    "--csv", "csv_file", type=PATH, metavar="FILE", help="Grades for a learning platform, after each result."
 )
 @click.option(
-    "--json", "json_file", type=PLACE, metavar="FILE", help="All results, for you only: it shows hidden tests."
+    "--json", "json_file", type=PATH, metavar="FILE", help="All results, for the instructor only: the file contains hidden tests."
 )
-@click.option("--junit", "junit_file", type=PLACE, metavar="FILE", help="JUnit XML, for you only.")
-@click.option("--html", "html_folder", type=PLACE, metavar="DIR", help="A feedback page for each student.")
+@click.option("--junit", "junit_file", type=PATH, metavar="FILE", help="JUnit XML, for the instructor only.")
+@click.option("--html", "html_folder", type=PATH, metavar="DIR", help="A feedback page for each student.")
 @click.option(
-    "--journal", "journal_file", type=PLACE, metavar="FILE",
-    help="The journal, for you only: the same command continues from it (default: the first report's name and .journal).",
+    "--journal", "journal_file", type=PATH, metavar="FILE",
+    help="The journal, for the instructor only: the same command continues from it "
+    "(default: the name of the first report with .journal).",
 )  # fmt: skip
 @click.option(
     "--only", multiple=True, metavar="STUDENT",
     help="Grade this student (name or id) again and reuse the other results of the journal. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--jobs", type=WholeNumber(1), metavar="N", help="Submissions graded at once (default: one for each CPU)."
+    "--jobs", type=WholeNumber(1), metavar="N", help="Number of submissions graded in parallel (default: one per CPU)."
 )
 def grade(
     submissions: tuple[Path, ...], master: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
@@ -175,11 +176,11 @@ def grade(
     from ..course.variants import digest
     from ..engines.machine_limits import usable_cpus
 
-    _check_places([csv_file, json_file, junit_file], html_folder)
+    _check_report_paths([csv_file, json_file, junit_file], html_folder)
     if journal_file is None:
         first = csv_file or json_file or junit_file
         journal_file = first.with_name(f"{first.name}.journal") if first else None
-    _check_places([csv_file, json_file, junit_file, journal_file], None)
+    _check_report_paths([csv_file, json_file, junit_file, journal_file], None)
     if only and (journal_file is None or not journal_file.exists()):
         raise BadInput(
             "--only reuses the other results of the journal, and there is no journal; grade all submissions first."
@@ -193,7 +194,7 @@ def grade(
     workers = jobs or max(1, int(usable_cpus()))
     reports = ReportFiles(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the batch cleanly.", err=True)
+        click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the batch in an orderly way.", err=True)
     with signals_set(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
         try:
             read = batch.read(submissions, policy, lms or "")
@@ -204,7 +205,7 @@ def grade(
             if chosen:
                 click.echo("First the master is graded.", err=True)
             reports.begin(read.found, batch.results)
-            with Bar(len(chosen)) as done:
+            with ProgressBar(len(chosen)) as done:
 
                 def add(i: int, result: Result) -> None:
                     reports.add(i, result)
@@ -232,22 +233,22 @@ def grade(
         raise click.exceptions.Exit(FAILED)
 
 
-def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
+def _check_report_paths(files: Sequence[Path | None], folder: Path | None) -> None:
     """`BadInput` for a report that cannot be written, before grading."""
-    asked = [path for path in files if path]
-    if len({path.resolve() for path in asked}) < len(asked):
-        raise BadInput("two reports would be the same file; allowed: one file each.")
-    for path in [*asked, *([folder / "page.html"] if folder else [])]:
+    given = [path for path in files if path]
+    if len({path.resolve() for path in given}) < len(given):
+        raise BadInput("two reports have the same file; give each its own.")
+    for path in [*given, *([folder / "page.html"] if folder else [])]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as why:
-            raise BadInput(f"{path.parent} cannot be made: {reason(why)}.") from None
-        wrong = _why_not_written(path)
+            raise BadInput(f"{path.parent} cannot be created: {reason(why)}.") from None
+        wrong = _write_problem(path)
         if wrong:
             raise BadInput(f"{path} cannot be written: {wrong}; allowed: a file in a folder that you may write to.")
 
 
-def _why_not_written(path: Path) -> str:
+def _write_problem(path: Path) -> str:
     """Why `path` cannot be written atomically, which needs write access to its folder; "" if it can."""
     try:
         about = os.stat(path)
@@ -285,8 +286,8 @@ def _print_results(results: Sequence[Result], base: Assignment) -> None:
     click.echo(f"{len(best)} students, {len(results)} submissions, {failed} that could not be graded.")
     variants = sum(any("released as variant" in note for note in result.notes) for result in results)
     if variants:
-        are = "submission is" if variants == 1 else "submissions are"
-        click.echo(f"Warning: {variants} {are} of another variant; is --variant right?", err=True)
+        are = "submission was" if variants == 1 else "submissions were"
+        click.echo(f"Warning: {variants} {are} released as another variant; check --variant.", err=True)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -300,7 +301,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(plain(value)) for value in row))
     console = Console(highlight=False)
-    (console if console.is_terminal else Console(highlight=False, width=WIDE)).print(table)
+    (console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)).print(table)
 
 
 def plain(text: str) -> str:
@@ -308,7 +309,7 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-class Bar:
+class ProgressBar:
     """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, total: int):

@@ -1,6 +1,6 @@
 """`labkit lab`: JupyterLab on the first notebook, in this Python environment.
 
-The process is replaced by JupyterLab, so that Ctrl-C reaches it and no process is left over. Notebooks of a source
+The process is replaced by JupyterLab, so that Ctrl-C reaches it and no process remains. Notebooks of a source
 checkout are opened in place; those of an installed package are copied first, without overwriting existing files.
 """
 
@@ -16,30 +16,30 @@ from pathlib import Path
 import click
 
 from ..errors import BadInput
-from .group import WholeNumber
+from .command_group import WholeNumber
 
 __all__ = ["lab"]
 
 FIRST = "00_start_here.ipynb"
-COPIES = "labkit-notebooks"
-SCRATCH = frozenset({"__pycache__", ".ipynb_checkpoints"})
+COPY_FOLDER = "labkit-notebooks"
+IGNORED = frozenset({"__pycache__", ".ipynb_checkpoints"})
 
 
 @click.command()
-@click.option("--no-browser", is_flag=True, help="Open no browser; the address is printed.")
-@click.option("--port", type=WholeNumber(1, 65535), metavar="PORT", help="Where to listen (8888, or the next free).")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser; print the address.")
+@click.option("--port", type=WholeNumber(1, 65535), metavar="PORT", help="The port (default: 8888, or the next free one).")
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED, metavar="[-- JUPYTER OPTIONS]")
 def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
-    """Open JupyterLab on notebooks/00_start_here.ipynb. What follows -- goes to JupyterLab."""
+    """Open JupyterLab on notebooks/00_start_here.ipynb. Arguments after -- are passed to JupyterLab."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise BadInput("JupyterLab is not installed in this environment: pip install jupyterlab.")
     folder = find_notebooks(Path(__file__).parents[1], Path.cwd())
     options = [*(["--no-browser"] if no_browser else []), *([f"--port={port}"] if port else []), *jupyter]
     if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
-        click.echo("You are root: JupyterLab is told to allow it.", err=True)
+        click.echo("Running as root: --allow-root is passed to JupyterLab.", err=True)
         options.append("--allow-root")
     first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]  # so that URLs contain the name
-    become([sys.executable, "-m", "jupyterlab", *first, *options])
+    replace_process([sys.executable, "-m", "jupyterlab", *first, *options])
 
 
 def find_notebooks(package: Path, here: Path) -> Path:
@@ -50,12 +50,12 @@ def find_notebooks(package: Path, here: Path) -> Path:
     packaged = package / "notebooks"
     if not (packaged / FIRST).is_file():
         raise BadInput(f"There are no notebooks: neither {checkout} nor {packaged} has {FIRST}; install labkit again.")
-    copies = here / COPIES
+    copies = here / COPY_FOLDER
     try:
         added = copy_missing(packaged, copies)
     except OSError as why:
-        raise BadInput(f"{copies} cannot be written: {why.strerror or why}; go to a folder of your own.") from None
-    click.echo(f"Notebooks are in {copies} ({added} copied, files that were there are kept).", err=True)
+        raise BadInput(f"{copies} cannot be written: {why.strerror or why}; change to a folder that you may write to.") from None
+    click.echo(f"Notebooks are in {copies} ({added} copied, existing files are kept).", err=True)
     return copies
 
 
@@ -64,14 +64,14 @@ def copy_missing(source: Path, target: Path) -> int:
     added = 0
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
-        if path.is_file() and not copy.exists() and not SCRATCH.intersection(path.parts):
+        if path.is_file() and not copy.exists() and not IGNORED.intersection(path.parts):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
             added += 1
     return added
 
 
-def become(command: list[str]) -> None:
+def replace_process(command: list[str]) -> None:
     """Replace this process by `command` (on Windows, where this is not possible: run it and exit with its code)."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Tables of finished runs: one run by lines, several side by side. The numbers come from the summary."""
+"""Tables of finished runs: one run in rows, several runs side by side. The numbers come from the summary."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..summary import Summary
 
 __all__ = ["show_comparison", "show_summary"]
 
-WIDE = 400  # columns, if the output is not a terminal
+PIPE_WIDTH = 400  # columns, if the output is not a terminal
 
 
 def show_summary(summary: Summary, to_stderr: bool) -> None:
-    """The closing table of one run."""
+    """The table of results of one run."""
     _show([("", summary.rows())], to_stderr)
 
 
@@ -53,4 +53,4 @@ def _show(columns: Sequence[tuple[str, Sequence[tuple[str, str]]]], to_stderr: b
 
 def _console(to_stderr: bool) -> Console:
     console = Console(stderr=to_stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=to_stderr, highlight=False, width=WIDE)
+    return console if console.is_terminal else Console(stderr=to_stderr, highlight=False, width=PIPE_WIDTH)

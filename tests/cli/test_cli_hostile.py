@@ -1,4 +1,4 @@
-"""Every option of the commands is given hostile texts: an exit code and a sentence, never a traceback."""
+"""Hostile values for every option of the run commands: an exit code and an error message, no traceback."""
 
 import click
 import pytest
@@ -22,40 +22,40 @@ CASES = [
 ]
 
 
-def ends_in_a_sentence(words):
+def exit_problem(words):
     """None, or a description of what is wrong with the command's exit."""
     result = CliRunner().invoke(main, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{type(result.exception).__name__}: {str(result.exception)[:100]}"
     if result.exit_code not in (0, 1, 2):
         return f"exit code {result.exit_code}"
-    refused = result.exit_code == 2
-    said = any(line.startswith("Error: ") for line in result.stderr.splitlines())
-    if "Traceback" in result.stderr or len(result.stderr) > 5000 or (refused and not said):
+    usage_error = result.exit_code == 2
+    has_message = any(line.startswith("Error: ") for line in result.stderr.splitlines())
+    if "Traceback" in result.stderr or len(result.stderr) > 5000 or (usage_error and not has_message):
         return f"standard error of {len(result.stderr):,} characters: {result.stderr[:100]}"
     return None
 
 
-def check(command, option):
-    wrong = {label: ends_in_a_sentence([command, *COMMANDS[command], f"{option}={text}"]) for label, text in TEXTS.items()}
+def check_hostile_values(command, option):
+    wrong = {label: exit_problem([command, *COMMANDS[command], f"{option}={text}"]) for label, text in TEXTS.items()}
     assert {label: what for label, what in wrong.items() if what is not None} == {}
 
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("option", [option for command, option in CASES if command == "simulate"])
-def test_simulate(option, tmp_path, monkeypatch):
+def test_simulate_reports_hostile_option_values(option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check("simulate", option)
+    check_hostile_values("simulate", option)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "option"), [case for case in CASES if case[0] != "simulate"])
-def test_the_other_commands(command, option, tmp_path, monkeypatch):
+def test_other_commands_report_hostile_option_values(command, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check(command, option)
+    check_hostile_values(command, option)
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_a_hostile_word_in_place_of_a_command_or_a_strategy(text):
-    assert ends_in_a_sentence([text]) is None
-    assert ends_in_a_sentence(["compare", text, text]) is None
+def test_hostile_command_and_strategy_names_are_reported(text):
+    assert exit_problem([text]) is None
+    assert exit_problem(["compare", text, text]) is None

@@ -1,4 +1,6 @@
-"""`assign`, `check`, `grade`, `lab` and `doctor` with hostile texts and files: an exit code and a sentence, never a traceback."""
+"""`assign`, `check`, `grade`, `lab` and `doctor` with hostile values and files: an exit code and an error
+message, no traceback.
+"""
 
 import copy
 import json
@@ -9,9 +11,9 @@ from pathlib import Path
 
 import click
 import pytest
-from test_cli_hostile import TEXTS, ends_in_a_sentence
+from test_cli_hostile import TEXTS, exit_problem
 
-from labkit.cli import checks, main, notebooks
+from labkit.cli import doctor_checks, main, notebooks
 from labkit.course.authoring.assign import read_master
 from labkit.course.authoring.release import release
 from labkit.course.bundle import read_bundle, write_release
@@ -30,7 +32,7 @@ FILES = {  # made by `folder`
     "below a file": "garbage/x.ipynb", "a zip": "garbage.zip", "itself": "master.ipynb", "long name": "x" * 250,
     "too long": "\u00e4" * 200, "NUL": "a\0b", "dots": "..",
 }  # fmt: skip
-PLACES = {**TEXTS, **FILES}
+VALUES_AND_FILES = {**TEXTS, **FILES}
 BASE = {
     "assign": {"MASTER": "master.ipynb", "--out": "out"},
     "check": {"NOTEBOOK": "toy.ipynb"},
@@ -65,15 +67,15 @@ def folder(tmp_path, monkeypatch):
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe.ipynb")
     monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: RunResult({}, "nothing is run in this test"))
-    monkeypatch.setattr(Batch, "read", refuse)
+    monkeypatch.setattr(Batch, "read", raise_bad_input)
     monkeypatch.setattr("labkit.course.grading.nbval_run.require_nbval", lambda: None)
     monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "")
-    monkeypatch.setattr(notebooks, "become", lambda command: None)
-    monkeypatch.setattr(checks, "CHECKS", ())
+    monkeypatch.setattr(notebooks, "replace_process", lambda command: None)
+    monkeypatch.setattr(doctor_checks, "CHECKS", ())
     return tmp_path
 
 
-def refuse(*_):
+def raise_bad_input(*_):
     raise BadInput("nothing is read in this test.")
 
 
@@ -86,18 +88,18 @@ def words(command, changed, text):
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize(("command", "param"), CASES, ids=map("-".join, CASES))
-def test_every_option_and_argument(folder, command, param):
-    wrong = {label: ends_in_a_sentence(words(command, param, text)) for label, text in PLACES.items()}
+def test_hostile_options_and_arguments_are_reported(folder, command, param):
+    wrong = {label: exit_problem(words(command, param, text)) for label, text in VALUES_AND_FILES.items()}
     assert {label: what for label, what in wrong.items() if what is not None} == {}
 
 
 @pytest.mark.parametrize("command", BASE)
-def test_an_option_in_the_wrong_place(folder, command):
+def test_misplaced_options_are_reported(folder, command):
     good = [*(f"{name}={value}" for name, value in BASE[command].items() if name.startswith("-")), "--",
             *(value for name, value in BASE[command].items() if not name.startswith("-"))]  # fmt: skip
     for wrong in (["--workers", "3"], ["--json"], ["--bogus=\0"], ["-x"], ["--set=a=b"]):
-        assert ends_in_a_sentence([*wrong, command, *good]) is None
-        assert ends_in_a_sentence([command, *wrong, *good]) is None
+        assert exit_problem([*wrong, command, *good]) is None
+        assert exit_problem([command, *wrong, *good]) is None
 
 
 VALUES = {
@@ -106,34 +108,34 @@ VALUES = {
 }  # fmt: skip
 
 
-def places(node, path=()):
+def value_paths(node, path=()):
     """The path of every value in a JSON document."""
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, child in children:
         yield (*path, key)
-        yield from places(child, (*path, key))
+        yield from value_paths(child, (*path, key))
 
 
-def put(node, path, value):
+def with_value(node, path, value):
     """A copy of a JSON document with another value at `path`."""
-    made = copy.deepcopy(node)
-    inner = made
+    changed = copy.deepcopy(node)
+    inner = changed
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return made
+    return changed
 
 
-def broken_by(document, read, value):
-    """The places at which `value` makes `read` fail with anything but a sentence."""
+def unexpected_errors(document, read, value):
+    """The places at which `value` makes `read` raise an error other than a `BadInput` with a message."""
     wrong = {}
-    for path in places(document):
-        Path("broken.json").write_text(json.dumps(put(document, path, value)))
+    for path in value_paths(document):
+        Path("broken.json").write_text(json.dumps(with_value(document, path, value)))
         try:
             read(Path("broken.json"))
         except BadInput as why:
             if not str(why):
-                wrong[path] = "no sentence"
+                wrong[path] = "no message"
         except Exception as why:
             wrong[path] = f"{type(why).__name__}: {why}"
     return wrong
@@ -141,11 +143,11 @@ def broken_by(document, read, value):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_a_master_with_one_value_replaced(folder, value):
-    assert broken_by(toy.notebook(), lambda path: read_master(path, "seed"), value) == {}
+def test_a_notebook_with_one_invalid_value_is_reported(folder, value):
+    assert unexpected_errors(toy.notebook(), lambda path: read_master(path, "seed"), value) == {}
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_a_bundle_with_one_value_replaced(folder, value):
-    assert broken_by(json.loads(Path("toy.bundle.json").read_text()), read_bundle, value) == {}
+def test_a_bundle_with_one_invalid_value_is_reported(folder, value):
+    assert unexpected_errors(json.loads(Path("toy.bundle.json").read_text()), read_bundle, value) == {}

@@ -43,7 +43,7 @@ CASES = {
     "slow role": ("simulate --slow worker-9:5", "There is no role 'worker-9'. Did you mean 'worker-"),
     "fault": ("simulate --fault kil:worker-1@2", "There is no fault 'kil'. Did you mean 'kill'?"),
     "fault form": ("simulate --fault kill:worker-1@soon", "'kill:worker-1@soon' is not a fault as 'kill:worker-1@2.0'"),
-    "fault without a time": ("simulate --fault kill:worker-1", "say when, in seconds from the beginning, as kill:worker-1@2"),
+    "fault without a time": ("simulate --fault kill:worker-1", "give the time in seconds from the start, as kill:worker-1@2"),
     "fault times": ("train --fault freeze:worker-1@3-1", "it has to end after it has begun"),
     "fault role": ("simulate --fault kill:worker-9@1", "There is no role 'worker-9'. Did you mean 'worker-"),
     "fault of one": (
@@ -66,14 +66,15 @@ CASES = {
     "unknown option": ("simulate --worker 3", "--worker"),
     "option of other commands": ("doctor --workers 3", "It is an option of compare, simulate, train. Options: --help, --json"),
     "option before the command": (
-        "--workers 3 simulate", "--workers is an option of compare, simulate, train and stands after the command, as in: labkit ",
+        "--workers 3 simulate",
+        "--workers is an option of compare, simulate, train and is written after the command, as in: labkit ",
     ),
-    "misspelt before the command": ("--wrkers 3 simulate", "labkit has no option '--wrkers'. Did you mean '--workers'? Before "),
-    "option of nothing": ("--bogus", "labkit has no option '--bogus'. Before the command stand --help, --version"),
+    "misspelt before the command": ("--wrkers 3 simulate", "labkit has no option '--wrkers'. Did you mean '--workers'? "),
+    "option of nothing": ("--bogus", "labkit has no option '--bogus'. Options before the command: --help, --version"),
     "short option": ("strategies -w 3", "labkit strategies has no option '-w'. Options: --help, --options, -h."),
-    "version after the command": ("doctor --version", "--version stands before the command, as in: labkit --version."),
+    "version after the command": ("doctor --version", "--version is written before the command, as in: labkit --version."),
     "version with a value": ("--version=3", "'--version' takes no value"),
-    "flag with a value": ("doctor --json=3", "'--json' takes no value; write it alone, or leave it out."),
+    "flag with a value": ("doctor --json=3", "'--json' takes no value; write it without one, or leave it out."),
     "option without a value": ("strategies --options", "--options needs a value after it, as in: --options NAME."),
     "no command": ("--", "A command is missing after labkit; allowed: assign, check"),
     "missing argument": ("check", "NOTEBOOK is missing; the shortest form is `labkit check NOTEBOOK`."),
@@ -82,22 +83,22 @@ CASES = {
     "number": (f"grade x --master {__file__} --jobs nan", "--jobs N: 'nan' is not a valid integer. Allowed: a whole number"),
     "option of jupyter": ("lab --prot 3", "Did you mean '--port'? Options: --help, --no-browser, --port, -h, [-- J"),
     "folder": ("simulate --trace no/such/folder/run.npz", "there is no folder"),
-    "figure": ("simulate --figure run.docx", "a picture's name ends in"),
+    "figure": ("simulate --figure run.docx", "the name of a figure ends in"),
 }
 
 
-@pytest.mark.parametrize(("words", "sentence"), CASES.values(), ids=CASES.keys())
-def test_bad_input_ends_in_one_sentence(labkit, words, sentence):
-    result = labkit(*words.split(), *(["--json"] if words.startswith(("simulate ", "train ")) else []))
+@pytest.mark.parametrize(("command", "message"), CASES.values(), ids=CASES.keys())
+def test_bad_input_prints_one_sentence_and_exits_with_2(labkit, command, message):
+    result = labkit(*command.split(), *(["--json"] if command.startswith(("simulate ", "train ")) else []))
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert sentence in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.slow
-def test_a_sentence_and_no_traceback_from_a_process(labkit_process):
+def test_bad_input_prints_no_traceback_in_a_process(labkit_process):
     result = labkit_process("simulate", "--dataset", "digitz")
     assert (result.returncode, result.stdout) == (2, b"")
     assert result.stderr.startswith(b"Error: There is no data set 'digitz'.")

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import labkit as lk
-from labkit.cli import running
+from labkit.cli import execution
 from labkit.summary import Summary
 from labkit.trace.exports import load_npz
 
@@ -29,42 +29,42 @@ def last_object(result):
 
 
 @pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ring-all-reduce"])
-def test_json_is_one_object_with_the_keys_of_the_contract(labkit, strategy):
+def test_json_output_is_one_object_with_the_documented_keys(labkit, strategy):
     result = labkit("simulate", "--strategy", strategy, "--workers", 3, "--json", *SMALL)
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 1
-    said = last_object(result)
-    assert list(said) == KEYS
-    assert (said["engine"], said["workers"], said["seed"], said["updates"]) == ("simulated", 3, 0, 20)
-    assert said["wall_seconds"] is None
-    assert {type(said[k]) for k in ("seconds", "updates_per_second", "samples_per_second", "loss")} == {float}
-    assert {type(said[k]) for k in ("workers", "servers", "updates", "gradients")} == {int}
-    assert {"mean", "max", "p50", "p95", "histogram"} <= said["staleness"].keys()
-    assert all(name.isdecimal() and type(n) is int for name, n in said["staleness"]["histogram"].items())
-    book = said["ledger"]
-    places = ["computed", "applied", "partly_applied", "dropped", "lost", "rolled_back", "in_flight"]
-    assert list(book) == [*places, "missing", "closes"]
-    assert (book["missing"], book["closes"]) == (0, True)
-    dropped = sum(book["dropped"].values())
+    summary = last_object(result)
+    assert list(summary) == KEYS
+    assert (summary["engine"], summary["workers"], summary["seed"], summary["updates"]) == ("simulated", 3, 0, 20)
+    assert summary["wall_seconds"] is None
+    assert {type(summary[k]) for k in ("seconds", "updates_per_second", "samples_per_second", "loss")} == {float}
+    assert {type(summary[k]) for k in ("workers", "servers", "updates", "gradients")} == {int}
+    assert {"mean", "max", "p50", "p95", "histogram"} <= summary["staleness"].keys()
+    assert all(name.isdecimal() and type(n) is int for name, n in summary["staleness"]["histogram"].items())
+    ledger = summary["ledger"]
+    keys = ["computed", "applied", "partly_applied", "dropped", "lost", "rolled_back", "in_flight"]
+    assert list(ledger) == [*keys, "missing", "closes"]
+    assert (ledger["missing"], ledger["closes"]) == (0, True)
+    dropped = sum(ledger["dropped"].values())
     parts = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
-    assert book["computed"] == dropped + sum(book[part] for part in parts)
-    assert len(said["parameters_sha256"]) == 64
+    assert ledger["computed"] == dropped + sum(ledger[part] for part in parts)
+    assert len(summary["parameters_sha256"]) == 64
     assert "virtual time took" in result.stderr
 
 
-def test_simulate_is_train_on_the_simulated_engine(labkit):
+def test_simulate_equals_train_with_the_simulated_engine(labkit):
     one, other = labkit("simulate", "--json", *SMALL), labkit("train", "--engine", "simulated", "--json", *SMALL)
     assert one.stdout == other.stdout
 
 
-def test_an_evaluation_takes_the_time_that_was_asked_for(labkit):
+def test_evaluation_time_extends_the_run(labkit):
     words = ("simulate", "--json", "--updates", "20", "--compute", "deterministic:0.01", "--workers", "1")
     free, longer = (json.loads(labkit(*words, *more).stdout) for more in ((), ("--evaluation-time", "0.5")))
     assert (free["seconds"], longer["seconds"]) == (pytest.approx(0.2), pytest.approx(1.0))  # the first model's, and the last's
 
 
 @pytest.mark.slow
-def test_one_seed_gives_the_same_bytes_on_one_core_and_on_all_and_another_seed_gives_others(labkit_process, tmp_path):
+def test_equal_seeds_give_equal_bytes_on_any_number_of_cores_and_other_seeds_do_not(labkit_process, tmp_path):
     words = ("simulate", "--json", "--updates", "30", "--compute", "exponential:0.01", "--latency", "0.001", "--seed")
     pinned = ("taskset", "-c", "0") if shutil.which("taskset") else ()
     first = labkit_process(*words, 7, "--trace", tmp_path / "a.npz", PYTHONHASHSEED="1")
@@ -76,14 +76,14 @@ def test_one_seed_gives_the_same_bytes_on_one_core_and_on_all_and_another_seed_g
     assert other.stdout != first.stdout
 
 
-def test_every_file_that_is_asked_for_is_written(labkit, tmp_path):
+def test_all_requested_files_are_written(labkit, tmp_path):
     names = {"--trace": "run.npz", "--perfetto": "run.json", "--log": "run.txt", "--figure": "run.png"}
     files = [word for option, name in names.items() for word in (option, tmp_path / name)]
     result = labkit("simulate", "--json", *SMALL, "--slow", "worker-2:5", "--slow", "worker-1:2", *files)
     assert result.exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names.values())
-    said = last_object(result)
-    assert json.dumps(Summary.of(load_npz(tmp_path / "run.npz")).to_dict()) == json.dumps(said)
+    summary = last_object(result)
+    assert json.dumps(Summary.of(load_npz(tmp_path / "run.npz")).to_dict()) == json.dumps(summary)
     assert json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     assert "0.00 s you slowed w2 x5\n" in (tmp_path / "run.txt").read_text()
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
@@ -107,33 +107,33 @@ def test_options_reach_problem_strategy_cluster_and_budget(labkit, tmp_path):
     assert (header["budget"], header["seed"]) == ({"epochs": 1.0, "seconds": 9.0}, 5)
 
 
-def test_infinite_bandwidth_can_be_written(labkit):
+def test_bandwidth_accepts_inf(labkit):
     assert labkit("simulate", "--bandwidth", "inf", *SMALL).exit_code == 0
 
 
 def test_timing_only_runs_have_neither_loss_nor_parameters(labkit):
-    said = last_object(labkit("simulate", "--timing-only", "--workers", 50, "--updates", 100, "--json"))
-    assert (said["updates"], said["loss"], said["accuracy"], said["parameters_sha256"]) == (100, None, None, None)
+    summary = last_object(labkit("simulate", "--timing-only", "--workers", 50, "--updates", 100, "--json"))
+    assert (summary["updates"], summary["loss"], summary["accuracy"], summary["parameters_sha256"]) == (100, None, None, None)
 
 
-def test_a_table_closes_the_run(labkit):
+def test_a_run_prints_a_table_of_results(labkit):
     result = labkit("simulate", *SMALL)
     assert result.exit_code == 0
     assert [line.split("  ")[0] for line in result.stdout.splitlines()][:3] == ["strategy", "stopped by", "updates"]
     assert "closes" in result.stdout
 
 
-def test_a_run_that_diverges_says_so_keeps_its_files_and_fails(labkit, tmp_path):
+def test_a_diverged_run_reports_it_writes_its_files_and_exits_with_1(labkit, tmp_path):
     words = ("--learning-rate", 10, "--optimizer", "momentum:0.99", "--updates", 400)
     result = labkit("simulate", *words, "--json", "--trace", tmp_path / "run.npz")
     assert result.exit_code == 1
-    said = last_object(result)
-    assert (said["stopped_by"], said["loss"]) == ("diverged", None)
+    summary = last_object(result)
+    assert (summary["stopped_by"], summary["loss"]) == ("diverged", None)
     assert "AsyncPS diverged: the loss is" in result.stderr
     assert load_npz(tmp_path / "run.npz").ending["stopped_by"] == "diverged"
 
 
-def test_a_failing_run_prints_its_error_and_nothing_on_standard_output(labkit, monkeypatch, tmp_path):
+def test_a_failed_run_prints_its_error_to_standard_error_only(labkit, monkeypatch, tmp_path):
     async def broken(self, ctx, model):
         raise ValueError("a broken worker")
 
@@ -152,19 +152,19 @@ def advance_until(monkeypatch):
     def install(act):
         advance = lk.Run.advance
 
-        def watched(self, seconds):
+        def advance_then_act(self, seconds):
             if self.engine.seconds > 0.05 and not self.done:
                 act(self)
             return advance(self, seconds)
 
-        monkeypatch.setattr(lk.Run, "advance", watched)
+        monkeypatch.setattr(lk.Run, "advance", advance_then_act)
 
     return install
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_the_run_shows_the_table_so_far_and_exits_130(labkit, advance_until, tmp_path, number):
+def test_a_signal_stops_the_run_prints_the_table_and_exits_with_130(labkit, advance_until, tmp_path, number):
     advance_until(lambda run: signal.raise_signal(number))
     before = signal.getsignal(number)
     result = labkit("simulate", "--updates", 10**9, "--log", tmp_path / "log.txt")
@@ -178,7 +178,7 @@ def test_a_signal_stops_the_run_shows_the_table_so_far_and_exits_130(labkit, adv
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_an_ignored_sigint_stays_ignored_and_the_command_says_so(labkit, advance_until):
+def test_an_ignored_sigint_stays_ignored_and_is_reported(labkit, advance_until):
     """As in a job that a shell script starts in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -189,30 +189,30 @@ def test_an_ignored_sigint_stays_ignored_and_the_command_says_so(labkit, advance
         signal.signal(signal.SIGINT, before)
     assert result.exit_code == 0
     assert last_object(result)["stopped_by"] == "updates"
-    assert f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the run in order." in result.stderr
+    assert f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the run in an orderly way." in result.stderr
 
 
-def test_compare_gives_each_strategy_what_it_needs(labkit, tmp_path):
+def test_compare_passes_each_strategy_the_options_that_it_has(labkit, tmp_path):
     names = ("sync-ps", "async-ps", "ring-all-reduce")
     more = ("--servers", 2, "--set", "reduce=sum", "--learning-rate", "0.05", "--figure", tmp_path / "all.png")
     result = labkit("compare", *names, "--engine", "simulated", *SMALL, *more, "--json")
     assert result.exit_code == 0, result.stderr
-    said = last_object(result)
-    assert list(said) == ["runs"]
-    assert [run["strategy"] for run in said["runs"]] == ["SyncPS", "AsyncPS", "RingAllReduce"]
-    assert [run["servers"] for run in said["runs"]] == [2, 2, 0]
-    assert all(list(run) == KEYS for run in said["runs"])
+    summary = last_object(result)
+    assert list(summary) == ["runs"]
+    assert [run["strategy"] for run in summary["runs"]] == ["SyncPS", "AsyncPS", "RingAllReduce"]
+    assert [run["servers"] for run in summary["runs"]] == [2, 2, 0]
+    assert all(list(run) == KEYS for run in summary["runs"])
     assert (tmp_path / "all.png").exists()
     alone = labkit("simulate", "--strategy", "async-ps", "--servers", 2, "--learning-rate", "0.05", *SMALL, "--json")
-    assert last_object(alone) == said["runs"][1]
+    assert last_object(alone) == summary["runs"][1]
 
 
-def test_faults_happen_as_they_were_written(labkit, tmp_path):
+def test_fault_options_are_injected_at_their_times(labkit, tmp_path):
     faults = ("--fault", "kill:worker-1@0.05", "--fault", "drop:worker:server:0.2@0.02-0.1")
     result = labkit("simulate", *SMALL, "--updates", 60, *faults, "--log", tmp_path / "log.txt", "--json")
     assert result.exit_code == 0, result.stderr
-    said, lines = last_object(result), (tmp_path / "log.txt").read_text()
-    assert (said["updates"], said["ledger"]["lost"]) == (60, 1)  # the gradient that w1 was computing
+    summary, lines = last_object(result), (tmp_path / "log.txt").read_text()
+    assert (summary["updates"], summary["ledger"]["lost"]) == (60, 1)  # the gradient that w1 was computing
     assert "0.05 s w1 was killed\n" in lines
     assert "20% of what is sent between w0, w1" in lines
     result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL, *faults, "--json")
@@ -220,28 +220,28 @@ def test_faults_happen_as_they_were_written(labkit, tmp_path):
     assert [run["updates"] for run in last_object(result)["runs"]] == [20, 20]
 
 
-def test_compare_says_what_an_update_is(labkit):
+def test_compare_explains_the_meaning_of_an_update(labkit):
     result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL)
     assert "SyncPS: one update is the mean of one gradient of every worker." in result.stdout
     assert "AsyncPS: one update is one gradient, applied at the full rate." in result.stdout
 
 
-def test_progress_is_the_share_of_the_nearest_limit():
+def test_progress_is_measured_by_the_nearest_limit():
     run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=100, seconds=10)).advance(0.1)
-    share, words = running.progress(run.trace, {"updates": 100.0, "seconds": 10.0})
+    share, text = execution.progress(run.trace, {"updates": 100.0, "seconds": 10.0})
     assert share == run.summary()["updates"] / 100
-    assert "updates" in words
-    assert "accuracy" in words
-    assert running.progress(run.trace, {})[0] == 0.0
+    assert "updates" in text
+    assert "accuracy" in text
+    assert execution.progress(run.trace, {})[0] == 0.0
 
 
 @pytest.mark.slow
 @pytest.mark.dask
-def test_train_on_processes_has_the_same_contract(labkit_process):
+def test_train_on_dask_prints_the_same_json_keys(labkit_process):
     importlib.import_module("labkit.engines.dask.cluster.handle")
     result = labkit_process("train", "--workers", 2, "--chief-works", "--json", *SMALL)
     assert result.returncode == 0, result.stderr.decode()
-    said = json.loads(result.stdout.decode().splitlines()[-1])
-    assert list(said) == KEYS
-    assert (said["engine"], said["updates"], said["stopped_by"]) == ("dask", 20, "updates")
-    assert said["wall_seconds"] > said["seconds"]
+    summary = json.loads(result.stdout.decode().splitlines()[-1])
+    assert list(summary) == KEYS
+    assert (summary["engine"], summary["updates"], summary["stopped_by"]) == ("dask", 20, "updates")
+    assert summary["wall_seconds"] > summary["seconds"]

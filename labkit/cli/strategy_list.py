@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ..options import Option
 
 __all__ = ["strategies"]
 
@@ -12,9 +15,9 @@ __all__ = ["strategies"]
 @click.command(short_help="List the strategies and their options.")
 @click.option("--options", "name", metavar="NAME", help="Show the options of one strategy, for --set OPTION=VALUE.")
 def strategies(name: str | None) -> None:
-    """List the strategies: name, family, what it does. The first nine are to begin with, the rest go by family.
+    """List the strategies: name, family, what it does. The first nine are introductory, the others are ordered by family.
 
-    With --options NAME: what can be set on one.
+    With --options NAME: the options of that strategy.
     """
     from ..options import options_of
     from ..strategies import FAMILIES, STRATEGIES, strategy_by_name
@@ -25,25 +28,25 @@ def strategies(name: str | None) -> None:
             for known, member in members.items():
                 click.echo(f"{known:<{width}}  {family:<{wide}}  {member.summary}")
         return
-    made = strategy_by_name(name)
-    options = options_of(made)
+    cls = strategy_by_name(name)
+    options = options_of(cls)
     width = max(map(len, options))
     for option in options.values():
-        click.echo(f"{option.name:<{width}}  {option_text(made, option)}")
+        click.echo(f"{option.name:<{width}}  {option_text(cls, option)}")
 
 
-def option_text(made: type, option: Any) -> str:
+def option_text(cls: type, option: Option) -> str:
     """Default, limits, whether it can change during a run, and its help text."""
     from ..options import describe
 
     plain = isinstance(option.default, (int, float, str, bool, type(None)))
     default = option.default if plain else type(option.default).__name__.lower()
-    limits = ", ".join(names_for(made, option)) if option.type is object else describe(option)
+    limits = ", ".join(names_for(cls, option)) if option.type is object else describe(option)
     live = "; live" if option.live else ""
     return f"{default}  ({limits or 'a name'}{live})" + (f"  {option.help}" if option.help else "")
 
 
-def names_for(made: type, option: Any) -> list[str]:
+def names_for(cls: type, option: Option) -> list[str]:
     """Allowed texts of an option that takes an object by name: `step:EVERY:[FACTOR]`, without those that this strategy refuses
     (an all-reduce takes linear codecs only).
     """
@@ -55,11 +58,11 @@ def names_for(made: type, option: Any) -> list[str]:
     found = []
     for name, known in (option.names or {}).items():
         values = options_of(known).values()
-        needed = [k for k in values if k.default is dataclasses.MISSING]
-        if not needed:
+        required = [parameter for parameter in values if parameter.default is dataclasses.MISSING]
+        if not required:
             try:
-                made(**{option.name: name})
+                cls(**{option.name: name})
             except BadInput:
                 continue
-        found.append(":".join([name, *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in values)]))
+        found.append(":".join([name, *(p.name.upper() if p in required else f"[{p.name.upper()}]" for p in values)]))
     return found

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .group import FAILED, INTERRUPTED
-from .options import Files, RunCommand, asked, file_options, run_specs, writable_files
+from .command_group import FAILED, INTERRUPTED
+from .options import ResultFiles, RunCommand, file_options, given_options, run_specs, writable_files
+
+if TYPE_CHECKING:
+    from ..strategies import Strategy
+    from .execution import Outcome
 
 __all__ = ["compare", "simulate", "train"]
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give `command` the option `--json`."""
-    about = "One JSON object as the last line; all else on standard error."
+    about = "Print one JSON object to standard output; all other output goes to standard error."
     return click.option("--json", "as_json", is_flag=True, help=about)(command)
 
 
@@ -28,7 +32,7 @@ def strategy_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give `command` the option `--engine`."""
-    about = "dask: real processes; simulated: virtual time, exact and repeatable (default dask)."
+    about = "dask: real processes; simulated: virtual time, exact and reproducible (default dask)."
     return click.option("--engine", metavar="NAME", default="dask", help=about)(command)
 
 
@@ -42,38 +46,38 @@ def train(strategy: str, engine: str, as_json: bool, **options: Any) -> None:
     one_run(strategy, engine, options, as_json)
 
 
-@click.command(cls=RunCommand, short_help="The same in virtual time: exact and repeatable.")
+@click.command(cls=RunCommand, short_help="Run in virtual time: exact and reproducible.")
 @strategy_option
 @file_options
 @json_option
 def simulate(strategy: str, as_json: bool, **options: Any) -> None:
-    """The same in virtual time: exact, repeatable, up to 10,000 workers. It is train --engine simulated."""
+    """Train a network in virtual time: exact, reproducible, up to 10,000 workers. The same as train --engine simulated."""
     one_run(strategy, "simulated", options, as_json)
 
 
 @click.command(cls=RunCommand, short_help="Run several strategies side by side.")
 @click.argument("names", metavar="STRATEGY STRATEGY ...", nargs=-1)
 @engine_option
-@click.option("--figure", metavar="FILE.png", help="A picture of all runs.")
+@click.option("--figure", metavar="FILE.png", help="A figure of all runs.")
 @json_option
 def compare(names: tuple[str, ...], engine: str, as_json: bool, **options: Any) -> None:
-    """Run several strategies on the same problem with the same seed, one after the other, and show them side by side.
+    """Run several strategies on the same problem with the same seed, in sequence, and show the results side by side.
 
-    Every strategy gets the options and the servers that it can use.
+    Each strategy gets the options that it has, and servers if it uses any.
     """
     several_runs(names, engine, options, as_json)
 
 
 def one_run(name: str, engine: str, options: Mapping[str, Any], as_json: bool) -> None:
-    """Train once, print the results, and exit with the code of the outcome."""
+    """Execute one run, print the results, and exit with the code of the outcome."""
     from ..spec import make_cluster
-    from . import running, tables
+    from . import execution, tables
 
     files = writable_files(options)
-    (spec,) = run_specs((name,), engine, asked(options))
+    (spec,) = run_specs((name,), engine, given_options(options))
     with make_cluster(spec.cluster) as cluster:
-        outcome = running.run(spec, cluster)
-    running.write(outcome, files)
+        outcome = execution.run(spec, cluster)
+    execution.write(outcome, files)
     if outcome.error is not None:
         raise outcome.error
     summary = outcome.summary()
@@ -83,26 +87,26 @@ def one_run(name: str, engine: str, options: Mapping[str, Any], as_json: bool) -
     if as_json:
         click.echo(json.dumps(summary.to_dict(), allow_nan=False))
     if outcome.diverged:
-        click.echo(f"Error: {outcome.sentence()}", err=True)
+        click.echo(f"Error: {outcome.divergence_message()}", err=True)
         raise click.exceptions.Exit(FAILED)
 
 
 def several_runs(names: tuple[str, ...], engine: str, options: Mapping[str, Any], as_json: bool) -> None:
-    """Train each strategy in turn; everything is checked before the first one starts."""
+    """Train the strategies in sequence; all specifications are checked before the first run starts."""
     from ..errors import BadInput
     from ..spec import make_cluster
     from ..strategies import STRATEGIES
-    from . import running
+    from . import execution
 
     if len(names) < 2:
         known = ", ".join(STRATEGIES)
-        raise BadInput(f"compare takes two strategies or more, as labkit compare sync-ps async-ps; there is {known}.")
+        raise BadInput(f"compare takes two strategies or more, as in: labkit compare sync-ps async-ps. Strategies: {known}.")
     files = writable_files(options)
-    specs = run_specs(names, engine, asked(options))
-    outcomes: list[Any] = []
-    with make_cluster(specs[0].cluster) as processes:
+    specs = run_specs(names, engine, given_options(options))
+    outcomes: list[Outcome] = []
+    with make_cluster(specs[0].cluster) as cluster:
         for spec in specs:
-            outcomes.append(running.run(spec, processes.with_spec(spec.cluster)))
+            outcomes.append(execution.run(spec, cluster.with_spec(spec.cluster)))
             if outcomes[-1].error is not None:
                 raise outcomes[-1].error
             if outcomes[-1].interrupted:
@@ -110,19 +114,19 @@ def several_runs(names: tuple[str, ...], engine: str, options: Mapping[str, Any]
     show_several(outcomes, [spec.strategy for spec in specs], files, as_json)
 
 
-def show_several(outcomes: list[Any], strategies: list[Any], files: Files, as_json: bool) -> None:
-    """Print or write the runs side by side, as a table, a picture and JSON; exit with the code of the outcome."""
-    from . import running, tables
+def show_several(outcomes: list[Outcome], strategies: list[Strategy], files: ResultFiles, as_json: bool) -> None:
+    """Print or write the runs side by side, as a table, a figure and JSON; exit with the code of the outcome."""
+    from . import execution, tables
 
     summaries = [outcome.summary() for outcome in outcomes]
     tables.show_comparison(summaries, strategies[: len(outcomes)], to_stderr=as_json)
     if outcomes[-1].interrupted:
         raise click.exceptions.Exit(INTERRUPTED)
-    running.write_comparison(outcomes, files)
+    execution.write_comparison(outcomes, files)
     if as_json:
         click.echo(json.dumps({"runs": [summary.to_dict() for summary in summaries]}, allow_nan=False))
     diverged = [outcome for outcome in outcomes if outcome.diverged]
     for outcome in diverged:
-        click.echo(f"Error: {outcome.sentence()}", err=True)
+        click.echo(f"Error: {outcome.divergence_message()}", err=True)
     if diverged:
         raise click.exceptions.Exit(FAILED)

@@ -1,6 +1,6 @@
 """The command group. Exit codes: 2 for a user's mistake (one sentence on standard error), 1 for a failed run, 130 for Ctrl-C.
 
-Only errors that labkit raises on purpose are printed as a sentence; any other exception is a bug and keeps its traceback.
+Only errors that labkit raises on purpose are printed as a sentence; any other exception is a bug and is shown with its traceback.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import click
 
 from ..errors import BadInput, LabkitError, close_name, nearest, shown
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "SentenceGroup", "WholeNumber"]
+__all__ = ["FAILED", "INTERRUPTED", "USAGE_ERROR", "CommandGroup", "WholeNumber"]
 
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
-MOST = 4000  # characters of a message
+FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+MAX_MESSAGE_CHARS = 4000  # characters of a message
 
 
 class WholeNumber(click.IntRange):
@@ -24,8 +24,8 @@ class WholeNumber(click.IntRange):
     name = "integer"
 
 
-class SentenceGroup(click.Group):
-    """A group of commands whose errors are sentences."""
+class CommandGroup(click.Group):
+    """A group of commands that prints errors as sentences."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments before the command; without arguments print the help."""
@@ -34,16 +34,16 @@ class SentenceGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            raise Refused(_bounded(sentence(error, ctx, self))) from None
+            raise UsageFailure(_truncated(usage_message(error, ctx, self))) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Execute the command; translate its errors."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise Refused(_bounded(sentence(error, ctx, self))) from None
+            raise UsageFailure(_truncated(usage_message(error, ctx, self))) from None
         except LabkitError as error:
-            raise (Refused if isinstance(error, BadInput) else click.ClickException)(_bounded(str(error))) from None
+            raise (UsageFailure if isinstance(error, BadInput) else click.ClickException)(_truncated(str(error))) from None
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
@@ -55,7 +55,7 @@ class SentenceGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def sentence(error: click.UsageError, ctx: click.Context, group: click.Group) -> str:
+def usage_message(error: click.UsageError, ctx: click.Context, group: click.Group) -> str:
     """The message for an error in the command line: what is wrong and what is allowed, in one or two sentences.
 
     Args:
@@ -68,12 +68,12 @@ def sentence(error: click.UsageError, ctx: click.Context, group: click.Group) ->
     if isinstance(error, click.NoSuchOption):
         return _no_such_option(error.option_name, command, ctx, group)
     if isinstance(error, click.BadOptionUsage):
-        return _without_value(error.option_name, command, ctx)
+        return _value_error(error.option_name, command, ctx)
     if isinstance(error, click.MissingParameter):
-        return f"{_written(error.param)} is missing; the shortest form is {_usage(here)}."
+        return f"{_as_typed(error.param)} is missing; the shortest form is {_usage(here)}."
     if isinstance(error, click.BadParameter) and error.param is not None:
         allowed = _allowed(error.param.type)
-        return f"{_written(error.param)}: {error.message.rstrip('.')}." + (f" Allowed: {allowed}." if allowed else "")
+        return f"{_as_typed(error.param)}: {error.message.rstrip('.')}." + (f" Allowed: {allowed}." if allowed else "")
     if command is group:
         return f"A command is missing after {ctx.command_path}; allowed: {', '.join(sorted(group.commands))}."
     return f"{error.message.rstrip('.')}. Allowed: {_usage(here, '[OPTIONS]')}; --help lists the options."
@@ -86,42 +86,42 @@ def _no_such_option(given: str, command: click.Command, ctx: click.Context, grou
     owners = [name for name, options in everywhere.items() if given in options]
     if command is group:
         if owners:
-            belongs = f"{given} is an option of {', '.join(owners)} and stands after the command"
+            belongs = f"{given} is an option of {', '.join(owners)} and is written after the command"
             return f"{belongs}, as in: {program} {owners[0]} {given}."
-        near = _near(given, {name for options in everywhere.values() for name in options})
-        before = f"Before the command stand {', '.join(own)}; other options stand after it"
+        near = _suggestion(given, {name for options in everywhere.values() for name in options})
+        before = f"Options before the command: {', '.join(own)}; other options are written after it"
         return f"{program} has no option {shown(given)}.{near} {before} ({program} COMMAND --help lists them)."
     if given in _options(group, ctx):
-        return f"{given} stands before the command, as in: {program} {given}."
-    near = _near(given, own)
+        return f"{given} is written before the command, as in: {program} {given}."
+    near = _suggestion(given, own)
     if owners and not near:
         near = f" It is an option of {', '.join(owners)}."
-    passed_on = [param.metavar for param in command.params if param.type is click.UNPROCESSED and param.metavar]
-    return f"{program} {command.name} has no option {shown(given)}.{near} Options: {', '.join([*own, *passed_on])}."
+    forwarded = [param.metavar for param in command.params if param.type is click.UNPROCESSED and param.metavar]
+    return f"{program} {command.name} has no option {shown(given)}.{near} Options: {', '.join([*own, *forwarded])}."
 
 
-def _near(given: str, options: Iterable[str]) -> str:
+def _suggestion(given: str, options: Iterable[str]) -> str:
     """A suggestion of the option nearest to `given`, compared without dashes."""
     known = {option.lstrip("-"): option for option in options}
     close = close_name(given.lstrip("-"), known)
     return f" Did you mean {known[close]!r}?" if close else ""
 
 
-def _without_value(name: str, command: click.Command, ctx: click.Context) -> str:
+def _value_error(name: str, command: click.Command, ctx: click.Context) -> str:
     """The message for an option without its value, or with an unexpected one."""
     for param in _params(command, ctx):
         if name in param.opts and not param.is_flag:
             return f"{name} needs a value after it, as in: {name} {_metavar(param)}."
-    return f"{shown(name)} takes no value; write it alone, or leave it out."
+    return f"{shown(name)} takes no value; write it without one, or leave it out."
 
 
 def _usage(ctx: click.Context, *more: str) -> str:
     """The command with its required arguments."""
-    needed = [_written(param) for param in ctx.command.params if param.required or isinstance(param, click.Argument)]
+    needed = [_as_typed(param) for param in ctx.command.params if param.required or isinstance(param, click.Argument)]
     return " ".join([f"`{ctx.command_path}", *needed, *more]) + "`"
 
 
-def _written(param: click.Parameter | None) -> str:
+def _as_typed(param: click.Parameter | None) -> str:
     """An option with its metavar, or an argument, as typed."""
     if isinstance(param, click.Option):
         return param.opts[0] if param.is_flag else f"{param.opts[0]} {_metavar(param)}"
@@ -158,14 +158,14 @@ def _options(command: click.Command, ctx: click.Context) -> list[str]:
     return sorted(found, key=lambda name: (not name.startswith("--"), name))
 
 
-def _bounded(sentence: str) -> str:
+def _truncated(message: str) -> str:
     """The message, shortened in the middle if user input makes it too long."""
-    if len(sentence) <= MOST:
-        return sentence
-    return f"{sentence[: MOST // 2]}...{sentence[-MOST // 4 :]} ({len(sentence):,} characters)"
+    if len(message) <= MAX_MESSAGE_CHARS:
+        return message
+    return f"{message[: MAX_MESSAGE_CHARS // 2]}...{message[-MAX_MESSAGE_CHARS // 4 :]} ({len(message):,} characters)"
 
 
-class Refused(click.ClickException):
-    """A sentence and exit code 2."""
+class UsageFailure(click.ClickException):
+    """A usage error: prints one sentence and exits with code 2."""
 
-    exit_code = MISUSED
+    exit_code = USAGE_ERROR

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from ..engines.machine_limits import free_memory, memory_limit, usable_cpus
 
-__all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Line"]
+__all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Finding"]
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 PACKAGES = ("labkit-distributed", "numpy", "dask", "distributed", "click", "rich", "psutil", "threadpoolctl")
-FOR_NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib")
+NOTEBOOK_PACKAGES = ("jupyterlab", "ipywidgets", "matplotlib")
 NEEDED_MEMORY = 1_000_000_000  # bytes: chief, 4 workers and 1 server take up to 700 MB, a notebook some more
 NEEDED_DISK = 50_000_000
 SLOW_IMPORT, SLOW_CLUSTER = 2.0, 10.0  # seconds
@@ -33,7 +33,7 @@ import labkit.run; print(middle - began, time.perf_counter() - middle)
 
 
 @dataclass(frozen=True)
-class Line:
+class Finding:
     """One finding. `advice`: what to do, if anything."""
 
     name: str
@@ -45,40 +45,40 @@ class Line:
         return f"{self.state:<8} {self.name:<20} {self.value}" + (f" - {self.advice}" if self.advice else "")
 
 
-def versions() -> Iterator[Line]:
+def versions() -> Iterator[Finding]:
     """Python and the packages that labkit needs."""
     found = f"{platform.python_version()} ({sys.executable})"
-    yield _judged("python", found, sys.version_info >= (3, 11), "labkit needs 3.11 or newer", PROBLEM)
-    for package in (*PACKAGES, *FOR_NOTEBOOKS):
+    yield _finding("python", found, sys.version_info >= (3, 11), "labkit needs 3.11 or newer", PROBLEM)
+    for package in (*PACKAGES, *NOTEBOOK_PACKAGES):
         try:
-            yield Line(package, OK, importlib.metadata.version(package))
+            yield Finding(package, OK, importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             if package == PACKAGES[0]:
-                yield Line(package, WARNING, "not installed, used from its folder", "pip install -e .")
+                yield Finding(package, WARNING, "not installed, imported from its folder", "pip install -e .")
             else:
-                state = WARNING if package in FOR_NOTEBOOKS else PROBLEM
-                yield Line(package, state, "not installed", f"pip install {package}")
+                state = WARNING if package in NOTEBOOK_PACKAGES else PROBLEM
+                yield Finding(package, state, "not installed", f"pip install {package}")
 
 
-def cpus() -> Iterator[Line]:
+def cpus() -> Iterator[Finding]:
     """CPUs that this process may use, limited by affinity and the container's quota."""
     usable, total = usable_cpus(), os.cpu_count() or 1
     advice = "processes share them: use --pace deterministic:0.1 to see workers scale"
-    yield _judged("cpus", f"{usable:g} of {total} usable", usable >= 2, advice)
+    yield _finding("cpus", f"{usable:g} of {total} usable", usable >= 2, advice)
 
 
-def memory() -> Iterator[Line]:
+def memory() -> Iterator[Finding]:
     """Memory that is free, and within the container's limit."""
     try:
         free, (limit, _) = free_memory(), memory_limit()
     except ImportError:
-        yield Line("memory", WARNING, "unknown", "pip install psutil")
+        yield Finding("memory", WARNING, "unknown", "pip install psutil")
         return
-    value = f"{free / 1e9:.1f} GB free" + (f", of at most {limit / 1e9:.1f} GB here" if limit is not None else "")
-    yield _judged("memory", value, free >= NEEDED_MEMORY, "close other programs, or use fewer workers: --workers 2")
+    value = f"{free / 1e9:.1f} GB free" + (f", limit {limit / 1e9:.1f} GB" if limit is not None else "")
+    yield _finding("memory", value, free >= NEEDED_MEMORY, "close other programs, or use fewer workers: --workers 2")
 
 
-def ports() -> Iterator[Line]:
+def ports() -> Iterator[Finding]:
     """Whether processes of this machine can connect to each other, and which usual ports are in use."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -87,19 +87,19 @@ def ports() -> Iterator[Line]:
                 accepted, _ = server.accept()
                 accepted.close()
                 client.close()
-        yield Line("loopback", OK, f"127.0.0.1:{port} listens and answers")
+        yield Finding("loopback", OK, f"127.0.0.1:{port} accepts connections")
     except OSError as why:
-        advice = "allow Python in the firewall; labkit simulate works without"
-        yield Line("loopback", PROBLEM, f"127.0.0.1 does not work: {why.strerror or why}", advice)
+        advice = "allow Python in the firewall; labkit simulate works without it"
+        yield Finding("loopback", PROBLEM, f"127.0.0.1 does not work: {why.strerror or why}", advice)
     for port, owner in PORTS.items():
         try:
             socket.create_server(("127.0.0.1", port)).close()
-            yield Line(f"port {port}", OK, f"free for {owner}")
+            yield Finding(f"port {port}", OK, f"free for {owner}")
         except OSError:
-            yield Line(f"port {port}", OK, f"taken; {owner} will use another one")
+            yield Finding(f"port {port}", OK, f"in use; {owner} will use another one")
 
 
-def temporary_folder() -> Iterator[Line]:
+def temporary_folder() -> Iterator[Finding]:
     """Whether temporary files can be written."""
     try:
         with tempfile.TemporaryFile() as file:
@@ -108,29 +108,29 @@ def temporary_folder() -> Iterator[Line]:
         stats = os.statvfs(folder) if hasattr(os, "statvfs") else None
         free = stats.f_bavail * stats.f_frsize if stats else NEEDED_DISK
         value = f"{folder}, {free / 1e9:.1f} GB free"
-        yield _judged("temporary folder", value, free >= NEEDED_DISK, "make room, or set TMPDIR to another folder")
+        yield _finding("temporary folder", value, free >= NEEDED_DISK, "free some space, or set TMPDIR to another folder")
     except OSError as why:
         value = f"cannot be written: {why.strerror or why}"
-        yield Line("temporary folder", PROBLEM, value, "set TMPDIR to a folder that you may write to")
+        yield Finding("temporary folder", PROBLEM, value, "set TMPDIR to a folder that you may write to")
 
 
-def import_time() -> Iterator[Line]:
-    """How long `import labkit` takes in a fresh process."""
+def import_time() -> Iterator[Finding]:
+    """The time of `import labkit` in a new process."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-c", TIME_IMPORT]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=where, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=True)
         numpy, labkit = map(float, done.stdout.split())
     except (OSError, subprocess.SubprocessError, ValueError) as why:
-        yield Line("import labkit", PROBLEM, f"failed: {why}", "install labkit again: pip install -e .")
+        yield Finding("import labkit", PROBLEM, f"failed: {why}", "install labkit again: pip install -e .")
         return
     value = f"{labkit:.2f} s after numpy's {numpy:.2f} s"
-    yield _judged("import labkit", value, numpy + labkit <= SLOW_IMPORT, "a slow disk? the second time is faster")
+    yield _finding("import labkit", value, numpy + labkit <= SLOW_IMPORT, "the disk may be slow; later imports are faster")
 
 
-def cluster_time() -> Iterator[Line]:
-    """How long a cluster of 2 processes takes to start, to apply a first update, and to end."""
+def cluster_time() -> Iterator[Finding]:
+    """The time that a cluster of 2 processes takes to start, to apply a first update, and to stop."""
     try:
         from ..engines.dask import DaskCluster
         from ..problem import Problem
@@ -146,18 +146,18 @@ def cluster_time() -> Iterator[Line]:
         ended = time.monotonic()
     except Exception as why:  # any error is reported as a finding
         first_line = (str(why) or type(why).__name__).split("\n", 1)[0]
-        yield Line("cluster of 2", PROBLEM, f"failed: {first_line}", "labkit simulate works without a cluster")
+        yield Finding("cluster of 2", PROBLEM, f"failed: {first_line}", "labkit simulate works without a cluster")
         return
-    value = f"first update after {trained - began:.1f} s, ended in {ended - trained:.1f} s"
-    advice = "a busy machine, or a virus scanner that looks at every new process"
-    yield _judged("cluster of 2", value, ended - began <= SLOW_CLUSTER, advice)
+    value = f"first update after {trained - began:.1f} s, stopped in {ended - trained:.1f} s"
+    advice = "the machine is busy, or a virus scanner checks every new process"
+    yield _finding("cluster of 2", value, ended - began <= SLOW_CLUSTER, advice)
 
 
-def _judged(name: str, value: str, good: bool, advice: str, otherwise: str = WARNING) -> Line:
-    """A line that is ok, or a warning (or a problem) with advice."""
-    return Line(name, OK, value) if good else Line(name, otherwise, value, advice)
+def _finding(name: str, value: str, good: bool, advice: str, otherwise: str = WARNING) -> Finding:
+    """A finding with state ok if `good`, else with state `otherwise` and the advice."""
+    return Finding(name, OK, value) if good else Finding(name, otherwise, value, advice)
 
 
-CHECKS: tuple[Callable[[], Iterator[Line]], ...] = (
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     versions, cpus, memory, ports, temporary_folder, import_time, cluster_time,
 )  # fmt: skip

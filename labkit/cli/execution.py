@@ -1,4 +1,4 @@
-"""Executes one run in a terminal: a progress bar, Ctrl-C to stop it, and result files at its end.
+"""Executes one run in a terminal: a progress bar, an orderly stop on Ctrl-C, and the result files.
 
 The bar is drawn from the trace and does not affect the engine. A simulated run advances in slices of wall time, which
 changes neither its events nor their order.
@@ -33,7 +33,7 @@ from ..trace import Trace, updates
 from ..trace.exports import save_npz, to_perfetto
 from ..trace.query import last_evaluation, samples_applied
 from ..trace.schema import seconds
-from .options import Files
+from .options import ResultFiles
 
 __all__ = ["Outcome", "run", "write", "write_comparison"]
 
@@ -42,7 +42,7 @@ SLICE = 0.1  # wall seconds between two updates of the bar
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that is over."""
+    """A finished run."""
 
     trace: Trace
     error: LabkitError | None
@@ -50,14 +50,14 @@ class Outcome:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss is not finite any more."""
+        """Whether the loss is no longer finite."""
         return (self.trace.ending or {}).get("stopped_by") == "diverged"
 
     def summary(self) -> Summary:
         """The run in numbers."""
         return Summary.of(self.trace)
 
-    def sentence(self) -> str:
+    def divergence_message(self) -> str:
         """The message for a run that diverged."""
         name, why = self.trace.header["strategy"]["name"], (self.trace.ending or {}).get("why", "")
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
@@ -72,31 +72,31 @@ def run(spec: RunSpec, cluster: Any) -> Outcome:
     began = time.monotonic()
     error: LabkitError | None = None
     name = spec.strategy.name
-    going = train(spec.problem, spec.strategy, cluster, spec.budget, faults=spec.faults, checkpoint=False)
-    with going, Interrupt() as interrupt, Bar(name, goals(going.plan)) as show:
+    active_run = train(spec.problem, spec.strategy, cluster, spec.budget, faults=spec.faults, checkpoint=False)
+    with active_run, Interrupt() as interrupt, ProgressBar(name, budget_limits(active_run.plan)) as show:
         try:
-            _follow(going, interrupt, show)
+            _follow(active_run, interrupt, show)
         except LabkitError as failure:
             error = failure
-    trace = going.trace
+    trace = active_run.trace
     if cluster.virtual_time:
         took = time.monotonic() - began
         click.echo(f"{name}: {seconds(trace.now):.2f} s of virtual time took {took:.2f} s", err=True)
-    return Outcome(trace, error, interrupt.asked)
+    return Outcome(trace, error, interrupt.requested)
 
 
-def _follow(going: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> None:
-    """Wait until the run is over, for any reason."""
-    look = _advance(going) if isinstance(going.engine, VirtualTimeEngine) else lambda: _wait(going)
-    while not going.done:
-        look()
-        if interrupt.asked and not going.done:
-            going.engine.execute(Stop("interrupted"))
-        show(going.trace)
-    going.wait()
+def _follow(active_run: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> None:
+    """Wait until the run has ended."""
+    step_once = _advance(active_run) if isinstance(active_run.engine, VirtualTimeEngine) else lambda: _wait(active_run)
+    while not active_run.done:
+        step_once()
+        if interrupt.requested and not active_run.done:
+            active_run.engine.execute(Stop("interrupted"))
+        show(active_run.trace)
+    active_run.wait()
 
 
-def goals(plan: Plan) -> dict[str, float]:
+def budget_limits(plan: Plan) -> dict[str, float]:
     """The budget of a run as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
     found = {
         "updates": plan.limits.updates, "samples": plan.limits.samples, "seconds": plan.budget.seconds,
@@ -105,59 +105,59 @@ def goals(plan: Plan) -> dict[str, float]:
     return {name: float(limit) for name, limit in found.items() if limit is not None and math.isfinite(limit)}
 
 
-def _wait(going: Run) -> None:
+def _wait(active_run: Run) -> None:
     """Wait for a run in real time."""
     with contextlib.suppress(TimeoutError):
-        going.wait(SLICE)
+        active_run.wait(SLICE)
 
 
-def _advance(going: Run) -> Callable[[], None]:
-    """A function that advances virtual time by steps that take about one slice of wall time."""
+def _advance(active_run: Run) -> Callable[[], None]:
+    """A function that advances virtual time in steps that take about one slice of wall time."""
     step = 0.001
 
-    def look() -> None:
+    def step_once() -> None:
         nonlocal step
         began = time.monotonic()
-        going.advance(step)
+        active_run.advance(step)
         took = time.monotonic() - began
         step *= 2.0 if took < SLICE / 2 else 0.5 if took > 2 * SLICE else 1.0
 
-    return look
+    return step_once
 
 
 class Interrupt:
     """Ctrl-C (SIGINT) and SIGTERM stop the run in an orderly way: with a final evaluation, a summary and the requested files.
 
     A second signal raises `KeyboardInterrupt`. If SIGINT is ignored, as in a background job of a shell script, it stays
-    ignored, and a message on standard error tells how to stop the run. Signals can be handled in the main thread only;
+    ignored, and a message on standard error gives the command that stops the run. Signals can be handled in the main thread only;
     in other threads this class has no effect.
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
+        self.requested = False
+        self._previous_handlers: dict[signal.Signals, Any] = {}
 
-    def _note(self, *_: Any) -> None:
-        if self.asked:
+    def _handle_signal(self, *_: Any) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is not threading.main_thread():
             return self
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the run in order.", err=True)
+            click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the run in an orderly way.", err=True)
         else:
-            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
-        self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._note)
+            self._previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._handle_signal)
+        self._previous_handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._handle_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-class Bar:
+class ProgressBar:
     """A progress bar on standard error if that is a terminal; else nothing."""
 
     def __init__(self, name: str, limits: dict[str, float]):
@@ -187,20 +187,20 @@ class Bar:
 
 def progress(trace: Trace, limits: dict[str, float]) -> tuple[float, str]:
     """(progress towards the nearest limit, 0 to 1; the same as text)."""
-    seen = last_evaluation(trace, trained=False)
-    accuracy = seen[2] if seen else float("nan")
+    evaluation = last_evaluation(trace, trained=False)
+    accuracy = evaluation[2] if evaluation else float("nan")
     now: dict[str, float] = {"updates": updates(trace), "samples": samples_applied(trace)}
     now["seconds"] = seconds(trace.now)
-    words = [f"{now['updates']:,} updates", f"{now['seconds']:.1f} s"]
+    texts = [f"{now['updates']:,} updates", f"{now['seconds']:.1f} s"]
     if math.isfinite(accuracy):
         now["accuracy"] = accuracy
-        words.append(f"accuracy {accuracy:.1%}" + (f" of {limits['accuracy']:.1%}" if "accuracy" in limits else ""))
+        texts.append(f"accuracy {accuracy:.1%}" + (f" of {limits['accuracy']:.1%}" if "accuracy" in limits else ""))
     share = max((now[name] / limit for name, limit in limits.items() if limit > 0 and name in now), default=0.0)
-    return min(share, 1.0), " · ".join(words)
+    return min(share, 1.0), " · ".join(texts)
 
 
-def write(outcome: Outcome, files: Files) -> None:
-    """Write the requested files of a run, however it ended."""
+def write(outcome: Outcome, files: ResultFiles) -> None:
+    """Write the requested files of a run, also if it failed."""
     trace = outcome.trace
     if files.trace:
         save_npz(trace, files.trace)
@@ -217,8 +217,8 @@ def write(outcome: Outcome, files: Files) -> None:
         save(overview(trace), files.figure)
 
 
-def write_comparison(outcomes: list[Outcome], files: Files) -> None:
-    """Write one picture of all runs."""
+def write_comparison(outcomes: list[Outcome], files: ResultFiles) -> None:
+    """Write one figure of all runs."""
     if files.figure:
         from ..views import compare, save
 

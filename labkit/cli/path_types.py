@@ -12,17 +12,17 @@ import click
 from ..errors import BadInput, shown
 from ..paths import as_path, reason
 
-__all__ = ["ExistingFile", "Place"]
+__all__ = ["ExistingFile", "PathType"]
 
 
-class Place(click.ParamType):
+class PathType(click.ParamType):
     """A valid path, as a `pathlib.Path`; it need not exist."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Raises `BadInput` for an empty path, for characters that a path cannot have, and for a name that is too long."""
-        named = _named(param)
+        named = _parameter_name(param)
         path = Path(as_path(named, value))
         try:
             os.stat(path)
@@ -33,7 +33,7 @@ class Place(click.ParamType):
         return path
 
 
-class ExistingFile(Place):
+class ExistingFile(PathType):
     """A readable regular file. `what`: the description of the file in errors."""
 
     name = "file"
@@ -44,7 +44,7 @@ class ExistingFile(Place):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Raises `BadInput` if it is not a readable regular file."""
         path = super().convert(value, param, ctx)
-        wrong = f"{_named(param)} {shown(str(path))} cannot be read: "
+        wrong = f"{_parameter_name(param)} {shown(str(path))} cannot be read: "
         try:
             about = os.stat(path)
             if not stat.S_ISREG(about.st_mode):
@@ -57,7 +57,7 @@ class ExistingFile(Place):
         return path
 
 
-def _named(param: click.Parameter | None) -> str:
+def _parameter_name(param: click.Parameter | None) -> str:
     if isinstance(param, click.Option):
         return param.opts[0]
     return (param.name or "path").upper() if param is not None else "path"
