@@ -65,7 +65,7 @@ COUNTERS: dict[str, str] = {
         "version", "rounds", "duplicates", "outstanding", "residual", "activations", "stashed", "rows", "row_pulls",
         "row_pushes", "hot", "applied", "staleness", "reads", "taken", "eras",
     )
-} | {"handed": "released", "taken": "last_received"}  # fmt: skip
+} | {"handed": "released", "taken": "last_received", "eras": "rounds_by_incarnation"}  # fmt: skip
 LEDGER: dict[str, str] = {
     name: name
     for name in (
