@@ -11,7 +11,7 @@ __all__ = [
     "short", "shortened", "speed",
 ]  # fmt: skip
 
-TIMES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
+TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3))
 
 
 def count_text(number: int, noun: str) -> str:
@@ -61,7 +61,7 @@ def speed(factor: float, digits: int | None = None) -> str:
 
 
 def duration(ns: float, digits: int = 3) -> str:
-    """`1.8 ms`, `250 µs`, `4 s`: `digits` significant digits, in the unit that fits."""
+    """`1.8 ms`, `250 us`, `4 s`: `digits` significant digits, in the unit that fits."""
     for unit, size in TIMES:
         if ns >= size:
             value = ns / size
@@ -71,7 +71,7 @@ def duration(ns: float, digits: int = 3) -> str:
 
 def durations(ns: float, *more: float) -> tuple[str, ...]:
     """`0.50 s`, `12 s`, `5.0 ms`, `80 us`: in the unit that fits the first; all with as many digits as the smallest needs."""
-    unit, size = next((u, s) for u, s in (("s", 1e9), ("ms", 1e6), ("us", 1e3)) if ns >= 0.0995 * s or u == "us")
+    unit, size = next((u, s) for u, s in TIMES if ns >= 0.0995 * s or u == "us")
     smallest = min([value / size for value in (ns, *more) if value > 0], default=1.0)
     digits = max(0, min(4, 1 - math.floor(math.log10(smallest * 1.005))))
     return tuple(f"{value / size:.{digits}f} {unit}" for value in (ns, *more))

@@ -12,15 +12,15 @@ from ..trace.trace import Trace
 
 __all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
 
-FEW = 3  # up to this many roles are named individually
-AWAY = {
+MAX_NAMED = 3  # up to this many roles are named individually
+CONDITION_TEXTS = {
     "killed": "is down", "lost": "is lost", "left": "has left", "frozen": "is frozen", "cut off": "is cut off",
-}  # of each condition of a role how it is said  # fmt: skip
+}  # the verb phrase of each condition of a role  # fmt: skip
 
 
 def role_names(trace: Trace, roles: Sequence[int]) -> str:
     """`w1 and w2`; of more than three `5 workers`, or `all 4 workers`."""
-    if len(roles) <= FEW:
+    if len(roles) <= MAX_NAMED:
         return formatting.listed([_name(trace, role) for role in roles])
     kinds = {trace.kinds[role] for role in roles}
     kind = kinds.pop() if len(kinds) == 1 else "role"
@@ -39,24 +39,24 @@ def states_text(trace: Trace, period: Period) -> str:
         alike = {role: factor for role, factor in slow.items() if (trace.kinds[role] == "worker") == works}
         if alike:
             said.append(_slow(trace, alike, period.since))
-    for condition, words in AWAY.items():
+    for condition, words in CONDITION_TEXTS.items():
         roles = sorted(role for role, what in period.unavailable.items() if what == condition)
         if roles:
             plural = words.replace("is ", "are ").replace("has ", "have ")
             said.append(f"{role_names(trace, roles)} {words if len(roles) == 1 else plural}")
-    return _capital(formatting.listed(said, "and"))
+    return _capitalized(formatting.listed(said, "and"))
 
 
 def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
     kinds = {trace.kinds[role] for role in slow}
     verb = "compute" if kinds == {"worker"} else "work"
     one = f"{verb}s"
-    factors, than = list(slow.values()), _than(trace, slow, since)
+    factors, than = list(slow.values()), _compared_with(trace, slow, since)
     if len(set(factors)) == 1:
         return (
             f"{role_names(trace, list(slow))} {one if len(slow) == 1 else verb} {formatting.speed(factors[0])} {than}"
         )
-    if len(slow) > FEW:
+    if len(slow) > MAX_NAMED:
         return f"{role_names(trace, list(slow))} {verb} {_range(min(factors), max(factors))} {than}"
     first, *others = [(_name(trace, role), formatting.speed(factor)) for role, factor in slow.items()]
     return (
@@ -71,7 +71,7 @@ def _range(least: float, most: float) -> str:
     return f"{formatting.speed(most)} to {formatting.speed(least)}"
 
 
-def _than(trace: Trace, slow: dict[int, float], since: int) -> str:
+def _compared_with(trace: Trace, slow: dict[int, float], since: int) -> str:
     """The basis of comparison of a speed: other roles with the same work, else the previous speed of the role."""
     alike = {i for i, kind in enumerate(trace.kinds) if kind in {trace.kinds[role] for role in slow}}
     shares = [role["data"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker"]
@@ -86,7 +86,7 @@ def strategy_label(trace: Trace) -> str:
     """Label before a colon: `Asynchronous`, `Bounded staleness`; for other strategies the name, as `KSync`."""
     strategy = trace.header["strategy"]
     head, colon, _ = strategy.get("in_words", "").partition(":")
-    return _capital(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
+    return _capitalized(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
 
 
 def strategy_text(trace: Trace) -> str:
@@ -94,9 +94,9 @@ def strategy_text(trace: Trace) -> str:
     strategy = trace.header["strategy"]
     words = strategy.get("in_words") or f"{strategy['name']}."
     options = strategy.get("options", {})
-    return _capital(re.sub(r"\b[A-Z]\b", lambda found: f"{options.get(found[0], found[0])}", words))
+    return _capitalized(re.sub(r"\b[A-Z]\b", lambda found: f"{options.get(found[0], found[0])}", words))
 
 
-def _capital(words: str) -> str:
+def _capitalized(words: str) -> str:
     """Capitalize the first letter, unless the text begins with the short name of a role."""
     return words if re.match(r"[a-z]{1,2}\d+\b", words) else words[:1].upper() + words[1:]

@@ -4,7 +4,7 @@
     5.40 s w1 was killed
     5.92 s accuracy passed 95%
     7.40 s straggler: w2, computing 0.50 s against a median of 0.10 s
-    12.00 s the end: 12 s are over
+    12.00 s end: time limit of 12 s
 
 A function of the trace only: notebook, terminal, files and the lab show the same lines.
 """
@@ -44,16 +44,16 @@ from ..trace.role_states import events_until
 from ..trace.schema import NANO, seconds
 from ..trace.stragglers import Finding, Stragglers, stragglers
 from ..trace.trace import Trace
-from .sentence import goal_of
+from .sentence import target_accuracy
 
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies that get a line, in addition to the budget's
 PAUSES = 3  # further consecutive pauses are merged into one line; single-stepping produces many
-MOST_NAMED = 6  # roles that are named individually
+MAX_NAMED = 6  # roles that are named individually
 ROLE_TEXTS: dict[type[RoleEvent], str] = {
     RoleFrozen: "{} was frozen", RoleThawed: "{} was thawed", RoleJoined: "{} joined",
-    RoleLeft: "{} left: the others go on without it",
+    RoleLeft: "{} left; the others continue",
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ class Log(list[str]):
     """A list of lines whose repr is the text."""
 
     def __repr__(self) -> str:
-        return "\n".join(self) if self else "nothing happened yet"
+        return "\n".join(self) if self else "no events yet"
 
     __str__ = __repr__
 
@@ -81,13 +81,13 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
     """
     known = trace.watermark()
     t = known if t is None else min(t, known)
-    found = [*_event_lines(trace, t), *_learned(trace, t)]
+    found = [*_event_lines(trace, t), *_milestones(trace, t)]
     slow = memory.until(trace, t) if memory else stragglers(trace, t)
     found += [(finding.time, straggler_text(trace, finding)) for finding in slow]
     found.sort(key=lambda event: event[0])
     ending = trace.ending
     if ending is not None and t >= ending["time"]:
-        found.append((ending["time"], f"the end: {_why(trace, ending)}"))
+        found.append((ending["time"], f"end: {_stop_reason(trace, ending)}"))
     return found
 
 
@@ -99,8 +99,8 @@ def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     killed: set[str] = set()  # a loss that immediately follows a kill is not repeated
     pauses = 0
-    for alike in _alike(events_until(trace, t)):
-        event = alike[0]
+    for group in _grouped(events_until(trace, t)):
+        event = group[0]
         match event:
             case RoleKilled(name=name, absent=False):
                 killed.add(name)
@@ -113,11 +113,11 @@ def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
         if pauses > PAUSES:
             found[-1] = event.time, f"you paused, {pauses - PAUSES + 1} more times"
         else:
-            found.append((event.time, links_text(alike) if isinstance(event, LinkEvent) else event_text(trace, event)))
+            found.append((event.time, links_text(group) if isinstance(event, LinkEvent) else event_text(trace, event)))
     return found
 
 
-def _alike(events: list[Event]) -> list[list[Any]]:
+def _grouped(events: list[Event]) -> list[list[Any]]:
     """Events one by one; equal events of several links at one time are grouped."""
 
     def same(event: Event) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ def event_text(trace: Trace, event: Event) -> str:
     """One event as a log sentence with short role names; for links, see `links_text`."""
     match event:
         case RoleSlowed(name=name, factor=1):
-            return f"you gave {short(name)} its own speed back"
+            return f"you reset the speed of {short(name)}"
         case RoleSlowed(name=name, factor=factor):
             return (
                 f"you slowed {short(name)} x{factor:g}"
@@ -148,9 +148,9 @@ def event_text(trace: Trace, event: Event) -> str:
         case RunPaused():
             return "you paused"
         case RoleKilled(name=name, absent=True):
-            return f"{role_name(name)} was to be killed, but it is away already"
+            return f"{role_name(name)} was not killed: it is not running"
         case RoleKilled(name=name, restart=restart):
-            return f"{role_name(name)} was killed" + ("" if restart else " and stays away")
+            return f"{role_name(name)} was killed" + ("" if restart else ", without restart")
         case RoleLost(name=name, incarnation=number, reason=reason):
             return f"{role_name(name)}{f' (incarnation {number})' if number else ''} is lost: it {shortened(reason)}"
         case RoleRestarted(name=name, incarnation=number):
@@ -184,13 +184,13 @@ def links_text(events: Sequence[LinkEvent]) -> str:
     between = "; ".join(f"between {_listed(names)} and {peer or 'all others'}" for names, peer in ends)
     match first:
         case LinkDelayed(seconds=0):
-            return f"messages {between} are not delayed any more"
+            return f"messages {between} are no longer delayed"
         case LinkDelayed(seconds=seconds_):
-            return f"messages {between} arrive {formatting.durations(seconds_ * NANO)[0]} later"
+            return f"messages {between} are delayed by {formatting.durations(seconds_ * NANO)[0]}"
         case LinkLossy(chance=0):
-            return f"nothing that is sent {between} is lost any more"
+            return f"messages {between} are no longer lost"
         case LinkLossy(chance=chance):
-            return f"{formatting.percent(chance)} of what is sent {between} is lost, and sent again"
+            return f"{formatting.percent(chance)} of messages {between} are lost and retransmitted"
     return shortened(str(first))
 
 
@@ -208,14 +208,14 @@ def _by_peer(events: Sequence[LinkEvent]) -> list[tuple[list[str], str | None]]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return formatting.listed(names) if len(names) <= MOST_NAMED else f"{len(names)} roles"
+    return formatting.listed(names) if len(names) <= MAX_NAMED else f"{len(names)} roles"
 
 
 def straggler_text(trace: Trace, finding: Finding) -> str:
-    """`straggler: w3, computing 0.50 s against a median of 0.10 s`; `w3 keeps up again`."""
+    """`straggler: w3, computing 0.50 s against a median of 0.10 s`; `w3 is no longer a straggler`."""
     name, what = short(trace.roles[finding.role]), finding.what
     if what is None:
-        return f"{name} keeps up again"
+        return f"{name} is no longer a straggler"
     took, usual = formatting.durations(finding.own, finding.usual)
     if finding.against_start:
         return f"straggler: {name}, {what} {took} for an update against {usual} at the start"
@@ -226,11 +226,11 @@ def straggler_text(trace: Trace, finding: Finding) -> str:
 # milestones and the end -----------------------------------------------------------------------------------------------
 
 
-def _learned(trace: Trace, t: int) -> list[tuple[int, str]]:
+def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
     """When accuracy first passed a milestone (of several at once, the highest), and when the loss became non-finite. Milestones
     that an untrained model reaches are left out.
     """
-    goals = sorted({*MILESTONES, goal_of(trace)})
+    goals = sorted({*MILESTONES, target_accuracy(trace)})
     found: list[tuple[int, str]] = []
     for time, update, loss, accuracy in evaluations(trace, t):
         passed = [goal for goal in goals if accuracy >= goal]
@@ -242,18 +242,18 @@ def _learned(trace: Trace, t: int) -> list[tuple[int, str]]:
     return found
 
 
-def _why(trace: Trace, ending: dict[str, Any]) -> str:
+def _stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
     """Why the run ended, as text."""
     reason, budget = ending["stopped_by"], trace.header["budget"]
     why = (ending.get("why") or "").split("\n", 1)[0]
     said = {
-        "accuracy": f"accuracy reached {100 * goal_of(trace):g}%", "user": "you stopped it", "interrupted": "interrupted",
+        "accuracy": f"accuracy reached {100 * target_accuracy(trace):g}%", "user": "you stopped it", "interrupted": "interrupted",
         "finished": "every worker has finished", "error": "an error", "diverged": "diverged", "deadlock": "deadlock",
         "closed": "the cluster was closed",
     }.get(reason)  # fmt: skip
     if said is None and reason in budget:
         unit = {"seconds": "s", "epochs": "epochs"}.get(reason, reason)
-        said = f"{budget[reason]:,g} {unit} are over" if reason == "seconds" else f"{budget[reason]:,g} {unit} done"
+        said = f"time limit of {budget[reason]:,g} {unit}" if reason == "seconds" else f"{budget[reason]:,g} {unit} done"
     said = said or f"stopped by {reason}"
     if why.startswith(said):
         return shortened(why)

@@ -27,7 +27,7 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
     found.append(("dropped", sum(book["dropped"].values())))
     found += [(name.replace("_", " "), book[name]) for name in ("partly_applied", "lost", "rolled_back") if book[name]]
     said = [(name, f"{count:,}") for name, count in found if count is not None]
-    said.append(("ledger", _closes(book)))
+    said.append(("ledger", _ledger_state(book)))
     if stale["mean"] is not None:
         about = "~" if not now and sampled(trace, "applies") else ""
         said.append(("staleness mean", f"{about}{stale['mean']:.2f}"))
@@ -37,7 +37,7 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
     return [*said, _time(trace.header["cluster"])]
 
 
-def _closes(book: dict[str, Any]) -> str:
+def _ledger_state(book: dict[str, Any]) -> str:
     """Whether all computed gradients are accounted for; checked at the end of a run."""
     if book["closes"] is None:
         return "still counting"

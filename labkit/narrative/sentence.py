@@ -26,11 +26,11 @@ from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
 from .labels import role_names, states_text, strategy_label, strategy_text
 
-__all__ = ["goal_of", "sentence"]
+__all__ = ["target_accuracy", "sentence"]
 
-SAME = 0.03  # of the throughput: a smaller difference is no change
-CALM = 0.95  # share of time computing above which a role does not wait
-MOST = 2  # settings that are named
+UNCHANGED = 0.03  # of the throughput: a smaller difference is no change
+NOT_WAITING = 0.95  # share of time computing above which a role does not wait
+MAX_SETTINGS = 2  # settings that are named
 ABNORMAL = ("diverged", "error", "deadlock")
 
 
@@ -48,26 +48,26 @@ def sentence(
     known = trace.watermark()
     t = known if t is None else min(t, known)
     now = periods(trace, t)[-1]
-    parts = [_trouble(trace, t)]
+    parts = [_abnormal_end(trace, t)]
     if now.fault_free:
-        parts += [_healed(trace, t, mine), *_calm(trace, t, mine)]
+        parts += [_recovered(trace, t, mine), *_fault_free_text(trace, t, mine)]
     else:
         seen = fault_effect(trace, now, t, mine)
-        parts += [f"{states_text(trace, now)}.", _fared(trace, seen, strategy_label(trace), "throughput")]
+        parts += [f"{states_text(trace, now)}.", _effect_text(trace, seen, strategy_label(trace), "throughput")]
     if reference is not None:
         told = not now.fault_free and seen.left is not None
         parts += [
             _reference(trace, now, t, reference, "it" if told else "throughput", other),
-            _compared(trace, t, reference),
+            _comparison(trace, t, reference),
         ]
     elif not now.fault_free:
-        parts.append(_whose(trace, seen, t))
+        parts.append(_staleness_text(trace, seen, t))
     else:
-        parts.append(_learned(trace, t))
+        parts.append(_model_text(trace, t))
     return " ".join(part for part in parts if part)
 
 
-def _trouble(trace: Trace, t: int) -> str:
+def _abnormal_end(trace: Trace, t: int) -> str:
     """Why the run ended, if it ended abnormally."""
     ending = trace.ending
     if ending is None or t < ending["time"] or ending["stopped_by"] not in ABNORMAL:
@@ -79,7 +79,7 @@ def _trouble(trace: Trace, t: int) -> str:
     return f"{why[:1].upper()}{why[1:]}." if why else "The run ended with an error."
 
 
-def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
+def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     """Description of a run in which no role is slowed or away."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else fault_effect(trace, found[-1], t, counted).rate
@@ -88,78 +88,78 @@ def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
         f"{count}, {formatting.rate(rate)} gradients per second." if rate is not None else f"{count}.",
         strategy_text(trace),
     ]
-    stale, law = staleness_until(trace, t)["mean"], expected_staleness(trace)
+    stale, theory = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if stale is None and mean_rate(trace, t, counted) is None:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
         replicas = trace.header["layout"].get("copies") == "own"  # then only this is counted
         parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
     elif stale is not None:
-        parts.append(f"Mean staleness {stale:,.2f}" + (f" (theory: {law[1]})." if law else "."))
+        parts.append(f"Mean staleness {stale:,.2f}" + (f" (theory: {theory[1]})." if theory else "."))
     return parts
 
 
-def _healed(trace: Trace, t: int, counted: Cumulative) -> str:
+def _recovered(trace: Trace, t: int, counted: Cumulative) -> str:
     """Which faults are over, and to what share of its previous value the throughput has recovered."""
     found = periods(trace, t)
     if len(found) < 2:
         return ""
     was, back = found[-2], fault_effect(trace, found[-1], t, counted).left
     one = len(was.roles) == 1
-    said = f"{'is' if one else 'are'} back" if was.unavailable else f"{'has its' if one else 'have their'} own speed back"
+    said = f"{'is' if one else 'are'} back" if was.unavailable else f"{'is' if one else 'are'} back to normal speed"
     more = f"; throughput is back to {formatting.percent(back)}" if back is not None else ""
     return f"{role_names(trace, was.roles)} {said}{more}."
 
 
-def _fared(trace: Trace, seen: FaultEffect, name: str, subject: str) -> str:
+def _effect_text(trace: Trace, seen: FaultEffect, name: str, subject: str) -> str:
     """`Asynchronous: the others do not wait; throughput fell to 80%.`"""
-    said = [_waiting(trace, seen), _left(seen, subject)]
+    said = [_waiting_text(trace, seen), _throughput_text(seen, subject)]
     told = "; ".join(part for part in said if part)
     return f"{name}: {told}." if told else strategy_text(trace) if name == strategy_label(trace) else ""
 
 
-def _waiting(trace: Trace, seen: FaultEffect) -> str:
-    """Whether the other roles wait, and whether they wait for the disturbed ones: their computing time then decreases
+def _waiting_text(trace: Trace, seen: FaultEffect) -> str:
+    """Whether the other roles wait, and whether they wait for those with a fault: their computing time then decreases
     by about the slowdown factor.
     """
     if seen.busy is None:
         return ""
-    if seen.period.slow and max(seen.period.slow.values()) < 1 and seen.own_busy is not None and seen.own_busy < CALM:
+    if seen.period.slow and max(seen.period.slow.values()) < 1 and seen.own_busy is not None and seen.own_busy < NOT_WAITING:
         one = len(seen.period.slow) == 1
         return f"{role_names(trace, list(seen.period.slow))} {'waits' if one else 'wait'} for the others"
-    if seen.busy >= CALM:
+    if seen.busy >= NOT_WAITING:
         return "the others do not wait"
     kept = seen.busy / (seen.busy_before or 1.0)
-    if kept >= CALM:
+    if kept >= NOT_WAITING:
         return "the others wait no more than before"
     slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.unavailable else math.inf
     if slowest > 1 and kept <= (1 + 1 / slowest) / 2:
         one = len(seen.period.roles) == 1
-        return f"all wait for {role_names(trace, seen.period.roles) if one else 'the slow ones'}"
-    return "the others wait more than before" if seen.busy_before else "the others wait now and then"
+        return f"all wait for {role_names(trace, seen.period.roles) if one else 'the slowed roles'}"
+    return "the others wait more than before" if seen.busy_before else "the others wait sometimes"
 
 
-def _left(seen: FaultEffect, subject: str) -> str:
+def _throughput_text(seen: FaultEffect, subject: str) -> str:
     """The remaining share of the throughput; for a run without a fault-free period, the throughput itself."""
     if seen.left is None:
         return f"{formatting.rate(seen.rate)} gradients per second" if seen.rate is not None else ""
     if seen.left == 0:
-        return "nothing is applied any more"
-    if abs(seen.left - 1) < SAME:
-        return f"{subject} stayed as it was"
+        return "no gradient is applied"
+    if abs(seen.left - 1) < UNCHANGED:
+        return f"{subject} did not change"
     return f"{subject} {'fell' if seen.left < 1 else 'rose'} to {formatting.percent(seen.left)}"
 
 
-def _whose(trace: Trace, seen: FaultEffect, t: int) -> str:
+def _staleness_text(trace: Trace, seen: FaultEffect, t: int) -> str:
     """Mean staleness of the gradients of the slow roles, and of the others."""
-    mean, law = staleness_until(trace, t)["mean"], expected_staleness(trace)
+    mean, theory = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if seen.stale is None or not mean:
         return ""
     workers = [role for role in seen.period.roles if trace.kinds[role] == "worker"]
-    of_whom = role_names(trace, workers) if len(workers) == 1 else "the slow ones"
+    of_whom = role_names(trace, workers) if len(workers) == 1 else "the slowed roles"
     theirs, others = (f"{age:,.0f}" if age >= 99.95 else f"{age:.1f}" for age in seen.stale)
-    said = f"Gradients of {of_whom} are {theirs} updates old, those of the others {others}; the mean is {mean:,.2f}"
-    return said + (f" (theory: {law[1]})." if law else ".")
+    said = f"Mean staleness is {theirs} for {of_whom}, {others} for the others and {mean:,.2f} for all"
+    return said + (f" (theory: {theory[1]})." if theory else ".")
 
 
 # comparison with the reference run ---------------------------------------------------------------------------------------
@@ -174,10 +174,10 @@ def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str
     last = next((p for p in reversed(periods(reference, end)) if not p.fault_free), None)
     if last is None or (now.fault_free and t < last.since):
         rate = mean_rate(reference, end if last is None else t, counted)
-        undisturbed = "" if now.fault_free else ", undisturbed"
-        return f"{name}: {formatting.rate(rate)} gradients per second{undisturbed}." if rate is not None else ""
+        without = "" if now.fault_free else " without faults"
+        return f"{name}: {formatting.rate(rate)} gradients per second{without}." if rate is not None else ""
     same = _by_name(reference, last) == _by_name(trace, now)
-    told = _fared(reference, fault_effect(reference, last, end, counted), name, subject if same else "throughput")
+    told = _effect_text(reference, fault_effect(reference, last, end, counted), name, subject if same else "throughput")
     if same or not told:
         return told
     return f"{name}: {states_text(reference, last)}; {told.removeprefix(f'{name}: ')}"
@@ -193,7 +193,7 @@ def _reference_label(trace: Trace, reference: Trace) -> str:
     if strategy_label(trace) != strategy_label(reference):
         return f"{strategy_label(reference)} (reference)"
     mine, other = _settings(trace), _settings(reference)
-    differs = [f"{name} = {value}" for name, value in other.items() if mine.get(name) != value][:MOST]
+    differs = [f"{name} = {value}" for name, value in other.items() if mine.get(name) != value][:MAX_SETTINGS]
     return "The reference run" + (f" ({', '.join(differs)})" if differs else "")
 
 
@@ -206,10 +206,10 @@ def _settings(trace: Trace) -> dict[str, object]:
     return shape | header["strategy"]["options"] | of_cluster | of_problem
 
 
-def _compared(trace: Trace, t: int, reference: Trace) -> str:
+def _comparison(trace: Trace, t: int, reference: Trace) -> str:
     """`95% accuracy took 5.92 s, reference 11.20 s; mean staleness 3.00, reference 0.`"""
     end = reference.watermark()
-    said = [_reached(trace, t, reference, end)]
+    said = [_time_to_target(trace, t, reference, end)]
     mine, other = (staleness_until(run, when)["mean"] for run, when in ((trace, t), (reference, end)))
     if mine is not None and other is not None and (mine or other):
         said.append(f"mean staleness {formatting.decimals(mine)}, reference {formatting.decimals(other)}")
@@ -217,8 +217,8 @@ def _compared(trace: Trace, t: int, reference: Trace) -> str:
     return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
-def _reached(trace: Trace, t: int, reference: Trace, end: int) -> str:
-    goal = goal_of(trace)
+def _time_to_target(trace: Trace, t: int, reference: Trace, end: int) -> str:
+    goal = target_accuracy(trace)
     here, there = time_to_accuracy(trace, goal, t), time_to_accuracy(reference, goal, end)
     if here is not None and there is not None:
         return f"{100 * goal:g}% accuracy took {here:.2f} s, reference {there:.2f} s"
@@ -235,16 +235,16 @@ def _reached(trace: Trace, t: int, reference: Trace, end: int) -> str:
     return f"accuracy is {seen[2]:.0%}; the reference run had {known[2]:.0%} by then{later}"
 
 
-def goal_of(trace: Trace) -> float:
+def target_accuracy(trace: Trace) -> float:
     """The target accuracy: the budget's, or 0.95."""
     return float(trace.header["budget"].get("accuracy") or 0.95)
 
 
-def _learned(trace: Trace, t: int) -> str:
+def _model_text(trace: Trace, t: int) -> str:
     """Accuracy or loss of the model."""
-    seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, goal_of(trace), t)
+    seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, target_accuracy(trace), t)
     if seen is None or not math.isfinite(seen[1]):
         return ""
     if reached is not None:
-        return f"{100 * goal_of(trace):g}% accuracy took {reached:.2f} s."
+        return f"{100 * target_accuracy(trace):g}% accuracy took {reached:.2f} s."
     return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {formatting.number_text(seen[1])}."

@@ -27,7 +27,7 @@ from ..trace.role_states import events_until
 from ..trace.schema import seconds
 from ..trace.summary import summary
 from ..trace.trace import Trace
-from .sentence import goal_of
+from .sentence import target_accuracy
 
 __all__ = ["COLUMNS", "run_row", "runs_csv"]
 
@@ -35,19 +35,19 @@ __all__ = ["COLUMNS", "run_row", "runs_csv"]
 COLUMNS: dict[str, str] = {
     "run": "run", "strategy": "strategy", "engine": "engine", "workers": "workers", "servers": "servers",
     "rate": "learning rate", "batch": "batch (samples)", "data": "data", "settings": "other settings",
-    "pace": "gradient time (distribution, s)", "disturbed": "disturbed", "seed": "seed", "loss": "final loss",
-    "accuracy": "accuracy (share)", "goal": "goal (accuracy, share)", "time_to_accuracy": "time to goal (s)",
+    "pace": "gradient time (distribution, s)", "commands": "faults and option changes", "seed": "seed", "loss": "final loss",
+    "accuracy": "accuracy (0 to 1)", "goal": "target accuracy (0 to 1)", "time_to_accuracy": "time to target accuracy (s)",
     "gradients": "gradients applied", "gradients_per_second": "gradients per second (1/s)",
-    "staleness_mean": "mean staleness (updates)", "staleness_p95": "95% of staleness within (updates)",
+    "staleness_mean": "mean staleness (updates)", "staleness_p95": "95th percentile of staleness (updates)",
     "bytes_sent": "sent (bytes)", "seconds": "duration (s)", "stopped_by": "stopped by",
 }  # fmt: skip
 
-ALWAYS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
-DONE: dict[type[Event], str] = {  # commands, not their consequences
+VARIANT_OPTIONS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
+COMMAND_TEXTS: dict[type[Event], str] = {  # commands, not their consequences
     RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
     LinkDelayed: "delay", LinkLossy: "drop",
 }  # fmt: skip
-ELSEWHERE = ("learning_rate", "eval_every")  # has a separate column; or does not affect training
+OWN_COLUMN = ("learning_rate", "eval_every")  # has a separate column; or does not affect training
 
 
 def run_row(trace: Trace) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def run_row(trace: Trace) -> dict[str, Any]:
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
         "rate": options.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
         "settings": _settings(header["strategy"], problem, cluster), "pace": _distribution(distribution),
-        "disturbed": _disturbed(trace),
-        "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": goal_of(trace),
+        "commands": _commands(trace),
+        "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": target_accuracy(trace),
         "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
         "gradients_per_second": seen["gradients_per_second"], "staleness_mean": seen["staleness"]["mean"],
         "staleness_p95": seen["staleness"]["p95"],
@@ -95,8 +95,8 @@ def _data(problem: dict[str, Any]) -> str:
 def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
     """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: the variant and the options that differ from the default."""
     options, usual = strategy["options"], strategy.get("usual", {})
-    said = [f"{name}={options[name]}" for name in ALWAYS if name in options]
-    others = [name for name in usual if name not in (*ALWAYS, *ELSEWHERE) and options.get(name) != usual[name]]
+    said = [f"{name}={options[name]}" for name in VARIANT_OPTIONS if name in options]
+    others = [name for name in usual if name not in (*VARIANT_OPTIONS, *OWN_COLUMN) and options.get(name) != usual[name]]
     said += [f"{name}={options[name]}" for name in others]
     said.append(f"hidden={'x'.join(map(str, problem['hidden']))}")
     for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):
@@ -112,7 +112,7 @@ def _distribution(distribution: str | None) -> str:
     return distribution.removeprefix("deterministic:")
 
 
-def _disturbed(trace: Trace) -> str:
+def _commands(trace: Trace) -> str:
     """`w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: commands and faults of the run, with their times."""
     said = []
     for event in events_until(trace, trace.now):
@@ -122,6 +122,6 @@ def _disturbed(trace: Trace) -> str:
                 said.append(f"{short(name)} x{factor:g}{at}")
             case OptionsSet():
                 said.append(f"{event}{at}")
-            case RoleEvent(name=name) | LinkEvent(name=name) if type(event) in DONE:
-                said.append(f"{DONE[type(event)]} {short(name)}{at}")
+            case RoleEvent(name=name) | LinkEvent(name=name) if type(event) in COMMAND_TEXTS:
+                said.append(f"{COMMAND_TEXTS[type(event)]} {short(name)}{at}")
     return "; ".join(said)

@@ -176,7 +176,7 @@ class RoleLeft(RoleEvent):
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"the others go on without {self.name}" + (f", which {self.reason}" if self.reason else "")
+        return f"{self.name} left" + (f": it {self.reason}" if self.reason else "") + "; the others continue"
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class RoleJoined(RoleEvent):
     incarnation: int
 
     def __str__(self) -> str:
-        return f"{self.name} takes part"
+        return f"{self.name} joined"
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class RoleUnplaced(RoleEvent):
     kind = "unplaced"
 
     def __str__(self) -> str:
-        return f"{self.name} will take part when a Dask worker is free for it"
+        return f"{self.name} joins when a Dask worker is free"
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class RoleFenced(RoleEvent):
     after: str
 
     def __str__(self) -> str:
-        return f"{self.name} {self.after} after it had been declared lost: its place is taken, and it was told to leave"
+        return f"{self.name} {self.after} after it was declared lost; it was replaced and ordered to stop"
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class LinkDelayed(LinkEvent):
     seconds: float
 
     def __str__(self) -> str:
-        return f"messages between {self.name} and {self.far} come {self.seconds:g} s later"
+        return f"messages between {self.name} and {self.far} are delayed by {self.seconds:g} s"
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class LinkLossy(LinkEvent):
     chance: float
 
     def __str__(self) -> str:
-        return f"messages between {self.name} and {self.far} are lost with chance {self.chance:g}"
+        return f"messages between {self.name} and {self.far} are lost with probability {self.chance:g}"
 
 
 # the run --------------------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class GroupRestarted(Event):
     update: int
 
     def __str__(self) -> str:
-        return f"{self.workers} workers go on together from update {self.update}"
+        return f"{self.workers} workers restarted from update {self.update}"
 
 
 @dataclass(frozen=True)

@@ -1157,8 +1157,8 @@ class FaultEffect:
     """Effect on the run of the slowed and missing roles of `period`.
 
     `rate`: gradients per second; `left`: its ratio to the rate of the preceding fault-free period. `busy`: share of time that
-    the undisturbed workers spend computing, `busy_before` the same in the fault-free period, `own_busy` that of the slowed
-    workers. `stale`: mean staleness of the disturbed workers' gradients, and of the others'. None if a value is
+    the other workers spend computing, `busy_before` the same in the fault-free period, `own_busy` that of the slowed
+    workers. `stale`: mean staleness of the gradients of workers with a fault, and of the others'. None if a value is
     unknown, or not known yet.
     """
 

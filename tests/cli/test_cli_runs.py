@@ -142,7 +142,7 @@ def test_a_failed_run_prints_its_error_to_standard_error_only(labkit, monkeypatc
     assert (result.exit_code, result.stdout) == (1, "")
     assert "worker-" in result.stderr
     assert "a broken worker" in result.stderr
-    assert "s the end: an error: worker-" in (tmp_path / "log.txt").read_text()
+    assert "s end: an error: worker-" in (tmp_path / "log.txt").read_text()
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_signal_stops_the_run_prints_the_table_and_exits_with_130(labkit, adva
     assert result.exit_code == 130
     assert "interrupted" in result.stdout
     assert "closes" in result.stdout
-    assert (tmp_path / "log.txt").read_text().endswith("s the end: interrupted\n")
+    assert (tmp_path / "log.txt").read_text().endswith("s end: interrupted\n")
     assert signal.getsignal(number) is before
     result = labkit("simulate", "--updates", 10**9, "--json")
     assert (result.exit_code, result.stdout) == (130, "")

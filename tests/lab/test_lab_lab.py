@@ -41,7 +41,7 @@ def test_a_lab_runs_to_its_end_and_reports_what_happened(lab):
     assert one.view().state == "over"
     assert one.latest.stopped_by == "seconds"
     assert "theory: mean = N − 1 = 2" in one.sentence
-    assert str(one.log[-1]) == "3.00 s the end: 3 s are over"
+    assert str(one.log[-1]) == "3.00 s end: time limit of 3 s"
     assert [row["strategy"] for row in one.runs] == ["AsyncPS"]
     assert lk.ledger(one.trace)["closes"]
     assert one.snapshot()._repr_png_()[0].startswith(b"\x89PNG")

@@ -76,12 +76,12 @@ def recorded(*events):
         (RoleSlowed(AT, "worker-2", 5.0), "you slowed w2 x5"),
         (RoleSlowed(AT, "worker-2", 1.5), "you slowed w2 x1.5"),
         (RoleSlowed(AT, "worker-2", 0.25), "you sped up w2 x4"),
-        (RoleSlowed(AT, "worker-2", 1.0), "you gave w2 its own speed back"),
+        (RoleSlowed(AT, "worker-2", 1.0), "you reset the speed of w2"),
         (OptionsSet(AT, {"learning_rate": 0.05}), "you set learning_rate = 0.05"),
         (RunPaused(AT), "you paused"),
         (RoleKilled(AT, "server-0"), "s0 was killed"),
-        (RoleKilled(AT, "server-0", restart=False), "s0 was killed and stays away"),
-        (RoleKilled(AT, "server-0", absent=True), "s0 was to be killed, but it is away already"),
+        (RoleKilled(AT, "server-0", restart=False), "s0 was killed, without restart"),
+        (RoleKilled(AT, "server-0", absent=True), "s0 was not killed: it is not running"),
         (RoleLost(AT, "worker-2", 0, "was killed"), "w2 is lost: it was killed"),
         (RoleLost(AT, "worker-2", 1, "was silent for 5 s"), "w2 (incarnation 1) is lost: it was silent for 5 s"),
         (RoleRestarted(AT, "worker-2", 1), "w2 restarted (1st time)"),
@@ -102,25 +102,25 @@ def recorded(*events):
             RoleRestarted(AT, "chief", 1, "evaluation", 80),
             "the chief restarted (1st time), restored from its evaluation of update 80",
         ),
-        (RoleLeft(AT, "worker-1"), "w1 left: the others go on without it"),
+        (RoleLeft(AT, "worker-1"), "w1 left; the others continue"),
         (RoleJoined(AT, "worker-1", 1), "w1 joined"),
-        (RoleUnplaced(AT, "worker-1"), "w1 will take part when a Dask worker is free for it"),
+        (RoleUnplaced(AT, "worker-1"), "w1 joins when a Dask worker is free"),
         (RoleFrozen(AT, "worker-1"), "w1 was frozen"),
         (RoleThawed(AT, "worker-1"), "w1 was thawed"),
         (
             RoleFenced(AT, "worker-1", 0, "woke up"),
-            "w1 woke up after it had been declared lost: its place is taken, and it was told to leave",
+            "w1 woke up after it was declared lost; it was replaced and ordered to stop",
         ),
         (RunWaits(AT, "worker-2, which was killed"), "the run waits for w2, which was killed"),
-        (GroupRestarted(AT, 3, 40), "3 workers go on together from update 40"),
+        (GroupRestarted(AT, 3, 40), "3 workers restarted from update 40"),
         (LinkCut(AT, "worker-1", None), "w1 was cut off"),
         (LinkCut(AT, "worker-1", "server-0"), "w1 was cut off from s0"),
         (LinkReconnected(AT, "worker-1", None), "w1 was reconnected"),
         (LinkReconnected(AT, "worker-1", "server-0"), "w1 was reconnected with s0"),
-        (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 arrive 0.10 s later"),
-        (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and all others are not delayed any more"),
-        (LinkLossy(AT, "worker-1", "server-0", 0.05), "5% of what is sent between w1 and s0 is lost, and sent again"),
-        (LinkLossy(AT, "worker-1", "server-0", 0.0), "nothing that is sent between w1 and s0 is lost any more"),
+        (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 are delayed by 0.10 s"),
+        (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and all others are no longer delayed"),
+        (LinkLossy(AT, "worker-1", "server-0", 0.05), "5% of messages between w1 and s0 are lost and retransmitted"),
+        (LinkLossy(AT, "worker-1", "server-0", 0.0), "messages between w1 and s0 are no longer lost"),
         (
             GradientRefused(AT, "worker-1", 7, "is not finite"),
             "refused a gradient of w1, step 7: it is not finite",
@@ -144,17 +144,17 @@ def test_links_that_fare_alike_are_one_line():
     run = simulated("drop:worker:server:0.05@0.1-0.2", "partition:worker-0,worker-1:*@0.1-0.15")
     run.advance(0.3)
     assert [line for line in log_lines(run.trace) if "accuracy" not in line] == [
-        "0.10 s 5% of what is sent between w0, w1 and w2 and s0 is lost, and sent again",
+        "0.10 s 5% of messages between w0, w1 and w2 and s0 are lost and retransmitted",
         "0.10 s w0 and w1 were cut off from s0, w2 and the chief",
         "0.15 s w0 and w1 were reconnected with s0, w2 and the chief",
-        "0.20 s nothing that is sent between w0, w1 and w2 and s0 is lost any more",
+        "0.20 s messages between w0, w1 and w2 and s0 are no longer lost",
     ]
 
 
 def test_who_was_killed_is_not_lost_as_well():
     run = simulated("kill:worker-1@0.1", restart_after=0.2, patience=0.1).advance(0.35)
     assert [line for line in log_lines(run.trace) if line.startswith("0.10 s")] == [
-        "0.10 s w1 was killed", "0.10 s w1 left: the others go on without it",
+        "0.10 s w1 was killed", "0.10 s w1 left; the others continue",
     ]  # fmt: skip
     assert "0.30 s w1 restarted (1st time)" in log_lines(run.trace)
     run = simulated("freeze:worker-1@0.1-0.5", restart_after=0.2, patience=0.1).wait()
@@ -216,7 +216,7 @@ def test_a_loss_that_is_lost_is_said_once():
         ({"updates": 1000}, {"stopped_by": "updates"}, "1,000 updates done"),
         ({"samples": 64}, {"stopped_by": "samples"}, "64 samples done"),
         ({"epochs": 1.5}, {"stopped_by": "epochs"}, "1.5 epochs done"),
-        ({"seconds": 12}, {"stopped_by": "seconds"}, "12 s are over"),
+        ({"seconds": 12}, {"stopped_by": "seconds"}, "time limit of 12 s"),
         ({}, {"stopped_by": "user"}, "you stopped it"),
         ({}, {"stopped_by": "interrupted", "why": ""}, "interrupted"),
         ({}, {"stopped_by": "finished"}, "every worker has finished"),
@@ -229,7 +229,7 @@ def test_a_loss_that_is_lost_is_said_once():
 def test_the_end(budget, ending, line):
     trace = empty(budget)
     trace.end(time=3 * NANO, **ending)
-    assert log_lines(trace) == [f"3.00 s the end: {line}"]
+    assert log_lines(trace) == [f"3.00 s end: {line}"]
     assert log_lines(trace, 3 * NANO - 1) == []
 
 
@@ -240,9 +240,9 @@ def test_a_run_tells_its_story():
     lines = [line for line in run.log if "accuracy" not in line]
     assert lines[:4] == [
         "0.05 s you set learning_rate = 0.01", "0.10 s you slowed w1 x4",
-        "0.34 s straggler: w1, computing 80 ms against a median of 20 ms", "0.40 s you gave w1 its own speed back",
+        "0.34 s straggler: w1, computing 80 ms against a median of 20 ms", "0.40 s you reset the speed of w1",
     ]  # fmt: skip
-    assert lines[-1].endswith("s the end: 90 updates done")
+    assert lines[-1].endswith("s end: 90 updates done")
     times = [float(line.split()[0]) for line in run.log]
     assert times == sorted(times)
 
@@ -253,7 +253,7 @@ def test_a_log_prints_as_lines():
     assert list(run.log) == log_lines(run.trace)
     assert str(run.log) == repr(run.log) == "\n".join(log_lines(run.trace))
     assert run.log._repr_html_().count("<div>") == len(run.log)
-    assert repr(simulated().advance(0).log) == "nothing happened yet"
+    assert repr(simulated().advance(0).log) == "no events yet"
     assert "&lt;" in Log(["1.00 s note by you: <b>"])._repr_html_()
 
 

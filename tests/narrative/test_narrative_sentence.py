@@ -94,7 +94,7 @@ def test_who_waits_and_what_is_left(name):
         counted = 100 * updates_between(trace, 8, 12) / 4 / (updates_between(trace, 2, 5) / 3)
         percent = int(re.search(r"fell to (\d+)%", said)[1])
         assert percent == pytest.approx(counted, abs=2)
-    left = "throughput stayed as it was" if percent == 100 else f"throughput fell to {percent}%"
+    left = "throughput did not change" if percent == 100 else f"throughput fell to {percent}%"
     who = "w2 computes 5x slower than " + ("before" if name in SPLIT else "the others")
     assert said.startswith(f"{who}. {label}: {waiting}; {left}."), said
 
@@ -149,12 +149,12 @@ def test_a_strategy_of_ones_own_need_not_say_how_it_is():
     assert said == "w2 computes 5x slower than the others. Mine: all wait for w2; throughput fell to 20%."
 
 
-def test_the_slow_ones_gradients_are_old():
+def test_gradients_of_a_slow_worker_have_a_high_staleness():
     """While w2 computes for 0.5 s each of the others applies five: 15 updates. By conservation the mean is N - 1."""
     said = sentence(slowed("async-ps"))
-    assert "Gradients of w2 are 15.0 updates old, those of the others 2.2" in said
+    assert "Mean staleness is 15.0 for w2, 2.2 for the others" in said
     assert 1 * 15.0 + 15 * 2.2 == 16 * 3  # of w2 there is one in sixteen
-    assert "the mean is 2.99 (theory: mean = N − 1 = 3)." in said
+    assert "and 2.99 for all (theory: mean = N − 1 = 3)." in said
 
 
 # next to a reference run -------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_the_sketch():
 
 
 def test_reference_with_another_disturbance_or_none():
-    assert "Synchronous (reference): 40 gradients per second, undisturbed." in sentence(
+    assert "Synchronous (reference): 40 gradients per second without faults." in sentence(
         slowed("async-ps"), None, calm("sync-ps")
     )
     other = simulated(lk.SyncPS(), lk.Slow("worker-1", 2, at=AT)).wait().trace
@@ -288,7 +288,7 @@ def test_nobody_waits_for_the_fast_one():
         "w2 computes 5x faster than the others. Synchronous: w2 waits for the others; throughput rose to 1"
     )
     run = simulated(lk.SSP(s=2), lk.Slow("worker-2", 0.2, at=AT)).wait()
-    assert "Bounded staleness: w2 waits for the others; throughput stayed as it was." in run.sentence()
+    assert "Bounded staleness: w2 waits for the others; throughput did not change." in run.sentence()
     run = simulated(lk.AsyncPS(), lk.Slow("worker-2", 0.2, at=AT)).wait()
     assert "Asynchronous: the others do not wait; throughput rose to 200%." in run.sentence()  # (3 + 5)/4
 
@@ -303,7 +303,7 @@ def test_healed_and_slowed_again():
     faults = [lk.Slow("worker-2", 5, at=4.0, until=8.0), lk.Slow("worker-1", 2, at=14.0)]
     trace = simulated(lk.SyncPS(), *faults, seconds=20.0).wait().trace
     assert sentence(trace, 13 * NANO) == (
-        "w2 has its own speed back; throughput is back to 100%. 4 workers, 40 gradients per second. "
+        "w2 is back to normal speed; throughput is back to 100%. 4 workers, 40 gradients per second. "
         "Synchronous: all wait for the slowest. No gradient is stale."
     )
     assert sentence(trace) == (
@@ -343,7 +343,7 @@ def test_the_lost_are_named_until_they_are_back():
 def test_nothing_moves_any_more():
     """A thousand times slower: no worker receives new weights within the time."""
     said = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)
-    assert "Synchronous: nothing is applied any more." in said
+    assert "Synchronous: no gradient is applied." in said
 
 
 def test_a_run_that_diverged_says_so():

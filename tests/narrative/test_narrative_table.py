@@ -41,7 +41,7 @@ def test_settings_in_short_words():
     assert (row["rate"], row["batch"], row["pace"]) == (0.05, 16, "0.05")
     assert row["data"].startswith("digits, ByLabel")
     assert row["settings"] == "s=2, optimizer=Momentum(momentum=0.9), hidden=16, latency=0.001 s"
-    assert row["disturbed"] == "w2 x5 at 0.5 s; w2 x1 at 1 s; learning_rate = 0.01 at 1.5 s"
+    assert row["commands"] == "w2 x5 at 0.5 s; w2 x1 at 1 s; learning_rate = 0.01 at 1.5 s"
 
 
 def test_of_a_run_that_goes_on_there_is_no_end():
@@ -72,5 +72,5 @@ def test_a_file_has_the_same_columns_whatever_is_in_it():
     assert float(second["gradients_per_second"]) == runs[1]["gradients_per_second"]
     assert first["settings"] == "hidden=16, latency=0.001 s"
     assert runs_csv([]) == runs_csv(runs).split("\r\n")[0] + "\r\n"
-    for heading in ("time to goal (s)", "sent (bytes)", "batch (samples)", "gradients per second (1/s)"):
+    for heading in ("time to target accuracy (s)", "sent (bytes)", "batch (samples)", "gradients per second (1/s)"):
         assert heading in rows[0]

@@ -50,7 +50,7 @@ def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
     run.advance(0.5)
     assert versions(run) == [100] * 3
     assert len({values.tobytes() for values, _ in replicas(run).values()}) == 1
-    assert [str(m) for m in events(run, "group restarted")] == ["3 workers go on together from update 50"]
+    assert [str(m) for m in events(run, "group restarted")] == ["3 workers restarted from update 50"]
     book = closed(run)
     assert (book["rolled_back"], book["lost"]) == (0, 0)
     assert set(book["dropped"]) <= {"cancelled"}
@@ -63,7 +63,7 @@ def test_a_ring_that_goes_on_loses_the_round_it_was_in(strategy):
     run.advance(BACK)
     assert versions(run) == [129] * 3  # the next of two at 0.515, the last at 1.295
     assert [str(m) for m in events(run, "group restarted")] == [
-        "2 workers go on together from update 50", "3 workers go on together from update 129",
+        "2 workers restarted from update 50", "3 workers restarted from update 129",
     ]  # fmt: skip
     run.advance(0.5)
     assert versions(run) == [179] * 3
@@ -142,7 +142,7 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
         assert version == goal
         assert values.tobytes() == wanted.tobytes()
     (event,) = events(run, "group restarted")
-    assert str(event) == f"{workers} workers go on together from update {goal}"
+    assert str(event) == f"{workers} workers restarted from update {goal}"
     run.advance(1)
     assert min(versions(run)) > goal
     closed(run)
