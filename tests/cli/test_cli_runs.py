@@ -214,7 +214,7 @@ def test_fault_options_are_injected_at_their_times(labkit, tmp_path):
     summary, lines = last_object(result), (tmp_path / "log.txt").read_text()
     assert (summary["updates"], summary["ledger"]["lost"]) == (60, 1)  # the gradient that w1 was computing
     assert "0.05 s w1 was killed\n" in lines
-    assert "20% of what is sent between w0, w1" in lines
+    assert "20% of messages between w0, w1" in lines
     result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL, *faults, "--json")
     assert result.exit_code == 0, result.stderr
     assert [run["updates"] for run in last_object(result)["runs"]] == [20, 20]

@@ -189,7 +189,7 @@ def test_factors_and_durations_in_words():
     ]  # fmt: skip
     assert [duration(x, 2) for x in (900, 41_000, 2_130_000, 104e6, 1.44e9)] == [
         "900 ns",
-        "41 µs",
+        "41 us",
         "2.1 ms",
         "104 ms",
         "1.4 s",
