@@ -1,0 +1,59 @@
+"""DESIGN.md names only files, modules, tests and identifiers that exist."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "DESIGN.md").read_text()
+FENCED = "\n".join(re.findall(r"^```\w*\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
+QUOTED = re.findall(r"`([^`\n]+)`", re.sub(r"^```\w*\n.*?^```", "", TEXT, flags=re.DOTALL | re.MULTILINE))
+
+PATH = re.compile(r"(?!/)[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml|ipynb|css)")
+PATHS = sorted({quoted for quoted in QUOTED if PATH.fullmatch(quoted)} | set(re.findall(r"[\w./-]+\.py\b", FENCED)))
+TESTS = sorted({quoted for quoted in QUOTED if re.fullmatch(r"tests/[\w./-]+::\w+", quoted)})
+NAME = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*")
+NAMES = sorted({name for name in (re.sub(r"\(.*\)$", "", quoted) for quoted in QUOTED) if NAME.fullmatch(name)} - set(PATHS))
+
+
+def place(path):
+    """The file or folder: paths are relative to the repository, or to `labkit/`."""
+    return next((base / path for base in (ROOT, ROOT / "labkit") if (base / path).exists()), None)
+
+
+@functools.cache
+def words():
+    """Every identifier in the Python sources, with the names of modules and packages."""
+    files = [path for folder in ("labkit", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    text = "\n".join(path.read_text() for path in (*files, ROOT / "conftest.py", ROOT / "pyproject.toml"))
+    parts = {part for path in files for part in path.relative_to(ROOT).with_suffix("").parts}
+    return set(re.findall(r"[A-Za-z_]\w*", text)) | parts
+
+
+def test_there_is_something_to_check():
+    assert len(PATHS) > 100
+    assert len(NAMES) > 100
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_exists(path):
+    assert place(path) is not None
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_every_named_test_exists(test):
+    path, name = test.split("::")
+    assert f"def {name}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_occurs_in_the_sources(name):
+    assert set(name.split(".")) - {"lk"} <= words()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("labkit.")])
+def test_every_dotted_module_exists(name):
+    parts = name.split(".")
+    assert place("/".join(parts)) is not None or place("/".join(parts) + ".py") is not None
