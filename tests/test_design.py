@@ -15,7 +15,9 @@ PATH = re.compile(r"(?!/)[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml|ipynb|css)")
 PATHS = sorted({quoted for quoted in QUOTED if PATH.fullmatch(quoted)} | set(re.findall(r"[\w./-]+\.py\b", FENCED)))
 TESTS = sorted({quoted for quoted in QUOTED if re.fullmatch(r"tests/[\w./-]+::\w+", quoted)})
 NAME = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*")
-NAMES = sorted({name for name in (re.sub(r"\(.*\)$", "", quoted) for quoted in QUOTED) if NAME.fullmatch(name)} - set(PATHS))
+NAMES = sorted(
+    {name for name in (re.sub(r"\(.*\)$", "", quoted) for quoted in QUOTED) if NAME.fullmatch(name)} - set(PATHS)
+)
 
 
 def place(path):
