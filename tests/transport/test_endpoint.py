@@ -268,9 +268,9 @@ def test_other_processes_are_refused(pair: tuple[Endpoint, Endpoint]) -> None:
     reasons = [
         (hello(two, called="one", name="two"), "not signed"),  # by a role of this run, meant for another
         (Hello("", "two", "one", 0).pack(Identity().key(one.identity.public)), "not signed"),
-        (hello(one, called="two"), "looks for 'two'"),
+        (hello(one, called="two"), "to 'two' of run"),
         (hello(one, run="another"), "run 'another'"),
-        (hello(one, name=""), "looks for"),
+        (hello(one, name=""), "a connection of '' to"),
     ]
     for data, why in reasons:
         sock = dial(one, data + HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16))
@@ -302,9 +302,9 @@ def test_a_hello_has_a_time_limit(make: Callable[..., Endpoint]) -> None:
     ("frame", "why"),
     [
         (HEADER.pack(MAGIC, 0, 0, 0, 16, 0, 1, 0, 0, 1 << 40), "at most 2,147,483,648"),
-        (HEADER.pack(MAGIC, 9, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16), "makes no sense"),
+        (HEADER.pack(MAGIC, 9, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16), "an invalid frame of kind"),
         (HEADER.pack(MAGIC, 3, 0, 0, 16, 0, 7, 0, 0, 0) + bytes(16), "frame 7 where 1 is due"),
-        (HEADER.pack(MAGIC, 3, 0, 0, 0, 0, 1, 0, 0, 0), "makes no sense"),
+        (HEADER.pack(MAGIC, 3, 0, 0, 0, 0, 1, 0, 0, 0), "an invalid frame of kind"),
         (bytes(48), "no frame"),
     ],
 )

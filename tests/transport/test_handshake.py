@@ -229,7 +229,7 @@ def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., End
     worker.send("server", Ack(1))
     run((server, worker), lambda: any(c.hello for c in server.unauthenticated))  # it waits for the announcement
     crowd = [dial(server, Hello("", f"w{i}", "server", 0).pack(b"key")) for i in range(256)]  # as good, and later
-    run((server,), lambda: sum("too many connections" in refusal for refusal in server.refused) >= 64)
+    run((server,), lambda: sum("too many unauthenticated connections" in refusal for refusal in server.refused) >= 64)
     for sock in crowd:
         sock.close()
     run((server,), lambda: not server.unauthenticated)

@@ -336,7 +336,7 @@ def test_what_is_held_at_the_end_is_named(pair: tuple[Endpoint, Endpoint], how: 
     impair(one, two)  # too late: the ledger has been written
     idle(one, two)
     start = time.monotonic()
-    one.poll(0.05, watch=False)
+    one.poll(0.05, spin=False)
     assert time.monotonic() - start >= 0.05  # nor does a later `poll` return at once, again and again
     assert one.unsent_gradients() == [("two", 7, 2), ("two", 8, 1)]
     assert not two.inbox
@@ -522,7 +522,7 @@ def test_a_closed_connection_is_an_acknowledgement(make: Callable[..., Endpoint]
 def test_a_number_that_does_not_fit_is_refused() -> None:
     with contextlib.closing(Endpoint("one", 0, Codec(KINDS))) as one, dial(one, hello(one, "mad", after=5)):
         run((one,), lambda: one.refused)
-        assert "goes on after frame 5" in one.refused[0]
+        assert "continues after frame 5" in one.refused[0]
     assert not one.inbox
 
 

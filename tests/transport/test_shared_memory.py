@@ -44,10 +44,10 @@ from labkit.engines.dask.transport.endpoint import Endpoint
 from labkit.engines.dask.transport.frames import HEADER, MAGIC, Codec
 from labkit.engines.dask.transport.handshake import Hello, Identity
 from labkit.engines.dask.transport.shared_memory import (
-    ASLEEP,
     DATA,
     ORIGIN,
     READ,
+    READER_SLEEPS,
     SEALS,
     SIZE,
     WRITTEN,
@@ -151,7 +151,7 @@ def test_who_sleeps_is_rung_for_once(ends: tuple[MemoryWriter, MemoryReader]) ->
     assert writer.reader_sleeps()
     assert not writer.reader_sleeps()
     assert not reader.sleep()  # there is something to read
-    reader.woke()
+    reader.cancel_sleep()
     assert not writer.reader_sleeps()
 
 
@@ -209,10 +209,10 @@ def test_counters_that_cannot_be_right(
     writer, reader = ends
     intruder.words[WRITTEN] = nonsense
     for look in (reader.peek, lambda: read(reader, 10)):
-        with pytest.raises(ConnectionError, match="cannot be right"):
+        with pytest.raises(ConnectionError, match="are invalid"):
             look()
     intruder.words[READ] = -nonsense if nonsense > 0 else 1
-    with pytest.raises(ConnectionError, match="cannot be right"):
+    with pytest.raises(ConnectionError, match="are invalid"):
         writer.write([b"x"])
     assert not writer.write_packed(Struct("<q"), (1,), b"x", 1)  # so that `write` is called, which raises
 
@@ -345,7 +345,7 @@ def test_frames_go_through_the_memory_once_the_offer_is_taken_up(pair: tuple[End
     assert values(two) == [Ack(0), Ack(1)]
     shut(link)  # the socket is not needed for this
     one.send("two", Ack(2))
-    assert end.has_news()
+    assert end.has_data()
 
 
 def test_who_cannot_or_may_not_share_does_not(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +461,7 @@ def test_a_sleeping_reader_is_woken_by_a_frame_in_the_memory(pair: tuple[Endpoin
     for step in range(5):
         thread = threading.Thread(target=two.poll, args=(30.0,))
         thread.start()
-        while not intruder.words[ASLEEP]:
+        while not intruder.words[READER_SLEEPS]:
             os.sched_yield()
         one.send("two", Push(np.zeros(100), step, 0, 0))
         thread.join()
@@ -522,7 +522,7 @@ def test_a_receiver_that_was_asleep_when_it_died_is_no_exception(pair: tuple[End
     _, _, intruder = turn_and_intrude(one, two)
     two.close()
     for step in range(3):  # the first doorbell is answered by a reset, the next ones find the connection gone
-        intruder.words[ASLEEP] = 1
+        intruder.words[READER_SLEEPS] = 1
         one.send("two", Push(np.zeros(3), step, 0, 0))
     one.send("two", Push(np.zeros(5_000_000), 3, 0, 0))  # 40 MB: what does not fit waits
     assert one.sent["two"] == 5
@@ -699,11 +699,11 @@ def lead_astray(origin: int) -> Callable[[Intruder], None]:
         (say(HEADER.pack(MAGIC, 0, 0, 0, 16, 0, 2, 0, 0, 1 << 40)), "at most 2,147,483,648"),
         (say(frame(77)), "frame 77 where 2 is due"),
         (say(frame(77)[:48]), "frame 77 where 2 is due"),
-        (say(frame(2, kind=9)), "makes no sense"),
-        (say(frame(2, meta=b"")), "makes no sense"),
-        (spoil(WRITTEN, -1), "cannot be right"),
-        (spoil(WRITTEN, 1 << 40), "cannot be right"),
-        (spoil(WRITTEN, -(1 << 63)), "cannot be right"),
+        (say(frame(2, kind=9)), "an invalid frame of kind"),
+        (say(frame(2, meta=b"")), "an invalid frame of kind"),
+        (spoil(WRITTEN, -1), "are invalid"),
+        (spoil(WRITTEN, 1 << 40), "are invalid"),
+        (spoil(WRITTEN, -(1 << 63)), "are invalid"),
         (lead_astray(-1), "no frame starts with"),
         (lead_astray((1 << 63) - 1), "no frame starts with"),
         (lead_astray(-(1 << 63)), ""),
@@ -760,6 +760,6 @@ def test_a_reader_whose_counter_cannot_be_right_is_broken(pair: tuple[Endpoint, 
     while not one.unreachable:
         one.send("two", Push(np.zeros(20_000), 0, 0, 0))
         total += 1
-    assert "cannot be right" in one.unreachable["two"]
+    assert "are invalid" in one.unreachable["two"]
     assert one.sent["two"] + one.undelivered["two"] == total
     assert one.send("two", Ack(0)) == 0

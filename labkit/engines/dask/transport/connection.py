@@ -259,10 +259,10 @@ class SendConnection:
 
     # the stream ---------------------------------------------------------------------------------------------------------
 
-    def _advance(self, listen: bool) -> None:
+    def _advance(self, watch_control: bool) -> None:
         try:
-            if listen:
-                self._listen()
+            if watch_control:
+                self._read_control()
             if self._queue or self.opening:
                 self._push()
         except OSError as error:
@@ -288,22 +288,22 @@ class SendConnection:
         if self._ending:
             self._tcp.end_writing()
 
-    def _listen(self) -> None:
+    def _read_control(self) -> None:
         """Read control bytes of the peer: its part of the handshake, the refusal of an offer, and doorbells."""
         if not self._connected:
             self._connected = self._tcp.established()
             if not self._connected:
                 return
         try:
-            heard = self._tcp.receive_control(MAX_HELLO)
+            received = self._tcp.receive_control(MAX_HELLO)
         except EOFError:
             raise ConnectionError("closed by the peer") from None
-        if self.opening and heard:
-            rest = self._handshake.receive(heard)
+        if self.opening and received:
+            rest = self._handshake.receive(received)
             if rest is None:
                 return
-            heard, self.opening = rest, False
-        if NOT_ACCEPTED in heard and not self.in_memory:
+            received, self.opening = rest, False
+        if NOT_ACCEPTED in received and not self.in_memory:
             self._close_memory()
 
     def _send_hello(self) -> None:
@@ -343,7 +343,7 @@ class SendConnection:
     def _ring(self) -> None:
         with contextlib.suppress(
             OSError
-        ):  # a full socket wakes the peer, too; a closed one is detected in `_listen`
+        ):  # a full socket wakes the peer, too; a closed one is detected in `_read_control`
             self._tcp.send_control(DOORBELL)
 
     def _written(self, count: int) -> None:
@@ -440,11 +440,11 @@ class ReceiveConnection:
     `first`: bytes that were read after the handshake.
 
     Attributes to read: `closed_with`, the flag of the close frame, 0 before it; `in_memory`, whether frames use shared memory;
-    `suspended`, whether reading is suspended; `open`; `has_news()`, while `in_memory`: whether the memory has data to read.
+    `suspended`, whether reading is suspended; `open`; `has_data()`, while `in_memory`: whether the memory has data to read.
     """
 
     __slots__ = (
-        "_deliver", "_fresh", "_in", "_memory", "_parser", "_receiver", "_tcp", "_unparsed", "closed_with", "has_news",
+        "_deliver", "_fresh", "_in", "_memory", "_parser", "_receiver", "_tcp", "_unparsed", "closed_with", "has_data",
         "in_memory", "incarnation", "name", "open", "sequence", "suspended",
     )  # fmt: skip
 
@@ -458,7 +458,7 @@ class ReceiveConnection:
         self._fresh = True  # the current frame is a message, and no duplicate
         self.closed_with = 0
         self.in_memory = self.suspended = False
-        self.has_news: Callable[[], bool] = _nothing
+        self.has_data: Callable[[], bool] = _nothing
         self.open = True
         receiver.open[self] = None
         receiver.poller.register(tcp.fileno(), READ, self)
@@ -563,7 +563,7 @@ class ReceiveConnection:
                 and self._memory.starts_at(self.sequence + 1)
             ):  # fmt: skip
                 parser.discard()  # a doorbell: the last frame on the socket has arrived
-                self._in, self.in_memory, self.has_news = self._memory, True, self._memory.ready
+                self._in, self.in_memory, self.has_data = self._memory, True, self._memory.ready
                 self._receiver.in_memory += (self,)
                 self._receiver.poller.add_memory(self._memory)
                 return
@@ -610,7 +610,7 @@ class ReceiveConnection:
         """Close the connection, unless it has ended. `reason`: the error, "" if there was none."""
         if not self.open:
             return
-        self.open, self.has_news = False, _nothing
+        self.open, self.has_data = False, _nothing
         receiver = self._receiver
         del receiver.open[self]
         if not self.suspended:

@@ -98,7 +98,7 @@ class Endpoint:
         self.clock, self.max_frame = clock, max_frame
         self.identity, self.pool = identity or Identity(), BufferPool()
         self.inbox: deque[Delivered] = deque()
-        self.deliver: Callable[[Message, int, int, int, int, int, int], None] = self._keep
+        self.deliver: Callable[[Message, int, int, int, int, int, int], None] = self._append_to_inbox
         self.received: Counter[str] = Counter()
         self.repeated: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -152,7 +152,7 @@ class Endpoint:
         if self._peers.get(name) == peer or incarnation < self._minimum.get(name, -1):
             return
         self._known[name] = peer
-        self._listener.news_of(name)
+        self._listener.peer_announced(name)
         self.remove_peer(name)
         self.unreachable.pop(name, None)
         self._peers[name] = peer
@@ -286,10 +286,10 @@ class Endpoint:
 
     # receiving ----------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_s: float, watch: bool = True) -> None:
+    def poll(self, timeout_s: float, spin: bool = True) -> None:
         """Wait until a stream can be read or written, or `wake` is called, at most `timeout_s` seconds.
 
-        Then deliver all complete messages. `watch`: see `Poller.wait`.
+        Then deliver all complete messages. `spin`: see `Poller.wait`.
         """
         receiver = self._receiver
         if receiver.unread or self._listener.retries:
@@ -299,10 +299,10 @@ class Endpoint:
             timeout_s = min(timeout_s, self._faults.release())
         if self._listener.pending or self._links.queued:
             timeout_s = min(timeout_s, self._expire())
-        for owner in self._poller.wait(timeout_s, watch):
+        for owner in self._poller.wait(timeout_s, spin):
             owner.on_ready()
         for connection in receiver.in_memory:
-            if connection.has_news():
+            if connection.has_data():
                 connection.read()
         if self._faults.delayed:
             self._faults.release()
@@ -315,7 +315,7 @@ class Endpoint:
         """
         self._holding = True
         try:
-            for owner in self._poller.look():
+            for owner in self._poller.ready_now():
                 if not isinstance(owner, ReceiveConnection):
                     owner.on_ready()
         finally:
@@ -342,10 +342,10 @@ class Endpoint:
     def _authenticate(self, connection: Unauthenticated) -> None:
         """Accept a connection whose hello proves which role instance it is. `ProtocolError` if it does not."""
         assert connection.hello is not None
-        hello, said = connection.hello
+        hello, hello_bytes = connection.hello
         name, incarnation = hello.sender, hello.incarnation
         if (hello.run, hello.to) != (self.run, self.name) or not name:
-            raise ProtocolError(f"{name!r} of run {hello.run!r} looks for {hello.to!r} of that run")
+            raise ProtocolError(f"a connection of {name!r} to {hello.to!r} of run {hello.run!r}")
         minimum = self._minimum.get(name, -1)
         if incarnation < minimum:
             raise ProtocolError(f"incarnation {incarnation} of {name}, but {minimum} is known")
@@ -353,14 +353,14 @@ class Endpoint:
             return  # restarted, and not announced yet: `add_peer` will bring its key
         public = self._known[name].key
         key = self.identity.key(public)
-        verify(said, key)
+        verify(hello_bytes, key)
         if hello.number <= self._numbers.get(public, 0):
-            raise ProtocolError(f"connection {hello.number} of {name}, which there has been")
+            raise ProtocolError(f"connection {hello.number} of {name} is a replay")
         if self._is_connected(name, incarnation):
             raise ProtocolError(f"a second connection of {name}, incarnation {incarnation}")
         if hello.after not in (0, self._suspended_at.get(name, 0)):
-            raise ProtocolError(f"goes on after frame {hello.after}, which was not the last")
-        connection.tcp.send_control(welcome(said, key))
+            raise ProtocolError(f"continues after frame {hello.after}, which was not the last")
+        connection.tcp.send_control(welcome(hello_bytes, key))
         self._numbers[public] = hello.number
         tcp, rest = self._listener.release(connection)
         accepted = ReceiveConnection(name, incarnation, hello.after, tcp, rest, self._receiver)
@@ -393,7 +393,7 @@ class Endpoint:
         self.received[connection.name] += 1
         self.deliver(message, kind, category, payload - padding, sent_ns, self.clock(), computed)
 
-    def _keep(self, *what: Any) -> None:
+    def _append_to_inbox(self, *what: Any) -> None:
         self.inbox.append(Delivered(*what))
 
     def _count_repeated(self, connection: ReceiveConnection) -> None:

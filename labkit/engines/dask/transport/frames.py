@@ -55,7 +55,7 @@ _DTYPE = re.compile(r"[|<>][biufcmMSUV]\d+(\[\w+\])?")
 _TYPES: dict[Any, str] = {int: "q", float: "d", "int": "q", "float": "d"}
 _U16, _U32, _INT, _FLOAT = (struct.Struct("<" + code) for code in "HIqd")
 _NONE, _TRUE, _FALSE, _INTEGER, _REAL, _TEXT, _TUPLE, _ARRAY = b"NTFidsta"
-_UNFAMILIAR: tuple[list[Any], int] = ([], -1)
+_NOT_CACHED: tuple[list[Any], int] = ([], -1)
 _ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays and tuples of them"
 
 
@@ -75,7 +75,7 @@ def close_frame(flag: int, sequence: int) -> bytes:
     return HEADER.pack(MAGIC, 0, 0, flag, 0, 0, sequence, 0, 0, 0)
 
 
-class _Plan:
+class _MessageLayout:
     """The layout of one kind of message. The declared type of a field decides where it is encoded; a number that is not of
     its declared type is encoded with a tag."""
 
@@ -88,11 +88,11 @@ class _Plan:
         self.numbers = tuple(name for name in names if codes[name])[:64]
         self.others = tuple(name for name in names if name not in self.numbers)
         self.types = tuple(int if codes[name] == "q" else float for name in self.numbers)
-        self.layout = "Q" + "".join(codes[name] for name in self.numbers)
-        self.struct = struct.Struct("<" + self.layout)
+        self.number_codes = "Q" + "".join(codes[name] for name in self.numbers)
+        self.struct = struct.Struct("<" + self.number_codes)
         # Cache for decoding: {meta after the numbers, if it describes arrays only: ([(field, dtype, shape, start)], bytes of
         # the payload)}. Most messages of a run have the same shapes as the previous one.
-        self.familiar: dict[bytes, tuple[list[tuple[str, np.dtype, tuple[int, ...], int]], int]] = {}
+        self.decode_cache: dict[bytes, tuple[list[tuple[str, np.dtype, tuple[int, ...], int]], int]] = {}
         # Cache for encoding, for a kind with one array: {(dtype, shape): layout of its frames}.
         self.all_numbers = _all_of(self.numbers)
         self.array = self.others[0] if len(self.others) == 1 and self.numbers else ""
@@ -107,11 +107,11 @@ class Prepared:
 
     __slots__ = ("described", "index", "meta", "payload", "size", "struct")
 
-    def __init__(self, plan: _Plan, described: bytes, payload: int) -> None:
-        size = plan.struct.size + len(described)
+    def __init__(self, layout: _MessageLayout, described: bytes, payload: int) -> None:
+        size = layout.struct.size + len(described)
         self.meta = size + -size % ALIGN
-        self.struct = struct.Struct(HEADER.format + plan.layout + f"{len(described) + self.meta - size}s")
-        self.index, self.described, self.payload = plan.index, described, payload
+        self.struct = struct.Struct(HEADER.format + layout.number_codes + f"{len(described) + self.meta - size}s")
+        self.index, self.described, self.payload = layout.index, described, payload
         self.size = self.meta + payload
 
 
@@ -120,66 +120,66 @@ class Codec:
 
     def __init__(self, kinds: Sequence[type[Message]]) -> None:
         self.kinds = tuple(kinds)
-        self._plans = tuple(_Plan(index, kind) for index, kind in enumerate(self.kinds))
-        self._by_kind: dict[type, _Plan] = {plan.kind: plan for plan in self._plans}
+        self._layouts = tuple(_MessageLayout(index, kind) for index, kind in enumerate(self.kinds))
+        self._by_kind: dict[type, _MessageLayout] = {layout.kind: layout for layout in self._layouts}
         self._described: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
 
     def index(self, message: object, sender: str) -> int:
         """The number of the message's kind; `RoleError` that names `sender` if the kind is not listed."""
-        plan = self._by_kind.get(message.__class__)
-        if plan is None:
+        layout = self._by_kind.get(message.__class__)
+        if layout is None:
             listed = ", ".join(kind.__name__ for kind in self.kinds)
             raise RoleError(f"{sender} sends {type(message).__name__}, which is not listed in messages = ({listed})")
-        return plan.index
+        return layout.index
 
     def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
         """(meta, the arrays as flat bytes, uint8). The arrays are views of the message's memory where that is contiguous.
 
         `RoleError` names the field with a value that cannot be encoded. The kind must be listed: see `index`.
         """
-        plan = self._by_kind[message.__class__]
-        values = [getattr(message, name) for name in plan.numbers]
-        mask, names, arrays = 0, plan.others, list[np.ndarray]()
-        if tuple(map(type, values)) != plan.types:
-            mask, values, late = _sort_out(plan, values)
+        layout = self._by_kind[message.__class__]
+        values = [getattr(message, name) for name in layout.numbers]
+        mask, names, arrays = 0, layout.others, list[np.ndarray]()
+        if tuple(map(type, values)) != layout.types:
+            mask, values, late = _separate_untyped(layout, values)
             names = (*names, *late)
         try:
-            out = [plan.struct.pack(mask, *values)]
+            out = [layout.struct.pack(mask, *values)]
         except struct.error:
-            for name, value in zip(plan.numbers, values):
-                _check_int(plan.kind, name, value)
+            for name, value in zip(layout.numbers, values):
+                _check_int(layout.kind, name, value)
             raise
         for name in names:
             value = getattr(message, name)
             put = self._put_array if value.__class__ is np.ndarray else self._put
-            put(plan.kind, name, value, out, arrays)
+            put(layout.kind, name, value, out, arrays)
         meta = b"".join(out)
         return meta + bytes(-len(meta) % ALIGN), arrays
 
     def prepare(self, message: Message) -> tuple[Prepared, tuple[Any, ...], Piece] | None:
-        """(layout of its frame, its numbers, its array as flat bytes) of a message with one array of a familiar shape.
+        """(layout of its frame, its numbers, its array as flat bytes) of a message with one array whose shape was sent before.
 
         None for other messages, which `encode` encodes.
         """
-        plan = self._by_kind.get(message.__class__)
-        if plan is None or not plan.array:
+        layout = self._by_kind.get(message.__class__)
+        if layout is None or not layout.array:
             return None
         own = message.__dict__
         try:
-            values, array = plan.all_numbers(own), own[plan.array]
+            values, array = layout.all_numbers(own), own[layout.array]
         except KeyError:  # the field is an attribute of the class only
             return None
-        if tuple(map(type, values)) != plan.types or array.__class__ is not np.ndarray or array.ndim != 1:
+        if tuple(map(type, values)) != layout.types or array.__class__ is not np.ndarray or array.ndim != 1:
             return None
         key = (array.dtype, array.shape)
-        prepared = plan.prepared.get(key)
+        prepared = layout.prepared.get(key)
         if prepared is None:
             if not array.size:
                 return None
-            if len(plan.prepared) >= _CACHED:
-                plan.prepared.clear()
-            described = _describe(plan.kind, plan.array, array)
-            prepared = plan.prepared[key] = Prepared(plan, described, array.nbytes)
+            if len(layout.prepared) >= _CACHED:
+                layout.prepared.clear()
+            described = _describe(layout.kind, layout.array, array)
+            prepared = layout.prepared[key] = Prepared(layout, described, array.nbytes)
         if not array.flags.c_contiguous:
             return None
         return prepared, values, array.view(np.uint8)  # type: ignore[return-value]
@@ -230,38 +230,38 @@ class Codec:
         `ProtocolError` if the bytes are not exactly one message of kind number `index`.
         """
         try:
-            plan = self._plans[index]
-            mask, *values = plan.struct.unpack_from(meta, 0)
-            message = object.__new__(plan.kind)
+            layout = self._layouts[index]
+            mask, *values = layout.struct.unpack_from(meta, 0)
+            message = object.__new__(layout.kind)
             own = message.__dict__
-            own.update(zip(plan.numbers, values))
-            arrays, nbytes = plan.familiar.get(bytes(meta[plan.struct.size :]), _UNFAMILIAR)
+            own.update(zip(layout.numbers, values))
+            arrays, nbytes = layout.decode_cache.get(bytes(meta[layout.struct.size :]), _NOT_CACHED)
             if nbytes == len(payload) and not mask:
                 for name, dtype, shape, start in arrays:
                     own[name] = np.ndarray(shape, dtype, payload, start)
             else:
-                self._read(plan, own, mask, meta, payload)
+                self._read(layout, own, mask, meta, payload)
         except ProtocolError:
             raise
         except (IndexError, struct.error, ValueError, TypeError, OverflowError, MemoryError) as error:
-            raise ProtocolError(f"a frame of kind {index} that makes no sense: {error}") from error
+            raise ProtocolError(f"an invalid frame of kind {index}: {error}") from error
         own["sender"] = sender
         own["incarnation"] = incarnation
         return message
 
-    def _read(self, plan: _Plan, own: dict[str, Any], mask: int, meta: memoryview, payload: memoryview) -> None:
+    def _read(self, layout: _MessageLayout, own: dict[str, Any], mask: int, meta: memoryview, payload: memoryview) -> None:
         """Decode the tagged values into `own`."""
-        reader = _Reader(meta, plan.struct.size, payload)
-        late = [name for bit, name in enumerate(plan.numbers) if mask >> bit & 1]
-        for name in (*plan.others, *late):
+        reader = _Reader(meta, layout.struct.size, payload)
+        late = [name for bit, name in enumerate(layout.numbers) if mask >> bit & 1]
+        for name in (*layout.others, *late):
             own[name] = reader.value(0)
-        if len(meta) - reader.at >= ALIGN or reader.offset != len(payload) or mask >> len(plan.numbers):
-            raise ProtocolError(f"a {plan.kind.__name__} ends before its frame does")
-        if not late and all(type(own[name]) is np.ndarray and own[name].size for name in plan.others):
-            if len(plan.familiar) >= _CACHED:
-                plan.familiar.clear()
-            arrays = [(n, own[n].dtype, own[n].shape, at) for n, at in zip(plan.others, reader.starts, strict=True)]
-            plan.familiar[bytes(meta[plan.struct.size :])] = arrays, len(payload)
+        if len(meta) - reader.at >= ALIGN or reader.offset != len(payload) or mask >> len(layout.numbers):
+            raise ProtocolError(f"a {layout.kind.__name__} ends before its frame does")
+        if not late and all(type(own[name]) is np.ndarray and own[name].size for name in layout.others):
+            if len(layout.decode_cache) >= _CACHED:
+                layout.decode_cache.clear()
+            arrays = [(n, own[n].dtype, own[n].shape, at) for n, at in zip(layout.others, reader.starts, strict=True)]
+            layout.decode_cache[bytes(meta[layout.struct.size :])] = arrays, len(payload)
 
 
 class _Reader:
@@ -303,7 +303,7 @@ class _Reader:
         return self.meta[start:end]
 
     def _array(self) -> np.ndarray:
-        dtype, shape, nbytes = _understand(bytes(self._bytes(_U16.unpack(self._bytes(2))[0])))
+        dtype, shape, nbytes = _parse_array(bytes(self._bytes(_U16.unpack(self._bytes(2))[0])))
         if not nbytes:
             return np.empty(shape, dtype)
         start = (self.offset + ALIGN - 1) & -ALIGN
@@ -322,14 +322,24 @@ class FrameParser:
     """
 
     __slots__ = (
-        "_ahead", "_body", "_check", "_filled", "_header", "_max_frame", "_pool", "_size", "_start", "_stop", "_view",
+        "_body",
+        "_check",
+        "_filled",
+        "_header",
+        "_max_frame",
+        "_pool",
+        "_read_ahead",
+        "_size",
+        "_start",
+        "_stop",
+        "_view",
     )  # fmt: skip
 
     def __init__(self, pool: BufferPool, max_frame: int, check: Callable[[Header], None], first: bytes = b"") -> None:
         self._pool, self._max_frame, self._check = pool, max_frame, check
-        self._ahead = bytearray(READ_AHEAD)
-        self._view = memoryview(self._ahead)
-        self._ahead[: len(first)] = first
+        self._read_ahead = bytearray(READ_AHEAD)
+        self._view = memoryview(self._read_ahead)
+        self._read_ahead[: len(first)] = first
         self._start, self._stop = 0, len(first)  # the part of the read-ahead that is not parsed
         self._header: Header | None = None  # header of the current frame
         self._body: memoryview | None = None
@@ -360,10 +370,10 @@ class FrameParser:
             have = self._stop - self._start
             if have < HEADER.size:
                 if have:
-                    self._ahead[:have] = self._ahead[self._start : self._stop]
+                    self._read_ahead[:have] = self._read_ahead[self._start : self._stop]
                 self._start, self._stop = 0, have
                 return None
-            self._begin(read_header(self._ahead, self._start, self._max_frame))
+            self._begin(read_header(self._read_ahead, self._start, self._max_frame))
         header, body = self._header, self._body
         if self._filled < self._size or header is None or body is None:
             self._start = self._stop = 0
@@ -383,7 +393,7 @@ class FrameParser:
         end = HEADER.size + size
         if len(data) < end:
             return None
-        body = self._announced(header, size)
+        body = self._allocate(header, size)
         body[:] = data[HEADER.size : end]
         return end, header, body
 
@@ -403,14 +413,14 @@ class FrameParser:
 
     def _begin(self, header: Header) -> None:
         self._size = header[4] + header[9]
-        body = self._announced(header, self._size)
+        body = self._allocate(header, self._size)
         start = self._start + HEADER.size
         self._start = min(self._stop, start + self._size)
         self._filled = self._start - start
         body[: self._filled] = self._view[start : self._start]
         self._header, self._body = header, body
 
-    def _announced(self, header: Header, size: int) -> memoryview:
+    def _allocate(self, header: Header, size: int) -> memoryview:
         """Check the header, and allocate `size` bytes for the body."""
         self._check(header)
         try:
@@ -443,10 +453,10 @@ def _all_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...
     return lambda own: tuple(own[name] for name in names)
 
 
-def _sort_out(plan: _Plan, values: list[Any]) -> tuple[int, list[Any], list[str]]:
+def _separate_untyped(layout: _MessageLayout, values: list[Any]) -> tuple[int, list[Any], list[str]]:
     """(mask, values for the struct, fields to encode with a tag). NumPy scalars are converted to Python numbers first."""
     mask, packed, late = 0, [], []
-    for bit, (name, value, declared) in enumerate(zip(plan.numbers, values, plan.types)):
+    for bit, (name, value, declared) in enumerate(zip(layout.numbers, values, layout.types)):
         if isinstance(value, np.generic):
             value = value.item()
         if type(value) is not declared:
@@ -472,7 +482,7 @@ def _describe(kind: type, name: str, value: np.ndarray) -> bytes:
     return b"a" + _U16.pack(len(body)) + body
 
 
-def _understand(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
+def _parse_array(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
     """(dtype, shape, bytes) of an array. `ProtocolError` or NumPy's errors for invalid descriptions."""
     end = 1 + described[0]
     code = described[1:end].decode("ascii")

@@ -86,8 +86,8 @@ class Hello(NamedTuple):
         if size > MAX_HELLO:
             raise BadInput(f"Run and names take {size} bytes together in a handshake; at most {MAX_HELLO} are allowed.")
         numbers = self.incarnation, self.number, offer.pid, offer.fd, self.after
-        said = _HELLO.pack(_HELLO_MAGIC, PROTOCOL, size, *map(len, texts), *numbers) + b"".join(texts)
-        return said + _mac(key, b"hello", said)
+        hello_bytes = _HELLO.pack(_HELLO_MAGIC, PROTOCOL, size, *map(len, texts), *numbers) + b"".join(texts)
+        return hello_bytes + _mac(key, b"hello", hello_bytes)
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple[Hello, bytes] | None:
@@ -115,15 +115,15 @@ class Hello(NamedTuple):
         return cls(run, sender, to, incarnation, number, offer, after), data[:size]
 
 
-def verify(said: bytes, key: bytes) -> None:
-    """`ProtocolError` if the hello `said` was not made with `key`."""
-    if not hmac.compare_digest(said[-MAC:], _mac(key, b"hello", said[:-MAC])):
+def verify(hello_bytes: bytes, key: bytes) -> None:
+    """`ProtocolError` if the hello `hello_bytes` was not made with `key`."""
+    if not hmac.compare_digest(hello_bytes[-MAC:], _mac(key, b"hello", hello_bytes[:-MAC])):
         raise ProtocolError("the handshake is not signed by that role")
 
 
-def welcome(said: bytes, key: bytes) -> bytes:
-    """The acceptor's answer to the hello `said`."""
-    return _WELCOME + _mac(key, b"welcome", said[-MAC:])
+def welcome(hello_bytes: bytes, key: bytes) -> bytes:
+    """The acceptor's answer to the hello `hello_bytes`."""
+    return _WELCOME + _mac(key, b"welcome", hello_bytes[-MAC:])
 
 
 class DialerHandshake:
@@ -132,28 +132,28 @@ class DialerHandshake:
     def __init__(self, hello: Hello, key: bytes) -> None:
         self.unsent = hello.pack(key)
         self._wanted = welcome(self.unsent, key)
-        self._heard = b""
+        self._received = b""
 
     def receive(self, data: bytes) -> bytes | None:
         """Process bytes from the acceptor. Returns the bytes after the welcome; None while the welcome is incomplete.
 
         `Refusal` for any other answer.
         """
-        self._heard += data
-        heard = self._heard[: len(self._wanted)]
-        if heard[:4] == _REFUSED:
-            if len(heard) < _PREFIX.size:
+        self._received += data
+        received = self._received[: len(self._wanted)]
+        if received[:4] == _REFUSED:
+            if len(received) < _PREFIX.size:
                 return None
-            number = _PREFIX.unpack_from(heard)[1]
+            number = _PREFIX.unpack_from(received)[1]
             raise Refusal("it refuses this role" if number == PROTOCOL else other_protocol(number))
-        if heard[:4] != self._wanted[: len(heard[:4])]:
+        if received[:4] != self._wanted[: len(received[:4])]:
             raise Refusal("it does not prove which role it is")
-        if len(heard) < len(self._wanted):
+        if len(received) < len(self._wanted):
             return None
-        if not hmac.compare_digest(heard, self._wanted):
+        if not hmac.compare_digest(received, self._wanted):
             raise Refusal("it does not prove which role it is")
-        return self._heard[len(self._wanted) :]
+        return self._received[len(self._wanted) :]
 
 
-def _mac(key: bytes, purpose: bytes, said: bytes) -> bytes:
-    return hmac.digest(key, purpose + said, "sha256")
+def _mac(key: bytes, purpose: bytes, hello_bytes: bytes) -> bytes:
+    return hmac.digest(key, purpose + hello_bytes, "sha256")

@@ -50,7 +50,7 @@ class LinkFault(NamedTuple):
         return self
 
 
-class Held(NamedTuple):
+class HeldFrame(NamedTuple):
     """A frame in a delayed link: its due time (seconds), its number, its bytes (None: the final close frame)."""
 
     due: float
@@ -63,8 +63,8 @@ class DelayedLink:
 
     def __init__(self, name: str, connection: SendConnection | None, sequence: int) -> None:
         self.name, self.connection, self.sequence = name, connection, sequence
-        self.held: deque[Held] = deque()  # frames not passed to a connection yet, in order
-        self.unacknowledged: deque[Held] = deque()  # transmitted frames of which the acknowledgement was lost
+        self.held: deque[HeldFrame] = deque()  # frames not passed to a connection yet, in order
+        self.unacknowledged: deque[HeldFrame] = deque()  # transmitted frames of which the acknowledgement was lost
         self.suspending = False  # the connection has sent SUSPENDED, and the peer has not closed it yet
 
 
@@ -115,7 +115,7 @@ class LinkFaults:
         link.suspending = True
         link.unacknowledged.clear()  # the peer's close acknowledges all frames
         back = connection.take_back()
-        items = [Held(now, number, data) for number, data in enumerate(back, connection.sequence + 1)]
+        items = [HeldFrame(now, number, data) for number, data in enumerate(back, connection.sequence + 1)]
         link.held.extendleft(reversed(items))
         connection.finish(SUSPENDED)
 
@@ -129,7 +129,7 @@ class LinkFaults:
     def hold(self, link: DelayedLink, pieces: Sequence[Piece]) -> None:
         """Queue frame number `link.sequence`, and send it when it is due."""
         now = self._now()
-        link.held.append(Held(now + self.fault(link.name).delay, link.sequence, copied(pieces, self._pool)))
+        link.held.append(HeldFrame(now + self.fault(link.name).delay, link.sequence, copied(pieces, self._pool)))
         self._release(link, now)
 
     def release(self) -> float:
@@ -170,9 +170,9 @@ class LinkFaults:
         if not any(fault) and not link.held and self.delayed.get(link.name) is link:
             del self.delayed[link.name]
             if link.connection is not None:
-                self._links.give_back(link.connection)
+                self._links.return_connection(link.connection)
 
-    def _transmit(self, link: DelayedLink, item: Held) -> bool:
+    def _transmit(self, link: DelayedLink, item: HeldFrame) -> bool:
         """Pass the first held frame to the connection. Returns False if no frame can follow it."""
         if link.connection is None:
             self._links.dial(link.name)
@@ -214,7 +214,7 @@ class LinkFaults:
     def _discard(self, link: DelayedLink) -> None:
         """Remove the link to a peer that is gone; its held messages count as undelivered."""
         self.delayed.pop(link.name, None)
-        self._links.undeliver(link.name, sum(item.data is not None for item in link.held))
+        self._links.count_undelivered(link.name, sum(item.data is not None for item in link.held))
         link.held.clear()
 
     def forget(self, name: str) -> None:
@@ -230,7 +230,7 @@ class LinkFaults:
         for link in list(self.delayed.values()):
             if link.held or (link.connection is not None and not link.suspending):
                 due = link.held[-1].due if link.held else 0.0
-                link.held.append(Held(due, link.sequence + 1, None))
+                link.held.append(HeldFrame(due, link.sequence + 1, None))
                 self._release(link, self._now())
 
     @property

@@ -76,7 +76,7 @@ class Links:
             self._owner_of[connection] = ended
         return connection
 
-    def give_back(self, connection: SendConnection) -> None:
+    def return_connection(self, connection: SendConnection) -> None:
         """Undo `take`."""
         del self._owner_of[connection]
         self.direct[connection.name] = connection
@@ -104,7 +104,7 @@ class Links:
         for connection in connections:
             connection.finish(FINAL)
 
-    def undeliver(self, name: str, count: int) -> None:
+    def count_undelivered(self, name: str, count: int) -> None:
         """Count `count` messages to `name` as undelivered instead of sent."""
         self.sent[name] -= count
         self.undelivered[name] += count
@@ -122,7 +122,7 @@ class Links:
 
     def _ended(self, connection: SendConnection, reason: str) -> None:
         name = connection.name
-        self.undeliver(name, connection.unsent)
+        self.count_undelivered(name, connection.unsent)
         owner = self._owner_of.pop(connection, None)
         if owner is not None:
             owner(connection, reason)

@@ -21,9 +21,9 @@ from .tcp import TcpStream, accept, listen
 
 __all__ = ["Listener", "Unauthenticated"]
 
-PENDING = 256  # limit of unauthenticated connections
-ROOM = 64  # number of connections that are closed at that limit; also limit of consecutive accepts
-HELLO_S, KNOWN_S = 3.0, 60.0  # timeout for the hello, seconds: from hosts without roles, and with roles
+MAX_PENDING = 256  # limit of unauthenticated connections
+EVICTED = 64  # number of connections that are closed at that limit; also limit of consecutive accepts
+HELLO_S, PEER_HELLO_S = 3.0, 60.0  # timeout for the hello, seconds: from hosts without roles, and with roles
 
 
 class Unauthenticated:
@@ -68,8 +68,8 @@ class Listener:
     """Accepts connections. `address`: (host, port).
 
     `authenticate(connection)` is called for each connection with a complete hello: it calls `release` and takes over the
-    connection, does nothing if the peer is not known yet (see `news_of`), or raises `ProtocolError` to refuse the connection.
-    `hosts()`: hosts with roles. `record(text)` is called for each connection that was closed because of an error.
+    connection, does nothing if the peer is not known yet (see `peer_announced`), or raises `ProtocolError` to refuse the
+    connection. `hosts()`: hosts with roles. `record(text)` is called for each connection that was closed because of an error.
 
     Attributes to read: `pending`, the unauthenticated connections, oldest first; `retries`, the connections for `retry`.
     """
@@ -88,8 +88,8 @@ class Listener:
         poller.register(self._socket.fileno(), READ, self)
 
     def on_ready(self) -> None:
-        """Accept connections, at most `ROOM` of them."""
-        for _ in range(ROOM):
+        """Accept connections, at most `EVICTED` of them."""
+        for _ in range(EVICTED):
             try:
                 sock, address = self._socket.accept()
             except OSError:  # there is none, or the peer has disconnected
@@ -100,35 +100,35 @@ class Listener:
                 sock.close()
                 self._record(f"{address[0]}:{address[1]}: {error}")
                 continue
-            if len(self.pending) >= PENDING:
-                self.make_room()
-            limit = KNOWN_S if address[0] in self._hosts() else HELLO_S
+            if len(self.pending) >= MAX_PENDING:
+                self.evict()
+            limit = PEER_HELLO_S if address[0] in self._hosts() else HELLO_S
             connection = Unauthenticated(tcp, address[0], address[1], self._now() + limit, self)
             self.pending[connection] = None
             self._poller.register(tcp.fileno(), READ, connection)
             self.read(connection)
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Close some unauthenticated connections. Roles dial again."""
-        known, crowd = set(self._hosts()), Counter(connection.host for connection in self.pending)
+        known, per_host = set(self._hosts()), Counter(connection.host for connection in self.pending)
 
-        def worth(connection: Unauthenticated) -> tuple[bool, bool, int]:
-            return connection.hello is not None, connection.host in known, -crowd[connection.host]
+        def priority(connection: Unauthenticated) -> tuple[bool, bool, int]:
+            return connection.hello is not None, connection.host in known, -per_host[connection.host]
 
-        for connection in sorted(self.pending, key=worth)[:ROOM]:  # stable sort: among equals the oldest
-            self._record(f"{connection.where}: closed, too many connections that say nothing")
+        for connection in sorted(self.pending, key=priority)[:EVICTED]:  # stable sort: among equals the oldest
+            self._record(f"{connection.where}: closed, too many unauthenticated connections")
             self._close(connection)
 
     def read(self, connection: Unauthenticated) -> None:
         """Read from an unauthenticated connection, and authenticate it if its hello is complete."""
         self._step(connection, connection.receive)
 
-    def news_of(self, name: str) -> None:
+    def peer_announced(self, name: str) -> None:
         """Authenticate the connections of role `name` at the next `retry`, because a membership change has announced it."""
         self.retries += [c for c in self.pending if c.hello is not None and c.hello[0].sender == name]
 
     def retry(self) -> None:
-        """Authenticate the connections that `news_of` has selected."""
+        """Authenticate the connections that `peer_announced` has selected."""
         retry, self.retries = self.retries, []
         for connection in retry:
             self._step(connection, lambda: None)

@@ -22,10 +22,10 @@ from typing import Any, Protocol
 __all__ = ["READ", "WRITE", "Pollable", "Poller"]
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's have the same values
-_WATCH_NS = 1_000_000  # duration of repeated polling
+_SPIN_NS = 1_000_000  # duration of repeated polling
 _SELECTABLE = 1024  # FD_SETSIZE: descriptors from here on cannot be given to select()
-_TURNS = 8  # polls of shared memory per poll of the sockets
-_offer = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the core to runnable processes
+_POLLS_PER_TURN = 8  # polls of shared memory per poll of the sockets
+_yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the core to runnable processes
 
 
 class Pollable(Protocol):
@@ -40,7 +40,7 @@ class Memory(Protocol):
 
     def ready(self) -> bool: ...
     def sleep(self) -> bool: ...
-    def woke(self) -> None: ...
+    def cancel_sleep(self) -> None: ...
 
 
 class Poller:
@@ -55,12 +55,12 @@ class Poller:
         self._poller = poller
         self._second = 1.0 if epoll else 1000.0  # one second in the poller's unit of time
         self._exact = exact and epoll and self._poller.fileno() < _SELECTABLE
-        self._looks = 0
-        self._short = True  # whether the last wait was shorter than `_WATCH_NS`
+        self._polls = 0
+        self._short = True  # whether the last wait was shorter than `_SPIN_NS`
         self._memories: list[Memory] = []
         self._owners: dict[int, Pollable] = {}
-        self._doorbell, self._button = socket.socketpair()
-        for sock in (self._doorbell, self._button):
+        self._doorbell, self._waker = socket.socketpair()
+        for sock in (self._doorbell, self._waker):
             sock.setblocking(False)
         self._poller.register(self._doorbell.fileno(), READ)
         self.modify = self._poller.modify  # (descriptor, interest)
@@ -83,23 +83,23 @@ class Poller:
         """Remove a shared memory."""
         self._memories.remove(memory)
 
-    def wait(self, timeout_s: float, watch: bool = True) -> list[Pollable]:
+    def wait(self, timeout_s: float, spin: bool = True) -> list[Pollable]:
         """Wait at most `timeout_s` seconds. Returns the owners of ready descriptors; none after an event of shared memory.
 
-        The doorbell ends the wait. `watch=False`: sleep at once; for callers that let time pass and do not wait for an
+        The doorbell ends the wait. `spin=False`: sleep at once; for callers that let time pass and do not wait for an
         answer.
         """
-        self._looks += 1
-        if self._news():
-            if self._looks % _TURNS:
+        self._polls += 1
+        if self._has_data():
+            if self._polls % _POLLS_PER_TURN:
                 return []
             timeout_s = 0.0  # sockets are polled at intervals even if memories always have data
         events = self._poller.poll(0)
         if not events and timeout_s > 0:
-            events = self._watch(timeout_s) if watch else self._sleep(timeout_s)
+            events = self._spin(timeout_s) if spin else self._sleep(timeout_s)
         return self._owners_of(events) if events else []
 
-    def look(self) -> list[Pollable]:
+    def ready_now(self) -> list[Pollable]:
         """The owners of descriptors that are ready now. Does not wait, and does not check shared memory."""
         return self._owners_of(self._poller.poll(0))
 
@@ -114,34 +114,34 @@ class Poller:
                     self._doorbell.recv(4096)
         return ready
 
-    def _news(self) -> bool:
+    def _has_data(self) -> bool:
         for memory in self._memories:  # noqa: SIM110 - a generator costs more than the checks, about 100,000 times per second
             if memory.ready():
                 return True
         return False
 
-    def _watch(self, timeout_s: float) -> list[tuple[int, int]]:
+    def _spin(self, timeout_s: float) -> list[tuple[int, int]]:
         """Poll repeatedly if the last wait was short, then sleep."""
-        clock, news = time.perf_counter_ns, self._news
+        clock, has_data = time.perf_counter_ns, self._has_data
         began = clock()
         end = began + round(timeout_s * 1e9)
-        until = min(began + _WATCH_NS, end) if self._short else began
+        until = min(began + _SPIN_NS, end) if self._short else began
         while clock() < until:
-            for _ in range(_TURNS):
-                _offer()
-                if news():
+            for _ in range(_POLLS_PER_TURN):
+                _yield_core()
+                if has_data():
                     return []
             if events := self._poller.poll(0):
                 return events
         events = self._sleep((end - clock()) / 1e9)
-        self._short = clock() - began < _WATCH_NS
+        self._short = clock() - began < _SPIN_NS
         return events
 
     def _sleep(self, timeout_s: float) -> list[tuple[int, int]]:
         awake = [memory for memory in self._memories if not memory.sleep()]
         events = self._poller.poll(0) if awake or timeout_s <= 0 else self._events(timeout_s)
         for memory in self._memories:
-            memory.woke()
+            memory.cancel_sleep()
         return events
 
     def _events(self, timeout_s: float) -> list[tuple[int, int]]:
@@ -158,10 +158,10 @@ class Poller:
     def wake(self) -> None:
         """End the current `wait`, or the next one. Any thread may call it."""
         with contextlib.suppress(OSError):  # full: it rings already; closed: no thread waits
-            self._button.send(b"!")
+            self._waker.send(b"!")
 
     def close(self) -> None:
         self._doorbell.close()
-        self._button.close()
+        self._waker.close()
         if hasattr(self._poller, "close"):
             self._poller.close()

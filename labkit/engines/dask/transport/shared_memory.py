@@ -41,12 +41,12 @@ except ImportError:  # Windows
 __all__ = ["SIZE", "MemoryReader", "MemoryWriter", "Offer", "available"]
 
 # The format: words of 8 bytes, 64 bytes (a cache line) apart, then the data.
-WRITTEN, ORIGIN, READ, ASLEEP, STARVED, FROM, ACCEPTED = range(0, 56, 8)  # indexes of words
+WRITTEN, ORIGIN, READ, READER_SLEEPS, WRITER_WAITS, FROM, ACCEPTED = range(0, 56, 8)  # indexes of words
 DATA = 4096  # bytes before the data
 SIZE = 16 << 20  # bytes of data; pages take memory only once they have been written
 PIECE = 128 << 10  # bytes of a large message after which the counter is updated, so that both sides copy concurrently
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
-_WRONG = "the shared memory's counters cannot be right"
+_INVALID_COUNTERS = "the shared memory's counters are invalid"
 
 
 def available() -> bool:
@@ -136,7 +136,7 @@ class MemoryWriter:
         words, data, written, total = self._words, self._data, self._written, self._size
         read = words[READ]
         if not 0 <= written - read <= total:
-            raise ConnectionError(_WRONG)
+            raise ConnectionError(_INVALID_COUNTERS)
         if written == read and written != self._origin:  # all data is read: restart at offset 0, which is in the cache
             words[ORIGIN] = self._origin = written
         room = total - (written - read)
@@ -192,14 +192,14 @@ class MemoryWriter:
     def reader_sleeps(self) -> bool:
         """Whether the reader sleeps and the doorbell must be rung. Called once after each `write`; clears the flag."""
         self._barrier()
-        if self._words[ASLEEP]:
-            self._words[ASLEEP] = 0
+        if self._words[READER_SLEEPS]:
+            self._words[READER_SLEEPS] = 0
             return True
         return False
 
     def wait_for_room(self) -> bool:
         """Request the doorbell for room to write. Returns False if there is room already."""
-        self._words[STARVED] = 1
+        self._words[WRITER_WAITS] = 1
         self._barrier()
         return self._written - self._words[READ] >= self._size
 
@@ -248,7 +248,7 @@ class MemoryReader:
         words, data, total = self._words, self._data, self._size
         have = words[WRITTEN] - self.count
         if not 0 < have <= total:
-            raise ConnectionError(_WRONG) if have else BlockingIOError
+            raise ConnectionError(_INVALID_COUNTERS) if have else BlockingIOError
         at, left = (self.count - words[ORIGIN]) % total, have
         for buffer in buffers:
             size = min(left, len(buffer))
@@ -270,7 +270,7 @@ class MemoryReader:
         words, total = self._words, self._size
         have = words[WRITTEN] - self.count
         if not 0 <= have <= total:
-            raise ConnectionError(_WRONG)
+            raise ConnectionError(_INVALID_COUNTERS)
         at = (self.count - words[ORIGIN]) % total
         return self._data[at : at + have]
 
@@ -280,18 +280,18 @@ class MemoryReader:
 
     def sleep(self) -> bool:
         """Request the doorbell for new data. Returns False if there is data to read already."""
-        self._words[ASLEEP] = 1
+        self._words[READER_SLEEPS] = 1
         self._barrier()
         return not self.ready()
 
-    def woke(self) -> None:
+    def cancel_sleep(self) -> None:
         """Cancel the request made by `sleep`."""
-        self._words[ASLEEP] = 0
+        self._words[READER_SLEEPS] = 0
 
     def writer_waits(self) -> bool:
         """Whether the writer waits for room and the doorbell must be rung. Called once after each read; clears the flag."""
         self._barrier()
-        if self._words[STARVED]:
-            self._words[STARVED] = 0
+        if self._words[WRITER_WAITS]:
+            self._words[WRITER_WAITS] = 0
             return True
         return False

@@ -52,7 +52,7 @@ def run_role(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any
                 role.cancel_start()
                 return {"role": name, "never_began": True}
             role.begin(command)
-            with own_core(assignment):
+            with pinned_core(assignment):
                 return role.run()
     finally:
         if endpoint is not None:
@@ -78,7 +78,7 @@ def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
 
 
 @contextlib.contextmanager
-def own_core(assignment: RoleAssignment) -> Iterator[None]:
+def pinned_core(assignment: RoleAssignment) -> Iterator[None]:
     """Pin computing roles to cores in turn, on a local cluster with more roles than cores. Linux only.
 
     Roles that poll for messages look busy to the kernel, which then keeps several on one core: a ring of 4 workers on
