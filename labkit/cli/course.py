@@ -29,34 +29,34 @@ __all__ = ["assign", "check", "grade"]
 
 PIPE_WIDTH = 400  # columns, if the output is no terminal
 PATH = PathType()
-MASTER = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")
+REFERENCE = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")
 NOTEBOOK = ExistingFile("your notebook of an assignment (.ipynb)")
 BUNDLE = ExistingFile("the bundle of the assignment (.bundle.json)")
 
 
 @click.command(short_help="Create the release of an assignment.")
-@click.argument("master", type=MASTER)
+@click.argument("reference", type=REFERENCE)
 @click.option("--out", "folder", type=PATH, required=True, metavar="DIR", help="The folder for the two files.")
 @click.option(
     "--variant", "seed", metavar="SEED", help="Draw a variant (default: the first choices, as written in the notebook)."
 )
-def assign(master: Path, folder: Path, seed: str | None) -> None:
-    """Make the release of MASTER: the students' notebook, and the bundle for `labkit check`.
+def assign(reference: Path, folder: Path, seed: str | None) -> None:
+    """Make the release of REFERENCE: the students' notebook, and the bundle for `labkit check`.
 
-    The master's own solutions must pass all tests.
+    The reference notebook's own solutions must pass all tests.
     """
     from ..course.authoring.assign import assign as make
-    from ..course.authoring.assign import read_master
+    from ..course.authoring.assign import read_reference
     from ..course.grading.nbval_run import Harness, require_nbval
 
-    read_master(master, seed)  # errors in the arguments are reported before missing packages
+    read_reference(reference, seed)  # errors in the arguments are reported before missing packages
     _check_report_paths([], folder)
     require_nbval()
-    made = make(master, folder, seed, Harness())
+    made = make(reference, folder, seed, Harness())
     from ..course.grading.scores import format_points
 
     by_hand = f" and {format_points(made.by_hand)} by hand" if made.by_hand else ""
-    click.echo(f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the master passes all tests.")
+    click.echo(f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the reference notebook passes all tests.")
     click.echo(f"Give students both files: {made.notebook} and {made.bundle}")
 
 
@@ -125,7 +125,7 @@ class Attempts(click.ParamType):
 @click.command(short_help="Grade submissions (Linux).")
 @click.argument("submissions", nargs=-1, required=True, type=PATH)
 @click.option(
-    "--master", type=MASTER, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
+    "--reference", type=REFERENCE, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
 )
 @click.option("--variant", "seed", metavar="SEED", help="The seed of the release.")
 @click.option(
@@ -159,7 +159,7 @@ class Attempts(click.ParamType):
     "--jobs", type=WholeNumber(1), metavar="N", help="Number of submissions graded in parallel (default: one per CPU)."
 )
 def grade(
-    submissions: tuple[Path, ...], master: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
+    submissions: tuple[Path, ...], reference: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
     json_file: Path | None, junit_file: Path | None, html_folder: Path | None, journal_file: Path | None,
     only: tuple[str, ...], jobs: int | None,
 ) -> None:  # fmt: skip
@@ -167,7 +167,7 @@ def grade(
 
     Reports are written after each result. Ctrl-C ends the batch; the same command continues it.
     """
-    from ..course.authoring.assign import read_master
+    from ..course.authoring.assign import read_reference
     from ..course.grading.batch import Batch, signals_set
     from ..course.grading.nbval_run import Harness, Interrupted, require_nbval
     from ..course.grading.reports import ReportFiles
@@ -185,7 +185,7 @@ def grade(
         raise BadInput(
             "--only reuses the other results of the journal, and there is no journal; grade all submissions first."
         )
-    base = read_master(master, seed)
+    base = read_reference(reference, seed)
     check_paths(submissions)
     require_nbval()
     if why := confinement_problem():
@@ -203,7 +203,7 @@ def grade(
             chosen = batch.plan(read.found, only)
             click.echo(f"{base.title}: {plain(batch.summary)}", err=True)
             if chosen:
-                click.echo("First the master is graded.", err=True)
+                click.echo("First the reference notebook is graded.", err=True)
             reports.begin(read.found, batch.results)
             with ProgressBar(len(chosen)) as done:
 

@@ -1,7 +1,8 @@
 """Course work: functions for the test cells of assignments (`from labkit import course`), and tools that release and grade them.
 
 The packages, each of which imports those before it: `sandbox` (runs submitted code), `grading` (reads submissions, runs the
-tests, writes reports), `authoring` (checks a master and makes the release). All use the format of assignments: `schema`,
+tests, writes reports), `authoring` (checks a reference notebook and makes the release). All use
+the format of assignments: `schema`,
 `regions`, `variants`, `bundle`.
 """
 

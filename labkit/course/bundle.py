@@ -1,7 +1,7 @@
 """The public bundle of a release: the data that `labkit check` compares with.
 
 `check` uses the bundle and not the student's file, which may have been changed: it has the released notebook, the outputs of its
-tests under the master's solutions, and the points. It contains no solutions and no hidden tests.
+tests under the reference notebook's solutions, and the points. It contains no solutions and no hidden tests.
 """
 
 from __future__ import annotations

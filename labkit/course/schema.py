@@ -77,7 +77,7 @@ class Refusals(BadInput):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a master or of a release."""
+    """One cell of a reference notebook or of a release."""
 
     number: int
     kind: str
@@ -97,14 +97,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A master or a release: `notebook` is the JSON, `cells` the parsed cells."""
+    """A reference notebook or a release: `notebook` is the JSON, `cells` the parsed cells."""
 
     name: str
     title: str
     tools: tuple[str, ...]
     variants: Mapping[str, list[dict[str, Any]]]
     digest: str
-    """The public name of the variant of a release (see `variants.digest`); empty in a master."""
+    """The public name of the variant of a release (see `variants.digest`); empty in a reference notebook."""
     cells: tuple[Cell, ...]
     notebook: Mapping[str, Any] = field(repr=False)
 

@@ -1,7 +1,8 @@
 """Variants: the same assignment with other choices, drawn from a seed.
 
 A choice is a function of the names of the assignment and the variant, and of the seed. It does not depend on the order of the
-metadata, on other variants, or on Python's hash seed. Without a seed the first choices are used, with which the master runs.
+metadata, on other variants, or on Python's hash seed. Without a seed the first choices are used, those of the reference
+notebook as written.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ def _number(*words: str) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).digest())
 
 
-def with_variant(master: Assignment, seed: str | None) -> Assignment:
-    """The master with the choices of this seed in its texts, comments, and variant cell."""
-    choices = choose(master, seed)
-    notebook = copy.deepcopy(dict(master.notebook))
-    for cell, raw in zip(master.cells, notebook["cells"], strict=True):
+def with_variant(reference: Assignment, seed: str | None) -> Assignment:
+    """The reference notebook with the choices of this seed in its texts, comments, and variant cell."""
+    choices = choose(reference, seed)
+    notebook = copy.deepcopy(dict(reference.notebook))
+    for cell, raw in zip(reference.cells, notebook["cells"], strict=True):
         if cell.kind == "variant":
             raw["source"] = f"V = { {key: choice['value'] for key, choice in choices.items()}!r}"
         else:
             raw["source"] = _filled(source_of(raw), choices)
-    return parse(notebook, master.name)
+    return parse(notebook, reference.name)
 
 
 def _filled(source: str, choices: Choices) -> str:
@@ -68,8 +69,8 @@ def _filled(source: str, choices: Choices) -> str:
     return _PLACE.sub(put, source)
 
 
-def unknown_places(master: Assignment, cell: Cell) -> list[str]:
+def unknown_places(reference: Assignment, cell: Cell) -> list[str]:
     """Names in `{{...}}` of a text cell that are no variants. Code may contain other double braces."""
     if cell.is_code:
         return []
-    return [found[1] for found in _PLACE.finditer(cell.source) if found[1] not in master.variants]
+    return [found[1] for found in _PLACE.finditer(cell.source) if found[1] not in reference.variants]

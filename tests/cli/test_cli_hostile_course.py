@@ -14,7 +14,7 @@ import pytest
 from test_cli_hostile import TEXTS, exit_problem
 
 from labkit.cli import doctor_checks, main, notebooks
-from labkit.course.authoring.assign import read_master
+from labkit.course.authoring.assign import read_reference
 from labkit.course.authoring.release import release
 from labkit.course.bundle import read_bundle, write_release
 from labkit.course.grading import grade as grading
@@ -24,19 +24,19 @@ from labkit.course.schema import parse
 from labkit.errors import BadInput
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "course"))
-import toy_master as toy
+import toy_reference as toy
 
 FILES = {  # made by `folder`
     "nothing there": "no/such/file.ipynb", "a folder": "folder", "garbage": "garbage", "an empty file": "empty.ipynb",
     "JSON": "json.ipynb", "unreadable": "unreadable.ipynb", "a pipe": "pipe.ipynb", "a circle": "circle.ipynb",
-    "below a file": "garbage/x.ipynb", "a zip": "garbage.zip", "itself": "master.ipynb", "long name": "x" * 250,
+    "below a file": "garbage/x.ipynb", "a zip": "garbage.zip", "itself": "reference.ipynb", "long name": "x" * 250,
     "too long": "\u00e4" * 200, "NUL": "a\0b", "dots": "..",
 }  # fmt: skip
 VALUES_AND_FILES = {**TEXTS, **FILES}
 BASE = {
-    "assign": {"MASTER": "master.ipynb", "--out": "out"},
+    "assign": {"REFERENCE": "reference.ipynb", "--out": "out"},
     "check": {"NOTEBOOK": "toy.ipynb"},
-    "grade": {"SUBMISSIONS": "toy.ipynb", "--master": "master.ipynb"},
+    "grade": {"SUBMISSIONS": "toy.ipynb", "--reference": "reference.ipynb"},
     "doctor": {},
     "lab": {},
 }
@@ -50,12 +50,12 @@ CASES = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a valid master, a released notebook, a bundle, and other files; nothing is graded or started."""
+    """A folder with a valid reference, a released notebook, a bundle, and other files; nothing is graded or started."""
     monkeypatch.chdir(tmp_path)
     raw = toy.notebook()
     toy.write(tmp_path, raw)
-    master = parse(raw, "toy")
-    write_release(tmp_path, release(master, "first"), {}, {})
+    reference = parse(raw, "toy")
+    write_release(tmp_path, release(reference, "first"), {}, {})
     for name, content in {
         "garbage": random.Random(0).randbytes(1000), "garbage.zip": b"PK\3\4" + random.Random(1).randbytes(1000),
         "empty.ipynb": b"", "json.ipynb": b"[1e999, {}]", "unreadable.ipynb": b"{}",
@@ -144,7 +144,7 @@ def unexpected_errors(document, read, value):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_notebook_with_one_invalid_value_is_reported(folder, value):
-    assert unexpected_errors(toy.notebook(), lambda path: read_master(path, "seed"), value) == {}
+    assert unexpected_errors(toy.notebook(), lambda path: read_reference(path, "seed"), value) == {}
 
 
 @pytest.mark.sample(1)

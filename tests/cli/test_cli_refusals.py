@@ -78,9 +78,11 @@ CASES = {
     "option without a value": ("strategies --options", "--options needs a value after it, as in: --options NAME."),
     "no command": ("--", "A command is missing after labkit; allowed: assign, check"),
     "missing argument": ("check", "NOTEBOOK is missing; the shortest form is `labkit check NOTEBOOK`."),
-    "missing option": ("grade x", "--master FILE is missing; the shortest form is `labkit grade SUBMISSIONS... --master FILE`."),
+    "missing option": (
+        "grade x", "--reference FILE is missing; the shortest form is `labkit grade SUBMISSIONS... --reference FILE`.",
+    ),
     "argument too many": (f"check {__file__} b", "unexpected extra argument (b). Allowed: `labkit check NOTEBOOK [OPTIONS]`"),
-    "number": (f"grade x --master {__file__} --jobs nan", "--jobs N: 'nan' is not a valid integer. Allowed: a whole number"),
+    "number": (f"grade x --reference {__file__} --jobs nan", "--jobs N: 'nan' is not a valid integer. Allowed: a whole number"),
     "option of jupyter": ("lab --prot 3", "Did you mean '--port'? Options: --help, --no-browser, --port, -h, [-- J"),
     "folder": ("simulate --trace no/such/folder/run.npz", "there is no folder"),
     "figure": ("simulate --figure run.docx", "the name of a figure ends in"),

@@ -1,10 +1,10 @@
-"""Mutants of the masters' solutions: one small change each, as students make them.
+"""Mutants of the reference notebooks' solutions: one small change each, as students make them.
 
 `folded(source, values)` is a solution as a student of one variant writes it: `V[...]` and values that depend on it are computed.
 `mutants(source)` are (description, source) pairs: comparisons and operators swapped, numbers one off, statements, conditions and
 copies left out, arguments, elements and branches exchanged, one name for another. The fields of a class are not changed: these
 lines are given to students.
-`survives(master, answers, outputs)` returns whether a master's checks, including hidden ones, accept the answers.
+`survives(reference, answers, outputs)` returns whether a reference notebook's checks, including hidden ones, accept the answers.
 """
 
 import ast
@@ -284,13 +284,15 @@ def _stop(*_):
     raise Endless
 
 
-def survives(master, answers, outputs, seconds=SECONDS):
-    """ "" if a check fails, else the reason: every cell of a master is run in this process, with `answers` for its solutions."""
+def survives(reference, answers, outputs, seconds=SECONDS):
+    """ "" if a check fails, else the reason: each cell of a reference notebook is run in this process, with `answers` as
+    its solutions.
+    """
     names = {"__name__": "notebook"}
     before = signal.signal(signal.SIGVTALRM, _stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
-        for cell in master.cells:
+        for cell in reference.cells:
             if cell.kind in ("given", "locked", "variant", "test", "solution"):
                 said = io.StringIO()
                 with contextlib.redirect_stdout(said):
@@ -307,21 +309,21 @@ def survives(master, answers, outputs, seconds=SECONDS):
     return True
 
 
-def outputs_of(master):
-    """The output of the checks for the master's own answers."""
+def outputs_of(reference):
+    """The output of the checks for the reference notebook's own answers."""
     kept = {}
-    assert survives(master, kept, None, ENOUGH)
+    assert survives(reference, kept, None, ENOUGH)
     return kept["outputs"]
 
 
-def combinations(master):
-    """Variants in which every choice of the master's occurs."""
-    most = max(len(choices) for choices in master.variants.values())
-    return [{key: choices[i % len(choices)]["value"] for key, choices in master.variants.items()} for i in range(most)]
+def combinations(reference):
+    """Variants in which every choice of the reference notebook's occurs."""
+    most = max(len(choices) for choices in reference.variants.values())
+    return [{key: choices[i % len(choices)]["value"] for key, choices in reference.variants.items()} for i in range(most)]
 
 
 def in_variant(notebook, values):
-    """The JSON of a master whose choices are `values`."""
+    """The JSON of a reference notebook whose choices are `values`."""
     made = copy.deepcopy(notebook)
     said = made["metadata"]["labkit"]["variants"]
     for key, choices in said.items():

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import psutil
 import pytest
-import toy_master as toy
+import toy_reference as toy
 from click.testing import CliRunner
 
 from labkit.cli import main
@@ -35,7 +35,7 @@ def labkit(*words):
 
 
 class TestRefusals:
-    def test_a_master_that_breaks_rules(self, tmp_path):
+    def test_a_reference_notebook_that_breaks_rules_is_refused(self, tmp_path):
         raw = toy.notebook()
         toy.find(raw, "q1-test")["metadata"]["nbgrader"]["points"] = 0
         done = labkit("assign", toy.write(tmp_path, raw), "--out", tmp_path / "out")
@@ -54,27 +54,27 @@ class TestRefusals:
         assert labkit("check", tmp_path / "x.ipynb").exit_code == 2
 
     def test_nothing_to_grade(self, tmp_path):
-        master = toy.write(tmp_path, toy.notebook())
+        reference = toy.write(tmp_path, toy.notebook())
         (tmp_path / "empty").mkdir()
-        done = labkit("grade", tmp_path / "empty", "--master", master)
+        done = labkit("grade", tmp_path / "empty", "--reference", reference)
         assert (done.exit_code, "nothing to grade" in done.stderr) == (2, True)
 
     def test_a_submission_that_is_not_there(self, tmp_path):
-        assert labkit("grade", tmp_path / "x.zip", "--master", toy.write(tmp_path, toy.notebook())).exit_code == 2
+        assert labkit("grade", tmp_path / "x.zip", "--reference", toy.write(tmp_path, toy.notebook())).exit_code == 2
 
     def test_reports_that_cannot_be_written_are_refused_first(self, tmp_path):
-        master = toy.write(tmp_path, toy.notebook())
+        reference = toy.write(tmp_path, toy.notebook())
         (tmp_path / "file").write_text("")
         for words in (
             ("--csv", tmp_path / "file" / "x.csv"),
             ("--json", tmp_path),
             ("--csv", tmp_path / "a", "--json", tmp_path / "a"),
         ):
-            assert labkit("grade", master, "--master", master, *words).exit_code == 2
+            assert labkit("grade", reference, "--reference", reference, *words).exit_code == 2
 
     def test_grade_refuses_a_host_without_confinement(self, tmp_path, monkeypatch):
         monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "this computer cannot")
-        done = labkit("grade", tmp_path, "--master", toy.write(tmp_path, toy.notebook()))
+        done = labkit("grade", tmp_path, "--reference", toy.write(tmp_path, toy.notebook()))
         assert done.exit_code == 2
         assert done.stderr == "Error: Nothing was graded: this computer cannot.\n"
 
@@ -93,19 +93,19 @@ class TestRefusals:
         return take_away
 
     def given_out(self, tmp_path):
-        """(master, released notebook) of the toy, with a bundle beside the notebook."""
-        master = toy.write(tmp_path, toy.notebook())
-        return master, write_release(tmp_path / "out", release(parse(toy.notebook(), "m"), "first"), {}, {})[0]
+        """(reference, released notebook) of the toy, with a bundle beside the notebook."""
+        reference = toy.write(tmp_path, toy.notebook())
+        return reference, write_release(tmp_path / "out", release(parse(toy.notebook(), "m"), "first"), {}, {})[0]
 
     @pytest.mark.parametrize("missing", ["nbval", "pytest"])
     @pytest.mark.parametrize("command", ["assign", "check", "grade"])
     def test_what_to_install(self, tmp_path, without, missing, command):
-        master, notebook = self.given_out(tmp_path)
+        reference, notebook = self.given_out(tmp_path)
         without(missing)
         words = {
-            "assign": ("assign", master, "--out", tmp_path / "new"),
+            "assign": ("assign", reference, "--out", tmp_path / "new"),
             "check": ("check", notebook),
-            "grade": ("grade", notebook, "--master", master),
+            "grade": ("grade", notebook, "--reference", reference),
         }
         done = labkit(*words[command])
         assert done.exit_code == 2
@@ -113,18 +113,18 @@ class TestRefusals:
         assert "pip install" in done.stderr
 
     def test_errors_in_arguments_are_reported_before_missing_packages(self, tmp_path, without):
-        master, notebook = self.given_out(tmp_path)
+        reference, notebook = self.given_out(tmp_path)
         without("pytest")
         (tmp_path / "file").write_text("")
         for words, said in (
             (("assign", tmp_path / "no.ipynb", "--out", tmp_path), "no.ipynb' cannot be read"),
             (("assign", tmp_path / "file", "--out", tmp_path), "not a notebook"),
-            (("assign", master, "--out", tmp_path / "file"), "cannot be made"),
+            (("assign", reference, "--out", tmp_path / "file"), "cannot be created"),
             (("check", tmp_path / "no.ipynb"), "no.ipynb' cannot be read"),
             (("check", notebook, "--bundle", tmp_path / "no.json"), "no.json' cannot be read"),
-            (("grade", tmp_path / "no.zip", "--master", master), "there is no"),
-            (("grade", notebook, "--master", tmp_path / "no.ipynb"), "no.ipynb' cannot be read"),
-            (("grade", notebook, "--master", master, "--csv", tmp_path), "cannot be written"),
+            (("grade", tmp_path / "no.zip", "--reference", reference), "there is no"),
+            (("grade", notebook, "--reference", tmp_path / "no.ipynb"), "no.ipynb' cannot be read"),
+            (("grade", notebook, "--reference", reference, "--csv", tmp_path), "cannot be written"),
         ):
             done = labkit(*words)
             assert (done.exit_code, said in done.stderr) == (2, True), (words, done.stderr)
@@ -155,12 +155,12 @@ class TestAHostThatForbidsFilters:
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     def test_grade_says_that_the_host_cannot(self, tmp_path):
-        master = toy.write(tmp_path, toy.notebook())
-        done = self.run("grade", tmp_path, "--master", master, "--csv", tmp_path / "marks.csv")
+        reference = toy.write(tmp_path, toy.notebook())
+        done = self.run("grade", tmp_path, "--reference", reference, "--csv", tmp_path / "marks.csv")
         assert done.returncode == 2, done.stderr
         assert done.stderr.startswith("Error: Nothing was graded: ")
         assert "cannot be confined on this host: prctl(22) failed with error 1" in done.stderr
-        assert "master" not in done.stderr
+        assert "reference" not in done.stderr
         assert not (tmp_path / "marks.csv").exists()
 
     def test_a_lower_resource_limit_of_the_host_is_reported(self):
@@ -218,9 +218,9 @@ def test_a_report_that_cannot_be_written_does_not_affect_the_others(tmp_path, mo
     monkeypatch.setattr(batch, "make_key", lambda base, variant, harness: GradingKey(base, {}))
     monkeypatch.setattr(batch, "grade_all", lambda key, submissions, harness, jobs, done: done(0, nothing))
     monkeypatch.setattr(reports, "file_names", lambda students: ["half.html"])
-    master = tmp_path / "master.ipynb"
-    master.write_text(json.dumps(toy.notebook()))
-    done = labkit("grade", master, "--master", master, "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv",
+    reference = tmp_path / "reference.ipynb"
+    reference.write_text(json.dumps(toy.notebook()))
+    done = labkit("grade", reference, "--reference", reference, "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv",
                   "--html", tmp_path)  # fmt: skip
     assert done.exit_code == 1
     assert "a.json cannot be written: No space left on device" in done.stderr
@@ -234,12 +234,12 @@ SEED = "autumn"
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A folder with a master and its release."""
+    """A folder with a reference notebook and its release."""
     folder = tmp_path_factory.mktemp("course")
-    master = toy.write(folder, toy.notebook())
-    done = labkit("assign", master, "--out", folder / "out", "--variant", SEED)
+    reference = toy.write(folder, toy.notebook())
+    done = labkit("assign", reference, "--out", folder / "out", "--variant", SEED)
     assert done.exit_code == 0, done.stderr
-    assert "toy: 8 points by tests and 2 by hand; the master passes all tests." in done.stdout
+    assert "toy: 8 points by tests and 2 by hand; the reference notebook passes all tests." in done.stdout
     return folder
 
 
@@ -293,7 +293,7 @@ class TestCourse:
             archive.writestr("../../evil.ipynb", b"{}")
         out = course / "reports"
         done = labkit(
-            "grade", course / "all.zip", "--master", course / "master.ipynb", "--variant", SEED, "--csv", out / "g.csv",
+            "grade", course / "all.zip", "--reference", course / "reference.ipynb", "--variant", SEED, "--csv", out / "g.csv",
             "--json", out / "g.json", "--junit", out / "g.xml", "--html", out / "html", "--jobs", 2,
         )  # fmt: skip
         assert done.exit_code == 0, done.stderr
@@ -310,7 +310,7 @@ class TestCourse:
         assert [line.split() for line in done.stdout.splitlines() if line.startswith("q3 ")] == [
             ["q3", "1", "of", "4", "25%", "0.25"]
         ]
-        assert "is --variant right?" not in done.stderr
+        assert "check --variant" not in done.stderr
 
     def test_a_batch_of_canvas_in_which_one_is_hostile(self, course):
         right = "".join(toy.find(self.solved(course), "q1")["source"])
@@ -323,7 +323,7 @@ class TestCourse:
             for i, (name, source) in enumerate(sources.items()):
                 archive.writestr(f"{name}_{10 + i}_{90 + i}_toy.ipynb", json.dumps(self.solved(course, q1=source)))
         out = course / "canvas"
-        done = labkit("grade", course / "canvas.zip", "--master", course / "master.ipynb", "--variant", SEED,
+        done = labkit("grade", course / "canvas.zip", "--reference", course / "reference.ipynb", "--variant", SEED,
                       "--csv", out / "g.csv", "--html", out, "--jobs", 2)  # fmt: skip
         assert done.exit_code == 0, done.stderr
         with (out / "g.csv").open(newline="") as stream:
@@ -334,7 +334,7 @@ class TestCourse:
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_a_signal_ends_all_processes_and_removes_all_files(self, course, tmp_path, number):
-        words = ["grade", course / "out", "--master", course / "master.ipynb", "--csv", tmp_path / "g.csv"]
+        words = ["grade", course / "out", "--reference", course / "reference.ipynb", "--csv", tmp_path / "g.csv"]
         start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         process = subprocess.Popen(
             [sys.executable, "-c", f"{start}from labkit.cli import main; main(sys.argv[1:])", *map(str, words)],

@@ -1,24 +1,24 @@
-"""The metadata and cells that a master may have; everything else is refused with the number of the cell."""
+"""The metadata and cells that a reference notebook may have; everything else is refused with the number of the cell."""
 
 import json
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
-from labkit.course.authoring.master_checks import check_master
+from labkit.course.authoring.reference_checks import check_reference
 from labkit.course.schema import Refusals, parse, read_notebook
 from labkit.errors import BadInput
 
 
 def refusals(raw):
-    """The lines with which a master is refused."""
+    """The lines with which a reference notebook is refused."""
     with pytest.raises(Refusals) as caught:
-        check_master(parse(raw, "m"), "m")
+        check_reference(parse(raw, "m"), "m")
     return caught.value.lines
 
 
 def changed(number, change, **about):
-    """The toy master with `change` applied to the cell of this number."""
+    """The toy reference notebook with `change` applied to the cell of this number."""
     raw = toy.notebook(**about)
     change(raw["cells"][number - 1])
     return raw
@@ -32,8 +32,8 @@ def test_each_cell_has_its_kind():
     ]  # fmt: skip
 
 
-def test_the_toy_master_breaks_no_rule():
-    check_master(parse(toy.notebook(), "m"), "m")
+def test_the_toy_reference_breaks_no_rule():
+    check_reference(parse(toy.notebook(), "m"), "m")
 
 
 def test_all_refusals_come_at_once():
@@ -109,7 +109,7 @@ def test_a_definition_in_the_solution_region_only_is_refused():
 
 def test_a_helper_with_an_underscore_may_be_in_the_solution_region():
     body = "# q1 (keep this line)\nkeep = 1\n### BEGIN SOLUTION\ndef _scaled(x):\n    return x\n### END SOLUTION"
-    check_master(parse(changed(5, lambda cell: cell.update(source=body)), "m"), "m")
+    check_reference(parse(changed(5, lambda cell: cell.update(source=body)), "m"), "m")
 
 
 def test_every_question_has_a_solution_and_a_test():
@@ -147,7 +147,7 @@ def test_a_notebook_that_is_not_there(tmp_path):
         read_notebook(tmp_path / "m.ipynb")
 
 
-def test_windows_line_ends_are_the_same_master():
+def test_windows_line_ends_do_not_change_the_reference():
     raw = toy.notebook()
     windows = json.loads(json.dumps(raw).replace("\\n", "\\r\\n"))
     assert [c.source for c in parse(windows, "m").cells] == [c.source for c in parse(raw, "m").cells]

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.schema import parse
 from labkit.course.variants import choose, digest, with_variant
@@ -49,8 +49,8 @@ def test_pythons_hash_seed_does_not_matter():
 
 
 def seed_for(value):
-    master = parse(toy.notebook(), "m")
-    return next(str(seed) for seed in range(100) if choose(master, str(seed))["scale"]["value"] == value)
+    reference = parse(toy.notebook(), "m")
+    return next(str(seed) for seed in range(100) if choose(reference, str(seed))["scale"]["value"] == value)
 
 
 def test_words_and_values_are_filled_in():
@@ -69,6 +69,6 @@ def test_double_braces_of_code_stay():
 
 
 def test_the_digest_tells_seeds_apart_and_names_no_choice():
-    master = parse(toy.notebook(), "m")
-    assert digest(master, None) == "first"
-    assert len({digest(master, str(seed)) for seed in range(100)}) == 100
+    reference = parse(toy.notebook(), "m")
+    assert digest(reference, None) == "first"
+    assert len({digest(reference, str(seed)) for seed in range(100)}) == 100

@@ -1,1 +1,1 @@
-"""Checks a master notebook and makes its release: the students' notebook and the public bundle."""
+"""Checks a reference notebook and makes its release: the students' notebook and the public bundle."""

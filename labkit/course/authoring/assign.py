@@ -1,7 +1,7 @@
-"""Makes the release of an assignment: reads a master, writes the students' notebook and its bundle.
+"""Makes the release of an assignment: reads a reference notebook, writes the students' notebook and its bundle.
 
-Before anything is written, the master's own solutions must pass all tests, and must pass the visible tests in the released
-notebook. So every release can be solved, and `labkit check` can be passed.
+Before anything is written, the reference notebook's own solutions must pass all tests, and must pass the visible tests in
+the released notebook. So every release can be solved, and `labkit check` can be passed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from ..bundle import write_release
 from ..grading.grade import record_outputs
 from ..grading.nbval_run import Harness
-from ..grading.rebuild import master_answers
+from ..grading.rebuild import solutions_as_answers
 from ..schema import Assignment, parse, read_notebook
 from ..variants import digest, with_variant
-from .master_checks import check_master
+from .reference_checks import check_reference
 from .release import points_by_question, release
 
-__all__ = ["Released", "assign", "read_master"]
+__all__ = ["Released", "assign", "read_reference"]
 
 
 @dataclass(frozen=True)
@@ -32,35 +32,35 @@ class Released:
     by_hand: float
 
 
-def read_master(path: Path, seed: str | None) -> Assignment:
-    """A checked master with the choices of `seed`.
+def read_reference(path: Path, seed: str | None) -> Assignment:
+    """The checked reference notebook with the choices of `seed`.
 
     Raises:
         BadInput: it breaks rules; each is listed with the number of its cell.
     """
-    master = parse(read_notebook(path), str(path))
-    check_master(master, str(path))
-    return with_variant(master, seed)
+    reference = parse(read_notebook(path), str(path))
+    check_reference(reference, str(path))
+    return with_variant(reference, seed)
 
 
 def assign(path: Path, folder: Path, seed: str | None, harness: Harness) -> Released:
-    """Write the release of the master at `path`, and its bundle, into `folder`.
+    """Write the release of the reference notebook at `path`, and its bundle, into `folder`.
 
     Raises:
-        BadInput: the master breaks a rule or does not pass its own tests; nothing is written.
+        BadInput: the reference notebook breaks a rule or does not pass its own tests; nothing is written.
     """
-    master = read_master(path, seed)
-    answers = master_answers(master)
-    record_outputs(master, answers, harness, "the master")
-    notebook = release(master, digest(master, seed))
+    reference = read_reference(path, seed)
+    answers = solutions_as_answers(reference)
+    record_outputs(reference, answers, harness, "the reference notebook")
+    notebook = release(reference, digest(reference, seed))
     base = parse(notebook, "the release")
     outputs = record_outputs(
         base,
         answers,
         harness,
-        "the master's solutions in the release (which has no variant cell and no hidden tests)",
+        "the reference notebook's solutions in the release (which has no variant cell and no hidden tests)",
     )
-    points = points_by_question(master)
+    points = points_by_question(reference)
     files = write_release(folder, notebook, outputs, points)
     total, by_hand = (sum(row[name] for row in points.values()) for name in ("points", "by hand"))
-    return Released(*files, name=master.name, points=total, by_hand=by_hand)
+    return Released(*files, name=reference.name, points=total, by_hand=by_hand)

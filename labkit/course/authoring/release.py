@@ -1,4 +1,4 @@
-"""Makes the release of a master: the notebook without solutions, hidden tests, and the variant cell, and the points."""
+"""Makes the release of a reference notebook: the notebook without solutions, hidden tests and variant cell; the points."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["points_by_question", "release"]
 TAGS = ("nbval-ignore-output", "nbval-skip")
 
 
-def release(master: Assignment, variant: str) -> dict[str, Any]:
-    """The JSON of the released notebook. `variant`: its public name; its choices are in `master` already."""
+def release(reference: Assignment, variant: str) -> dict[str, Any]:
+    """The JSON of the released notebook. `variant`: its public name; its choices are in `reference` already."""
     cells = []
-    for cell, raw in zip(master.cells, master.notebook["cells"], strict=True):
+    for cell, raw in zip(reference.cells, reference.notebook["cells"], strict=True):
         text = released(cell.source, cell.kind)
         if cell.kind == "variant" or (cell.kind == "test" and not text):
             continue
         cells.append(_released_cell(cell, raw, text))
-    plain = {key: value for key, value in master.notebook["metadata"].items() if key not in ("labkit", "widgets")}
+    plain = {key: value for key, value in reference.notebook["metadata"].items() if key not in ("labkit", "widgets")}
     about = {
-        "assignment": master.name,
-        "title": master.title,
+        "assignment": reference.name,
+        "title": reference.title,
         "format": FORMAT,
-        "tools": list(master.tools),
+        "tools": list(reference.tools),
         "variant": variant,
     }
     return {"cells": cells, "metadata": {**plain, "labkit": about}, "nbformat": 4, "nbformat_minor": 5}
@@ -48,10 +48,10 @@ def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, A
     return made | ({"execution_count": None, "outputs": []} if cell.is_code else {})
 
 
-def points_by_question(master: Assignment) -> dict[str, dict[str, float]]:
+def points_by_question(reference: Assignment) -> dict[str, dict[str, float]]:
     """Points by question: of all tests, of hidden tests, of tests with a hidden part, of cells graded by hand."""
-    table = {question: dict.fromkeys(POINTS, 0.0) for question in master.questions()}
-    for cell in master.of_kind("test", "explain"):
+    table = {question: dict.fromkeys(POINTS, 0.0) for question in reference.questions()}
+    for cell in reference.of_kind("test", "explain"):
         row = table[cell.question]
         row["by hand" if cell.kind == "explain" else "points"] += cell.points
         if cell.kind == "test" and has_region(cell.source, HIDDEN):

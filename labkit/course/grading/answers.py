@@ -33,7 +33,7 @@ class Answers:
     explained: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     variant: str = ""
-    """The source of the variant cell, if the answers are the master's."""
+    """The source of the variant cell, if the answers are the reference notebook's."""
     untouched: frozenset[str] = frozenset()
     """The ids of unchanged answers, if a reader process has determined them."""
 

@@ -15,7 +15,7 @@ from ..schema import Assignment
 from ..variants import digest
 from .attempts import AttemptPolicy
 from .grade import POLL_S, grade_all, make_key
-from .journal import Journal, fingerprint_of_master
+from .journal import Journal, fingerprint_of_reference
 from .nbval_run import Harness
 from .scores import Result
 from .submissions import Submission, Submissions, read_submissions
@@ -47,14 +47,14 @@ def signals_set(stop: threading.Event) -> Iterator[None]:
 
 
 class Batch:
-    """Grades submissions of one master. A context manager, which holds the journal open.
+    """Grades submissions of one reference notebook. A context manager, which holds the journal open.
 
     All methods raise `Interrupted` if `harness.stop` is set; all processes have ended then.
     """
 
     def __init__(self, base: Assignment, seed: str | None, harness: Harness, jobs: int, journal: Path | None) -> None:
         self.base, self.variant, self.harness, self.jobs = base, digest(base, seed), harness, jobs
-        self.journal = Journal(journal, fingerprint_of_master(base, self.variant)) if journal else None
+        self.journal = Journal(journal, fingerprint_of_reference(base, self.variant)) if journal else None
         self.results: dict[int, Result] = {}
         """Results by the index of their submission: reused ones, and those graded so far."""
         self.missing = 0
@@ -120,7 +120,7 @@ class Batch:
             self.summary += f", {self._reused} reused from {self.journal.path.name}, {len(self._chosen)} to grade"
             if self.journal.other:
                 self.summary += (
-                    f" ({self.journal.other} results in it have another master, variant or version of labkit)"
+                    f" ({self.journal.other} results in it have another reference notebook, variant or version of labkit)"
                 )
         self.summary += "."
         return self._chosen

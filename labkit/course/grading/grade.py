@@ -1,9 +1,9 @@
-"""Grades one submission or many, against reference outputs recorded from the master's own solutions.
+"""Grades one submission or many, against reference outputs recorded from the reference notebook's own solutions.
 
 The score of a question is the better one of two runs: with the student's own answers to the questions before it, and with the
-reference's, so that a mistake costs points once only. A master that does not pass its own tests twice, with equal outputs, is
-refused. A run that broke (a limit of wall time, a dead kernel) gives no result for the answer and is repeated
-when no other runs.
+reference's, so that a mistake costs points once only. A reference notebook that does not pass its own tests twice, with equal
+outputs, is refused. A run that broke (a limit of wall time, a dead kernel) gives no result for the answer and is repeated when no
+other runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import BadInput, LabkitError
 from ..schema import Assignment
 from .answers import Answers
 from .nbval_run import Harness, Interrupted, RunResult, run_notebook
-from .rebuild import master_answers, rebuild
+from .rebuild import rebuild, solutions_as_answers
 from .scores import QuestionScore, Result, score_questions, zero_scores
 from .submissions import Submission
 
@@ -26,11 +26,11 @@ __all__ = ["POLL_S", "GradingKey", "grade_all", "grade_one", "grade_single", "ma
 
 @dataclass(frozen=True)
 class GradingKey:
-    """The reference for grading: the base with its outputs. `check` uses the release as the base, without `reference` answers."""
+    """The reference for grading: the base with its outputs. `check` uses the release as the base, without `reference_answers`."""
 
     base: Assignment
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]
-    reference: Answers | None = None
+    reference_answers: Answers | None = None
     variant: str = ""
 
 
@@ -69,14 +69,14 @@ def _must_pass(base: Assignment, outcome: RunResult, where: str) -> None:
         raise BadInput(f"{where} does not pass its own tests:\n  " + "\n  ".join(wrong))
 
 
-def make_key(master: Assignment, variant: str, harness: Harness) -> GradingKey:
-    """The grading key of a master with its variant applied.
+def make_key(reference: Assignment, variant: str, harness: Harness) -> GradingKey:
+    """The grading key of a reference notebook with its variant applied.
 
     Raises:
         BadInput: its own solutions do not pass.
     """
-    answers = master_answers(master)
-    return GradingKey(master, record_outputs(master, answers, harness, "the master"), answers, variant)
+    answers = solutions_as_answers(reference)
+    return GradingKey(reference, record_outputs(reference, answers, harness, "the reference notebook"), answers, variant)
 
 
 # one submission -------------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def _scores(
     key: GradingKey, answers: Answers, harness: Harness, base: Assignment, replaced: Sequence[str] = ()
 ) -> tuple[QuestionScore, ...]:
     """Scores by question, with the reference's answers in the solution cells `replaced`."""
-    reference = key.reference if replaced else None
-    rebuilt = rebuild(base, answers, key.outputs, harness.answers_module, reference=reference, replaced=replaced)
+    reference_answers = key.reference_answers if replaced else None
+    rebuilt = rebuild(base, answers, key.outputs, harness.answers_module, reference_answers=reference_answers, replaced=replaced)
     outcome = run_notebook(rebuilt, harness)
     if outcome.broken:
         raise _Broken(outcome.broken)
@@ -142,7 +142,7 @@ def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Ha
     """
     solutions = key.base.of_kind("solution")
     own = [cell for cell in solutions if cell.question == score.question]
-    if score.ok or key.reference is None or all(cell.id in answers.untouched for cell in own):
+    if score.ok or key.reference_answers is None or all(cell.id in answers.untouched for cell in own):
         return score
     before = [cell.id for cell in solutions if cell.number < own[0].number]
     if not before:

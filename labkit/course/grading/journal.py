@@ -2,7 +2,7 @@
 
 Each result is a line of JSON, appended and synchronized before the next one is handled. After a crash the file has every
 earlier result; an incomplete last line is ignored. A result is reused if two fingerprints are equal: that of the key (the
-master with its variant, the version of labkit) and that of the submission. It contains hidden tests, so it is for the
+reference with its variant, the version of labkit) and that of the submission. It contains hidden tests, so it is for the
 instructor only.
 """
 
@@ -22,12 +22,12 @@ from .lms import Student
 from .scores import QuestionScore, Result, TestScore
 from .submissions import Submission
 
-__all__ = ["Journal", "fingerprint_of_master", "fingerprint_of_submission", "write_atomically"]
+__all__ = ["Journal", "fingerprint_of_reference", "fingerprint_of_submission", "write_atomically"]
 
 FORMAT = 1
 
 
-def fingerprint_of_master(base: Assignment, variant: str) -> str:
+def fingerprint_of_reference(base: Assignment, variant: str) -> str:
     """The fingerprint of all that a result depends on besides the submission."""
     from importlib.metadata import PackageNotFoundError, version
 
@@ -59,12 +59,12 @@ class Journal:
         BadInput: the file cannot be written, is no journal, or is open in another process.
     """
 
-    def __init__(self, path: Path, master: str) -> None:
-        self.path, self._master = path, master
+    def __init__(self, path: Path, reference: str) -> None:
+        self.path, self._reference_fingerprint = path, reference
         self._results: dict[str, Result] = {}
         self._descriptor: int | None = None
         self.other = 0
-        """The number of results in the file with another master, variant or version."""
+        """The number of results in the file with another reference notebook, variant or version."""
         if path.exists():
             self._open()
             try:
@@ -107,7 +107,7 @@ class Journal:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue
             readable += 1
-            if known and row["master"] == self._master:
+            if known and row["reference"] == self._reference_fingerprint:
                 self._results[key] = result
             else:
                 self.other += 1
@@ -134,7 +134,7 @@ class Journal:
             _sync_folder(self.path.parent)
         assert self._descriptor is not None
         key = fingerprint_of_submission(submission)
-        row = {"format": FORMAT, "master": self._master, "submission": key, "result": result.as_json()}
+        row = {"format": FORMAT, "reference": self._reference_fingerprint, "submission": key, "result": result.as_json()}
         data = memoryview(json.dumps(row).encode() + b"\n")
         while data:
             data = data[os.write(self._descriptor, data) :]

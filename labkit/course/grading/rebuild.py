@@ -1,7 +1,7 @@
 """Rebuilds a notebook: all cells from the base, and from the submission only the sources of its answers.
 
-`check` uses the release as the base, `grade` the master. The rebuilt notebook contains no submitted source: each solution cell
-gets the names that the answer defines from `RemoteAnswers`, which reads the sources from `sources.json`.
+`check` uses the release as the base, `grade` the reference notebook. The rebuilt notebook contains no submitted source: each
+solution cell gets the names that the answer defines from `RemoteAnswers`, which reads the sources from `sources.json`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..regions import defined_names, released
 from ..schema import Assignment, Cell
 from .answers import Answers
 
-__all__ = ["ANSWERS_MODULE", "SETUP_CELL", "SOURCES", "Rebuilt", "master_answers", "rebuild"]
+__all__ = ["ANSWERS_MODULE", "SETUP_CELL", "SOURCES", "Rebuilt", "solutions_as_answers", "rebuild"]
 
 ANSWERS_MODULE = "labkit.course.sandbox.remote_answers"
 SOURCES = "sources.json"
@@ -31,9 +31,9 @@ class Rebuilt:
     sources: dict[str, Any]
 
 
-def master_answers(master: Assignment) -> Answers:
-    """The master's own solutions as the answers of a submission."""
-    return Answers({cell.id: cell.source for cell in master.of_kind("solution")}, variant=_variant_source(master))
+def solutions_as_answers(reference: Assignment) -> Answers:
+    """The reference notebook's own solutions as the answers of a submission."""
+    return Answers({cell.id: cell.source for cell in reference.of_kind("solution")}, variant=_variant_source(reference))
 
 
 def _variant_source(base: Assignment) -> str:
@@ -42,15 +42,15 @@ def _variant_source(base: Assignment) -> str:
 
 def rebuild(
     base: Assignment, answers: Answers, outputs: Outputs | None, answers_module: str = ANSWERS_MODULE, *,
-    reference: Answers | None = None, replaced: Iterable[str] = (),
+    reference_answers: Answers | None = None, replaced: Iterable[str] = (),
 ) -> Rebuilt:  # fmt: skip
     """Put answers into the base.
 
     Args:
         outputs: reference outputs of the test cells by grade_id; None records outputs instead of comparing them.
         answers_module: the module that has `RemoteAnswers`.
-        reference: answers of the master that are used in the solution cells `replaced`. They run in separate processes, so
-        that their source is in no process that runs the submission's code.
+        reference_answers: answers of the reference notebook used in the solution cells `replaced`. They run in separate
+            processes, so that their source is in no process that runs the submission's code.
     """
     setup = f'from {answers_module} import RemoteAnswers\n\nanswers = RemoteAnswers.open("{SOURCES}")'
     cells = [_code(0, SETUP_CELL, "setup", setup)]
@@ -71,9 +71,9 @@ def rebuild(
         "tools": list(base.tools),
         "cells": _sources(base, answers, frozenset(replaced)),
     }
-    if reference is not None:
+    if reference_answers is not None:
         sources["reference"] = [
-            cell for cell in _sources(base, reference, frozenset()) if _is_needed(cell, replaced, base)
+            cell for cell in _sources(base, reference_answers, frozenset()) if _is_needed(cell, replaced, base)
         ]
     return Rebuilt(notebook, sources)
 
@@ -123,5 +123,5 @@ def _sources(base: Assignment, answers: Answers, replaced: frozenset[str]) -> li
 
 
 def expected_names(cell: Cell) -> dict[str, str]:
-    """The names that an answer must define: those outside the solution regions, which master and release share."""
+    """The names that an answer must define: those outside the solution regions, which reference and release share."""
     return defined_names(released(cell.source, "solution"))

@@ -80,7 +80,7 @@ def read_submissions(
     """All submissions under these paths, by student, in a deterministic order.
 
     Args:
-        base: the master or the release; reader processes get none of its solutions.
+        base: the reference notebook or the release; reader processes get none of its solutions.
         platform: the platform that has written the first names: "moodle", "canvas", "plain" (none), "" (recognized by the
             names).
         jobs: the number of reader processes at a time.

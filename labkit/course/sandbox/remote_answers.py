@@ -21,14 +21,14 @@ __all__ = ["Broken", "RemoteAnswers"]
 
 
 class RemoteAnswers:
-    """The cells of a submission, with the names that the master's cells in their places define.
+    """The cells of a submission, with the names that the reference notebook's cells in their places define.
 
     Args:
         cells: in order, {"id", "kind": "given", "helper", "solution" or "reference", "source", "defines": {name: "strategy",
             "function" or "value"}}.
         tools: the names of labkit that answers may use.
         confined: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
-        reference: the master's cells up to the last of kind "reference". There the reference's answer replaces the
+        reference: the reference notebook's cells up to the last of kind "reference". There the reference's answer replaces the
             student's: student processes can call its functions and read its values, not its classes. These cells run in
             separate processes.
         server: a fork server that is used, and closed, instead of a new one.

@@ -4,7 +4,7 @@ import ast
 import json
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.authoring.assign import assign
 from labkit.course.authoring.release import points_by_question, release
@@ -112,7 +112,7 @@ class TestBundle:
 
 @pytest.mark.slow
 class TestProof:
-    """A master is released only if its own solutions pass all tests."""
+    """A reference notebook is released only if its own solutions pass all tests."""
 
     def test_what_is_written(self, tmp_path):
         done = assign(toy.write(tmp_path, toy.notebook()), tmp_path / "out", "4", Harness())

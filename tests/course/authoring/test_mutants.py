@@ -1,4 +1,4 @@
-"""The checks of the masters, hidden ones included, refuse answers with one small mistake.
+"""The checks of the reference notebooks, hidden ones included, refuse answers with one small mistake.
 
 `EQUIVALENT` lists the mutants that are correct answers, too. Every mutant is tried by the slow tests; the quick one
 tries a few of
@@ -14,14 +14,14 @@ from mutants import ENOUGH, SECONDS, combinations, folded, in_variant, mutants, 
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
 
-MASTERS = Path(__file__).parents[1] / "masters"
+REFERENCES = Path(__file__).parents[1] / "reference_notebooks"
 ASSIGNMENTS = ("01", "02", "03", "04", "05", "06")
 SAMPLE = 3  # mutants of every assignment that the quick test tries
 
 
 def drawn(name):
-    """(master, its values) for variants in which every choice occurs."""
-    notebook = json.loads(next(MASTERS.glob(f"{name}*")).read_text())
+    """(reference, its values) for variants in which every choice occurs."""
+    notebook = json.loads(next(REFERENCES.glob(f"{name}*")).read_text())
     for values in combinations(parse(notebook, name)):
         yield with_variant(parse(in_variant(notebook, values), name), None), values
 
@@ -90,9 +90,9 @@ def equivalent(name, cell, values, what):
     return None
 
 
-def changed(name, master, values):
-    """(cell, description, source, key in EQUIVALENT or None) of every mutant of a master's answers."""
-    for cell in master.of_kind("solution"):
+def changed(name, reference, values):
+    """(cell, description, source, key in EQUIVALENT or None) of every mutant of a reference notebook's answers."""
+    for cell in reference.of_kind("solution"):
         for what, text in mutants(folded(cell.source, values)):
             yield cell.id, what, text, equivalent(name, cell.id, values, what)
 
@@ -101,11 +101,11 @@ def changed(name, master, values):
 @pytest.mark.parametrize("name", ASSIGNMENTS)
 def test_every_mutant_loses_points_but_those_that_are_right(name):
     wrong, met = [], set()
-    for master, values in drawn(name):
-        outputs = outputs_of(master)
-        for cell, what, text, key in changed(name, master, values):
+    for reference, values in drawn(name):
+        outputs = outputs_of(reference)
+        for cell, what, text, key in changed(name, reference, values):
             met.add(key)
-            if survives(master, {cell: text}, outputs, SECONDS if key is None else ENOUGH) != (key is not None):
+            if survives(reference, {cell: text}, outputs, SECONDS if key is None else ENOUGH) != (key is not None):
                 wrong.append((cell, values, what))
     assert wrong == []  # mutants that survive and are not listed, or are listed and lose points
     assert met - {None} == {key for key in EQUIVALENT if key[0] == name}
@@ -114,11 +114,11 @@ def test_every_mutant_loses_points_but_those_that_are_right(name):
 def test_a_sample_of_mutants_loses_points():
     for number, name in enumerate(ASSIGNMENTS):
         variants = list(drawn(name))
-        master, values = variants[number % len(variants)]
-        outputs = outputs_of(master)
-        wrong = [(cell, what, text) for cell, what, text, key in changed(name, master, values) if key is None]
+        reference, values = variants[number % len(variants)]
+        outputs = outputs_of(reference)
+        wrong = [(cell, what, text) for cell, what, text, key in changed(name, reference, values) if key is None]
         for cell, what, text in (wrong[(3 * k + 1) * len(wrong) // (3 * SAMPLE)] for k in range(SAMPLE)):
-            assert not survives(master, {cell: text}, outputs), (name, cell, values, what)
+            assert not survives(reference, {cell: text}, outputs), (name, cell, values, what)
 
 
 OLD = """            while True:
@@ -137,9 +137,9 @@ NEW = """            for ready in waiting:
 @pytest.mark.parametrize("number", range(2))
 def test_removing_from_a_list_while_iterating_over_it_loses_points(number):
     """It skips the second of two workers that are blocked by a single slow one."""
-    master, _ = list(drawn("04"))[number]
-    answer = next(cell.source for cell in master.of_kind("solution") if cell.id == "q2")
+    reference, _ = list(drawn("04"))[number]
+    answer = next(cell.source for cell in reference.of_kind("solution") if cell.id == "q2")
     assert OLD in answer
-    outputs = outputs_of(master)
-    assert survives(master, {"q2": answer}, outputs, ENOUGH)
-    assert not survives(master, {"q2": answer.replace(OLD, NEW)}, outputs)
+    outputs = outputs_of(reference)
+    assert survives(reference, {"q2": answer}, outputs, ENOUGH)
+    assert not survives(reference, {"q2": answer.replace(OLD, NEW)}, outputs)

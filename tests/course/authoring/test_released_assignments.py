@@ -1,4 +1,4 @@
-"""The releases of the six masters in several variants: the content of the two files, and the metadata for nbgrader."""
+"""The releases of the six reference notebooks in several variants: content of the two files, metadata for nbgrader."""
 
 import json
 import re
@@ -7,12 +7,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from labkit.course.authoring.assign import read_master
+from labkit.course.authoring.assign import read_reference
 from labkit.course.authoring.release import release
 from labkit.course.bundle import write_release
 from labkit.course.variants import digest
 
-MASTERS = sorted((Path(__file__).parents[1] / "masters").glob("*.ipynb"))
+REFERENCES = sorted((Path(__file__).parents[1] / "reference_notebooks").glob("*.ipynb"))
 SEEDS = (None, "spring", "autumn", "7")
 BLOCKS = {
     "### BEGIN SOLUTION": "### END SOLUTION",
@@ -35,7 +35,7 @@ SCHEMA = {
 
 
 def parted(notebook):
-    """(lines that students may see, lines that they may not) of a master whose variant is drawn."""
+    """(lines that students may see, lines that they may not) of a reference notebook whose variant is drawn."""
     seen, kept = set(), set()
     for cell in notebook["cells"]:
         end = ""
@@ -52,12 +52,12 @@ def parted(notebook):
     return seen, kept - seen
 
 
-@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_removed_line_is_in_either_file(path, seed, tmp_path):
-    master = read_master(path, seed)
-    made = release(master, digest(master, seed))
-    _, kept = parted(master.notebook)
+    reference = read_reference(path, seed)
+    made = release(reference, digest(reference, seed))
+    _, kept = parted(reference.notebook)
     assert kept
     for file in write_release(tmp_path, made, {}, {}):
         raw = json.loads(file.read_text())
@@ -70,10 +70,10 @@ def test_no_removed_line_is_in_either_file(path, seed, tmp_path):
         assert seed is None or f'"{seed}"' not in text
 
 
-@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
 def test_metadata_is_valid_for_nbgrader(path):
-    master = read_master(path, "spring")
-    for raw in (master.notebook, release(master, "x")):
+    reference = read_reference(path, "spring")
+    for raw in (reference.notebook, release(reference, "x")):
         cells = [(cell, cell["metadata"]["nbgrader"]) for cell in raw["cells"] if "nbgrader" in cell["metadata"]]
         for cell, said in cells:
             jsonschema.validate(said, SCHEMA)

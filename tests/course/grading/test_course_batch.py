@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-import toy_master as toy
+import toy_reference as toy
 from click.testing import CliRunner
 
 from labkit.cli import main
@@ -26,7 +26,7 @@ from labkit.course.grading import batch, journal
 from labkit.course.grading.answers import Answers
 from labkit.course.grading.batch import Batch, signals_set
 from labkit.course.grading.grade import GradingKey
-from labkit.course.grading.journal import Journal, fingerprint_of_master, fingerprint_of_submission, write_atomically
+from labkit.course.grading.journal import Journal, fingerprint_of_reference, fingerprint_of_submission, write_atomically
 from labkit.course.grading.lms import Student
 from labkit.course.grading.nbval_run import Harness
 from labkit.course.grading.scores import Result, zero_scores
@@ -35,7 +35,7 @@ from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
 from labkit.errors import BadInput
 
-MASTER = parse(toy.notebook(), "m")
+REFERENCE = parse(toy.notebook(), "m")
 NAMES = [f"S{i}" for i in range(6)]
 
 
@@ -45,7 +45,7 @@ def submission(name="ada", answer="7", **more):
 
 def result(of, **more):
     """The result of grading: full points for 7, else none."""
-    marks = zero_scores(MASTER)
+    marks = zero_scores(REFERENCE)
     if of.answers and of.answers.solutions.get("q3", "").endswith("7"):
         marks = tuple(replace(m, tests=tuple(replace(t, passed=True, hint="") for t in m.tests)) for m in marks)
     return Result(of.student, of.path, marks, of.notes, **more)
@@ -76,10 +76,10 @@ class TestJournal:
         assert fingerprint_of_submission(submission()) in prints
         changed = toy.notebook()
         toy.find(changed, "q1-test")["source"] += "\n# more"
-        masters = {fingerprint_of_master(MASTER, "a"), fingerprint_of_master(MASTER, "b")}
-        assert len(masters | {fingerprint_of_master(parse(changed, "m"), "a")}) == 3
+        references = {fingerprint_of_reference(REFERENCE, "a"), fingerprint_of_reference(REFERENCE, "b")}
+        assert len(references | {fingerprint_of_reference(parse(changed, "m"), "a")}) == 3
 
-    def test_results_of_another_master_are_not_reused(self, tmp_path):
+    def test_results_of_another_reference_notebook_are_not_reused(self, tmp_path):
         with Journal(tmp_path / "j", "m") as first:
             first.add(submission(), result(submission()))
         with Journal(tmp_path / "j", "other") as second:
@@ -173,8 +173,8 @@ confined = pytest.mark.skipif(
 @confined
 class TestContinuing:
     def grade(self, tmp_path, *words):
-        master = toy.write(tmp_path, toy.notebook())
-        command = ["grade", tmp_path / "all.zip", "--master", master, "--csv", tmp_path / "marks.csv", *words]
+        reference = toy.write(tmp_path, toy.notebook())
+        command = ["grade", tmp_path / "all.zip", "--reference", reference, "--csv", tmp_path / "marks.csv", *words]
         return CliRunner().invoke(main, [str(word) for word in command], catch_exceptions=False)
 
     def marks(self, tmp_path):
@@ -207,7 +207,7 @@ class TestContinuing:
         quick.clear()
         done = self.grade(tmp_path, "--variant", "autumn")
         assert sorted(quick) == ["ada", "bob"]
-        assert "2 results in it have another master, variant or version" in done.stderr
+        assert "2 results in it have another reference notebook, variant or version" in done.stderr
 
     def test_one_student_again(self, tmp_path, quick):
         handed_in(tmp_path, ada="7", bob="8", eve="7")
@@ -287,7 +287,7 @@ def test_a_batch_that_was_ended_continues(tmp_path, number, after):
     gate.mkdir()
     handed_in(tmp_path, **{name: "7" if i % 2 else "8" for i, name in enumerate(NAMES)})
     whole = {name: "8" if i % 2 else "0" for i, name in enumerate(NAMES)}
-    master, marks = toy.write(tmp_path, toy.notebook()), tmp_path / "marks.csv"
+    reference, marks = toy.write(tmp_path, toy.notebook()), tmp_path / "marks.csv"
     script = SCRIPT.format(tests=[str(folder) for folder in Path(__file__).parents[:2]], gate=str(gate))
     command = [
         sys.executable,
@@ -295,8 +295,8 @@ def test_a_batch_that_was_ended_continues(tmp_path, number, after):
         script,
         "grade",
         tmp_path / "all.zip",
-        "--master",
-        master,
+        "--reference",
+        reference,
         "--csv",
         marks,
         "--jobs",
@@ -325,7 +325,7 @@ def test_a_batch_that_was_ended_continues(tmp_path, number, after):
     assert done.returncode == 0, done.stderr
     assert (f"{after} reused" in done.stderr) == (after > 0)
     assert marks_of(marks) == whole
-    left = {path.name for path in tmp_path.iterdir()} - {"gate", "all.zip", "master.ipynb"}
+    left = {path.name for path in tmp_path.iterdir()} - {"gate", "all.zip", "reference.ipynb"}
     assert left == {"marks.csv", "marks.csv.journal"}
 
 

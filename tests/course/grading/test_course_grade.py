@@ -11,19 +11,19 @@ from dataclasses import replace
 import psutil
 import pytest
 import sharing
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.authoring.release import release
 from labkit.course.grading.grade import GradingKey, grade_all, grade_one, make_key
 from labkit.course.grading.nbval_run import Harness, Interrupted, run_notebook
-from labkit.course.grading.rebuild import Rebuilt, master_answers, rebuild
+from labkit.course.grading.rebuild import Rebuilt, rebuild, solutions_as_answers
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
 
 pytestmark = pytest.mark.slow
 
-MASTER = with_variant(parse(toy.notebook(), "m"), None)
-RELEASED = release(MASTER, "first")
+REFERENCE = with_variant(parse(toy.notebook(), "m"), None)
+RELEASED = release(REFERENCE, "first")
 NUMPY = """# q2 (keep this line)
 import numpy as np
 def both(x, y):
@@ -34,7 +34,7 @@ def solved(**sources):
     return toy.solve(RELEASED, **sources)
 
 
-def submission(raw, name="ada", base=MASTER):
+def submission(raw, name="ada", base=REFERENCE):
     with tempfile.TemporaryDirectory() as folder:
         return sharing.submission(raw, base, folder, name)
 
@@ -97,7 +97,7 @@ BATCH = {
 
 @pytest.fixture(scope="module")
 def key():
-    return make_key(MASTER, "first", Harness())
+    return make_key(REFERENCE, "first", Harness())
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_every_stored_output_is_compared(key):
     for name in ("q1-test", "q3-test"):
         changed = copy.deepcopy(dict(key.outputs))
         changed[name][0]["text"] = "other\n"
-        result = grade_one(replace(key, outputs=changed, reference=None), right, Harness())
+        result = grade_one(replace(key, outputs=changed, reference_answers=None), right, Harness())
         assert [t.id for mark in result.questions for t in mark.tests if not t.passed] == [name]
 
 
@@ -197,7 +197,7 @@ class TestRuns:
         """A notebook with these locked cells."""
         cells = [toy.code(source, toy.nbgrader(f"c{i}", "locked")) for i, source in enumerate(sources)]
         base = parse(toy.notebook(cells), "m")
-        return run_notebook(rebuild(base, master_answers(base), {}, harness.answers_module), harness)
+        return run_notebook(rebuild(base, solutions_as_answers(base), {}, harness.answers_module), harness)
 
     def test_the_users_configuration_is_not_read(self, harness, tmp_path, monkeypatch):
         trap = tmp_path / "trap"
@@ -255,7 +255,7 @@ class TestRuns:
                 {"output_type": "stream", "name": "stdout", "text": "7\n"},
             ]
         }
-        made = rebuild(base, master_answers(base), outputs, harness.answers_module)
+        made = rebuild(base, solutions_as_answers(base), outputs, harness.answers_module)
         cells = [cell for cell in made.notebook["cells"] if cell["metadata"]["labkit"]["kind"] != "solution"]
         assert run_notebook(Rebuilt({**made.notebook, "cells": cells}, made.sources), harness).cells["t"].passed
 

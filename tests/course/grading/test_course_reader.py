@@ -9,7 +9,7 @@ import sys
 import zipfile
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from labkit.course.grading.submissions import read_submissions
 from labkit.course.schema import from_data, parse, public_data
 from labkit.errors import BadInput
 
-MASTER = parse(toy.notebook(), "m")
+REFERENCE = parse(toy.notebook(), "m")
 
 
 def cells_with(*sources, **answers):
@@ -38,7 +38,7 @@ HEAD, TAIL = GOOD[:-1], b"}"
 def read(data, tmp_path, **limits):
     (tmp_path / "x.ipynb").write_bytes(data)
     with (tmp_path / "x.ipynb").open("rb") as stream:
-        (found,), _ = Reader(**limits).read(stream.fileno(), MASTER)
+        (found,), _ = Reader(**limits).read(stream.fileno(), REFERENCE)
     return found
 
 
@@ -129,7 +129,7 @@ class TestAllowances:
             made.writestr("Eve_1_assignsubmission_file_/w.zip", bomb)
             for i in range(2, 5):
                 made.writestr(f"S{i}_{i}_assignsubmission_file_/toy.ipynb", GOOD)
-        found = read_submissions([tmp_path / "m.zip"], MASTER).found
+        found = read_submissions([tmp_path / "m.zip"], REFERENCE).found
         assert [(each.student.id, bool(each.answers)) for each in found] == [("1", False), *((n, True) for n in "234")]
         return found[0]
 
@@ -195,7 +195,7 @@ class TestWhatComesBack:
         assert "crashed (signal 11)" in found.problem
 
     def test_reader_processes_get_no_solution(self):
-        text = json.dumps(public_data(MASTER))
+        text = json.dumps(public_data(REFERENCE))
         assert 'V[\\"scale\\"]' not in text
         assert '{\\"scale\\": 2}' not in text
         assert "secret" not in text
@@ -203,13 +203,13 @@ class TestWhatComesBack:
 
 
 def test_the_public_data_suffice_to_find_answers():
-    """Answers are found with the public part of a master as with the master."""
+    """Answers are found with the public part of a reference notebook as with the reference notebook."""
     from labkit.course.grading.submitted_notebook import parse_submitted
 
     raw = json.loads(cells_with("%time\nx = 1", q1="x"))
     raw["cells"] = [cell for cell in raw["cells"] if "variant" not in cell["metadata"].get("labkit", {})]
     notebook = parse_submitted(json.dumps(raw).encode())
-    assert find_answers(from_data(public_data(MASTER)), notebook) == find_answers(MASTER, notebook)
+    assert find_answers(from_data(public_data(REFERENCE)), notebook) == find_answers(REFERENCE, notebook)
 
 
 # lines of IPython -----------------------------------------------------------------------------------------------------

@@ -3,19 +3,19 @@
 import json
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.authoring.release import release
 from labkit.course.grading import answers
 from labkit.course.grading.answers import find_answers
 from labkit.course.grading.magics import without_magics
-from labkit.course.grading.rebuild import master_answers, rebuild
+from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.grading.submitted_notebook import parse_submitted
 from labkit.course.schema import parse
 from labkit.errors import BadInput
 
-MASTER = parse(toy.notebook(), "m")
-RELEASED = release(MASTER, "first")
+REFERENCE = parse(toy.notebook(), "m")
+RELEASED = release(REFERENCE, "first")
 
 
 def solved(**sources):
@@ -26,7 +26,7 @@ def submitted(raw):
     return parse_submitted(json.dumps(raw).encode())
 
 
-def found_in(raw, base=MASTER):
+def found_in(raw, base=REFERENCE):
     return find_answers(base, submitted(raw))
 
 
@@ -49,13 +49,13 @@ def without_metadata(raw, keep_ids):
     }
 
 
-def sources(raw, base=MASTER):
+def sources(raw, base=REFERENCE):
     made = rebuild(base, found_in(raw, base), {})
     return [(cell["kind"], cell["id"], cell["source"]) for cell in made.sources["cells"]]
 
 
 class TestTaken:
-    @pytest.mark.parametrize("base", [MASTER, parse(RELEASED, "r")], ids=["grade", "check"])
+    @pytest.mark.parametrize("base", [REFERENCE, parse(RELEASED, "r")], ids=["grade", "check"])
     def test_the_sources_of_the_solution_cells(self, base):
         found = found_in(solved(), base)
         assert found.solutions == toy.RIGHT
@@ -63,7 +63,7 @@ class TestTaken:
 
     def test_an_unchanged_answer_is_untouched(self):
         found = found_in(solved(q2="".join(toy.find(RELEASED, "q2")["source"])))
-        assert [found.is_untouched(MASTER, name) for name in ("q1", "q2", "q3")] == [False, True, False]
+        assert [found.is_untouched(REFERENCE, name) for name in ("q1", "q2", "q3")] == [False, True, False]
 
     def test_helpers_keep_their_place(self):
         raw = place(solved(), "q2", toy.code("h2 = 1"))
@@ -179,7 +179,7 @@ class TestTaken:
         raw = toy.notebook([toy.code(source.split("\n", 1)[1]) for source in toy.RIGHT.values()])
         found = found_in(raw)
         assert found.after == [source.split("\n", 1)[1] for source in toy.RIGHT.values()]
-        assert not any(found.is_untouched(MASTER, name) for name in toy.RIGHT)
+        assert not any(found.is_untouched(REFERENCE, name) for name in toy.RIGHT)
 
     def test_too_many_helpers_are_refused(self, monkeypatch):
         monkeypatch.setattr(answers, "MOST_HELPERS", 5)
@@ -222,13 +222,13 @@ class TestRebuilt:
     def test_a_students_source_does_not_occur_in_the_notebook(self):
         evil = "# q1 (keep this line)\nraise SystemExit('EVIL')"
         raw = place(solved(q1=evil), "q1", toy.code("EVIL = 1"))
-        made = rebuild(MASTER, found_in(raw), {})
+        made = rebuild(REFERENCE, found_in(raw), {})
         assert "EVIL" not in json.dumps(made.notebook)
         assert json.dumps(made.sources).count("EVIL") == 2
 
     def test_its_cells(self):
         made = rebuild(
-            MASTER, found_in(solved()), {"q3-test": [{"output_type": "stream", "name": "stdout", "text": "7\n"}]}
+            REFERENCE, found_in(solved()), {"q3-test": [{"output_type": "stream", "name": "stdout", "text": "7\n"}]}
         )
         cells = {cell["metadata"]["labkit"]["cell"]: cell for cell in made.notebook["cells"]}
         assert list(cells) == [
@@ -244,36 +244,37 @@ class TestRebuilt:
         assert cells["q3-test"]["outputs"][0]["text"] == "7\n"
 
     def test_nbval_compares_tests_and_nothing_else(self):
-        cells = rebuild(MASTER, found_in(solved()), {}).notebook["cells"]
+        cells = rebuild(REFERENCE, found_in(solved()), {}).notebook["cells"]
         assert {c["metadata"]["labkit"]["kind"] for c in cells if c["execution_count"] is not None} == {"test"}
         assert all("tags" not in cell["metadata"] for cell in cells)
 
     def test_recording_compares_nothing(self):
         assert all(
-            cell["execution_count"] is None for cell in rebuild(MASTER, found_in(solved()), None).notebook["cells"]
+            cell["execution_count"] is None for cell in rebuild(REFERENCE, found_in(solved()), None).notebook["cells"]
         )
 
-    def test_names_are_those_that_the_master_leaves(self):
-        made = rebuild(MASTER, found_in(solved(q1="def other(): pass")), {})
+    def test_expected_names_are_those_outside_the_solution_regions(self):
+        made = rebuild(REFERENCE, found_in(solved(q1="def other(): pass")), {})
         assert [c["defines"] for c in made.sources["cells"] if c["kind"] == "solution"] == [
             {"scaled": "function"}, {"both": "function"}, {"answer": "value"},
         ]  # fmt: skip
 
     def test_check_and_grade_expect_the_same_names(self):
         base = parse(RELEASED, "r")
-        found = [rebuild(b, found_in(solved(), b), {}).sources["cells"] for b in (MASTER, base)]
+        found = [rebuild(b, found_in(solved(), b), {}).sources["cells"] for b in (REFERENCE, base)]
         assert found[0] == found[1]
 
-    def test_the_variant_is_there_for_the_masters_answers_only(self):
-        reference = master_answers(MASTER)
-        own = rebuild(MASTER, found_in(solved()), {}).sources["cells"]
-        theirs = rebuild(MASTER, reference, {}).sources["cells"]
+    def test_the_variant_cell_is_available_to_the_reference_answers_only(self):
+        reference = solutions_as_answers(REFERENCE)
+        own = rebuild(REFERENCE, found_in(solved()), {}).sources["cells"]
+        theirs = rebuild(REFERENCE, reference, {}).sources["cells"]
         assert "variant" not in [cell["id"] for cell in own]
         assert (theirs[0]["id"], theirs[0]["kind"], theirs[0]["source"]) == ("variant", "given", 'V = {"scale": 2}')
 
     def test_reference_answers_replace_earlier_ones_and_their_source_is_separate(self):
-        reference = master_answers(MASTER)
-        made = rebuild(MASTER, found_in(solved(q1="wrong", q3="own")), {}, reference=reference, replaced=["q1"]).sources
+        reference = solutions_as_answers(REFERENCE)
+        found = found_in(solved(q1="wrong", q3="own"))
+        made = rebuild(REFERENCE, found, {}, reference_answers=reference, replaced=["q1"]).sources
         cells = {cell["id"]: (cell["kind"], cell["source"]) for cell in made["cells"]}
         assert cells["q1"] == ("reference", "")
         assert (cells["q2"], cells["q3"]) == (("solution", toy.RIGHT["q2"]), ("solution", "own"))

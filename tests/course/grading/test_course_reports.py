@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.grading.feedback import file_names, page
 from labkit.course.grading.lms import Student
@@ -17,7 +17,7 @@ from labkit.course.grading.reports import best_of_each, pass_rates, platform_of,
 from labkit.course.grading.scores import QuestionScore, Result, TestScore, zero_scores
 from labkit.course.schema import parse
 
-MASTER = parse(toy.notebook(), "m")
+REFERENCE = parse(toy.notebook(), "m")
 EVIL = "<script>alert(1)</script>"
 
 
@@ -39,7 +39,7 @@ def result(name="Ada", number="", platform="", q1=4.0, q2=3.0, q3=1.0, hint="", 
 
 
 def nothing(name="Bob", problem="it is not JSON", **more):
-    return Result(Student(name, **more), f"{name}.ipynb", zero_scores(MASTER), problem=problem)
+    return Result(Student(name, **more), f"{name}.ipynb", zero_scores(REFERENCE), problem=problem)
 
 
 def rows(text):
@@ -49,7 +49,7 @@ def rows(text):
 class TestCsv:
     def test_moodles_grading_worksheet(self):
         head, row = rows(
-            to_csv([result("Ada Lovelace", "12345", "moodle", q2=1.5, hint="too stale")], MASTER, "moodle")
+            to_csv([result("Ada Lovelace", "12345", "moodle", q2=1.5, hint="too stale")], REFERENCE, "moodle")
         )
         found = dict(zip(head, row))
         assert found["Identifier"] == "Participant 12345"
@@ -59,14 +59,14 @@ class TestCsv:
         assert [found[q] for q in ("q1", "q2", "q3")] == ["4", "1.5", "1"]
 
     def test_canvas_gradebook(self):
-        head, most, row = rows(to_csv([result("lovelaceada", "123", "canvas")], MASTER, "canvas"))
+        head, most, row = rows(to_csv([result("lovelaceada", "123", "canvas")], REFERENCE, "canvas"))
         assert head[:5] == ["Student", "ID", "SIS Login ID", "Section", "A toy"]
         assert all(name.endswith(" Current Points") for name in head[5:])  # else Canvas makes an assignment of it
         assert most[:5] == ["Points Possible", "", "", "", "10"]
         assert row == ["lovelaceada", "123", "", "", "8", "4", "3", "1", "0"]
 
     def test_plain(self):
-        head, row, bob = rows(to_csv([result(q1=1), nothing()], MASTER, "plain"))
+        head, row, bob = rows(to_csv([result(q1=1), nothing()], REFERENCE, "plain"))
         assert dict(zip(head, row)) == {
             "Student": "Ada", "ID": "", "Grade": "5", "Points": "8", "q1": "1", "q2": "3", "q3": "1", "q4": "0", "By hand": "2",
             "Problem": "", "Notes": "", "File": "Ada.ipynb",
@@ -75,20 +75,20 @@ class TestCsv:
 
     def test_every_row_has_every_column(self):
         for platform in ("moodle", "canvas", "plain"):
-            assert len({len(row) for row in rows(to_csv([result(), nothing()], MASTER, platform))}) == 1
+            assert len({len(row) for row in rows(to_csv([result(), nothing()], REFERENCE, platform))}) == 1
 
     @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1"])
     def test_a_name_is_no_formula(self, name):
-        assert rows(to_csv([result(name)], MASTER, "plain"))[1][0] == f"'{name}"
+        assert rows(to_csv([result(name)], REFERENCE, "plain"))[1][0] == f"'{name}"
 
     def test_commas_quotes_and_line_ends(self):
         name = 'a,"b"\nc'
-        assert rows(to_csv([result(name)], MASTER, "plain"))[1][0] == name
+        assert rows(to_csv([result(name)], REFERENCE, "plain"))[1][0] == name
 
     def test_each_student_has_one_row_with_the_best_result(self):
         twice = [result("Ada", "1", "moodle", q1=1), result("Ada", "1", "moodle"), result("Ada", "2", "moodle", q1=0)]
         assert [r.earned for r in best_of_each(twice)] == [8, 4]
-        assert len(rows(to_csv(twice, MASTER, "moodle"))) == 3
+        assert len(rows(to_csv(twice, REFERENCE, "moodle"))) == 3
 
     def test_equal_names_without_a_platform_are_not_one_person(self):
         assert len(best_of_each([result("a"), result("a")])) == 2
@@ -100,7 +100,7 @@ class TestCsv:
 
 
 def test_pass_rates():
-    assert pass_rates([result(), result(q1=1), nothing()], MASTER) == [
+    assert pass_rates([result(), result(q1=1), nothing()], REFERENCE) == [
         ("q1", 1, 3, pytest.approx(5 / 3)),
         ("q2", 2, 3, 2.0),
         ("q3", 2, 3, pytest.approx(2 / 3)),
@@ -108,7 +108,7 @@ def test_pass_rates():
 
 
 def test_json_has_everything():
-    found = json.loads(to_json([result(q1=1, hint="h"), nothing()], MASTER, "first"))
+    found = json.loads(to_json([result(q1=1, hint="h"), nothing()], REFERENCE, "first"))
     assert (found["assignment"], found["variant"]) == ("toy", "first")
     assert set(found["submissions"][0]["student"]) == {"name", "id", "platform", "late"}
     ada, bob = found["submissions"]
@@ -126,7 +126,7 @@ def test_json_has_everything():
 def test_junit():
     name = "Ada \x00\x1b[31m\ud800 " + EVIL
     root = ElementTree.fromstring(
-        to_junit([result(name, q1=1, hint="h\x01"), nothing()], MASTER).encode("utf-8", "replace")
+        to_junit([result(name, q1=1, hint="h\x01"), nothing()], REFERENCE).encode("utf-8", "replace")
     )
     (suite,) = root
     assert suite.attrib == {"name": "toy", "tests": "6", "failures": "1", "errors": "3"}

@@ -9,7 +9,7 @@ import tracemalloc
 import zipfile
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.grading import archive, submitted_notebook
 from labkit.course.grading.attempts import AttemptPolicy
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.sample(3)
 NOTEBOOK = json.dumps(toy.notebook()).encode()
 
 
-MASTER = parse(toy.notebook(), "m")
+REFERENCE = parse(toy.notebook(), "m")
 
 
 def read_all(*paths, **options):
-    return read_submissions(paths, MASTER, **options)
+    return read_submissions(paths, REFERENCE, **options)
 
 
 def read(*paths, **options):

@@ -1,7 +1,7 @@
 """The hint for a failed hidden test has the instructor's text only, and none that the submitted code can choose."""
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.grading.nbval_run import CellResult, RunResult
 from labkit.course.grading.scores import score_questions

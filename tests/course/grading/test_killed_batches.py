@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-import toy_master as toy
+import toy_reference as toy
 
 from labkit.course.authoring.release import release
 from labkit.course.bundle import write_release
@@ -55,11 +55,11 @@ def test_a_killed_command_leaves_no_process(tmp_path, name):
     if name == "grade" and confinement_problem():
         pytest.skip(confinement_problem())
     raw = toy.notebook()
-    if name == "grade":  # the master is graded first: its processes are those of a submission
+    if name == "grade":  # the reference notebook is graded first: its processes are those of a submission
         solved = toy.find(raw, "q1")
         solved["source"] = solved["source"].replace('return V["scale"] * x', "while True: x = x")
         assert "while True" in solved["source"]
-        words = ["grade", toy.write(tmp_path, raw, "toy.ipynb"), "--master", tmp_path / "toy.ipynb"]
+        words = ["grade", toy.write(tmp_path, raw, "toy.ipynb"), "--reference", tmp_path / "toy.ipynb"]
     else:
         notebook = release(parse(raw, "toy"), "first")
         outputs = {cell.id: [] for cell in parse(notebook, "toy").of_kind("test")}

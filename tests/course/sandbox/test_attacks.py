@@ -5,7 +5,7 @@ import copy
 import re
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 from attacks import Attack, copying, exhausting, forging, leaving, patching, put
 from sharing import SharedAnswers, below, solution, submission
 
@@ -117,8 +117,8 @@ def test_a_worker_cannot_hide_its_lead(server):
 
 # from the file to the mark --------------------------------------------------------------------------------------------
 
-MASTER = with_variant(parse(toy.notebook(), "m"), None)
-RELEASED = release(MASTER, "first")
+REFERENCE = with_variant(parse(toy.notebook(), "m"), None)
+RELEASED = release(REFERENCE, "first")
 TRICKS = """answers = RemoteAnswers = course = names = globals = None
 import builtins, IPython, numpy.testing
 builtins.print = builtins.abs = lambda *a, **k: 9
@@ -192,9 +192,9 @@ def test_nothing_in_or_beside_a_file_raises_scores(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
-    key = make_key(MASTER, "first", Harness(confined=True))
+    key = make_key(REFERENCE, "first", Harness(confined=True))
     handed = []
     for name, raw in SUBMISSIONS.items():
-        handed.append(submission(raw, MASTER, tmp_path, name))
+        handed.append(submission(raw, REFERENCE, tmp_path, name))
     marks = {r.student.name: r.earned for r in grade_all(key, handed, Harness(confined=True), 2)}
     assert marks == dict.fromkeys(SUBMISSIONS, 0.0) | {"the next one": 8.0}

@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""No source of the master is in a process that runs submitted code, and feedback shows none of it.
+"""No source of the reference notebook is in a process that runs submitted code, and feedback shows none of it.
 
-The master's answer to q1 has a secret in a comment, a docstring, a constant, a local name, a helper's body, and the text of an
+The reference notebook's answer to q1 has a secret in a comment, a docstring, a constant, a local name, a helper's body, and the text of an
 error. q1 of the submission is wrong, so q2 is graded a second time with the reference's q1. Every attempt searches its process
 for the secret, and raises, returns or prints what it has found.
 """
@@ -11,14 +11,14 @@ import tempfile
 from dataclasses import replace
 
 import pytest
-import toy_master as toy
+import toy_reference as toy
 from sharing import run_here, submission
 
 from labkit.course.authoring.release import release
 from labkit.course.grading import grade as grading
 from labkit.course.grading.feedback import page
 from labkit.course.grading.nbval_run import Harness
-from labkit.course.grading.rebuild import master_answers, rebuild
+from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.grading.reports import to_csv
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.sandbox.remote_answers import RemoteAnswers
@@ -123,12 +123,12 @@ def course():
         {**cell, "source": MASTERS_Q1} if cell["metadata"].get("nbgrader", {}).get("grade_id") == "q1" else cell
         for cell in toy.cells()
     ]
-    master = with_variant(parse(toy.notebook(cells), "m"), None)
-    answers = master_answers(master)
-    outcome = run_here(rebuild(master, answers, None))
+    reference = with_variant(parse(toy.notebook(cells), "m"), None)
+    answers = solutions_as_answers(reference)
+    outcome = run_here(rebuild(reference, answers, None))
     assert {name: c.message for name, c in outcome.cells.items() if not c.passed} == {}
-    outputs = {cell.id: outcome.cells[cell.id].outputs for cell in master.of_kind("test")}
-    return grading.GradingKey(master, outputs, answers, "first"), release(master, "first")
+    outputs = {cell.id: outcome.cells[cell.id].outputs for cell in reference.of_kind("test")}
+    return grading.GradingKey(reference, outputs, answers, "first"), release(reference, "first")
 
 
 def grade(course, monkeypatch, **sources):

@@ -1,4 +1,4 @@
-"""Checks a master beyond the kinds of its cells: ids, questions, variants, regions, and the names left for the student.
+"""Checks a reference notebook beyond the kinds of its cells: ids, questions, variants, regions, names left for the student.
 
 Every error that would affect students later is reported to the instructor, with the number of the cell.
 """
@@ -12,28 +12,28 @@ from ..regions import HIDDEN, MARKER, SOLUTION, defined_names, has_region, relea
 from ..schema import Assignment, Cell, Refusals
 from ..variants import first_choices, unknown_places
 
-__all__ = ["check_master"]
+__all__ = ["check_reference"]
 
 
-def check_master(master: Assignment, where: str) -> None:
-    """Check a master.
+def check_reference(reference: Assignment, where: str) -> None:
+    """Check a reference notebook.
 
     Raises:
         Refusals: all errors, with cell numbers.
     """
-    wrong = [*_ids(master), *_questions(master), *_variant(master)]
-    for cell in master.cells:
-        wrong.extend(f"cell {cell.number}: {line}" for line in _cell(master, cell))
+    wrong = [*_ids(reference), *_questions(reference), *_variant(reference)]
+    for cell in reference.cells:
+        wrong.extend(f"cell {cell.number}: {line}" for line in _cell(reference, cell))
     if wrong:
         raise Refusals(where, wrong)
 
 
-def _ids(master: Assignment) -> list[str]:
+def _ids(reference: Assignment) -> list[str]:
     """grade_ids and cell ids that occur twice."""
     wrong: list[str] = []
     for what, ids in (
-        ("grade_id", [(cell.id, cell.number) for cell in master.cells if cell.id]),
-        ("cell id", [(cell.key, cell.number) for cell in master.cells if cell.key]),
+        ("grade_id", [(cell.id, cell.number) for cell in reference.cells if cell.id]),
+        ("cell id", [(cell.key, cell.number) for cell in reference.cells if cell.key]),
     ):
         seen: dict[str, int] = {}
         for name, number in ids:
@@ -43,28 +43,28 @@ def _ids(master: Assignment) -> list[str]:
     return wrong
 
 
-def _questions(master: Assignment) -> list[str]:
+def _questions(reference: Assignment) -> list[str]:
     """Questions without a solution cell or without a test cell."""
     wrong = []
-    for question in master.questions():
-        kinds = {cell.kind for cell in master.cells if cell.question == question}
+    for question in reference.questions():
+        kinds = {cell.kind for cell in reference.cells if cell.question == question}
         if "solution" in kinds and "test" not in kinds:
             wrong.append(f"question {question!r} has a solution cell and no test cell")
         if "test" in kinds and "solution" not in kinds:
             wrong.append(f"question {question!r} has a test cell and no solution cell")
-    if not master.of_kind("test"):
+    if not reference.of_kind("test"):
         wrong.append("there is no test cell; allowed: one or more")
     return wrong
 
 
-def _variant(master: Assignment) -> list[str]:
+def _variant(reference: Assignment) -> list[str]:
     """A variant cell that does not match the declared variants."""
-    cells = master.of_kind("variant")
+    cells = reference.of_kind("variant")
     if len(cells) > 1:
         return [f"cell {cells[1].number}: there is a variant cell already (cell {cells[0].number}); allowed: one"]
     if not cells:
         return []
-    expected = {key: choice["value"] for key, choice in first_choices(master).items()}
+    expected = {key: choice["value"] for key, choice in first_choices(reference).items()}
     try:
         body = ast.parse(cells[0].source).body
         (statement,) = body
@@ -78,11 +78,11 @@ def _variant(master: Assignment) -> list[str]:
     return []
 
 
-def _cell(master: Assignment, cell: Cell) -> list[str]:
+def _cell(reference: Assignment, cell: Cell) -> list[str]:
     """Errors in the source of one cell."""
     wrong = [
-        f"there is no variant {name!r} for {{{{{name}}}}}; allowed: {', '.join(sorted(master.variants)) or 'none'}"
-        for name in unknown_places(master, cell)
+        f"there is no variant {name!r} for {{{{{name}}}}}; allowed: {', '.join(sorted(reference.variants)) or 'none'}"
+        for name in unknown_places(reference, cell)
     ]
     try:
         if cell.kind != "solution" and cell.kind != "explain" and has_region(cell.source, SOLUTION):
@@ -105,14 +105,14 @@ def _cell(master: Assignment, cell: Cell) -> list[str]:
             return [*wrong, f"{whose}line {why.lineno} is not Python: {why.msg} (no IPython magics here)"]
         except (ValueError, RecursionError, MemoryError) as why:  # a NUL; brackets in thousands of brackets
             return [*wrong, f"{whose}Python cannot read it: {str(why) or type(why).__name__}"]
-    return [*wrong, *(_solution(master, cell, left) if cell.kind == "solution" else ())]
+    return [*wrong, *(_solution(reference, cell, left) if cell.kind == "solution" else ())]
 
 
-def _solution(master: Assignment, cell: Cell, left: str) -> list[str]:
+def _solution(reference: Assignment, cell: Cell, left: str) -> list[str]:
     """Errors in a solution cell: the marker comment, the region, the names defined outside it."""
     wrong = []
     found = MARKER.match(cell.source.split("\n", 1)[0])
-    names = sorted(name for name, owner in master.markers().items() if owner == cell.id)
+    names = sorted(name for name, owner in reference.markers().items() if owner == cell.id)
     if not found or found[1] not in names:
         wrong.append(
             f"its first line is no marker comment; allowed: {' or '.join(f'`# {name} (keep this line)`' for name in names)}"

@@ -1,8 +1,8 @@
-"""The six masters: full points for right answers in every variant that is tried, none for unchanged answers, and for plausible
-wrong answers exactly the points of their right parts.
+"""The six reference notebooks: full points for right answers in every tested variant, none for unchanged answers, and for
+plausible wrong answers exactly the points of their right parts.
 
-The masters are released and graded through nbval. Variants and wrong answers are graded by the same code with the rebuilt cells
-run in this process, which saves a kernel each.
+The reference notebooks are released and graded through nbval. Variants and wrong answers are graded by the same code with the
+rebuilt cells run in this process, which saves a kernel each.
 """
 
 import json
@@ -19,11 +19,11 @@ from labkit.course.authoring import assign as assigning
 from labkit.course.authoring.release import points_by_question, release
 from labkit.course.grading import grade as grading
 from labkit.course.grading.nbval_run import Harness
-from labkit.course.grading.rebuild import master_answers, rebuild
+from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.schema import parse
 from labkit.course.variants import digest
 
-MASTERS = sorted((Path(__file__).parents[1] / "masters").glob("*.ipynb"))
+REFERENCES = sorted((Path(__file__).parents[1] / "reference_notebooks").glob("*.ipynb"))
 SEEDS = ("monday", "tuesday")
 HARNESS = Harness()
 
@@ -38,56 +38,56 @@ def here(monkeypatch):
 
 @pytest.fixture(scope="module")
 def courses():
-    """Courses by the number of the master: the reference is run once for each."""
+    """Courses by the number of the reference notebook: the reference is run once for each."""
     return cache(Course.of)
 
 
 @dataclass
 class Course:
-    """A master with its choices, its grading key, and the students' version."""
+    """A reference notebook with its choices, its grading key, and the students' version."""
 
-    master: object
+    reference: object
     key: object
     released: dict
 
     @classmethod
     def of(cls, name, seed=None):
-        master = assigning.read_master(next(p for p in MASTERS if p.stem.startswith(name)), seed)
-        answers = master_answers(master)
-        outcome = run_here(rebuild(master, answers, None))
+        reference = assigning.read_reference(next(p for p in REFERENCES if p.stem.startswith(name)), seed)
+        answers = solutions_as_answers(reference)
+        outcome = run_here(rebuild(reference, answers, None))
         assert {name: cell.message for name, cell in outcome.cells.items() if not cell.passed} == {}
-        outputs = {cell.id: outcome.cells[cell.id].outputs for cell in master.of_kind("test")}
-        key = grading.GradingKey(master, outputs, answers, digest(master, seed))
-        return cls(master, key, release(master, digest(master, seed)))
+        outputs = {cell.id: outcome.cells[cell.id].outputs for cell in reference.of_kind("test")}
+        key = grading.GradingKey(reference, outputs, answers, digest(reference, seed))
+        return cls(reference, key, release(reference, digest(reference, seed)))
 
     def grade(self, answers):
-        """Points by question. `answers`: grade_id -> source; the master's V is a helper cell of the student's."""
+        """Points by question. `answers`: grade_id -> source; the reference notebook's V is a helper cell of the student's."""
         cells = [dict(cell) for cell in self.released["cells"]]
         for cell in cells:
             cell["source"] = answers.get(cell["metadata"].get("nbgrader", {}).get("grade_id"), cell["source"])
-        helper = {"cell_type": "code", "metadata": {}, "source": master_answers(self.master).variant + "  # mine"}
+        helper = {"cell_type": "code", "metadata": {}, "source": solutions_as_answers(self.reference).variant + "  # mine"}
         raw = {**self.released, "cells": [helper, *cells]}
         with tempfile.TemporaryDirectory() as folder:
-            return grading.grade_one(self.key, submission(raw, self.master, folder), HARNESS)
+            return grading.grade_one(self.key, submission(raw, self.reference, folder), HARNESS)
 
     def right(self):
-        return dict(master_answers(self.master).solutions)
+        return dict(solutions_as_answers(self.reference).solutions)
 
 
 def earned(result):
     return {score.question: score.earned for score in result.questions if score.tests}
 
 
-def full(master):
-    return {question: row["points"] for question, row in points_by_question(master).items() if row["points"]}
+def full(reference):
+    return {question: row["points"] for question, row in points_by_question(reference).items() if row["points"]}
 
 
-def test_there_are_six_masters():
-    assert len(MASTERS) == 6
+def test_there_are_six_reference_notebooks():
+    assert len(REFERENCES) == 6
 
 
-@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
-def test_a_master_is_released_through_nbval(path, tmp_path):
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
+def test_a_reference_notebook_is_released_if_it_passes_nbval(path, tmp_path):
     made = assigning.assign(path, tmp_path, None, HARNESS)  # refuses what does not get full marks, four times
     notebook = json.loads(made.notebook.read_text())
     parse(notebook, "released")
@@ -98,34 +98,34 @@ def test_a_master_is_released_through_nbval(path, tmp_path):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", [path.stem for path in MASTERS])
+@pytest.mark.parametrize("name", [path.stem for path in REFERENCES])
 def test_right_answers_get_full_marks_in_a_drawn_variant(name, seed):
     course = Course.of(name, seed)  # raises if the reference does not get full marks
-    visible = run_here(rebuild(parse(course.released, "released"), master_answers(course.master), None))
+    visible = run_here(rebuild(parse(course.released, "released"), solutions_as_answers(course.reference), None))
     assert {name: cell.message for name, cell in visible.cells.items() if not cell.passed} == {}
 
 
-@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
 def test_variants_change_what_must_be_written(path):
-    master = parse(json.loads(path.read_text()), path.name)
-    choices = [len(variant) for variant in master.variants.values()]
+    reference = parse(json.loads(path.read_text()), path.name)
+    choices = [len(variant) for variant in reference.variants.values()]
     assert len(choices) >= 2
     assert prod(choices) >= 4
-    written = "".join(cell.source for cell in master.of_kind("solution", "test"))
-    assert all(f'V["{key}"]' in written for key in master.variants)
-    texts = "".join(cell.source for cell in master.of_kind("text"))
-    assert all(f"{{{{{key}}}}}" in texts for key in master.variants)  # and the hint is shown to the student
+    written = "".join(cell.source for cell in reference.of_kind("solution", "test"))
+    assert all(f'V["{key}"]' in written for key in reference.variants)
+    texts = "".join(cell.source for cell in reference.of_kind("text"))
+    assert all(f"{{{{{key}}}}}" in texts for key in reference.variants)  # and the hint is shown to the student
 
 
-@pytest.mark.parametrize("name", [path.stem for path in MASTERS])
+@pytest.mark.parametrize("name", [path.stem for path in REFERENCES])
 def test_unsolved_questions_get_no_points(name, here, courses):
     course = courses(name[:2])
     result = course.grade({})
     assert not result.problem
     assert set(earned(result).values()) == {0}
-    last = course.master.of_kind("solution")[-1]
+    last = course.reference.of_kind("solution")[-1]
     only = course.grade({last.id: last.source})  # helped by the reference's answers before it
-    expected = dict.fromkeys(full(course.master), 0) | {last.question: full(course.master)[last.question]}
+    expected = dict.fromkeys(full(course.reference), 0) | {last.question: full(course.reference)[last.question]}
     assert earned(only) == expected
 
 
@@ -157,7 +157,7 @@ REST_IN_THE_LAST = (
 NOTHING_SET_FREE = (('1 if word == "forward" else -1', '1 if word == "forward" else 0'),)
 A_SHARE_OF_THE_WORK = (('"share": 1 / (micro_batches + stages - 1)', '"share": 1 / micro_batches'),)
 
-# assignment, {solution cell: replacements in the master's answer}, points lost by question
+# assignment, {solution cell: replacements in the reference notebook's answer}, points lost by question
 WRONG = {
     "bias of one sample; slope without its square; sum for mean": ("01", {
         "q1": ((", x.T @ dy, dy.sum(0)", ", x.T @ dy, dy"),), "q2": (("1 - np.tanh(z) ** 2", "1 - np.tanh(z)"),),
@@ -201,7 +201,7 @@ def test_plausible_wrong_answers_lose_their_points(what, here, courses):
             assert old in answers[cell]
             answers[cell] = answers[cell].replace(old, put)
     result = course.grade(answers)
-    points = full(course.master)
+    points = full(course.reference)
     assert earned(result) == {question: points[question] - lost.get(question, 0) for question in points}
     assert all(mark.hints for mark in result.questions if not mark.ok)
 
@@ -238,4 +238,4 @@ def test_another_way_to_be_right_gets_full_marks(name, changes, here, courses):
         assert any(old in source for source in answers.values()), old
         answers = {cell: source.replace(old, new) for cell, source in answers.items()}
     result = course.grade(answers)
-    assert earned(result) == full(course.master), [mark.hints for mark in result.questions]
+    assert earned(result) == full(course.reference), [mark.hints for mark in result.questions]

@@ -1,4 +1,4 @@
-"""Small masters and submissions, made in code: `master()` is one with every kind of cell, `solve` fills a released one in."""
+"""Small reference notebooks and submissions, made in code: `notebook()` has every kind of cell, `solve` fills in a release."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def notebook(made=None, **about):
     }
 
 
-def write(folder, raw, name="master.ipynb"):
+def write(folder, raw, name="reference.ipynb"):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(raw))
