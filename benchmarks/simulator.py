@@ -26,7 +26,7 @@ from typing import Any
 
 import labkit as lk
 from labkit.engines.distributions import Distribution, Sampler
-from labkit.roles.context import stream
+from labkit.random_streams import COMPUTE_TIME, role_stream
 
 from .rows import Benchmark, Pair, Row, Settings, Side, Values, alternate
 
@@ -76,7 +76,7 @@ def simpy_outcome(case: Case, peer: str) -> Any:
     """The model in one of `PEERS`, run to its end; the draws are those that labkit's workers take."""
     module = importlib.import_module(f".peers.{PEERS[peer]}", __package__)
     problem = lk.Problem("digits", timing_only=True)
-    draws = [Sampler(case.distribution, stream(problem.seed, "worker", i, "time")).next for i in range(case.workers)]
+    draws = [Sampler(case.distribution, role_stream(problem.seed, "worker", i, COMPUTE_TIME)).next for i in range(case.workers)]
     network = {"latency": 100_000, "per_byte": 1.0, "service": 10_000} if case.links else {}
     return module.simulate(draws, case.updates, nbytes=problem.objective().start(0).nbytes, **network)
 

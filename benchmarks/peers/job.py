@@ -21,7 +21,7 @@ import numpy as np
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 
 __all__ = ["RULES", "Job", "Score", "answer", "as_json", "from_json"]
 
@@ -65,7 +65,7 @@ class Job:
         """The batches of labkit's `worker-<worker>`."""
         data = self.problem.dataset
         own = self.problem.partition.split(data.y_train, self.workers, self.seed)[worker]
-        rng = stream(self.seed, "worker", worker, "batches")
+        rng = role_stream(self.seed, "worker", worker, BATCHES)
         return Batches(data.x_train[own], data.y_train[own], self.problem.batch_size, rng)
 
     def gradient(self) -> Callable[[np.ndarray, Any], np.ndarray]:

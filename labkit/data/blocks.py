@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .checks import first_bad, label_trouble, stream
+from ..random_streams import BLOCK, data_stream
+from .checks import first_bad, label_trouble
 from .dataset import scale_of
 
 __all__ = ["Cut", "Survey", "join", "labels_of", "merge", "survey", "take"]
@@ -32,7 +33,7 @@ class Cut:
 
         The number held out is rounded at random, so that small blocks hold out the right fraction on average.
         """
-        rng = stream(self.seed, f"block {block}")
+        rng = data_stream(self.seed, BLOCK.format(block=block))
         held = int(count * self.test_fraction + rng.random())
         order = rng.permutation(count)
         return order[held:], order[:held]

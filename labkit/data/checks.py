@@ -25,15 +25,9 @@ __all__ = [
     "check_whole",
     "first_bad",
     "label_trouble",
-    "stream",
 ]
 
 DTYPES = ("float32", "float64")
-
-
-def stream(seed: int, purpose: str) -> np.random.Generator:
-    """An independent random stream for each purpose: an additional purpose does not change the other streams."""
-    return np.random.default_rng([seed, *purpose.encode()])
 
 
 def check_whole(name: str, value: Any, low: int) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..options import option
-from .checks import stream
+from ..random_streams import NOISY_LABELS, SAMPLES, TRUE_WEIGHTS, data_stream
 from .dataset import Dataset, hold_out
 from .synthetic import Recipe
 
@@ -78,13 +78,13 @@ class Clicks(Recipe):
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """x: (samples, fields) int64 ids; y: (samples,) labels 0 or 1."""
-        x = self.draw(stream(seed, self.name), self.samples)
+        x = self.draw(data_stream(seed, SAMPLES.format(name=self.name)), self.samples)
         ids, place = np.unique(x, return_inverse=True)
-        weights = stream(seed, self.name + " weights").standard_normal(len(ids))
+        weights = data_stream(seed, TRUE_WEIGHTS.format(name=self.name)).standard_normal(len(ids))
         taste = weights[place.reshape(x.shape)].sum(axis=1)
         logit = self.bias + self.strength * (taste - taste.mean())
         chance = 1 / (1 + np.exp(-logit))
-        y = (stream(seed, self.name + " labels").random(self.samples) < chance).astype(np.int64)
+        y = (data_stream(seed, NOISY_LABELS.format(name=self.name)).random(self.samples) < chance).astype(np.int64)
         (x_train, y_train), (x_test, y_test) = hold_out(x, np.column_stack([y, chance]), test_fraction, seed)
         truth, train, test = y_test[:, 1], y_train[:, 0].astype(np.int64), y_test[:, 0].astype(np.int64)
         for array in (x_train, train, x_test, test):

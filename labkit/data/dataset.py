@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from .checks import stream
+from ..random_streams import HOLD_OUT, data_stream
 
 __all__ = ["Dataset", "Described", "build", "hold_out", "scale_of"]
 
@@ -106,7 +106,7 @@ def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> t
     if samples < 2:
         raise BadInput(f"There is {samples} sample; at least 2 are needed, one to train on and one to hold out.")
     held = min(max(round(samples * test_fraction), 1), samples - 1)
-    order = stream(seed, "split").permutation(samples)
+    order = data_stream(seed, HOLD_OUT).permutation(samples)
     test, train = order[:held], order[held:]
     return (x[train], y[train]), (x[test], y[test])
 

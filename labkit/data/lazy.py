@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
+from ..random_streams import LAZY_PARTITION, data_stream
 from .blocks import Cut, Survey, join, labels_of, merge, survey, take
-from .checks import check_classes, check_dtype, check_fraction, check_name, check_seed, check_truth, check_whole, stream
+from .checks import check_classes, check_dtype, check_fraction, check_name, check_seed, check_truth, check_whole
 from .dataset import Dataset, Described
 from .partition import Partition, Sized, partition_by_name
 
@@ -146,7 +147,7 @@ class Deal:
     @classmethod
     def draw(cls, sizes: np.ndarray, seed: int) -> Deal:
         """A random assignment with these sizes (workers,), drawn by the seed."""
-        n, rng = int(sizes.sum()), stream(seed, "deal")
+        n, rng = int(sizes.sum()), data_stream(seed, LAZY_PARTITION)
         a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)
         while math.gcd(a, n) != 1:
             a += 1

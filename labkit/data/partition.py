@@ -15,7 +15,8 @@ import numpy as np
 
 from ..errors import BadInput, nearest, shown
 from ..options import as_number, check_options, option
-from .checks import check_seed, check_whole, stream
+from ..random_streams import PARTITION, PARTITION_BY_LABEL, data_stream
+from .checks import check_seed, check_whole
 
 __all__ = [
     "ByLabel",
@@ -60,7 +61,7 @@ class Sized(Partition):
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
         """A random assignment with these sizes."""
         owners = np.repeat(np.arange(workers), self.sizes(_count(labels_or_n), workers))
-        return stream(check_seed(seed), "partition").permutation(owners)
+        return data_stream(check_seed(seed), PARTITION).permutation(owners)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class ByLabel(Partition):
             raise BadInput(
                 "by-label needs class labels; a regression has none. Allowed: even, by-weight, by-size, shared."
             )
-        rng = stream(check_seed(seed), "partition by label")
+        rng = data_stream(check_seed(seed), PARTITION_BY_LABEL)
         owners = np.empty(n, dtype=np.int64)
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import BadInput, shown
 from ..options import check_options, option
-from .checks import stream
+from ..random_streams import SAMPLES, data_stream
 from .dataset import Dataset, build, hold_out
 
 __all__ = ["Circles", "LinearRegression", "Moons", "Plane", "Quadratic", "Recipe", "Spirals"]
@@ -55,7 +55,7 @@ class Plane(Recipe):
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """x: (samples, 2); y: (samples,) labels."""
-        rng, classes = stream(seed, self.name), self.number_of_classes()
+        rng, classes = data_stream(seed, SAMPLES.format(name=self.name)), self.number_of_classes()
         label = np.arange(self.samples) % classes
         t = rng.random(self.samples)
         x = np.stack(self.points(label, t), axis=1) + self.noise * rng.standard_normal((self.samples, 2))
@@ -148,7 +148,7 @@ class Quadratic(Recipe):
         curvature = self._curvatures()
         x = np.zeros((self.samples, self.dimension))
         if self.noise > 0:
-            x = self.noise * stream(seed, self.name).standard_normal(x.shape)
+            x = self.noise * data_stream(seed, SAMPLES.format(name=self.name)).standard_normal(x.shape)
         pair = x, np.zeros((self.samples, 1))
         extra = {"curvature": curvature, "start": self.start, "solution": x.mean(axis=0)}
         about = "Noisy copies of a quadratic bowl. Made by a formula (labkit); free to use."
@@ -182,7 +182,7 @@ class LinearRegression(Recipe):
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """x: (samples, dimension); y: (samples, 1)."""
-        rng = stream(seed, self.name)
+        rng = data_stream(seed, SAMPLES.format(name=self.name))
         weights, bias = rng.standard_normal((self.dimension, 1)), rng.standard_normal(1)
         x = rng.standard_normal((self.samples, self.dimension))
         y = x @ weights + bias + self.noise * rng.standard_normal((self.samples, 1))

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import BadInput, shown
 from ..options import option
-from ..roles.context import stream
+from ..random_streams import PREEMPTION, role_stream
 from ..roles.layout import RoleSpec
 from .commands import (
     COMMANDS,
@@ -105,7 +105,7 @@ class Preempt(Lasting):
         return list(islice(merge(*(self._of(role, plan) for role in roles), key=attrgetter("at")), MOST))
 
     def _of(self, role: RoleSpec, plan: Plan) -> Iterator[Command]:
-        draws, at = stream(plan.seed, role.kind, role.index, "preempt", more=self.text().encode()), self.at
+        draws, at = role_stream(plan.seed, role.kind, role.index, PREEMPTION, more=self.text().encode()), self.at
         end = min(limit for limit in (self.until, plan.budget.seconds, END) if limit is not None)
         while True:
             at += float(draws.exponential(1.0 / self.rate))

@@ -12,10 +12,10 @@ import numpy as np
 from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
 from ..nn import Recommender
+from ..random_streams import BATCHES, CODEC, WORKER, role_stream
 from ..roles.backup import BACKUP_KINDS, backed, keep_copy, with_backups
 from ..roles.budget import Budget, Limits
 from ..roles.compressor import compressor_of
-from ..roles.context import stream
 from ..roles.evaluator import Evaluator
 from ..roles.gradient import Model
 from ..roles.layout import Layout, RoleSpec
@@ -174,7 +174,7 @@ def batch_maker(
     x, y = share
     deal = plan.elastic.dealer(spec.name, y, present) if plan.elastic else None
     return lambda: iter(
-        Batches(x, y, plan.batch_size, stream(plan.seed, "worker", number, "batches", incarnation), deal)
+        Batches(x, y, plan.batch_size, role_stream(plan.seed, WORKER, number, BATCHES, incarnation), deal)
     )
 
 
@@ -198,7 +198,7 @@ def build_parts(
     if spec.model is not None:
         parts.append(spec.model(objective=objective, recorder=recorder, clock=clock, strategy=strategy))
     elif spec.computes:
-        draws = partial(stream, plan.seed, spec.kind, spec.index, "codec", incarnation)
+        draws = partial(role_stream, plan.seed, spec.kind, spec.index, CODEC, incarnation)
         compressor = compressor_of(strategy, objective, plan.layout.parts, draws)
         parts.append(
             Model(

@@ -8,29 +8,19 @@ performs the posts.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..random_streams import ROLE, role_stream
 from . import effects
 from .effects import Posted
 from .messages import Message
 
-__all__ = ["Context", "stream"]
+__all__ = ["Context"]
 
 SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
-PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4, "codec": 5, "network": 6, "preempt": 7}
-
-
-def stream(
-    seed: int, kind: str, index: int, purpose: str, incarnation: int = 0, more: Iterable[int] = ()
-) -> np.random.Generator:
-    """The random stream of one role for one purpose. It is independent of all others, so adding a worker changes no other
-    stream. A restarted role gets a new stream. `more`: further integers of the key (the other end of a link).
-    """
-    key = (*kind.encode(), 0, index, PURPOSES[purpose], *([incarnation] if incarnation else ()), *more)
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 class Context(ABC):
@@ -86,7 +76,7 @@ class Context(ABC):
     def rng(self) -> np.random.Generator:
         """The role's random stream."""
         if self._rng is None:
-            self._rng = stream(self._seed, self._kind, self._index, "role", self.incarnation)
+            self._rng = role_stream(self._seed, self._kind, self._index, ROLE, self.incarnation)
         return self._rng
 
     def batches(self) -> Iterator[Any]:

@@ -7,7 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.strategies import FAMILIES, FIRST, STRATEGIES
 from labkit.trace import ledger
 
@@ -54,7 +54,7 @@ def test_a_split_model_is_one_process(engine, name):
     net, weights = DEEP.objective(), DEEP.objective().start(DEEP.seed)
     out = np.empty_like(weights)
     data = DEEP.dataset
-    batches = Batches(data.x_train, data.y_train, DEEP.batch_size, stream(DEEP.seed, "worker", 0, "batches"))
+    batches = Batches(data.x_train, data.y_train, DEEP.batch_size, role_stream(DEEP.seed, "worker", 0, BATCHES))
     for _ in range(30):
         batch = next(batches)
         net.gradient(weights, batch.x, batch.y, out)

@@ -8,7 +8,7 @@ from test_contract_runs import closed
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.roles.shard import Shard
 from labkit.strategies.fsdp import FSDP
 from labkit.strategies.hybrid import Hybrid
@@ -81,7 +81,7 @@ def test_e4_gradient_for_gradient(monkeypatch):
     monkeypatch.setattr(Shard, "apply", apply)
     lk.train(DEEP, Pipeline(micro_batches=3), lk.SimulatedCluster(workers=4), lk.Budget(updates=10)).wait()
     net, data = DEEP.objective(), DEEP.dataset
-    batches, out = Batches(data.x_train, data.y_train, 8, stream(3, "worker", 0, "batches")), np.empty(net.size)
+    batches, out = Batches(data.x_train, data.y_train, 8, role_stream(3, "worker", 0, BATCHES)), np.empty(net.size)
     for step in range(10):
         gradient, weights = (np.concatenate([seen[step, k][i] for k in range(4)]) for i in range(2))
         batch = next(batches)

@@ -10,7 +10,7 @@ from test_contract_runs import MOONS, closed
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.trace import query
 
 pytestmark = pytest.mark.sample(2)
@@ -162,7 +162,7 @@ def gradients(problem, workers):
     if data.classes is None:
         parts = problem.partition.split(len(data.x_train), workers, problem.seed)
         endless = [
-            Batches(data.x_train[p], data.y_train[p], problem.batch_size, stream(problem.seed, "worker", i, "batches"))
+            Batches(data.x_train[p], data.y_train[p], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES))
             for i, p in enumerate(parts)
         ]
     else:

@@ -5,7 +5,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.trace import query, updates
 from labkit.trace.query import bytes_sent
 
@@ -27,7 +27,7 @@ def shares(problem, workers):
     parts = problem.partition.split(data.y_train, workers, problem.seed)
     return [
         Batches(
-            data.x_train[rows], data.y_train[rows], problem.batch_size, stream(problem.seed, "worker", i, "batches")
+            data.x_train[rows], data.y_train[rows], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES)
         )
         for i, rows in enumerate(parts)
     ]

@@ -5,7 +5,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.strategies.sparse_ps import SparsePS
 from labkit.trace import ledger, query
 
@@ -40,7 +40,7 @@ def test_t5_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
     number = {name: i for i, name in enumerate(trace.header["messages"])}
     shares = CLICKS.partition.split(data.y_train, workers, CLICKS.seed)
     for worker, share in zip(trace.role_ids("worker"), shares):
-        own = stream(CLICKS.seed, "worker", worker - servers, "batches")
+        own = role_stream(CLICKS.seed, "worker", worker - servers, BATCHES)
         batches = Batches(data.x_train[share], data.y_train[share], CLICKS.batch_size, own)
         distinct = np.array([len(np.unique(next(batches).x)) for _ in range(steps)])
 

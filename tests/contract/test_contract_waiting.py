@@ -11,7 +11,7 @@ from test_contract_runs import MOONS, closed
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.trace import query
 
 pytestmark = pytest.mark.sample(3)
@@ -227,7 +227,7 @@ def shares_of(problem, workers):
     x, y = problem.dataset.x_train, problem.dataset.y_train
     parts = problem.partition.split(len(x), workers, problem.seed)
     return [
-        Batches(x[p], y[p], problem.batch_size, stream(problem.seed, "worker", i, "batches"))
+        Batches(x[p], y[p], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES))
         for i, p in enumerate(parts)
     ]
 

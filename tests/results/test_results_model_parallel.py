@@ -5,7 +5,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.strategies.fsdp import FSDP
 from labkit.strategies.hybrid import Hybrid
 from labkit.strategies.pipedream import PipeDream
@@ -96,7 +96,7 @@ def test_pipe_dream_is_its_recurrence():
         DIGITS, PipeDream(learning_rate=rate), lk.SimulatedCluster(workers=4), lk.Budget(updates=steps)
     ).wait()
     data = DIGITS.dataset
-    batches = Batches(data.x_train, data.y_train, 8, stream(3, "worker", 0, "batches"))
+    batches = Batches(data.x_train, data.y_train, 8, role_stream(3, "worker", 0, BATCHES))
     stages = list(net.layout.groups().values())  # four layers, a stage each
     versions, out = [net.start(3)], np.empty(net.size)
     for t in range(steps):

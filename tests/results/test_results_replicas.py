@@ -10,7 +10,7 @@ import pytest
 import labkit as lk
 from labkit.data import Batches
 from labkit.engines.distributions import Sampler
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, COMPUTE_TIME, role_stream
 from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(3)
@@ -35,7 +35,7 @@ def gradients(problem, workers):
     data, objective = problem.dataset, problem.objective()
     labels = data.y_train if data.classes is not None else len(data.x_train)
     endless = [
-        Batches(data.x_train[p], data.y_train[p], problem.batch_size, stream(problem.seed, "worker", i, "batches"))
+        Batches(data.x_train[p], data.y_train[p], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES))
         for i, p in enumerate(problem.partition.split(labels, workers, problem.seed))
     ]
 
@@ -119,7 +119,7 @@ def test_h_steps_of_a_worker_are_more_even_than_one(H):
     """The slowest of the sums sets the pace: a round takes the largest of the workers' sums of H draws, to the ns."""
     workers, rounds = 8, 12
     trace = trained(lk.LocalSGD(H=H), rounds * H, TIMING, workers, compute=lk.Exponential(1.0)).trace
-    samplers = [Sampler(lk.Exponential(1.0), stream(0, "worker", i, "time")) for i in range(workers)]
+    samplers = [Sampler(lk.Exponential(1.0), role_stream(0, "worker", i, COMPUTE_TIME)) for i in range(workers)]
     draws = np.array([[s.next() for _ in range(rounds * H)] for s in samplers]).reshape(workers, rounds, H)
     role, version, time = trace.column("applies", "role", "version", "time")
     last = max(time[(version == rounds * H) & (role == w)].item() for w in trace.role_ids("worker"))

@@ -12,7 +12,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.roles.context import stream
+from labkit.random_streams import BATCHES, role_stream
 from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(4)
@@ -51,7 +51,7 @@ def batches(problem, workers):
     labels = data.y_train if data.classes is not None else len(data.x_train)
     parts = problem.partition.split(labels, workers, problem.seed)
     endless = [
-        Batches(data.x_train[p], data.y_train[p], problem.batch_size, stream(problem.seed, "worker", i, "batches"))
+        Batches(data.x_train[p], data.y_train[p], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES))
         for i, p in enumerate(parts)
     ]
     made = [[] for _ in endless]

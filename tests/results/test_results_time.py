@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.roles.context import stream
+from labkit.random_streams import COMPUTE_TIME, role_stream
 from labkit.trace import query
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
@@ -56,7 +56,7 @@ def slowest_of(workers, rounds, seed=0):
     """(rounds,) ns: the longest of the workers' draws, taken from their streams directly."""
     slowest = np.zeros(rounds)
     for i in range(workers):
-        slowest = np.maximum(slowest, np.rint(stream(seed, "worker", i, "time").exponential(1.0, rounds) * 1e9))
+        slowest = np.maximum(slowest, np.rint(role_stream(seed, "worker", i, COMPUTE_TIME).exponential(1.0, rounds) * 1e9))
     return slowest
 
 

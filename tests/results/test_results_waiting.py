@@ -11,7 +11,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.distributions import Sampler
-from labkit.roles.context import stream
+from labkit.random_streams import COMPUTE_TIME, role_stream
 from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(6)
@@ -109,7 +109,7 @@ def drawn(workers, seed=0):
     """Each worker's own stream of durations, as the cluster draws them."""
 
     def forever(w):
-        sampler = Sampler(lk.Exponential(1.0), stream(seed, "worker", w, "time"))
+        sampler = Sampler(lk.Exponential(1.0), role_stream(seed, "worker", w, COMPUTE_TIME))
         while True:
             yield sampler.next()
 

@@ -19,6 +19,7 @@ ALLOWED = {
     "labkit.course.sandbox.fork_server": (
         "labkit.errors",
         "labkit.options",
+        "labkit.random_streams",
         "labkit.roles.context",
         "labkit.roles.effects",
         "labkit.roles.messages",

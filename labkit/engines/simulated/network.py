@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...roles.context import stream
+from ...random_streams import NETWORK, role_stream
 from ...roles.messages import Message, own_copy
 from ...trace.recorder import MESSAGE
 from ...trace.schema import EVALUATION, NANO, nanoseconds
@@ -261,7 +261,7 @@ class LinkFaults:
         if link not in self._streams:
             spec, other = role.spec, target.spec
             more = (*other.kind.encode(), 0, other.index)
-            self._streams[link] = stream(self._seed, spec.kind, spec.index, "network", more=more)
+            self._streams[link] = role_stream(self._seed, spec.kind, spec.index, NETWORK, more=more)
         return self._streams[link]
 
 

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import RoleError
-from ...roles.context import NOTED, SAVED, SENT, Context, stream
+from ...random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
+from ...roles.context import NOTED, SAVED, SENT, Context
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, SnapshotRequest
@@ -143,14 +144,14 @@ class SimulatedRole(RoleCore):
         distribution for server work does not change the times of gradients."""
         kind, index = self.spec.kind, self.spec.index
 
-        def draw(distribution: Distribution, purpose: str) -> Callable[[], int]:
-            luck = None if isinstance(distribution, Deterministic) else stream(seed, kind, index, purpose)
+        def draw(distribution: Distribution, purpose: int) -> Callable[[], int]:
+            luck = None if isinstance(distribution, Deterministic) else role_stream(seed, kind, index, purpose)
             return Sampler(distribution, luck).next
 
         self._jobs = {
-            "gradient": (draw(gradient, "time"), PHASE["gradient"], False),
-            "server": (draw(server, "service") if server else None, PHASE["server"], True),
-            "measure": (draw(evaluation, "time"), PHASE["measure"], False),
+            "gradient": (draw(gradient, COMPUTE_TIME), PHASE["gradient"], False),
+            "server": (draw(server, SERVER_TIME) if server else None, PHASE["server"], True),
+            "measure": (draw(evaluation, COMPUTE_TIME), PHASE["measure"], False),
         }
 
     # instances --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import numpy as np
 
 from ....errors import RoleError
 from ....nn import SparseParameters
-from ....roles.context import NOTED, SAVED, Context, stream
+from ....random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
+from ....roles.context import NOTED, SAVED, Context
 from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
@@ -155,12 +156,12 @@ class RealRole(RoleCore):
         """The sampler that paces each kind of work, each with a separate random stream; None: not paced."""
         plan, spec, assignment = self._plan, self.spec, self.assignment
 
-        def sampler(distribution: Any, purpose: str) -> Sampler | None:
-            drawn = stream(plan.seed, spec.kind, spec.index, purpose, assignment.incarnation)
+        def sampler(distribution: Any, purpose: int) -> Sampler | None:
+            drawn = role_stream(plan.seed, spec.kind, spec.index, purpose, assignment.incarnation)
             return Sampler(distribution, drawn) if distribution else None
 
         return {
-            "gradient": sampler(assignment.pace, "time"), "server": sampler(assignment.server_time, "service"),
+            "gradient": sampler(assignment.pace, COMPUTE_TIME), "server": sampler(assignment.server_time, SERVER_TIME),
             "measure": None,
         }  # fmt: skip
 

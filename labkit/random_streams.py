@@ -1,0 +1,60 @@
+"""Random streams: the table of identifiers from which all random numbers of data sets and roles are made.
+
+A stream is determined by a seed and an identifier. Streams with different identifiers are independent, so a new one changes no
+other. **Changing a value of this table changes every run and every data set that uses it**: the values keep their first
+spelling, also where the things that they identify have other names today.
+
+- Data sets: a seed and a text. The samples of a generated data set are identified by its name.
+- Roles: the seed of the run, the kind and the index of the role, and a number. The kind ("worker", "server", "chief", ...) is
+  hashed as it is spelled, so a renamed kind has other streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+__all__ = [
+    "BATCHES", "BLOCK", "CODEC", "COMPUTE_TIME", "HOLD_OUT", "LAZY_PARTITION", "NETWORK", "NOISY_LABELS", "PARTITION",
+    "PARTITION_BY_LABEL", "PREEMPTION", "ROLE", "SAMPLES", "SERVER_TIME", "TRUE_WEIGHTS", "WORKER", "data_stream",
+    "role_stream",
+]  # fmt: skip
+
+# data sets: texts
+SAMPLES = "{name}"  # the samples of the generated data set `name`
+TRUE_WEIGHTS = "{name} weights"  # the weights from which the labels of "clicks" are generated
+NOISY_LABELS = "{name} labels"  # the labels of "clicks", drawn from their probabilities
+HOLD_OUT = "split"  # which samples of an array are held out
+BLOCK = "block {block}"  # which rows of a block of a Dask array are held out
+PARTITION = "partition"  # which worker has which sample
+PARTITION_BY_LABEL = "partition by label"  # the same, for `ByLabel`
+LAZY_PARTITION = "deal"  # which worker has which row of a Dask array
+
+# roles: numbers (3 is not used)
+ROLE = 0  # `ctx.rng`
+BATCHES = 1  # the order of a worker's samples; of the kind `WORKER` for all roles with data
+COMPUTE_TIME = 2  # the duration of gradients, and of evaluations in virtual time
+SERVER_TIME = 4  # the duration of a server's work
+CODEC = 5  # the random choices of a codec
+NETWORK = 6  # lost transmissions of a link
+PREEMPTION = 7  # the times of `Preempt`
+
+WORKER = "worker"  # the kind in the identifier of `BATCHES`, for roles of all kinds
+
+
+def data_stream(seed: int, identifier: str) -> np.random.Generator:
+    """The random stream of a data set for one purpose."""
+    return np.random.default_rng([seed, *identifier.encode()])
+
+
+def role_stream(
+    seed: int, kind: str, index: int, purpose: int, incarnation: int = 0, more: Iterable[int] = ()
+) -> np.random.Generator:
+    """The random stream of role number `index` of `kind` for one purpose. A restarted role gets a new stream.
+
+    Independent of all others: adding a worker changes no other stream. `more`: further integers of the identifier (the other
+    end of a link).
+    """
+    key = (*kind.encode(), 0, index, purpose, *([incarnation] if incarnation else ()), *more)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
