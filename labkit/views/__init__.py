@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import pictures
 from .accuracy import Accuracy
 from .compare import compare
+from .data_distribution import DataDistribution
 from .decision_boundary import DecisionBoundary
 from .figures import LabFigure, bare, panel_figure, save, stack
 from .gradient_flow import GradientFlow
@@ -16,10 +17,9 @@ from .predictions import Predictions
 from .staleness import Staleness
 from .throughput import Throughput
 from .timeline import Timeline
-from .who_has_what import WhoHasWhat
 
 __all__ = [
     "PANELS", "Accuracy", "DecisionBoundary", "GradientFlow", "LabFigure", "Ledger", "Loss", "Panel", "Plots",
-    "Predictions", "Staleness", "Throughput", "Timeline", "WhoHasWhat", "bare", "compare", "make_panel", "overview",
+    "Predictions", "Staleness", "Throughput", "Timeline", "DataDistribution", "bare", "compare", "make_panel", "overview",
     "panel_figure", "pictures", "save", "stack",
 ]  # fmt: skip

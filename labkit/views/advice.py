@@ -24,7 +24,7 @@ def bars(lines: Sequence[Line], facts: str) -> LabFigure:
     height = TOP + ROW * len(lines) + FOOT
     figure = blank(WIDTH, height)
     box = (LEFT / WIDTH, FOOT / height, (WIDTH - LEFT - RIGHT) / WIDTH, ROW * len(lines) / height)
-    axes = style.calm(figure.add_axes(box), grid="x")
+    axes = style.plain_axes(figure.add_axes(box), grid="x")
     sums = [sum(line[1:4]) for line in lines]
     middle = sorted(sums)[len(sums) // 2]
     most = style.nice_above(min(max(sums), 4 * middle) * 1000)

@@ -38,7 +38,7 @@ SIZE = (462, 250)
 def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> LabFigure:
     """Throughput and accuracy of several runs. `labels`: their names; by default the strategies'."""
     if not 1 <= len(traces) <= MOST_CURVES:
-        raise BadInput(f"compare: {len(traces)} runs; a picture can hold 1 to {MOST_CURVES}.")
+        raise BadInput(f"compare: {len(traces)} runs; a figure can show 1 to {MOST_CURVES}.")
     names = list(labels) if labels is not None else _names(traces)
     if len(names) != len(traces):
         raise BadInput(f"compare: {len(traces)} runs and {len(names)} labels; give as many of each.")

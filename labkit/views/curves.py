@@ -18,8 +18,8 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels
 from .events import Events
+from .label_placement import WISH, LabelPlacement
 from .panel import Panel, moment
-from .room import WISH, Room
 
 __all__ = ["Curve", "Curves", "reference_curve", "this_run", "until"]
 
@@ -103,7 +103,7 @@ class Curves(Panel):
         """Maximum of what a subclass draws in addition to its curves."""
         return 0.0
 
-    def behind(self, room: Room) -> None:
+    def behind(self, room: LabelPlacement) -> None:
         """Hook: reserve room that labels and marks should leave free for what a subclass draws in addition to its curves."""
 
     def across(self, trace: Trace, t: int, time: int) -> float:
@@ -122,7 +122,7 @@ class Curves(Panel):
         top = self.ceiling(trace, max((self.highest(), *(float(y.max()) for y in inside if len(y)))) or 1.0)
         self.axes.set_xlim(-0.015 * end, end)
         self.axes.set_ylim(-0.015 * top, top)
-        room = Room(self.axes)
+        room = LabelPlacement(self.axes)
         for x, _ in marks:
             room.curve(np.array([x, x]), np.array([0.0, top]), 5 * WISH)
         for k, line in enumerate(self.lines):
@@ -137,7 +137,7 @@ class Curves(Panel):
         (self._name_outside if self.outside else self._name_inside)(named, room)
         self.events.show(marks if known else (), room)
 
-    def _name_inside(self, named: list[tuple[int, Curve, tuple[float, float]]], room: Room) -> None:
+    def _name_inside(self, named: list[tuple[int, Curve, tuple[float, float]]], room: LabelPlacement) -> None:
         for k, curve, end in named:
             x, y = room.pixels(*end)
             wide = style.width(curve.label, style.NORMAL, curve.bold)
@@ -147,7 +147,7 @@ class Curves(Panel):
             self._name(k, curve)
             room.put(self.names[k], left, bottom, wide)
 
-    def _name_outside(self, named: list[tuple[int, Curve, tuple[float, float]]], room: Room) -> None:
+    def _name_outside(self, named: list[tuple[int, Curve, tuple[float, float]]], room: LabelPlacement) -> None:
         ends = [float(room.pixels(*end)[1]) / room.high for _, _, end in named]
         for (k, curve, _), height in zip(named, style.spread(ends, LABEL_GAP / room.high, 0.02, 0.98)):
             self._name(k, curve)

@@ -44,7 +44,7 @@ class DecisionBoundary(Panel):
     def setup(self, axes: Axes) -> Self:
         """Create an image and four sets of points, filled at every update."""
         super().setup(axes)
-        style.calm(axes, grid=None, y_ticks=4)
+        style.plain_axes(axes, grid=None, y_ticks=4)
         self.image = axes.imshow(
             np.ones((1, 1, 3)), extent=(0, 1, 0, 1), origin="lower", aspect="equal", interpolation="nearest", zorder=1
         )

@@ -17,7 +17,7 @@ LETTER = 7  # maximum average width of a letter in pixels
 
 def missing(trace: Trace, wide: int, what: str = "samples") -> str:
     """Why the trace has no `what` ("samples", "shares"), wrapped to `wide` pixels; "" if it has."""
-    return lines_of(str(trace.header.get(what, {"none": "this run was recorded without it"}).get("none", "")), wide)
+    return lines_of(str(trace.header.get(what, {"none": "not recorded in this run"}).get("none", "")), wide)
 
 
 def lines_of(words: str, wide: int) -> str:

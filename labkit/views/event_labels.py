@@ -75,7 +75,7 @@ def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
 def _label(event: Event) -> str:
     match event:
         case RoleSlowed(name=name, factor=factor):
-            return f"{short(name)} " + ("as before" if factor == 1 else speed(factor))
+            return f"{short(name)} " + ("normal speed" if factor == 1 else speed(factor))
         case LinkEvent():
             return _link_label(event)
         case RoleRestarted(name=name, rolled_back=rolled_back):

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from . import style
-from .room import CELL, HIGH, HINT, WORDS, Room, pixels_of
+from .label_placement import CELL, HIGH, HINT, WORDS, LabelPlacement, pixels_of
 
 __all__ = ["Events"]
 
@@ -36,7 +36,7 @@ class Events:
         for words in self.words:
             words.set_path_effects(style.halo())
 
-    def show(self, marks: Sequence[tuple[float, str]], room: Room | None = None) -> None:
+    def show(self, marks: Sequence[tuple[float, str]], room: LabelPlacement | None = None) -> None:
         """Draw those of `marks` (x in data coordinates, label) that are within the limits of the axes."""
         low, high = self.axes.get_xlim()
         wide = pixels_of(self.axes)[0]
@@ -57,7 +57,7 @@ class Events:
         elif room is not None:
             self._inside(newest, room)
 
-    def _inside(self, newest: list[tuple[float, str]], room: Room) -> None:
+    def _inside(self, newest: list[tuple[float, str]], room: LabelPlacement) -> None:
         for x, _ in newest:
             room.box(x - 1, 0, x + 1, room.high, HINT)
         for words, (x, label) in zip(self.words, newest):
@@ -87,5 +87,5 @@ class Events:
 
 
 def _shorter(label: str) -> str:
-    """Shortened label for narrow axes: `w2 5x` for "w2 5x slower", `w2 1x` for "w2 as before"."""
-    return label.replace(" slower", "").replace(" as before", " 1x")
+    """Shortened label for narrow axes: `w2 5x` for "w2 5x slower", `w2 1x` for "w2 normal speed"."""
+    return label.replace(" slower", "").replace(" normal speed", " 1x")

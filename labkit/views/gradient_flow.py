@@ -21,8 +21,8 @@ from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from . import style
 from .event_labels import option_steps
+from .label_placement import pixels_of
 from .panel import Panel, moment
-from .room import pixels_of
 
 __all__ = ["GradientFlow", "draw", "step_rate"]
 
@@ -64,7 +64,7 @@ class GradientFlow(Panel):
     def setup(self, axes: Axes) -> Self:
         """Axes without lines, and an arrow in the direction of flow."""
         super().setup(axes)
-        style.calm(axes, grid=None)
+        style.plain_axes(axes, grid=None)
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.tick_params(length=0)
@@ -139,7 +139,7 @@ class GradientFlow(Panel):
             (short(trace.roles[role]), True, norms[k]) for k, role in enumerate(workers) if role in slow
         ][:MOST_SLOWED]  # fmt: skip
         values = np.array([row for _, _, row in rows])
-        return [(name, loud) for name, loud, _ in rows], np.where(np.isnan(values), NO_NORM, values)
+        return [(name, highlighted) for name, highlighted, _ in rows], np.where(np.isnan(values), NO_NORM, values)
 
     def _grid(self, trace: Trace, names: list[tuple[str, bool]], shape: tuple[int, ...]) -> None:
         wide, high = pixels_of(self.axes)
@@ -153,8 +153,8 @@ class GradientFlow(Panel):
         self.image = self.axes.imshow(np.ones((rows, columns, 3)), aspect="auto", interpolation="nearest", zorder=1)
         self.axes.set_yticks(range(rows), [name for name, _ in names])
         small = TINY if high / rows < 15 else style.SMALL
-        for (_, loud), label in zip(names, self.axes.get_yticklabels()):
-            label.set(color=style.ORANGE if loud else style.GREY, fontsize=small)
+        for (_, highlighted), label in zip(names, self.axes.get_yticklabels()):
+            label.set(color=style.ORANGE if highlighted else style.GREY, fontsize=small)
         layers = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), columns))]
         said = [_spaced(layer) for layer in layers]
         self._every = max(1, -(-round(max(map(style.width, said)) + 6) // max(1, int(wide / columns))))

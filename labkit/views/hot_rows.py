@@ -15,8 +15,8 @@ from ..formatting import short
 from ..trace.query import computed_gradients, hot_rows, row_load
 from ..trace.trace import Trace
 from . import style
+from .label_placement import pixels_of
 from .panel import Panel
-from .room import pixels_of
 
 __all__ = ["HotRows", "draw"]
 
@@ -38,7 +38,7 @@ class HotRows(Panel):
     def setup(self, axes: Axes) -> Self:
         """Create the bars: rows on the left, servers on the right of a gap."""
         super().setup(axes)
-        style.calm(axes, grid="y")
+        style.plain_axes(axes, grid="y")
         self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, zorder=2)
         (self.even,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2.5)), zorder=3)
         return self

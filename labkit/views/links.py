@@ -21,8 +21,8 @@ from ..trace.role_states import slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
+from .label_placement import pixels_of
 from .panel import Panel, moment
-from .room import pixels_of
 
 __all__ = ["Links", "Row", "draw", "percent", "recent_ns", "rows", "said"]
 
@@ -95,7 +95,7 @@ class Links(Panel):
     def setup(self, axes: Axes) -> Self:
         """Create the bars, the bandwidth line, and a text for each bar."""
         super().setup(axes)
-        style.calm(axes, grid="x", x_ticks=5)
+        style.plain_axes(axes, grid="x", x_ticks=5)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(" ", **style.text(labelpad=2))
         self.bars = PolyCollection([], linewidths=0, zorder=2)

@@ -22,7 +22,7 @@ from ..trace.query import gradient_time, simulated, skipped
 from ..trace.schema import COMPUTE, EVALUATION, EVERYONE, NANO
 from ..trace.trace import Trace
 
-__all__ = ["Replay", "Update", "film", "last_update", "loop_ns", "phase_of", "replay"]
+__all__ = ["Replay", "Update", "build_replay", "last_update", "loop_ns", "phase_of", "replay"]
 
 LOOP, SHIFT = 4.0, 0.8  # seconds of real time; phase of a loop at full seconds, when gradients are in flight
 BUSY, SLOW = 0.3, 0.7  # slowed evenly if messages are in flight for this share of the time; else the share of the loop they get
@@ -123,10 +123,10 @@ def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay |
         done = np.unique(lookup.applies.oldest(trace, t, FIRST * len(trace.roles))["time"])
         found = (last_update(trace, int(time), lookup) for time in done[:FIRST])
         update = next((update for update in found if update is not None), None)
-    return (None if update is None else film(trace, update, lookup)), phase
+    return (None if update is None else build_replay(trace, update, lookup)), phase
 
 
-def film(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
+def build_replay(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
     """The replay of one update."""
     lookup = lookup or Lookup()
     first, last = update.first, update.last

@@ -29,11 +29,11 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels, slow_spans
 from .events import Events
+from .label_placement import pixels_of
 from .panel import Panel, moment
-from .room import pixels_of
 from .timeline import shown_roles
 
-__all__ = ["PERIOD", "MessageZoom", "Shot", "draw", "shot", "turn"]
+__all__ = ["PERIOD", "MessageZoom", "ZoomInterval", "draw", "zoom_interval", "turn"]
 
 LEAST = 15  # minimum pixels per row
 HALF = 0.3  # half the height of a row's boxes
@@ -47,7 +47,7 @@ TICK = 0.004  # drawn width of an update that takes no time, as a share of the i
 
 
 @dataclass(frozen=True)
-class Shot:
+class ZoomInterval:
     """The interval [begin, end] in ns that is shown.
 
     `sweep`: position of the slow motion, ns; `slower`: slowdown factor, 1 if nothing is replayed; `first`: it is the first
@@ -74,7 +74,7 @@ def turn(t: int) -> tuple[int, int]:
     return begin, begin or PERIOD // 8
 
 
-def shot(trace: Trace, t: int, lookup: Lookup) -> Shot | None:
+def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
     """The interval that is shown at `t` ns; None if nothing has been computed yet."""
     over = trace.ending is not None and t >= trace.ending["time"]
     known, lasts = (t, PERIOD) if over else turn(t)
@@ -88,12 +88,12 @@ def shot(trace: Trace, t: int, lookup: Lookup) -> Shot | None:
     slower = style.nice_below(lasts / length)
     if over or slower < LEAST_SLOWER:
         end = reported_interval_end(trace, rows, t, length)
-        return Shot(max(0, end - length), max(end, length), end)
+        return ZoomInterval(max(0, end - length), max(end, length), end)
     if not known:
         begin = int(work["start"].min())
-        return Shot(begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True)
+        return ZoomInterval(begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True)
     end = reported_interval_end(trace, rows, known, length)
-    return Shot(end - length, end, min(end - length + round((t - known) / slower), end), slower)
+    return ZoomInterval(end - length, end, min(end - length + round((t - known) / slower), end), slower)
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> MessageZoom:
@@ -113,12 +113,12 @@ class MessageZoom(Panel):
     def __init__(self) -> None:
         self._lookup = Lookup()
         self._passes = Passes(self._lookup)
-        self._last: tuple[Any, Any, Shot | None] = (None, None, None)
+        self._last: tuple[Any, Any, ZoomInterval | None] = (None, None, None)
 
     def setup(self, axes: Axes) -> Self:
         """Create each artist twice: pale, and up to the position of the slow motion."""
         super().setup(axes)
-        style.calm(axes, grid=None, x_ticks=6)
+        style.plain_axes(axes, grid=None, x_ticks=6)
         axes.spines["left"].set_visible(False)
         self.parts: dict[tuple[str, bool], Any] = {}
         for name, face, edge in (
@@ -174,21 +174,21 @@ class MessageZoom(Panel):
         for axis in (self.axes.xaxis, self.axes.yaxis):
             axis.set_visible(found is not None)
         unit, name = next(((u, n) for u, n in UNITS if found and found.length >= 0.99 * u * NANO), UNITS[-1])
-        self._shot, self._unit = found or Shot(0, 1000, 0), unit
+        self._interval, self._unit = found or ZoomInterval(0, 1000, 0), unit
         rows = self._rows(trace, t)
         place = np.full(len(trace.roles), -1.0)
         place[rows] = np.arange(len(rows))
-        self._axis(trace, t, rows, f"{name} from {self._shot.begin / NANO:,.3f} s on")
+        self._axis(trace, t, rows, f"{name} from {self._interval.begin / NANO:,.3f} s on")
         self._boxes(trace, t, place if found else place * 0 - 1)
         self._lines(trace, t, place if found else place * 0 - 1)
         marks = [(self._x(np.array([time]))[0], label) for time, label in event_labels(trace, t)]
         self.events.show(marks if found else ())
 
-    def _taken(self, trace: Trace, t: int) -> Shot | None:
-        """The shot at `t`, cached because picture and caption both need it."""
+    def _taken(self, trace: Trace, t: int) -> ZoomInterval | None:
+        """The interval shown at `t`, cached because picture and caption both need it."""
         key = t, rows_written(trace, "spans"), trace.ending is None
         if self._last[0] is not trace or self._last[1] != key:
-            self._last = trace, key, shot(trace, t, self._lookup)
+            self._last = trace, key, zoom_interval(trace, t, self._lookup)
         return self._last[2]
 
     def axes_key(self) -> Any:
@@ -201,7 +201,7 @@ class MessageZoom(Panel):
         rows = shown_roles(trace, t, 10**9)
         if len(rows) <= most:
             return rows
-        senders = self._lookup.applies.between(trace, self._shot.begin, min(self._shot.end, t))["sender"]
+        senders = self._lookup.applies.between(trace, self._interval.begin, min(self._interval.end, t))["sender"]
         servers = [role for role in rows if trace.kinds[role] == "server"][:2]
         others = [role for role in rows if trace.kinds[role] != "server"]
         ranked = [*sorted(slowed(trace, t))[:2], *senders[::-1].tolist(), *others]
@@ -211,10 +211,10 @@ class MessageZoom(Panel):
 
     def _x(self, ns: np.ndarray) -> np.ndarray:
         """Times in axis coordinates: since the start of the interval, in its unit."""
-        return (ns - self._shot.begin) / (self._unit * NANO)
+        return (ns - self._interval.begin) / (self._unit * NANO)
 
     def _axis(self, trace: Trace, t: int, rows: list[int], unit: str) -> None:
-        self.axes.set_xlim(0, self._x(np.array([self._shot.end]))[0])
+        self.axes.set_xlim(0, self._x(np.array([self._interval.end]))[0])
         slow = slowed(trace, t)
         state = (tuple(rows), tuple(slow), unit, self.axes.xaxis.get_visible())
         if state == self._labelled:
@@ -231,7 +231,7 @@ class MessageZoom(Panel):
 
     def _boxes(self, trace: Trace, t: int, place: np.ndarray) -> None:
         """Draw the spans of the interval that ended by `t`, and the work in progress."""
-        begin, end = self._shot.begin, self._shot.end
+        begin, end = self._interval.begin, self._interval.end
         rows = self._lookup.spans.touching(trace, begin, end)
         role, phase, start, over = rows.columns("role", "phase", "start", "end")
         seen = place[role] >= 0
@@ -250,7 +250,7 @@ class MessageZoom(Panel):
         applied = self._lookup.applies.between(trace, begin, min(end, t))
         who, time, sender = applied.columns("role", "time", "sender")
         kept = (place[who] >= 0) & ((sender == EVERYONE) | (place[sender] >= 0))
-        half = max(1, round(TICK * self._shot.length / 2))
+        half = max(1, round(TICK * self._interval.length / 2))
         busy = phase == APPLY
         self._fill(
             "green", np.r_[place[role[busy]], place[who[kept]]], np.r_[start[busy], time[kept] - half],
@@ -259,7 +259,7 @@ class MessageZoom(Panel):
 
     def _lines(self, trace: Trace, t: int, place: np.ndarray) -> None:
         """Draw the messages in flight during the interval that arrived by `t`."""
-        begin, end = self._shot.begin, self._shot.end
+        begin, end = self._interval.begin, self._interval.end
         rows = self._lookup.messages.between(trace, begin, t)
         to, sender, category, sent, there = rows.columns("role", "sender", "category", "sent", "received")
         seen = (sent < end) & (place[to] >= 0) & (place[sender] >= 0) & (category == TRAINING) & (to != sender)
@@ -269,26 +269,26 @@ class MessageZoom(Panel):
         for name, mine in (("sent", ~served), ("answered", served)):
             low, high = place[sender[mine]] + side[mine], place[to[mine]] - side[mine]
             self._stroke(name, low, sent[mine], high, there[mine])
-            flying = (sent[mine] <= self._shot.sweep) & (self._shot.sweep < there[mine]) & (self._shot.slower > 1)
-            way = (self._shot.sweep - sent[mine][flying]) / np.maximum(there[mine] - sent[mine], 1)[flying]
-            x = np.full(len(way), self._x(np.array([self._shot.sweep]))[0])
+            flying = (sent[mine] <= self._interval.sweep) & (self._interval.sweep < there[mine]) & (self._interval.slower > 1)
+            way = (self._interval.sweep - sent[mine][flying]) / np.maximum(there[mine] - sent[mine], 1)[flying]
+            x = np.full(len(way), self._x(np.array([self._interval.sweep]))[0])
             self.dots[name].set_data(x, low[flying] + way * (high - low)[flying])
-        replayed = self._shot.begin < self._shot.sweep < self._shot.end and self._shot.slower > 1
-        hand: Any = self._x(np.array([self._shot.sweep] * 2)) if replayed else []
+        replayed = self._interval.begin < self._interval.sweep < self._interval.end and self._interval.slower > 1
+        hand: Any = self._x(np.array([self._interval.sweep] * 2)) if replayed else []
         self.hand.set_data(hand, [-0.5, len(self.axes.get_yticks()) - 0.5] if replayed else [])
 
     def _fill(self, name: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         for now in (False, True):
-            until = np.minimum(end, self._shot.sweep) if now else end
-            kept = (start < self._shot.sweep) if now else np.full(len(start), self._shot.slower > 1)
+            until = np.minimum(end, self._interval.sweep) if now else end
+            kept = (start < self._interval.sweep) if now else np.full(len(start), self._interval.slower > 1)
             left, right, y = self._x(start[kept]), self._x(until[kept]), rows[kept]
             corners = np.stack([left, y + HALF, left, y - HALF, right, y - HALF, right, y + HALF], axis=-1)
             self.parts[name, now].set_verts(corners.reshape(-1, 4, 2))
 
     def _stroke(self, name: str, low: np.ndarray, start: np.ndarray, high: np.ndarray, end: np.ndarray) -> None:
         for now in (False, True):
-            until = np.minimum(end, self._shot.sweep) if now else end
-            kept = (start < self._shot.sweep) if now else np.full(len(start), self._shot.slower > 1)
+            until = np.minimum(end, self._interval.sweep) if now else end
+            kept = (start < self._interval.sweep) if now else np.full(len(start), self._interval.slower > 1)
             way = (until - start) / np.maximum(end - start, 1)
             way = np.where(end > start, way, 1.0)
             gap = np.full(int(kept.sum()), np.nan)  # one line with gaps is drawn faster than many lines

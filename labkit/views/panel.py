@@ -38,7 +38,7 @@ class Panel:
 
     def setup(self, axes: Axes) -> Self:
         """Create the artists on empty axes."""
-        self.axes = style.calm(axes)
+        self.axes = style.plain_axes(axes)
         self.note = style.note(axes)
         return self
 

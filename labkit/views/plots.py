@@ -12,6 +12,7 @@ from ..trace.schema import nanoseconds
 from ..trace.trace import Trace, check_trace
 from .accuracy import Accuracy
 from .compare import compare
+from .data_distribution import DataDistribution
 from .decision_boundary import DecisionBoundary
 from .figures import LabFigure, panel_figure, save, stack
 from .gradient_flow import GradientFlow
@@ -29,7 +30,6 @@ from .staleness_over_time import StalenessOverTime
 from .throughput import Throughput
 from .timeline import Timeline
 from .topology import Topology
-from .who_has_what import WhoHasWhat
 
 __all__ = ["PANELS", "Plots", "make_panel", "overview"]
 
@@ -51,7 +51,7 @@ PANELS: dict[str, type[Panel]] = {
         HotRows,
         Predictions,
         DecisionBoundary,
-        WhoHasWhat,
+        DataDistribution,
         Ledger,
     )
 }
@@ -97,7 +97,7 @@ class Plots:
         return self._one("timeline", t)
 
     def staleness(self, t: float | None = None, reference: Trace | None = None) -> LabFigure:
-        """Histogram of staleness, with the law of the strategy."""
+        """Histogram of staleness, with the theoretical mean of the strategy."""
         return self._one("staleness", t, reference)
 
     def message_zoom(self, t: float | None = None) -> LabFigure:
@@ -105,7 +105,7 @@ class Plots:
         return self._one("message_zoom", t)
 
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
-        """Mean staleness and its spread, over time, with the law of the strategy."""
+        """Mean staleness and its spread, over time, with the theoretical mean of the strategy."""
         return self._one("staleness_over_time", t)
 
     def gradient_flow(self, t: float | None = None) -> LabFigure:
@@ -163,9 +163,9 @@ class Plots:
         """For data in a plane: the class that the model predicts at every point."""
         return self._one("decision_boundary", t)
 
-    def who_has_what(self) -> LabFigure:
+    def data_distribution(self) -> LabFigure:
         """Number of training samples of each class that every worker has."""
-        return self._one("who_has_what", None)
+        return self._one("data_distribution", None)
 
     def ledger(self, t: float | None = None) -> LabFigure:
         """The ledger: what happened to every gradient, and whether all are accounted for."""

@@ -39,12 +39,12 @@ class Samples:
 
     pictures: np.ndarray | None  # (n, height, width)
     labels: list[str]
-    said: list[str | None] | None
+    predicted: list[str | None] | None
 
     @property
     def wrong(self) -> int:
         """Number of wrong predictions."""
-        return sum(a != b for a, b in zip(self.labels, self.said or ()))
+        return sum(a != b for a, b in zip(self.labels, self.predicted or ()))
 
 
 class Predictions(Panel):
@@ -80,7 +80,7 @@ class Predictions(Panel):
         shown = self._shown(trace, t)
         if shown is None:
             return ""
-        if shown.said is None:
+        if shown.predicted is None:
             return "on held-out samples; not asked yet"
         digits = self.given is None and trace.header["problem"].get("data") == "digits"
         wrong, what = shown.wrong, "digits" if digits else "samples"
@@ -204,20 +204,20 @@ class Predictions(Panel):
     def _write(self, shown: Samples) -> None:
         left, top, broad, tall = self._place
         count = len(shown.labels)
-        right = [shown.said is None or said == label for label, said in zip(shown.labels, shown.said or shown.labels)]
+        right = [shown.predicted is None or said == label for label, said in zip(shown.labels, shown.predicted or shown.labels)]
         corners = np.stack([left, top, left + broad, top, left + broad, top + tall, left, top + tall], axis=-1)
         corners = corners.reshape(-1, 4, 2)
         for box, wanted in zip(self.boxes, (True, False)):
             box.set_verts([corner for corner, good in zip(corners, right) if good == wanted])
         for i, word in enumerate(self.words[:count]):
-            said = "" if shown.said is None else shown.said[i]
+            said = "" if shown.predicted is None else shown.predicted[i]
             word.set_text("?" if said is None else said)
             word.set_color((style.GREY if shown.pictures is not None else style.INK) if right[i] else style.RED)
             word.set_fontweight("normal" if right[i] else "bold")
         if shown.pictures is None:
             for word, label in zip(self.words[count:], shown.labels):
                 word.set_text(f"is {label}")
-                word.set_color(style.FAINT if shown.said is not None else style.GREY)
+                word.set_color(style.FAINT if shown.predicted is not None else style.GREY)
         else:
             self._paint(shown.pictures)
 

@@ -26,8 +26,8 @@ from ..trace.role_states import slowdowns
 from ..trace.trace import Trace
 from . import style
 from .event_labels import option_steps
+from .label_placement import pixels_of
 from .panel import Panel, moment
-from .room import pixels_of
 
 __all__ = ["Place", "Stability", "draw", "edge", "here", "smooth_edge"]
 

@@ -1,6 +1,6 @@
 """Staleness: number of updates applied between reading the weights and applying the gradient computed on them.
 
-Blue is the share of gradients with each staleness, red is the mean according to the strategy's law, dashed grey is the
+Blue is the share of gradients with each staleness, red is the mean according to theory, dashed grey is the
 distribution before the first fault (or of a reference run), and an orange pin is the mean of each slowed worker.
 """
 
@@ -19,8 +19,8 @@ from ..trace.query import StalenessCounts, expected_staleness, recent_staleness,
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from . import style
+from .label_placement import HINT, LINE, LabelPlacement
 from .panel import Panel, moment
-from .room import HINT, LINE, Room
 
 __all__ = ["Staleness", "draw"]
 
@@ -46,7 +46,7 @@ class Staleness(Panel):
         self._now, self._before = StalenessCounts(), StalenessCounts()  # before a fault
 
     def setup(self, axes: Axes) -> Self:
-        """Create the bars, a law, a comparison, and pins."""
+        """Create the bars, a line for theory, a comparison, and pins."""
         super().setup(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("updates applied since the weights were read", **style.text(labelpad=2))
@@ -55,8 +55,8 @@ class Staleness(Panel):
         (self.before,) = axes.plot(
             [], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3
         )
-        (self.law,) = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=4)
-        self.law_text = self._words(style.RED)
+        (self.theory,) = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=4)
+        self.theory_text = self._words(style.RED)
         self.pins = [
             (axes.plot([], [], color=style.ORANGE, linewidth=1.8, transform=axes.get_xaxis_transform(), zorder=5)[0],
              self._words(style.ORANGE))
@@ -78,12 +78,12 @@ class Staleness(Panel):
         return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw bars, law, comparison and pins as of `t`."""
+        """Draw bars, theory, comparison and pins as of `t`."""
         t = moment(trace, t)
-        counts, then, law = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
+        counts, then, theory = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
         empty = "this run keeps totals only" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
-        largest = max([*counts, *(then[0] if then else ()), int(2 * law[0]) if law else 0, 5])
+        largest = max([*counts, *(then[0] if then else ()), int(2 * theory[0]) if theory else 0, 5])
         wide = max(1, round(style.nice_above((largest + 1) / MOST_BARS)))
         left, share = _binned(counts, wide)
         self.bars.set_verts(_bars(left, share, wide))  # type: ignore[arg-type]
@@ -98,13 +98,13 @@ class Staleness(Panel):
             self.before.set_data([], [])
         self.axes.set_xlim(-0.5 - 0.03 * largest, largest + 0.6 + 0.02 * largest)
         self.axes.set_ylim(0, style.nice_above(1.12 * high) if counts else 1.0)
-        room = Room(self.axes)
+        room = LabelPlacement(self.axes)
         for x0, top in zip(left, share):
             edges = room.pixels(np.array([x0 - 0.5, x0 + wide - 0.5]), np.array([0.0, top]))
             room.box(edges[0][0], 0, edges[0][1], edges[1][1], LINE)
         room.curve(np.asarray(self.before.get_xdata()), np.asarray(self.before.get_ydata()))
-        self._law(law if counts else None, room)
-        self._pins(trace, t, law, room)
+        self._theory(theory if counts else None, room)
+        self._pins(trace, t, theory, room)
 
     def _compared(self, trace: Trace, t: int) -> tuple[dict[int, int], str] | None:
         disturbed = [(steps[0][0], role) for role, steps in slowdowns(trace, t).items() if steps[0][0] > 0]
@@ -119,31 +119,31 @@ class Staleness(Panel):
                 return counts, f"reference, {self.reference.header['strategy']['name']}"
         return None
 
-    def _law(self, law: tuple[float, str] | None, room: Room) -> None:
-        self.law.set_data([], [])
-        self.law_text.set_text("")
-        if law is None:
+    def _theory(self, theory: tuple[float, str] | None, room: LabelPlacement) -> None:
+        self.theory.set_data([], [])
+        self.theory_text.set_text("")
+        if theory is None:
             return
-        self.law.set_data([law[0]] * 2, [0, self.axes.get_ylim()[1]])
-        x = float(room.pixels(law[0], 0)[0])
-        for words in (f"theory: {law[1]}", law[1], f"{law[0]:.4g}"):
+        self.theory.set_data([theory[0]] * 2, [0, self.axes.get_ylim()[1]])
+        x = float(room.pixels(theory[0], 0)[0])
+        for words in (f"theory: {theory[1]}", theory[1], f"{theory[0]:.4g}"):
             wide = style.width(words, style.NORMAL)
             sides = [x + 6] if x + 6 + wide <= room.wide else []
             sides += [x - 6 - wide] if x - 6 - wide >= 0 else []
             if sides:
                 break
         left, bottom, _ = room.near(wide, x, room.high - 4, sides or [(room.wide - wide) / 2])
-        self.law_text.set_text(words)
-        room.put(self.law_text, left, bottom, wide)
+        self.theory_text.set_text(words)
+        room.put(self.theory_text, left, bottom, wide)
         room.box(x - 1, 0, x + 1, room.high, HINT)
 
-    def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None, room: Room) -> None:
+    def _pins(self, trace: Trace, t: int, theory: tuple[float, str] | None, room: LabelPlacement) -> None:
         slow, found = slowed(trace, t), list[tuple[int, float]]()
         if slow:
             since = min(slowdowns(trace, t)[role][-1][0] for role in slow)
             roles = sorted(slow)[: len(self.pins)]
             means = recent_staleness(trace, t, roles, since, RECENT, self._lookup)
-            found = [(role, mean) for role, mean in means.items() if law is None or abs(mean - law[0]) >= 1]
+            found = [(role, mean) for role, mean in means.items() if theory is None or abs(mean - theory[0]) >= 1]
         for (line, words), pin in zip(self.pins, [*found, *[None] * len(self.pins)]):
             words.set_text("")
             line.set_data([pin[1]] * 2 if pin else [], [0.14, 0.36] if pin else [])

@@ -1,6 +1,6 @@
 """Staleness over time: the mean over short intervals of time, and a band that contains nine in ten gradients.
 
-The law is about the mean of the whole run; this panel shows when it holds. After a worker is slowed, its gradients (the orange
+The theory gives the mean over the whole run; this panel shows when it holds. After a worker is slowed, its gradients (the orange
 line) become staler and those of the others slightly fresher; the mean stays where it was.
 """
 
@@ -19,8 +19,8 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve, Curves, this_run
+from .label_placement import WISH, LabelPlacement
 from .panel import moment
-from .room import WISH, Room
 
 __all__ = ["StalenessOverTime", "draw"]
 
@@ -45,15 +45,15 @@ class StalenessOverTime(Curves):
         self._course = StalenessHistory(0.05, 0.95)
 
     def setup(self, axes: Any) -> Self:
-        """Create a band and a law."""
+        """Create a band and a line for theory."""
         super().setup(axes)
         self.band = PolyCollection([], facecolors=style.BLUE_MIST, edgecolors="none", zorder=1)
         axes.add_collection(self.band, autolim=False)
-        (self.law,) = axes.plot([], [], color=style.RED, linewidth=1.5, zorder=5.5)
-        self.law_text = style.write(
+        (self.theory,) = axes.plot([], [], color=style.RED, linewidth=1.5, zorder=5.5)
+        self.theory_text = style.write(
             axes, 0, 0, "", style.RED, style.NORMAL, va="center", transform=axes.transAxes, zorder=6.5
         )
-        self.law_text.set_path_effects(style.halo())
+        self.theory_text.set_path_effects(style.halo())
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
@@ -72,7 +72,7 @@ class StalenessOverTime(Curves):
         """The mean of all gradients, and of each slowed worker."""
         x, mean, low, high, *own = self.found
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
-        self._law = expected_staleness(trace) if len(x) else None
+        self._theory = expected_staleness(trace) if len(x) else None
         found = [this_run(x, mean, f"{mean[-1]:.3g}" if len(x) else "")]
         for role, line in zip(self._slow, own):
             kept = np.isfinite(line)
@@ -83,25 +83,25 @@ class StalenessOverTime(Curves):
         return found
 
     def highest(self) -> float:
-        """Includes the band and the law."""
-        return max(float(self.found[3].max(initial=1.0)), self._law[0] if self._law else 0.0)
+        """Includes the band and the theoretical mean."""
+        return max(float(self.found[3].max(initial=1.0)), self._theory[0] if self._theory else 0.0)
 
-    def behind(self, room: Room) -> None:
-        """The law and its label; other labels keep off both."""
-        self.law.set_data(*(([0, self.axes.get_xlim()[1]], [self._law[0]] * 2) if self._law else ([], [])))
-        self.law_text.set_text("")
-        if self._law is None:
+    def behind(self, room: LabelPlacement) -> None:
+        """The theoretical mean and its label; other labels avoid both."""
+        self.theory.set_data(*(([0, self.axes.get_xlim()[1]], [self._theory[0]] * 2) if self._theory else ([], [])))
+        self.theory_text.set_text("")
+        if self._theory is None:
             return
-        words = f"theory: {self._law[1]}"
+        words = f"theory: {self._theory[1]}"
         wide = style.width(words, style.NORMAL)
-        _, y = room.pixels(0.0, self._law[0])
+        _, y = room.pixels(0.0, self._theory[0])
         for line in (self.found[1], self.found[2], self.found[3]):
             room.curve(self.found[0], line, WISH)
-        room.curve(np.asarray(self.law.get_xdata()), np.asarray(self.law.get_ydata()))
+        room.curve(np.asarray(self.theory.get_xdata()), np.asarray(self.theory.get_ydata()))
         spots = [4 + k * (room.wide - wide - 8) / 6 for k in range(7)]
         left, bottom, _ = room.near(wide, 0, float(y) + 8, spots)
-        self.law_text.set_text(words)
-        room.put(self.law_text, left, bottom, wide)
+        self.theory_text.set_text(words)
+        room.put(self.theory_text, left, bottom, wide)
 
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: runs without rows have no history."""

@@ -1,7 +1,7 @@
 """Style of all figures: a fixed meaning of colours, few sizes, plain axes.
 
     blue = a worker, this run      green = the server      orange = faults and commands
-    red = the law, errors          dashed grey = the reference
+    red = the theory, errors          dashed grey = the reference
 
 Nothing here uses pyplot or the global settings of matplotlib, so labkit and a user's plots do not affect each other; every
 colour and size is passed to its artist, so a user's style sheet does not change labkit's figures either. Text is never parsed as
@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 __all__ = [
     "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID",
     "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "RED", "SMALL", "TITLE",
-    "calm", "halo", "nice_above", "nice_below", "note", "numbers", "plain", "spread", "text", "width", "write",
+    "halo", "nice_above", "nice_below", "note", "numbers", "plain", "plain_axes", "spread", "text", "width", "write",
 ]  # fmt: skip
 
 BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"
@@ -51,7 +51,7 @@ def plain(value: float, _: Any = None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}".replace("-", "−")
 
 
-def calm(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int = 3) -> Axes:
+def plain_axes(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int = 3) -> Axes:
     """Plain axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
     axes.set_facecolor(PAPER)
     for side, spine in axes.spines.items():

@@ -23,8 +23,8 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve, Curves, reference_curve, this_run
+from .label_placement import WISH, LabelPlacement
 from .panel import moment
-from .room import WISH, Room
 
 __all__ = ["Throughput", "draw"]
 
@@ -92,7 +92,7 @@ class Throughput(Curves):
         """Includes the upper edge of the band."""
         return self._highest
 
-    def behind(self, room: Room) -> None:
+    def behind(self, room: LabelPlacement) -> None:
         """Labels avoid the lines of single workers at low cost."""
         for line in self.each.get_segments():
             room.curve(line[:, 0], line[:, 1], WISH)

@@ -26,8 +26,8 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels, slow_spans
 from .events import Events
+from .label_placement import pixels_of
 from .panel import Panel, moment
-from .room import pixels_of
 
 __all__ = ["Timeline", "draw", "shown_roles", "window_ns"]
 
@@ -60,14 +60,14 @@ def window_ns(trace: Trace) -> int:
 def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
     """The rows from top to bottom: servers, their backups, then workers.
 
-    Of more than `most` workers, those that are slowed or do not run normally, and an evenly spaced selection of the others.
+    Of more than `most` workers, the slowed workers or do not run normally, and an evenly spaced selection of the others.
     """
     servers = [role for kind in SERVES for role in trace.role_ids(kind)[:MOST_SERVERS]]
     workers = [i for i, kind in enumerate(trace.kinds) if kind not in (*SERVES, "chief")]
     if len(workers) > most:
-        loud = sorted({*slowed(trace, t), *conditions(trace, t)})[: most // 5]
+        highlighted = sorted({*slowed(trace, t), *conditions(trace, t)})[: most // 5]
         keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, most - most // 5)}
-        workers = sorted(keep | set(loud) & set(workers))
+        workers = sorted(keep | set(highlighted) & set(workers))
     return servers + workers
 
 
@@ -89,7 +89,7 @@ class Timeline(Panel):
     def setup(self, axes: Axes) -> Self:
         """Create a few collections, filled at every update."""
         super().setup(axes)
-        style.calm(axes, grid="x", x_ticks=9)
+        style.plain_axes(axes, grid="x", x_ticks=9)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds", **style.text(size=style.SMALL, labelpad=2))
         self.links = LineCollection([], colors=style.GRID, linewidths=1.0, zorder=1)
@@ -161,9 +161,9 @@ class Timeline(Panel):
         one = len(trace.role_ids("server")) == 1
         high = pixels_of(self.axes)[1] / len(rows) if rows else 1.0
         every = max(1, int(np.ceil(11 / high)))
-        loud = [k for k, r in enumerate(rows) if r in slow or trace.kinds[r] in SERVES]
-        quiet = [k for k in range(0, len(rows), every) if all(abs(k - other) >= every for other in loud)]
-        ticks = sorted({*loud, *quiet})
+        highlighted = [k for k, r in enumerate(rows) if r in slow or trace.kinds[r] in SERVES]
+        quiet = [k for k in range(0, len(rows), every) if all(abs(k - other) >= every for other in highlighted)]
+        ticks = sorted({*highlighted, *quiet})
         names = ["server" if one and trace.kinds[rows[k]] == "server" else short(trace.roles[rows[k]]) for k in ticks]
         self.axes.set_yticks(ticks, names)
         self.axes.tick_params(axis="y", length=0)

@@ -21,11 +21,11 @@ from ..trace.query import in_flight, traffic
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import without_axes
+from .label_placement import pixels_of
 from .links import recent_ns
 from .message_replay import REST, Replay, replay
 from .panel import Panel, moment
-from .places import Node, nodes_of, placed
-from .room import pixels_of
+from .topology_layout import Node, nodes_of, place_nodes
 
 __all__ = ["Topology", "draw", "way"]
 
@@ -128,14 +128,14 @@ class Topology(Panel):
         self.axes.set_ylim(0, high)
         scene = self._scene(trace, t, wide, high - FOOT)
         self._lines(trace, t, scene)
-        film, phase = replay(trace, t, self._lookup)
-        self._nodes(scene, film, phase, wide)
-        self._dots(trace, scene, film, phase)
-        self._show_slow_motion(film, phase, wide)
+        replayed, phase = replay(trace, t, self._lookup)
+        self._nodes(scene, replayed, phase, wide)
+        self._dots(trace, scene, replayed, phase)
+        self._show_slow_motion(replayed, phase, wide)
 
     def _scene(self, trace: Trace, t: int, wide: float, high: float) -> _Scene:
         servers, rows = nodes_of(trace, t)
-        places = {n: (x, y + FOOT) for n, (x, y) in placed(trace, servers, rows, wide, high).items()}
+        places = {n: (x, y + FOOT) for n, (x, y) in place_nodes(trace, servers, rows, wide, high).items()}
         nodes = list(places)
         return _Scene(nodes, list(places.values()), {r: k for k, n in enumerate(nodes) for r in n.roles}, {})
 
@@ -155,13 +155,13 @@ class Topology(Panel):
         self.lines.set_linewidth(np.maximum(0.5, widest * np.sqrt(total[pairs] / most)).tolist())
         self.lines.set_color([style.GREEN_FILL if scene.nodes[i].server else style.BLUE_FILL for i, _ in self.rates])
 
-    def _nodes(self, scene: _Scene, film: Replay | None, phase: float, wide: float) -> None:
+    def _nodes(self, scene: _Scene, replayed: Replay | None, phase: float, wide: float) -> None:
         busy: set[int] = set()
-        if film is not None:
-            works = film.works[(film.works[:, 1] <= phase) & (phase < film.works[:, 2]), 0]
-            done = film.applied[(film.applied[:, 1] <= phase) & (phase < film.applied[:, 1] + REST), 0]
+        if replayed is not None:
+            works = replayed.works[(replayed.works[:, 1] <= phase) & (phase < replayed.works[:, 2]), 0]
+            done = replayed.applied[(replayed.applied[:, 1] <= phase) & (phase < replayed.applied[:, 1] + REST), 0]
             busy = {scene.at[int(r)] for r in (*works, *done) if int(r) in scene.at}
-        focus = scene.at.get(film.update.sender, -1) if film is not None else -1
+        focus = scene.at.get(replayed.update.sender, -1) if replayed is not None else -1
         for server, marks in self.nodes.items():
             mine = [k for k, node in enumerate(scene.nodes) if node.server == server]
             looks = [_look(scene.nodes[k], k in busy, k == focus) for k in mine]
@@ -206,36 +206,36 @@ class Topology(Panel):
         for text in texts:
             text.set_text("")
 
-    def _dots(self, trace: Trace, scene: _Scene, film: Replay | None, phase: float) -> None:
+    def _dots(self, trace: Trace, scene: _Scene, replayed: Replay | None, phase: float) -> None:
         points, faces, edges, sizes = [], [], [], []
-        seen = np.empty(0, int) if film is None else np.flatnonzero((film.leaves <= phase) & (phase < film.arrives))
+        seen = np.empty(0, int) if replayed is None else np.flatnonzero((replayed.leaves <= phase) & (phase < replayed.arrives))
         for i in seen:
-            assert film is not None
-            a, b = (scene.at.get(int(r), -1) for r in (film.source[i], film.target[i]))
+            assert replayed is not None
+            a, b = (scene.at.get(int(r), -1) for r in (replayed.source[i], replayed.target[i]))
             if a < 0 or b < 0 or a == b:
                 continue
-            s = (phase - film.leaves[i]) / (film.arrives[i] - film.leaves[i])
+            s = (phase - replayed.leaves[i]) / (replayed.arrives[i] - replayed.leaves[i])
             points.append(scene.point(a, b, s * s * (3 - 2 * s)))
             colour = style.GREEN if scene.nodes[a].server else style.BLUE
-            colour = style.FAINT if not film.size[i] else colour
-            back = trace.header["messages"][film.kind[i]] == "Delta"
+            colour = style.FAINT if not replayed.size[i] else colour
+            back = trace.header["messages"][replayed.kind[i]] == "Delta"
             faces.append(style.PAPER if back else colour)
             edges.append(colour if back else style.PAPER)
-            own = film.update.sender in (film.source[i], film.target[i]) or film.update.sender < 0
-            sizes.append(4.0 if not film.size[i] else 9.5 if own else 7.0)
+            own = replayed.update.sender in (replayed.source[i], replayed.target[i]) or replayed.update.sender < 0
+            sizes.append(4.0 if not replayed.size[i] else 9.5 if own else 7.0)
         self.dots.set_offsets(np.array(points).reshape(-1, 2))
         self.dots.set_facecolor(faces)
         self.dots.set_edgecolor(edges)
         self.dots.set_sizes(np.array(sizes) ** 2)
 
-    def _show_slow_motion(self, film: Replay | None, phase: float, wide: float) -> None:
+    def _show_slow_motion(self, replayed: Replay | None, phase: float, wide: float) -> None:
         """Draw the replay at its current position."""
-        self.note.set_text("" if film is not None or self.rates else "no update yet")
+        self.note.set_text("" if replayed is not None or self.rates else "no update yet")
         self.track.set_segments([])
         self.slow_motion.set_text("")
-        if film is None:
+        if replayed is None:
             return
-        said = [f"slow motion: {words}" for words in film.words]
+        said = [f"slow motion: {words}" for words in replayed.words]
         self.slow_motion.set_text(next((words for words in said if style.width(words) < wide), said[-1]))
         y, edge = FOOT - 5.0, wide
         self.track.set_segments([[(0, y), (edge, y)], [(0, y), (edge * phase, y)]])

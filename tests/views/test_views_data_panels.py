@@ -16,7 +16,7 @@ from labkit.views.style import RED
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(8)]
 
-NAMES = ("predictions", "decision_boundary", "who_has_what", "ledger")
+NAMES = ("predictions", "decision_boundary", "data_distribution", "ledger")
 SIZES = (None, (354, 180), (724, 200))
 
 
@@ -79,7 +79,7 @@ def test_every_text_is_inside_and_none_lies_on_another(traces, name, run):
     for size in SIZES:
         panel, figure = drawn(name, traces[run], None if size is None else traces[run].now // 3, size)
         wide, high = figure.canvas.get_width_height()
-        labels = [*panel.axes.get_xticklabels(), *panel.axes.get_yticklabels()] if name == "who_has_what" else []
+        labels = [*panel.axes.get_xticklabels(), *panel.axes.get_yticklabels()] if name == "data_distribution" else []
         boxes = [text.get_window_extent() for text in texts(panel)]
         for box in boxes + [label.get_window_extent() for label in labels if panel.axes.xaxis.get_visible()]:
             assert min(box.x0, box.y0, wide - box.x1, high - box.y1) >= -1.5
@@ -179,15 +179,15 @@ def test_without_a_plane_a_sentence_says_why(traces, run, why):
     assert why in panel.note.get_text()
 
 
-def test_who_has_what_writes_the_counts_of_the_header(traces):
+def test_data_distribution_writes_the_counts_of_the_header(traces):
     trace = traces["digits"]
-    panel, _ = drawn("who_has_what", trace)
+    panel, _ = drawn("data_distribution", trace)
     counts = np.array(trace.header["shares"]["counts"])
     assert sorted(words(panel)) == sorted([str(n) for n in counts.ravel()] + [str(n) for n in counts.sum(axis=1)])
     colours = {label.get_text(): label.get_color() for label in panel.axes.get_yticklabels()}
     assert list(colours) == ["w0", "w1", "w2", "w3"]
     assert [name for name, colour in colours.items() if colour == "#ef7a17"] == ["w2"]
-    assert "200 workers in 64 groups" in make_panel("who_has_what").caption(traces["many"])
+    assert "200 workers in 64 groups" in make_panel("data_distribution").caption(traces["many"])
 
 
 @pytest.mark.parametrize("run", ["digits", "arms", "mixed"])

@@ -69,7 +69,7 @@ SUITED = {  # a panel's subject -> its run; all others get the first run
     "topology": "wires", "links": "wires", "progress": "ssp", "stability": "quadratic", "decision_boundary": "plane",
     "hot_rows": "clicks",
 }  # fmt: skip
-TIMELESS = {"hot_rows", "who_has_what"}  # a run has one such picture
+TIMELESS = {"hot_rows", "data_distribution"}  # a run has one such picture
 
 
 @pytest.fixture(scope="module")

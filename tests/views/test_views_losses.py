@@ -9,8 +9,8 @@ import pytest
 import labkit as lk
 from labkit.trace.clocks import leads
 from labkit.views import PANELS, make_panel, panel_figure
-from labkit.views.places import nodes_of
-from labkit.views.timeline import shown_roles, under_way
+from labkit.views.timeline import computing_since, shown_roles
+from labkit.views.topology_layout import nodes_of
 
 pytestmark = pytest.mark.sample(6)
 
@@ -18,8 +18,8 @@ S = 1_000_000_000
 SIZES = ((354, 180), (724, 200), None)
 
 
-def run(strategy=None, law=0.1, **more):
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(law, 0.2), **more})
+def run(strategy=None, compute=0.1, **more):
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(compute, 0.2), **more})
     return lk.train(lk.Problem("digits", hidden=(16,)), strategy or lk.AsyncPS(), cluster, lk.Budget(seconds=6))
 
 
@@ -64,14 +64,14 @@ def test_the_name_of_who_is_away_is_orange(killed):
     assert away["w2"] != well["w2"] == away["w1"]
 
 
-def test_what_a_lost_role_had_in_hand_is_not_under_way():
+def test_what_a_lost_role_had_in_hand_is_not_computing_since():
     going = run().advance(1.05)
     two = going.trace.roles.index("worker-2")
-    assert two in under_way(going.trace, round(1.05 * S))
+    assert two in computing_since(going.trace, round(1.05 * S))
     going.kill("worker-2", restart=False).advance(0.5)
-    assert two not in under_way(going.trace, round(1.5 * S))
+    assert two not in computing_since(going.trace, round(1.5 * S))
     going.restart("worker-2").advance(0.05)
-    assert under_way(going.trace, round(1.6 * S))[two] >= round(1.55 * S)
+    assert computing_since(going.trace, round(1.6 * S))[two] >= round(1.55 * S)
 
 
 def test_a_node_that_is_away_is_hollow_dashed_and_says_so(killed):
@@ -104,7 +104,7 @@ def test_clocks_go_on_over_lives_and_stay_within_the_bound(s):
 
 
 def test_who_is_not_there_holds_nobody_back():
-    trace = run(law=0.05).advance(1.0).kill("worker-2", restart=False).wait().trace
+    trace = run(compute=0.05).advance(1.0).kill("worker-2", restart=False).wait().trace
     found = leads(trace, trace.watermark())
     assert found.lead[:, -1].max() < 30  # of the others; w2 is at 20 of 120
 

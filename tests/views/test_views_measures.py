@@ -54,7 +54,7 @@ def test_marks_say_who_is_slow_when(slowed_trace):
     assert slowdowns(slowed_trace, 3 * 10**9) == {worker: [(1_500_000_000, 5.0), (2_500_000_000, 1.0)]}
     assert slowed(slowed_trace, 10**9) == slowed(slowed_trace, 3 * 10**9) == {}
     assert slowed(slowed_trace, 2 * 10**9) == {worker: 5.0}
-    assert [label for _, label in event_labels(slowed_trace, 3 * 10**9)] == ["w2 5x slower", "w2 as before"]
+    assert [label for _, label in event_labels(slowed_trace, 3 * 10**9)] == ["w2 5x slower", "w2 normal speed"]
 
 
 def test_slow_from_the_start_is_no_event(sync_trace):

@@ -18,8 +18,8 @@ from matplotlib import ft2font
 from matplotlib.text import Text
 
 import labkit as lk
-from labkit.views.pictures.frame import number
-from labkit.views.pictures.wires import law
+from labkit.views.pictures.layout import number
+from labkit.views.pictures.link_saturation import theoretical_throughput
 
 BASELINE = Path(__file__).parent / "baseline" / "pictures"
 STORED_WITH = "2.14.3"  # FreeType; with another one letters differ a little
@@ -47,23 +47,23 @@ def spiral(rate, updates=100):
     return going, [going.step().result().parameters[0] for _ in range(updates)]
 
 
-def slowest():
+def straggler():
     slow = {"worker-2": 5}
-    return lk.pictures.slowest(run(lk.SyncPS(), slow=slow), run(lk.AsyncPS(), slow=slow))
+    return lk.pictures.straggler(run(lk.SyncPS(), slow=slow), run(lk.AsyncPS(), slow=slow))
 
 
-def staleness_law():
+def mean_staleness():
     random = {"compute": lk.LogNormal(0.1, 0.3), "slow": {"worker-1": 5}, "budget": lk.Budget(updates=400)}
-    return lk.pictures.staleness_law({n: run(lk.AsyncPS(), workers=n, **random) for n in SIZES})
+    return lk.pictures.mean_staleness({n: run(lk.AsyncPS(), workers=n, **random) for n in SIZES})
 
 
-def explosion():
+def divergence():
     (inside, one), (outside, other) = spiral(0.15), spiral(0.25)
-    return lk.pictures.explosion(inside, outside, paths=[one, other])
+    return lk.pictures.divergence(inside, outside, paths=[one, other])
 
 
-def explosion_without_paths():
-    return lk.pictures.explosion(spiral(0.15)[0], spiral(0.25)[0])
+def divergence_without_paths():
+    return lk.pictures.divergence(spiral(0.15)[0], spiral(0.25)[0])
 
 
 def on_wires():
@@ -74,8 +74,8 @@ def on_wires():
     }
 
 
-def wires():
-    return lk.pictures.wires(on_wires())
+def link_saturation():
+    return lk.pictures.link_saturation(on_wires())
 
 
 def pipelines():
@@ -87,7 +87,7 @@ def bubble():
     return lk.pictures.bubble(pipelines())
 
 
-DRAWN = {f.__name__: f for f in (slowest, staleness_law, explosion, explosion_without_paths, wires, bubble)}
+DRAWN = {f.__name__: f for f in (straggler, mean_staleness, divergence, divergence_without_paths, link_saturation, bubble)}
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +164,9 @@ def test_nothing_is_small_cut_off_or_covered(figure, name):
 
 def test_the_slowest_sets_the_pace(figure):
     """N / (F c) where all wait, (N - 1) / c + 1 / (F c) where none waits; N = 4, F = 5, c = 0.1 s."""
-    assert title(figure("slowest")) == "Synchronous, with straggler w2: 8 gradients per second. Asynchronous: 32."
-    written = [words for words, _ in texts(figure("slowest"))]
-    counted = [[int(text.get_text()) for text in axes.texts] for axes in figure("slowest").axes[1::2]]
+    assert title(figure("straggler")) == "Synchronous, with straggler w2: 8 gradients per second. Asynchronous: 32."
+    written = [words for words, _ in texts(figure("straggler"))]
+    counted = [[int(text.get_text()) for text in axes.texts] for axes in figure("straggler").axes[1::2]]
     assert counted == [[8, 8, 8, 8], [40, 40, 8, 40]]  # in 4 s: eight whole steps, of which the end cuts none
     assert written.count("gradients in 4 s") == 2
 
@@ -177,7 +177,7 @@ def test_counting_begins_when_the_worker_is_slowed():
         lk.train(DIGITS, strategy, lk.SimulatedCluster(workers=4, compute=PACE), lk.Budget(seconds=6.25), faults=late).wait()
         for strategy in (lk.SyncPS(), lk.AsyncPS())
     ]  # fmt: skip
-    both = numbers(title(lk.pictures.slowest(*pair)).replace("w2", ""))
+    both = numbers(title(lk.pictures.straggler(*pair)).replace("w2", ""))
     assert both == pytest.approx([8, 32], rel=0.05)
 
 
@@ -187,22 +187,22 @@ def test_staleness_in_the_title_is_the_mean_of_all_that_was_applied():
     for each in runs.values():
         stale, count = each.trace.column("applies", "staleness", "count")
         means.append(f"{np.repeat(stale, count).mean():.2f}")
-    drawn = lk.pictures.staleness_law(runs)
-    assert title(drawn) == f"Mean staleness is N − 1, whoever is slow: {means[0]} and {means[1]} for N = 2, 3."
+    drawn = lk.pictures.mean_staleness(runs)
+    assert title(drawn) == f"Mean staleness is N − 1, also with a slow worker: {means[0]} and {means[1]} for N = 2, 3."
     written = [words for words, _ in texts(drawn)]
     assert {"theory: N − 1 = 1", "theory: N − 1 = 2", f"measured: {means[0]}", f"measured: {means[1]}"} <= set(written)
 
 
 def test_bars_are_the_shares(figure):
-    for axes in figure("staleness_law").axes:
+    for axes in figure("mean_staleness").axes:
         assert sum(patch.get_height() for patch in axes.patches) == pytest.approx(100)
 
 
-def test_the_edge_in_the_title_is_law_a8(figure):
+def test_the_edge_in_the_title_is_result_a8(figure):
     """N = 8: constant staleness 7, and the edge is at 2 sin(pi / 30)."""
     edge = 2 * np.sin(np.pi / 30)
-    assert numbers(title(figure("explosion")))[:4] == [7, pytest.approx(edge, abs=5e-4), 0.15, 0.25]
-    assert "0.15 is inside and dies out, 0.25 is outside and explodes" in title(figure("explosion"))
+    assert numbers(title(figure("divergence")))[:4] == [7, pytest.approx(edge, abs=5e-4), 0.15, 0.25]
+    assert "0.15 converges, 0.25 diverges" in title(figure("divergence"))
 
 
 def test_the_recipe_for_paths_gives_the_recurrence():
@@ -216,7 +216,7 @@ def test_the_recipe_for_paths_gives_the_recurrence():
 
 def test_the_spiral_is_the_path(figure):
     _, path = spiral(0.15)
-    axes = figure("explosion").axes[0]
+    axes = figure("divergence").axes[0]
     drawn = max((line.get_xydata() for line in axes.lines if line.get_color() == "#3b6cf6"), key=len)
     assert np.allclose(drawn[:, 1], path)
     assert np.allclose(drawn[7:, 0], path[:-7])
@@ -231,19 +231,19 @@ def test_predicted_and_measured_step_times_agree():
         "ring": lambda n: c + 2 * (n - 1) * a + 2 * (n - 1) / n * m,
     }  # fmt: skip
     runs = on_wires()
-    drawn = lk.pictures.wires(runs)
+    drawn = lk.pictures.link_saturation(runs)
     dots = [line.get_xydata() for line in drawn.axes[0].lines if line.get_marker() == "o"]
     assert len(dots) == len(runs)
     for (name, mine), measured in zip(runs.items(), dots):
         wanted = [n / steps[name](n) for n in SIZES]
-        assert law(mine[8].trace, np.array(SIZES)) == pytest.approx(wanted, rel=1e-9)
+        assert theoretical_throughput(mine[8].trace, np.array(SIZES)) == pytest.approx(wanted, rel=1e-9)
         assert measured[:, 0].tolist() == list(SIZES)
         assert measured[:, 1] == pytest.approx(wanted, rel=0.01)
     low, high = (number(8 / steps[name](8)) for name in ("one server", "ring"))
     said = numbers(title(drawn))
     assert said[0] == 8
     assert said[1:] == pytest.approx([float(low), float(high)], rel=0.01)
-    assert title(drawn).startswith("One wire fills, the ring does not")
+    assert title(drawn).startswith("The link of a server saturates, the ring does not")
 
 
 def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
@@ -251,31 +251,31 @@ def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
     runs = {n: run(lk.AsyncPS(), workers=n, **WIRE) for n in (1, 8)}
     m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / WIRE["bandwidth"]
     wanted = [1 / (0.1 + 2 * 0.001 + 2 * m), 1 / m]
-    assert law(runs[8].trace, np.array([1, 8])) == pytest.approx(wanted, rel=1e-9)
-    (dots,) = [line for line in lk.pictures.wires({"server": runs}).axes[0].lines if line.get_marker() == "o"]
+    assert theoretical_throughput(runs[8].trace, np.array([1, 8])) == pytest.approx(wanted, rel=1e-9)
+    (dots,) = [line for line in lk.pictures.link_saturation({"server": runs}).axes[0].lines if line.get_marker() == "o"]
     assert dots.get_ydata() == pytest.approx(wanted, rel=0.03)
 
 
-def test_where_no_law_is_known_there_are_dots_or_what_was_predicted():
+def test_without_a_formula_only_dots_or_the_predicted_line_are_drawn():
     mine = {n: run(lk.AsyncPS(), workers=n, compute=lk.LogNormal(0.1, 0.3)) for n in (2, 4)}
-    assert law(mine[2].trace, np.array([2])) is None
+    assert theoretical_throughput(mine[2].trace, np.array([2])) is None
     red = "#cc1f1f"
-    plain = lk.pictures.wires({"server": mine})
+    plain = lk.pictures.link_saturation({"server": mine})
     assert not [line for line in plain.axes[0].lines if line.get_color() == red]
-    given = lk.pictures.wires({"server": mine}, predicted={"server": {2: 20.0, 4: 40.0}})
+    given = lk.pictures.link_saturation({"server": mine}, predicted={"server": {2: 20.0, 4: 40.0}})
     (line,) = [line for line in given.axes[0].lines if line.get_color() == red]
     assert line.get_xydata().tolist() == [[2, 20], [4, 40]]
 
 
 def test_the_bubble_is_p_minus_1_of_m_plus_p_minus_1(figure):
-    laws = [3 / (m + 3) for m in (1, 4, 16)]
-    shares = ", ".join(f"{share:.0%}" for share in laws)
-    assert title(figure("bubble")) == f"The finer the pieces, the smaller the bubble: {shares} with 1, 4, 16 pieces."
+    shares_in_theory = [3 / (m + 3) for m in (1, 4, 16)]
+    shares = ", ".join(f"{share:.0%}" for share in shares_in_theory)
+    assert title(figure("bubble")) == f"More micro-batches, smaller bubble: {shares} with 1, 4, 16 micro-batches."
     written = [words for words, _ in texts(figure("bubble"))]
-    for m, share in zip((1, 4, 16), laws):
+    for m, share in zip((1, 4, 16), shares_in_theory):
         assert f"measured: {share:.1%} idle" in written
         assert f"theory: 3/{m + 3} = {share:.1%}" in written
-        assert f"{(m + 3) / m / 4:.3g} s a mini-batch" in written  # (M + P - 1) turns of c / (P M)
+        assert f"{(m + 3) / m / 4:.3g} s per mini-batch" in written  # (M + P - 1) turns of c / (P M)
 
 
 # refusals -------------------------------------------------------------------------------------------------------------
@@ -289,16 +289,16 @@ def some_run():
 @pytest.mark.parametrize(
     ("draw", "says"),
     [
-        (lambda r: lk.pictures.slowest(r, "x"), "no run"),
-        (lambda r: lk.pictures.staleness_law(r), "dictionary"),
-        (lambda r: lk.pictures.staleness_law({}), "dictionary"),
-        (lambda r: lk.pictures.staleness_law({"4": r}), "whole number"),
-        (lambda r: lk.pictures.staleness_law({8: r}), "has 4"),
-        (lambda r: lk.pictures.staleness_law(dict.fromkeys(range(1, 7), r)), "1 to 4"),
-        (lambda r: lk.pictures.explosion(r, r), "quadratic"),
-        (lambda r: lk.pictures.wires(r), "name"),
-        (lambda r: lk.pictures.wires({"ring": {3: r}}), "has 4"),
-        (lambda r: lk.pictures.wires({"ring": {4: r}}, predicted={"rang": {4: 1.0}}), "rang"),
+        (lambda r: lk.pictures.straggler(r, "x"), "not a run"),
+        (lambda r: lk.pictures.mean_staleness(r), "dictionary"),
+        (lambda r: lk.pictures.mean_staleness({}), "dictionary"),
+        (lambda r: lk.pictures.mean_staleness({"4": r}), "whole number"),
+        (lambda r: lk.pictures.mean_staleness({8: r}), "has 4"),
+        (lambda r: lk.pictures.mean_staleness(dict.fromkeys(range(1, 7), r)), "1 to 4"),
+        (lambda r: lk.pictures.divergence(r, r), "quadratic"),
+        (lambda r: lk.pictures.link_saturation(r), "name"),
+        (lambda r: lk.pictures.link_saturation({"ring": {3: r}}), "has 4"),
+        (lambda r: lk.pictures.link_saturation({"ring": {4: r}}, predicted={"rang": {4: 1.0}}), "rang"),
         (lambda r: lk.pictures.bubble({4: r}), "no micro-batches"),
     ],
 )  # fmt: skip
@@ -310,18 +310,18 @@ def test_what_fits_nothing_is_refused(some_run, draw, says):
 def test_a_run_that_stands_at_its_beginning_is_refused():
     begun = lk.train(DIGITS, lk.AsyncPS(), lk.SimulatedCluster(workers=2, compute=PACE), lk.Budget(updates=3))
     with pytest.raises(lk.BadInput, match="wait"):
-        lk.pictures.slowest(begun, begun)
+        lk.pictures.straggler(begun, begun)
 
 
 @pytest.mark.parametrize("paths", ["ab", [[1.0] * 9], [np.ones((9, 2)), [1.0] * 9], [[1.0], [1.0]]])
 def test_paths_are_two_lists_of_weights(paths):
     pair = spiral(0.15, 30)[0], spiral(0.25, 30)[0]
     with pytest.raises(lk.BadInput, match="path"):
-        lk.pictures.explosion(*pair, paths=paths)
+        lk.pictures.divergence(*pair, paths=paths)
 
 
 def test_traces_are_as_good_as_runs(some_run):
-    drawn = [title(lk.pictures.staleness_law({4: given})) for given in (some_run, some_run.trace)]
+    drawn = [title(lk.pictures.mean_staleness({4: given})) for given in (some_run, some_run.trace)]
     assert drawn[0] == drawn[1]
 
 
@@ -334,12 +334,12 @@ def test_wrong_micro_batches_are_named():
 def test_runs_that_keep_totals_only_are_refused():
     counted = run(lk.AsyncPS(), record=False)
     with pytest.raises(lk.BadInput, match="record=False"):
-        lk.pictures.staleness_law({4: counted})
+        lk.pictures.mean_staleness({4: counted})
 
 
 def test_two_sides_of_the_edge_by_staleness_alone():
     """The same rate, 0.2: for N = 4 below 2 sin(pi / 14) = .445, for N = 16 above 2 sin(pi / 62) = .101."""
     pair = [run(lk.AsyncPS(learning_rate=0.2), lk.Problem("quadratic"), workers=n) for n in (4, 16)]
-    drawn = lk.pictures.explosion(*pair)
-    said = "0.2 at staleness 3 is inside and dies out, 0.2 at staleness 15 is outside and explodes."
-    assert title(drawn) == f"Stale and fast explodes: {said}"
+    drawn = lk.pictures.divergence(*pair)
+    said = "0.2 at staleness 3 converges, 0.2 at staleness 15 diverges."
+    assert title(drawn) == f"A high rate with stale gradients diverges: {said}"

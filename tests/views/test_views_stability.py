@@ -101,7 +101,7 @@ def test_other_optimizers_are_told_that_the_edge_is_not_theirs():
     assert make_panel("stability").caption(trace).endswith("for plain SGD")
 
 
-def test_the_line_of_the_edge_is_drawn_through_the_law(slowed_trace):
+def test_the_line_of_the_edge_is_drawn_at_the_theoretical_edge(slowed_trace):
     panel = make_panel("stability")
     bare(panel)
     panel.update(slowed_trace, None)

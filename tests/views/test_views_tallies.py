@@ -32,7 +32,7 @@ from labkit.trace.query import (
 from labkit.trace.recorder import Recorder
 from labkit.trace.schema import COMPUTE, NANO
 from labkit.views.gradient_flow import step_rate
-from labkit.views.message_zoom import PERIOD, shot, turn
+from labkit.views.message_zoom import PERIOD, turn, zoom_interval
 from labkit.views.throughput import Throughput
 
 
@@ -173,10 +173,10 @@ def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
         (3.5, {}, "mean = 3.5"), (2.0, {"K": 2}, "mean = 2"), (1 / 3, {}, "mean = 0.3333"),
     ],
 )  # fmt: skip
-def test_a_law_is_put_in_words_only_where_they_are_true(header, mean, options, words):
+def test_a_formula_is_written_only_where_it_gives_the_value(header, mean, options, words):
     strategy = header["strategy"] | {"mean_staleness": mean, "options": options}
-    law = expected_staleness(Trace(header | {"strategy": strategy}))
-    assert law == (None if words is None else (mean, words))
+    expected = expected_staleness(Trace(header | {"strategy": strategy}))
+    assert expected == (None if words is None else (mean, words))
 
 
 # gradient flow ------------------------------------------------------------------------------------------------------
@@ -268,8 +268,8 @@ def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_
     trace = simulate(lk.AsyncPS(), seconds=6.0, **cluster)
     lookup, before = Lookup(), None
     for t in range(NANO // 100, trace.now, NANO // 16):
-        seen = shot(trace, t, lookup)
-        assert seen == shot(trace, t, Lookup())
+        seen = zoom_interval(trace, t, lookup)
+        assert seen == zoom_interval(trace, t, Lookup())
         assert 0 <= seen.begin <= seen.sweep <= seen.end <= t or seen.first
         assert seen.sweep <= t
         assert 2 <= seen.length / (1.4e-3 * NANO) <= 3
@@ -277,5 +277,5 @@ def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_
         if before is not None and before.end == seen.end:
             assert before.sweep < seen.sweep or seen.sweep == seen.end
         before = seen
-    last = shot(trace, trace.now, lookup)
+    last = zoom_interval(trace, trace.now, lookup)
     assert (last.end, last.sweep, last.slower) == (trace.now, trace.now, 1.0)

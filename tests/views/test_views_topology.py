@@ -1,4 +1,4 @@
-"""Topology and its slow motion: the positions of roles, the messages in a film, their order, and the slowdown that is shown."""
+"""Topology and its slow motion: the positions of roles, the messages in a replay, their order, and the slowdown that is shown."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import labkit as lk
 from labkit.formatting import duration, speed
 from labkit.trace.schema import COMPUTE, NANO
 from labkit.views import bare, make_panel
-from labkit.views.message_replay import REST, film, last_update, loop_ns, phase_of, replay
-from labkit.views.places import nodes_of, placed
+from labkit.views.message_replay import REST, build_replay, last_update, loop_ns, phase_of, replay
 from labkit.views.style import BLUE, GREEN, ORANGE, ORANGE_FILL
 from labkit.views.topology import way
+from labkit.views.topology_layout import nodes_of, place_nodes
 
 pytestmark = pytest.mark.filterwarnings("error")
 TIMING = lk.Problem("digits", timing_only=True)
@@ -49,7 +49,7 @@ def of(trace, shown, kind):
     return shown.kind == trace.header["messages"].index(kind)
 
 
-# the film -------------------------------------------------------------------------------------------------------------
+# the replay -------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_update_is_the_last_one_applied_and_begins_with_the_one_before_by_the_same_worker(free):
@@ -63,7 +63,7 @@ def test_an_update_is_the_last_one_applied_and_begins_with_the_one_before_by_the
 
 def test_its_film_holds_as_many_gradients_as_its_staleness_says_and_its_own(free):
     for update in updates_of(free):
-        shown = film(free, update)
+        shown = build_replay(free, update)
         assert np.count_nonzero(of(free, shown, "Push")) == update.staleness + 1
         assert np.count_nonzero(of(free, shown, "Weights") & (shown.target == update.sender)) == 1
 
@@ -72,7 +72,7 @@ def test_its_film_holds_as_many_gradients_as_its_staleness_says_and_its_own(free
 def test_read_compute_send_apply_follow_each_other(name, request):
     trace = request.getfixturevalue(name)
     for update in updates_of(trace):
-        shown = film(trace, update)
+        shown = build_replay(trace, update)
         (read,) = np.flatnonzero(of(trace, shown, "Weights") & (shown.target == update.sender))
         (sent,) = np.flatnonzero(of(trace, shown, "Push") & (shown.source == update.sender))
         _, begin, end = shown.works[shown.works[:, 0] == update.sender][0]
@@ -95,7 +95,7 @@ def test_it_is_as_much_slower_as_it_says():
     wired = run(lk.AsyncPS(), latency=0.0004)
     loop = loop_ns(wired)
     for update in updates_of(wired):
-        shown = film(wired, update)
+        shown = build_replay(wired, update)
         assert shown.words[0].endswith("the rest cut short")
         said = float(re.search(r"messages ([\d.,]+)x slower", shown.words[0])[1].replace(",", ""))
         (i,) = np.flatnonzero(of(wired, shown, "Push") & (shown.source == update.sender))
@@ -108,7 +108,7 @@ def test_it_is_as_much_slower_as_it_says():
 def test_a_wire_that_is_always_busy_is_slowed_evenly():
     trace = run(lk.AsyncPS(), latency=0.03)
     update = last_update(trace, 2 * NANO)
-    shown = film(trace, update)
+    shown = build_replay(trace, update)
     said = float(re.search(r"· ([\d.,]+)x slower", shown.words[0])[1])
     assert said == pytest.approx(loop_ns(trace) * (1 - REST) / (update.last - update.first), rel=0.05)
     work = [r for r in trace.tables["spans"].rows().tolist() if r[1] == COMPUTE and r[0] == update.sender]
@@ -122,7 +122,7 @@ def test_a_ring_of_six_sends_sixty_chunks_each_after_the_one_before():
     for network in ({}, {"latency": 0.001}):
         trace = run(lk.RingAllReduce(), workers=6, **network)
         update = last_update(trace, 2 * NANO)
-        shown = film(trace, update)
+        shown = build_replay(trace, update)
         per_worker = np.bincount(shown.source)
         assert per_worker.min() == 2 * (6 - 1)
         assert per_worker.max() == 2 * (6 - 1) or network  # there the first may be done before the last ones are
@@ -135,7 +135,7 @@ def test_a_ring_of_six_sends_sixty_chunks_each_after_the_one_before():
 
 def test_a_synchronous_round_is_everybodys():
     trace = run(lk.SyncPS(), latency=0.001)
-    shown = film(trace, last_update(trace, 2 * NANO))
+    shown = build_replay(trace, last_update(trace, 2 * NANO))
     assert shown.words[0].startswith("the last step, ")
     assert sorted(shown.source[of(trace, shown, "Push")].tolist()) == [1, 2, 3, 4]
     assert sorted(shown.target[of(trace, shown, "Weights")].tolist()) == [1, 2, 3, 4]
@@ -175,7 +175,7 @@ def test_before_the_first_update_there_is_no_film(free):
 @pytest.mark.parametrize("latency", [0.0, 0.002])
 def test_every_film_runs_forward(strategy, latency):
     trace = run(strategy, seconds=1.5, problem=DEEP, latency=latency)
-    shown = film(trace, last_update(trace, trace.now))
+    shown = build_replay(trace, last_update(trace, trace.now))
     assert len(shown.source) > 0
     assert (shown.arrives - shown.leaves >= 0.03 - 1e-9).all()
     inside = (shown.leaves < 1) & (shown.arrives > 0)
@@ -223,7 +223,7 @@ def test_every_role_but_the_chief_is_in_one_node_and_no_node_on_another(some, si
     machines = {some.nodes[i] for i, kind in enumerate(some.kinds) if kind != "chief"}
     assert sum(node.count for node in nodes) == len(machines)
     assert sum(not node.server for node in nodes) <= 24
-    where = placed(some, servers, rows, *size)
+    where = place_nodes(some, servers, rows, *size)
     assert all(5 < x < size[0] - 5 and 5 < y < size[1] - 5 for x, y in where.values())
     assert min(math.dist(a, b) for a, b in itertools.combinations(where.values(), 2)) > 12
 
@@ -233,9 +233,9 @@ def test_rows_rings_and_the_slowed_one():
     _, rows = nodes_of(hybrid, hybrid.now)
     assert [[node.name for node in row] for row in rows] == [["w0", "w1"], ["w2", "w3"], ["w4", "w5"]]
     pipe = run(lk.Pipeline(), seconds=0.5, problem=DEEP)
-    assert len({y for _, y in placed(pipe, *nodes_of(pipe, 0), 400, 200).values()}) == 1
+    assert len({y for _, y in place_nodes(pipe, *nodes_of(pipe, 0), 400, 200).values()}) == 1
     ring = run(lk.RingAllReduce(), seconds=0.3, workers=12)
-    around = list(placed(ring, *nodes_of(ring, 0), 400, 200).values())
+    around = list(place_nodes(ring, *nodes_of(ring, 0), 400, 200).values())
     steps = [math.dist(a, b) for a, b in zip(around, around[1:] + around[:1])]
     assert max(steps) < 1.3 * min(steps)
     many = RUNS["thousand"]()

@@ -44,5 +44,5 @@ SKEWED_DATA = Scenario(
             text="Every worker has mostly two or three digits, and its model forgets the others in 32 steps.",
         ),
     ),
-    panels=("who_has_what", "accuracy", "gradient_flow", "loss"),
+    panels=("data_distribution", "accuracy", "gradient_flow", "loss"),
 )

@@ -1,26 +1,30 @@
 """`lk.pictures`: five teaching figures, each about one property of distributed training, and general-purpose figures.
 
-    slowest          the slowest worker sets the pace if all wait for it
-    staleness_law    mean staleness is N - 1, also with slow workers
-    explosion        a high rate with stale gradients diverges
-    wires            the link of one server saturates, that of a ring does not
-    bubble           the bubble of a pipeline is (P - 1)/(M + P - 1)
+    straggler         the slowest worker determines the throughput if all wait for it
+    mean_staleness    mean staleness is N - 1, also with slow workers
+    divergence        a high rate with stale gradients diverges
+    link_saturation   the link of one server saturates, that of a ring does not
+    bubble            the bubble of a pipeline is (P - 1)/(M + P - 1)
 
-    dots, beside     any measurement with its formula; one panel of several runs
-    scaling          throughput against workers; ranking and trade: the costs of architectures
+    scatter, side_by_side    any measurement with its formula; one panel of several runs
+    scaling                  throughput against workers
+    ranking, memory_traffic  the costs of architectures
 
 Each of the five takes runs (or their traces) and returns a matplotlib `Figure`, displayed by the last expression of a cell.
-Every number in it is computed from the traces; the laws are drawn in red next to the measurements.
+Every number in it is computed from the traces; theoretical values are drawn in red next to the measurements.
 """
 
 from __future__ import annotations
 
+from .architectures import memory_traffic, ranking, scaling
 from .bubble import bubble
-from .costs import ranking, scaling, trade
-from .explosion import explosion
-from .slowest import slowest
-from .staleness_law import staleness_law
-from .teaching import beside, dots
-from .wires import wires
+from .divergence import divergence
+from .link_saturation import link_saturation
+from .mean_staleness import mean_staleness
+from .measurements import scatter, side_by_side
+from .straggler import straggler
 
-__all__ = ["beside", "bubble", "dots", "explosion", "ranking", "scaling", "slowest", "staleness_law", "trade", "wires"]
+__all__ = [
+    "bubble", "divergence", "link_saturation", "mean_staleness", "memory_traffic", "ranking", "scaling", "scatter",
+    "side_by_side", "straggler",
+]  # fmt: skip

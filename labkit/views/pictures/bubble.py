@@ -20,7 +20,7 @@ from ...trace.schema import COMPUTE, NANO
 from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
-from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of
+from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of
 
 __all__ = ["bubble"]
 
@@ -43,21 +43,21 @@ def bubble(runs: Any) -> LabFigure:
     stages = [len(trace.role_ids("worker")) for trace in traces.values()]
     longest = max(int(np.diff(ends[-2:])[0]) for ends in steps.values())
     listed = ", ".join(f"{share:.0%}" for share in shares.values())
-    pieces = "1 piece" if list(traces) == [1] else f"{', '.join(map(str, traces))} pieces"
+    pieces = "1 micro-batch" if list(traces) == [1] else f"{', '.join(map(str, traces))} micro-batches"
     high = TOP + sum(ROW * count + BETWEEN for count in stages) - BETWEEN + FOOT
-    below = "pale blue = forward · blue = backward · pale red = the bubble, a stage that waits: (P − 1)/(M + P − 1) of the time"
-    figure = sheet(high, f"The finer the pieces, the smaller the bubble: {listed} with {pieces}.", below)
+    below = "pale blue = forward · blue = backward · pale red = bubble, an idle stage: (P − 1)/(M + P − 1) of the time"
+    figure = sheet(high, f"More micro-batches, smaller bubble: {listed} with {pieces}.", below)
     top = TOP
     for k, ((m, trace), count) in enumerate(zip(traces.items(), stages)):
         axes = axes_at(figure, LEFT, top, LONG, ROW * count, x_ticks=8)
         _timeline(axes, trace, steps[m], longest, last=k == len(traces) - 1)
         middle, right = top + ROW * count / 2, LEFT + LONG + GAP
-        spent = f"{(int(steps[m][-1]) - int(steps[m][-2])) / NANO:.3g} s a mini-batch"
+        spent = f"{(int(steps[m][-1]) - int(steps[m][-2])) / NANO:.3g} s per mini-batch"
         put(figure, right, middle - 23, f"M = {m}", style.INK, LABEL + 1, fontweight="bold")
         put(figure, right + 78, middle - 23, spent, style.GREY, WORDS)
         put(figure, right, middle, f"measured: {100 * shares[m]:.1f}% idle", style.BLUE, LABEL, fontweight="bold")
-        law = Fraction(count - 1, m + count - 1)
-        words = f"theory: {count - 1}/{m + count - 1} = {100 * float(law):.1f}%"
+        theory = Fraction(count - 1, m + count - 1)
+        words = f"theory: {count - 1}/{m + count - 1} = {100 * float(theory):.1f}%"
         put(figure, right, middle + 22, words, style.RED, LABEL, fontweight="bold")
         top += ROW * count + BETWEEN
     return figure

@@ -1,7 +1,7 @@
 """Three figures for comparing architectures: scaling, memory against traffic, and throughput by situation.
 
-    scaling    throughput against workers, both logarithmic: dots are measured, a red line is the law of each
-    trade      bytes that a worker holds against bytes that it sends: no architecture is low in both
+    scaling    throughput against workers, both logarithmic: dots are measured, a red line is the formula of each
+    memory_traffic      bytes that a worker holds against bytes that it sends: no architecture is low in both
     ranking    a row for each situation, a dot for each strategy: its throughput relative to the best one in the row
 
 Each takes plain numbers, so that a notebook shows their source, and returns a matplotlib `Figure`.
@@ -20,38 +20,38 @@ from matplotlib.ticker import FixedLocator, LogLocator
 from ...errors import BadInput, shown
 from .. import style
 from ..figures import LabFigure
-from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet
+from .layout import LABEL, WIDTH, WORDS, axes_at, number, sheet
 
-__all__ = ["ranking", "scaling", "trade"]
+__all__ = ["ranking", "scaling", "memory_traffic"]
 
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 232  # pixels
 POINTS = 200  # points per line
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COLOURS = (style.BLUE, style.GREEN, style.INK, style.BLUE_LINE, style.ORANGE, style.FAINT, style.GREY, style.GREEN_FILL)
-Law = Callable[[Any], Any]
+Formula = Callable[[Any], Any]
 
 
 def scaling(
-    measured: Mapping[str, Mapping[int, float]], laws: Mapping[str, Law], title: str, *,
-    up: str = "gradients per second",
+    measured: Mapping[str, Mapping[int, float]], theory: Mapping[str, Formula], title: str, *,
+    ylabel: str = "gradients per second",
 ) -> LabFigure:  # fmt: skip
-    """Dots of `measured`, {name: {workers: throughput}}, on logarithmic axes, with the laws of some of them.
+    """Dots of `measured`, {name: {workers: throughput}}, on logarithmic axes, with the formulas of some of them.
 
-    `laws`: {name: formula}, for any of the names of `measured`; a formula takes workers, float64 of shape (n,), and
+    `theory`: {name: formula}, for any of the names of `measured`; a formula takes workers, float64 of shape (n,), and
     returns the throughput, shape (n,). The dashed grey line is N times the smallest single-worker throughput implied by the dots.
-    Raises `BadInput` for empty or too large input, a law for a name without dots, or values that are not positive.
+    Raises `BadInput` for empty or too large input, a formula for a name without dots, or values that are not positive.
     """
     _check("scaling", measured, len(MARKS))
-    unknown = sorted(set(laws) - set(measured))
+    unknown = sorted(set(theory) - set(measured))
     if unknown:
-        raise BadInput(f"scaling: a law for {shown(unknown[0])}, but what was measured is {', '.join(measured)}.")
+        raise BadInput(f"scaling: theory contains {shown(unknown[0])}; the names measured are {', '.join(measured)}.")
     for name, mine in measured.items():
         if not mine or not all(math.isfinite(v) and v > 0 and n >= 1 for n, v in mine.items()):
             raise BadInput(
                 f"scaling: {name} needs {{workers: throughput}}, all positive and finite, not {shown(dict(mine))}."
             )
     figure = sheet(
-        TOP + HIGH + FOOT, title, "dots = measured · red line = its law · dashed = twice the workers, twice as much"
+        TOP + HIGH + FOOT, title, "dots = measured · red line = theory · dashed = linear scaling"
     )
     axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - NAMES, HIGH, grid="both")
     _logarithmic(axes, measured)
@@ -62,13 +62,13 @@ def scaling(
     axes.plot(reach, first * reach, color=style.GREY, linewidth=1.6, linestyle=(0, (4, 2.5)), zorder=2)
     ends = []
     for (name, mine), mark, colour in zip(measured.items(), MARKS, COLOURS):
-        if name in laws:
+        if name in theory:
             along = np.unique(np.round(np.geomspace(min(mine), max(mine), POINTS)))  # integer numbers of workers
-            axes.plot(along, laws[name](along), color=style.RED, linewidth=1.8, zorder=3)
+            axes.plot(along, theory[name](along), color=style.RED, linewidth=1.8, zorder=3)
         _marks(axes, list(mine), list(mine.values()), mark, colour)
         ends.append((f"{name}: {number(mine[max(mine)])}", mine[max(mine)], colour))
     axes.set_xlabel("workers", **style.text(size=LABEL, labelpad=4))
-    axes.set_ylabel(up, **style.text(size=LABEL, labelpad=4))
+    axes.set_ylabel(ylabel, **style.text(size=LABEL, labelpad=4))
     low, high = np.log10(axes.get_ylim())
     places = style.spread([(math.log10(v) - low) / (high - low) for _, v, _ in ends], 24 / HIGH, 0.03, 0.98)
     for (words, _, colour), y in zip(ends, places):
@@ -76,24 +76,24 @@ def scaling(
     return figure
 
 
-def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
+def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
     """A labelled dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, per worker.
 
     Both are relative to the largest value of bytes held, which is the whole model if some worker holds all of it. Raises
     `BadInput` for empty or too large input, or negative values.
     """
-    _check("trade", points, 12)
+    _check("memory_traffic", points, 12)
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
         h for _, h in points.values()
     ):
         raise BadInput(
-            f"trade: give {{name: (bytes sent, bytes held)}}, none of them negative, not {shown(dict(points))}."
+            f"memory_traffic: give {{name: (bytes sent, bytes held)}}, none of them negative, not {shown(dict(points))}."
         )
     whole = max(held for _, held in points.values())
     figure = sheet(
         TOP + HIGH + FOOT,
         title,
-        "a dot = a worker of this strategy, for the same work; left is cheap for the wire, low is cheap for the memory",
+        "one dot per strategy, per worker and for the same work · left = less traffic · low = less memory",
     )
     axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - 30, HIGH, grid="both", y_ticks=5)
     x = np.array([sent / whole for sent, _ in points.values()])
@@ -102,18 +102,18 @@ def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
     axes.set_ylim(0, 1.12)
     _marks(axes, x, y, "o", style.BLUE)
     taken: list[tuple[float, float, float]] = []  # (left, right, height) of the names placed so far, pixels
-    along, up = (WIDTH - LEFT - 30) / axes.get_xlim()[1], HIGH / axes.get_ylim()[1]
+    along, ylabel = (WIDTH - LEFT - 30) / axes.get_xlim()[1], HIGH / axes.get_ylim()[1]
     for k in np.argsort(y, kind="stable").tolist():
         name = list(points)[k]
-        begin, height = along * float(x[k]) + 14, up * float(y[k])
+        begin, height = along * float(x[k]) + 14, ylabel * float(y[k])
         end = begin + style.width(name, LABEL)
         while any(begin < right and left < end and abs(height - other) < 17 for left, right, other in taken):
             height += 17
         taken.append((begin, end, height))
-        made = style.write(axes, begin / along, height / up, name, style.INK, LABEL, va="center")
+        made = style.write(axes, begin / along, height / ylabel, name, style.INK, LABEL, va="center")
         made.set(path_effects=style.halo())
-    axes.set_xlabel("bytes sent, in models", **style.text(size=LABEL, labelpad=4))
-    axes.set_ylabel("bytes held, in models", **style.text(size=LABEL, labelpad=4))
+    axes.set_xlabel("bytes sent / bytes of the model", **style.text(size=LABEL, labelpad=4))
+    axes.set_ylabel("bytes held / bytes of the model", **style.text(size=LABEL, labelpad=4))
     return figure
 
 
@@ -126,7 +126,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     _check("ranking", rates, 12)
     names = list(dict.fromkeys(name for row in rates.values() for name in row))
     if not 1 <= len(names) <= len(MARKS):
-        raise BadInput(f"ranking: {len(names)} strategies; a picture can hold 1 to {len(MARKS)}.")
+        raise BadInput(f"ranking: {len(names)} strategies; a figure can show 1 to {len(MARKS)}.")
     for situation, row in rates.items():
         if not row or not all(math.isfinite(v) and v >= 0 for v in row.values()) or max(row.values()) <= 0:
             raise BadInput(f"ranking: {situation} needs {{strategy: gradients per second}}, not {shown(dict(row))}.")
@@ -134,7 +134,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     figure = sheet(
         TOP + 26 + each * len(rates) + FOOT,
         title,
-        "a dot = a strategy; at 100% the best of its row, whose number stands beside it",
+        "one dot per strategy · 100% = the best of its row, with its gradients per second at the right",
     )
     axes = axes_at(figure, left, TOP + 26, WIDTH - left - 120, each * len(rates), grid="x")
     axes.set_xlim(0, 1.03)
@@ -155,7 +155,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
         _marks(key, [0], [0], mark, colour)
         figure.text((x + 12) / wide, 1 - (TOP + 8) / high, name, **style.text(style.INK, WORDS, va="center"))
         x += 34 + style.width(name, WORDS)
-    axes.set_xlabel("gradients per second, as a part of the best", **style.text(size=LABEL, labelpad=4))
+    axes.set_xlabel("gradients per second, relative to the best", **style.text(size=LABEL, labelpad=4))
     return figure
 
 

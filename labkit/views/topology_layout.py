@@ -16,7 +16,7 @@ from ..formatting import short
 from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
 
-__all__ = ["Node", "nodes_of", "placed"]
+__all__ = ["Node", "nodes_of", "place_nodes"]
 
 MOST, TOGETHER = {"server": 8, "worker": 24}, {"server": 6, "worker": 8}  # nodes; groups, if there are more roles
 MOST_SLOWED = 4
@@ -45,18 +45,18 @@ class Node:
 
 def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
     """(servers, rows of workers) at `t` ns. Roles on one machine are one node. The chief, which only evaluates, is left out."""
-    loud = _Loud(set(slowed(trace, t)), conditions(trace, t))
-    servers = _grouped(trace, _machines(trace, True), loud, "server")
+    highlighted = _Highlighted(set(slowed(trace, t)), conditions(trace, t))
+    servers = _grouped(trace, _machines(trace, True), highlighted, "server")
     if len(servers) == 1 and not servers[0].many:
         servers = [replace(servers[0], name="server")]
     workers = _machines(trace, False)
     if len(workers) > MOST["worker"]:
-        return servers, [_grouped(trace, workers, loud, "worker")]
-    return servers, [[_node(trace, [machine], loud, False) for machine in row] for row in _rows(trace, workers)]
+        return servers, [_grouped(trace, workers, highlighted, "worker")]
+    return servers, [[_node(trace, [machine], highlighted, False) for machine in row] for row in _rows(trace, workers)]
 
 
 @dataclass(frozen=True)
-class _Loud:
+class _Highlighted:
     """Roles that are slowed, and roles that do not run."""
 
     slow: set[int]
@@ -88,25 +88,25 @@ def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, 
     return rows if sorted(machine for row in rows for machine in row) == sorted(workers) else [workers]
 
 
-def _node(trace: Trace, machines: list[tuple[int, ...]], loud: _Loud, server: bool) -> Node:
+def _node(trace: Trace, machines: list[tuple[int, ...]], highlighted: _Highlighted, server: bool) -> Node:
     roles = tuple(role for machine in machines for role in machine)
     first, last = short(trace.roles[machines[0][0]]), short(trace.roles[machines[-1][0]])
     name = first if len(machines) == 1 else f"{first}–{last.lstrip('abcdefghijklmnopqrstuvwxyz-')}"
-    how = [loud.conditions[role] for role in roles if role in loud.conditions] if len(machines) == 1 else []
-    return Node(roles, len(machines), name, server, any(role in loud.slow for role in roles), how[0] if how else "")
+    how = [highlighted.conditions[role] for role in roles if role in highlighted.conditions] if len(machines) == 1 else []
+    return Node(roles, len(machines), name, server, any(role in highlighted.slow for role in roles), how[0] if how else "")
 
 
-def _grouped(trace: Trace, machines: list[tuple[int, ...]], loud: _Loud, kind: str) -> list[Node]:
+def _grouped(trace: Trace, machines: list[tuple[int, ...]], highlighted: _Highlighted, kind: str) -> list[Node]:
     if len(machines) <= MOST[kind]:
-        return [_node(trace, [machine], loud, kind == "server") for machine in machines]
-    alone = [machine for machine in machines if any(role in loud for role in machine)][:MOST_SLOWED]
+        return [_node(trace, [machine], highlighted, kind == "server") for machine in machines]
+    alone = [machine for machine in machines if any(role in highlighted for role in machine)][:MOST_SLOWED]
     rest = [machine for machine in machines if machine not in alone]
     edges = np.linspace(0, len(rest), TOGETHER[kind] + 1).astype(int)
     groups = [rest[a:b] for a, b in zip(edges, edges[1:])] + [[machine] for machine in alone]
-    return [_node(trace, group, loud, kind == "server") for group in groups if group]
+    return [_node(trace, group, highlighted, kind == "server") for group in groups if group]
 
 
-def placed(
+def place_nodes(
     trace: Trace, servers: list[Node], rows: list[list[Node]], wide: float, high: float
 ) -> dict[Node, tuple[float, float]]:
     """Position of each node on an area of `wide` x `high` pixels."""

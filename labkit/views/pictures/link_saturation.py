@@ -26,37 +26,37 @@ from ...trace.schema import NANO
 from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
-from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet, traces_of
+from .layout import LABEL, WIDTH, WORDS, axes_at, number, sheet, traces_of
 
-__all__ = ["law", "wires"]
+__all__ = ["theoretical_throughput", "link_saturation"]
 
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 300, 52, 66, 196  # pixels
 MOST_RUNS, MOST_KINDS = 8, 4
 FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of runs with servers, in order
 
 
-def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
+def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
     """Measured dots on predicted lines, one line per architecture; dashed grey: workers without communication.
 
     `runs`: {name: {workers: run (or trace)}}, up to 4 names, as {"one server": {2: run, 4: run, 8: run}, "4 shards":
-    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose law is unknown or to be
+    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose formula is unknown or to be
     replaced (see the module); without either, only dots are drawn. Raises `BadInput` for anything else.
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
-        raise BadInput(f"wires: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")
-    found = {str(name): traces_of(f"wires, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()}
+        raise BadInput(f"link_saturation: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")
+    found = {str(name): traces_of(f"link_saturation, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()}
     unknown = sorted(set(predicted or {}) - set(found))
     if unknown:
-        raise BadInput(f"wires: predicted for {shown(unknown[0])}, but the runs are of {', '.join(found)}.")
+        raise BadInput(f"link_saturation: predicted for {shown(unknown[0])}, but the runs are of {', '.join(found)}.")
     rates = {name: {n: _rate(name, n, trace) for n, trace in mine.items()} for name, mine in found.items()}
-    laws = {name: _line(mine, (predicted or {}).get(name)) for name, mine in found.items()}
-    figure = sheet(TOP + HIGH + FOOT, _title(found, rates), _key(laws, _ideal(found)))
+    theory = {name: _line(mine, (predicted or {}).get(name)) for name, mine in found.items()}
+    figure = sheet(TOP + HIGH + FOOT, _title(found, rates), _key(theory, _ideal(found)))
     axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - NAMES, HIGH, grid="y", y_ticks=5)
-    _draw(axes, found, rates, laws)
+    _draw(axes, found, rates, theory)
     return figure
 
 
-def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
+def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
     """Predicted gradients per second of such a run with `workers` workers, shape (n,), float64; None if unknown."""
     header, cluster = trace.header, trace.header["cluster"]
     kind, _, c = str(cluster.get("compute")).partition(":")
@@ -90,14 +90,14 @@ def _model_bytes(trace: Trace) -> int:
 
 def _rate(name: str, n: int, trace: Trace) -> float:
     if len(trace.role_ids("worker")) != n:
-        raise BadInput(f"wires: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
+        raise BadInput(f"link_saturation: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
     applied, rate = Cumulative(), 0.0
     for role in trace.role_ids("worker"):  # from its first to its last: without warm-up and without the part cut off by the end
         when, total, _ = applied.gross(trace, trace.watermark(), role)
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
         if whole < 2 or last <= first:
-            raise BadInput(f"wires: {name}, {n} workers: fewer than two gradients of {trace.roles[role]} were applied.")
+            raise BadInput(f"link_saturation: {name}, {n} workers: fewer than two gradients of {trace.roles[role]} were applied.")
         rate += (whole - 1) / (last - first) * NANO
     return rate
 
@@ -107,11 +107,11 @@ def _line(mine: dict[int, Trace], given: Mapping[int, float] | None) -> tuple[np
     if given is not None:
         return np.array(sorted(given), dtype=float), np.array([given[n] for n in sorted(given)], dtype=float)
     x = np.linspace(min(mine), max(mine), 200)
-    y = law(mine[max(mine)], x)
+    y = theoretical_throughput(mine[max(mine)], x)
     return None if y is None else (x, y)
 
 
-def _ring(trace: Trace) -> bool:
+def _is_ring(trace: Trace) -> bool:
     return not trace.role_ids("server")
 
 
@@ -123,19 +123,19 @@ def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]
     n = max(common)
     order = sorted(rates, key=lambda name: rates[name][n])
     low, high = order[0], order[-1]
-    filled = not _ring(found[low][n]) and _ring(found[high][n])
-    says = "One wire fills, the ring does not" if filled else "What a wire carries"
+    filled = not _is_ring(found[low][n]) and _is_ring(found[high][n])
+    says = "The link of a server saturates, the ring does not" if filled else "Link saturation"
     low_rate, high_rate = number(rates[low][n]), number(rates[high][n])
     return f"{says}: with {n} workers {low_rate} gradients per second, and {high_rate}."
 
 
-def _key(laws: dict[str, Any], ideal: float | None) -> str:
-    red = " · red line = predicted" if any(line is not None for line in laws.values()) else ""
-    return f"dots = measured (green: with servers, blue: without){red}{' · dashed = no wire at all' if ideal else ''}"
+def _key(theory: dict[str, Any], ideal: float | None) -> str:
+    red = " · red line = predicted" if any(line is not None for line in theory.values()) else ""
+    return f"dots = measured (green: with servers, blue: without){red}{' · dashed = no communication time' if ideal else ''}"
 
 
 def _draw(
-    axes: Axes, found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]], laws: dict[str, Any]
+    axes: Axes, found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]], theory: dict[str, Any]
 ) -> None:
     most = max(max(mine) for mine in found.values())
     highest = max(max(mine.values()) for mine in rates.values())
@@ -149,15 +149,15 @@ def _draw(
         stop = min(most, axes.get_ylim()[1] / ideal)
         axes.plot([0, stop], [0, ideal * stop], color=style.GREY, linewidth=1.6, linestyle=(0, (4, 2.5)), zorder=2)
         made = style.write(
-            axes, 0.62 * stop, 0.62 * stop * ideal, "no wire: N/c", style.GREY, LABEL, ha="right", va="bottom"
+            axes, 0.6 * stop, 0.62 * stop * ideal, "no communication: N/c", style.GREY, LABEL, ha="right", va="bottom"
         )
         made.set(path_effects=style.halo())
     for name, mine in rates.items():
-        if laws[name] is not None:
-            axes.plot(*laws[name], color=style.RED, linewidth=1.8, zorder=3)
+        if theory[name] is not None:
+            axes.plot(*theory[name], color=style.RED, linewidth=1.8, zorder=3)
         first = next(iter(found[name].values()))
-        colour = style.BLUE if _ring(first) else style.GREEN
-        face = style.BLUE if _ring(first) else next(fills)
+        colour = style.BLUE if _is_ring(first) else style.GREEN
+        face = style.BLUE if _is_ring(first) else next(fills)
         axes.plot(list(mine), list(mine.values()), "o", markersize=9, color=face, markeredgecolor=colour,
                   markeredgewidth=2.0, linestyle="none", zorder=4, clip_on=False)  # fmt: skip
         ends.append((name, mine[max(mine)], colour, _limit(first)))
@@ -181,7 +181,7 @@ def _limit(trace: Trace) -> str:
     band, shards = trace.header["cluster"].get("bandwidth"), len(trace.role_ids("server"))
     if not band or not shards or trace.header["cluster"].get("engine") != "simulated":
         return ""
-    return f"never above {number(shards * float(band) / _model_bytes(trace))}"
+    return f"limit {number(shards * float(band) / _model_bytes(trace))}"
 
 
 def _names(axes: Axes, ends: list[tuple[str, float, str, str]]) -> None:

@@ -24,29 +24,29 @@ from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure
 from ..timeline import shown_roles
-from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
+from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
 
-__all__ = ["slowest"]
+__all__ = ["straggler"]
 
 LEFT, LONG, GAP, SIDE = 76, 650, 30, 140  # pixels: names, timeline, and the counts next to it
 TOP, TITLE, ROW, FOOT = 60, 26, 25, 48
 MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
 
 
-def slowest(synchronous: Any, asynchronous: Any) -> LabFigure:
+def straggler(synchronous: Any, asynchronous: Any) -> LabFigure:
     """Two timelines on a common time axis: all wait for the slow worker (top), no worker waits (bottom).
 
     `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, of which the same one is slowed, as with
     `slow={"worker-2": 5}`. The end of both is shown. At the right, and in the title, are the gradients applied since the
     worker was slowed, up to the end of a synchronous step. Raises `BadInput` for anything else.
     """
-    pair = trace_of("slowest", synchronous), trace_of("slowest", asynchronous)
-    since, until = _stretch(*pair)
+    pair = trace_of("straggler", synchronous), trace_of("straggler", asynchronous)
+    since, until = _interval(*pair)
     window = min(until, _window(pair[1]))
     counts = [_counts(trace, since, until) for trace in pair]
     if not all(sum(each.values()) for each in counts):
         raise BadInput(
-            "slowest: a run applied no gradient, or keeps totals only (record=False); let both run for seconds."
+            "straggler: a run applied no gradient, or keeps totals only (record=False); let both run for seconds."
         )
     rates = [sum(each.values()) * NANO / (until - since) for each in counts]
     slow = slowed(pair[0], until) or slowed(pair[1], until)
@@ -72,12 +72,12 @@ def slowest(synchronous: Any, asynchronous: Any) -> LabFigure:
 
 def _key(slow: dict[int, float]) -> str:
     times = [number(factor) for factor in slow.values()]
-    who = f"the one that is {times[0]} times slower" if len(slow) == 1 else "those that are slowed"
+    who = f"the worker that is {times[0]} times slower" if len(slow) == 1 else "the slowed workers"
     orange = f"orange = {who} · " if slow else ""
-    return f"blue = computing a gradient · {orange}a gap = waiting · green = the weights are updated"
+    return f"blue = computing a gradient · {orange}gap = waiting · green = update of the weights"
 
 
-def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
+def _interval(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
     """(begin, end), ns, of the interval that is counted: from the last slowdown to the end of the last synchronous step that is
     within both runs, so that a step cut off by the end of the run does not look like a loss of speed.
     """

@@ -1,4 +1,4 @@
-"""Staleness law: mean staleness is N - 1, also with slow workers.
+"""Mean staleness of asynchronous SGD is N - 1, also with slow workers.
 
 While a worker computes one gradient, each of the other N - 1 has on average one gradient applied. This is an identity, not a
 statistical result: every update increases the staleness of all gradients in progress by one, so sum(staleness) does not depend
@@ -23,39 +23,39 @@ from ...trace.trace import Trace
 from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure
-from ..room import pixels_of
-from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
+from ..label_placement import pixels_of
+from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
 
-__all__ = ["staleness_law"]
+__all__ = ["mean_staleness"]
 
 TOP, TITLE, HIGH, FOOT, LEFT, GAP = 62, 28, 210, 52, 62, 50  # pixels
 ALL_BUT = 0.005  # this share of the gradients, the stalest, is beyond the right edge
 ASIDE = 10  # pixels between a dot and its label
-HEADROOM = 1.42  # above the highest bar, for the labels of the law and the mean
+HEADROOM = 1.42  # above the highest bar, for the labels of the theory and the mean
 
 
-def staleness_law(runs: Any) -> LabFigure:
-    """One panel per number of workers: the distribution of staleness, the law N - 1 in red, the measured mean as a dot.
+def mean_staleness(runs: Any) -> LabFigure:
+    """One panel per number of workers: the distribution of staleness, the mean N - 1 in red, the measured mean as a dot.
 
     `runs`: {workers: asynchronous run (or trace)}, 1 to 4 of them, as {2: run, 4: run, 8: run}. Gradients of a slowed
     worker are orange. Raises `BadInput` for anything else, and if nothing was applied.
     """
-    traces = traces_of("staleness_law", "workers", runs)
+    traces = traces_of("mean_staleness", "workers", runs)
     for n, trace in traces.items():
         if len(trace.role_ids("worker")) != n:
-            raise BadInput(f"staleness_law: the run given for {n} workers has {len(trace.role_ids('worker'))}.")
+            raise BadInput(f"mean_staleness: the run given for {n} workers has {len(trace.role_ids('worker'))}.")
     means = {n: staleness(trace)["mean"] for n, trace in traces.items()}
     if any(mean is None or not len(_rows(traces[n])[0]) for n, mean in means.items()):
-        raise BadInput("staleness_law: a run applied no gradient, or keeps totals only (record=False).")
+        raise BadInput("mean_staleness: a run applied no gradient, or keeps totals only (record=False).")
     *first, last = [f"{mean:.2f}" for mean in means.values()]
     listed = f"{', '.join(first)} and {last}" if first else last
     workers = ", ".join(map(str, means))
     figure = sheet(
         TOP + TITLE + HIGH + FOOT,
-        f"Mean staleness is N − 1, whoever is slow: {listed} for N = {workers}.",
+        f"Mean staleness is N − 1, also with a slow worker: {listed} for N = {workers}.",
         _key(traces),
     )
-    right = max(_reach(trace) for trace in traces.values())
+    right = max(_last_value(trace) for trace in traces.values())
     panels = max(2, len(traces))  # a single panel has the width of one of two
     wide = (WIDTH - LEFT - EDGE - GAP * (panels - 1)) // panels
     shares = {n: _shares(trace) for n, trace in traces.items()}
@@ -66,7 +66,7 @@ def staleness_law(runs: Any) -> LabFigure:
         )
         axes = axes_at(figure, left, TOP + TITLE, wide, HIGH, grid="y")
         _panel(axes, shares[n], right, n, float(means[n]))
-        _pin(axes, trace, right)
+        _mark_slow_mean(axes, trace, right)
         axes.set_xlabel("updates since the weights were read", **style.text(size=WORDS, labelpad=4))
         if k == 0:
             axes.set_ylabel("share of gradients", **style.text(size=WORDS, labelpad=4))
@@ -79,8 +79,8 @@ def _key(traces: dict[int, Trace]) -> str:
         for role, steps in slowdowns(trace, trace.watermark()).items():
             words = f"{short(trace.roles[role])}, {steps[-1][1]:g} times slower"
             orange += [words] if words not in orange and steps[-1][1] != 1 else []
-    slow = f" · orange = those of {orange[0]}" if orange else ""
-    return f"blue = gradients by their staleness{slow} · red = the law, N − 1 · dots = measured means"
+    slow = f" · orange = gradients of {orange[0]}" if orange else ""
+    return f"blue = gradients by their staleness{slow} · red = theory, N − 1 · dots = measured means"
 
 
 def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,7 +92,7 @@ def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return stale, count, slow_spans(trace, trace.watermark(), sender, time)
 
 
-def _reach(trace: Trace) -> int:
+def _last_value(trace: Trace) -> int:
     """The staleness that all but a negligible share of the gradients do not exceed."""
     stale, count, _ = _rows(trace)
     return int(np.quantile(np.repeat(stale, count), 1 - ALL_BUT)) + 1
@@ -129,7 +129,7 @@ def _panel(axes: Axes, shares: tuple[np.ndarray, np.ndarray], right: int, n: int
         made.set(path_effects=style.halo(), zorder=6)
 
 
-def _pin(axes: Axes, trace: Trace, right: int) -> None:
+def _mark_slow_mean(axes: Axes, trace: Trace, right: int) -> None:
     """Mark the mean staleness of the slowed worker's gradients."""
     stale, count, slow = _rows(trace)
     if not count[slow].sum():

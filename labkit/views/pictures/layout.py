@@ -31,9 +31,9 @@ def trace_of(what: str, run: Any) -> Trace:
     """The trace of a run, or the trace itself. Raises `BadInput` for anything else, and for an empty one."""
     found = run if isinstance(run, Trace) else getattr(run, "trace", None)
     if not isinstance(found, Trace):
-        raise BadInput(f"{what}: {shown(run)} is no run; give what lk.train returned, or its trace.")
+        raise BadInput(f"{what}: {shown(run)} is not a run; give the result of lk.train, or its trace.")
     if found.watermark() <= 0:
-        raise BadInput(f"{what}: nothing has happened in {shown(run)} yet; wait() for it first.")
+        raise BadInput(f"{what}: {shown(run)} has no data yet; call wait() first.")
     return found
 
 
@@ -69,7 +69,7 @@ def axes_at(
     """Plain axes; the upper left corner of the frame (without labels) is at (left, top)."""
     wide, high = figure.get_size_inches() * style.DPI
     box = (left / wide, 1 - (top + height) / high, width / wide, height / high)
-    axes = style.calm(figure.add_axes(box), grid=grid, **more)
+    axes = style.plain_axes(figure.add_axes(box), grid=grid, **more)
     axes.tick_params(labelsize=WORDS)
     return axes
 

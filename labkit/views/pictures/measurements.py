@@ -1,7 +1,7 @@
-"""Two general figures for lessons: `dots`, a measurement with a formula; `beside`, one panel of several runs.
+"""Two general figures for lessons: `scatter`, a measurement with a formula; `side_by_side`, one panel of several runs.
 
-A law is drawn as a line and a measurement as dots, because a formula is defined everywhere and a measurement only at the
-measured points. The first line is the law (red); further ones are for comparison (dashed).
+A formula is drawn as a line and a measurement as dots, because a formula is defined everywhere and a measurement only at the
+measured points. The first line is the formula (red); further ones are for comparison (dashed).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .. import style
 from ..figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
 from ..plots import make_panel
 
-__all__ = ["beside", "dots"]
+__all__ = ["side_by_side", "scatter"]
 
 SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
 NAME = 58  # pixels from the vertical axis to its name: room for the longest tick label
@@ -26,33 +26,33 @@ FAR = 10.0  # on a logarithmic axis, a line further from all dots than this fact
 Line = Callable[[Any], Any] | Mapping[float, float]
 
 
-def dots(
-    measured: Mapping[float, float], laws: Mapping[str, Line], title: str, across: str, up: str, *, log: str = "",
-    said: str = "",
+def scatter(
+    measured: Mapping[float, float], theory: Mapping[str, Line], title: str, xlabel: str, ylabel: str, *, log: str = "",
+    caption: str = "",
 ) -> LabFigure:  # fmt: skip
-    """A figure of `measured`, {x: y}, as dots and of each of the `laws`, {name: formula or {x: y}}, as a line.
+    """A figure of `measured`, {x: y}, as dots and of each of the `theory`, {name: formula or {x: y}}, as a line.
 
-    A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `across`, `up`: names of the axes.
-    `log`: the logarithmic axes, "", "x", "y" or "xy". `said`: a sentence after the title. Points that are not finite are
+    A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `xlabel`, `ylabel`: names of the axes.
+    `log`: the logarithmic axes, "", "x", "y" or "xy". `caption`: a sentence after the title. Points that are not finite are
     left out. Raises `BadInput` if nothing is left, or for values that are not positive on a logarithmic axis.
     """
     if log not in ("", "x", "y", "xy"):
-        raise BadInput(f"dots: log={shown(log)} is not allowed; it is '', 'x', 'y' or 'xy'.")
+        raise BadInput(f"scatter: log={shown(log)} is not allowed; it is '', 'x', 'y' or 'xy'.")
     x, y = _points(measured)
     if not len(x):
-        raise BadInput("dots: none of the points measured is finite; there is nothing to draw.")
+        raise BadInput("scatter: no measured point is finite.")
     for axis, values in (("x", x), ("y", y)):
         if axis in log and values.min() <= 0:
-            raise BadInput(f"dots: {values.min():g} cannot stand on a logarithmic axis; leave {axis!r} out of log.")
+            raise BadInput(f"scatter: {values.min():g} cannot be shown on a logarithmic axis; remove {axis!r} from log.")
     figure = blank(*SIZE)
-    axes = style.calm(figure.add_axes(_box()), x_ticks=8, y_ticks=5)
+    axes = style.plain_axes(figure.add_axes(_box()), x_ticks=8, y_ticks=5)
     axes.set_xscale("log" if "x" in log else "linear")
     axes.set_yscale("log" if "y" in log else "linear")
     style.numbers(axes)
-    axes.set_xlabel(across, **style.text(labelpad=3))
-    axes.set_ylabel(up, **style.text())
+    axes.set_xlabel(xlabel, **style.text(labelpad=3))
+    axes.set_ylabel(ylabel, **style.text())
     axes.yaxis.set_label_coords(-NAME / (SIZE[0] - LEFT - RIGHT), 0.5)
-    lines = {name: _curve(law, x, "x" in log) for name, law in laws.items()}
+    lines = {name: _curve(formula, x, "x" in log) for name, formula in theory.items()}
     axes.set_xlim(*_limits(x, "x" in log))
     seen = np.concatenate([y, *(_seen(line, x) for line in lines.values())])
     if "y" in log:
@@ -71,18 +71,18 @@ def dots(
     if "x" in log:
         axes.set_xticks(x)
     axes.minorticks_off()
-    _legend(figure, list(laws))
-    head(figure, 0, 4, title, said, SIZE[0] - GUTTER)
+    _legend(figure, list(theory))
+    head(figure, 0, 4, title, caption, SIZE[0] - GUTTER)
     return figure
 
 
-def beside(panel: str, runs: Mapping[str, Any]) -> LabFigure:
+def side_by_side(panel: str, runs: Mapping[str, Any]) -> LabFigure:
     """A figure of one panel (a name, as "progress") for several runs (or their traces), {title: run}, left to right.
 
     The panels have separate scales. Raises `BadInput` for an unknown panel, and without runs.
     """
     if not runs:
-        raise BadInput("beside: give at least one run, as {'s = 3': run}.")
+        raise BadInput("side_by_side: give at least one run, as {'s = 3': run}.")
     panels = [make_panel(panel) for _ in runs]
     wide, high = panels[0].size[0], panels[0].size[1] + TITLE_ROOM
     figure = blank(len(panels) * (wide + GUTTER) - GUTTER, high + 2 * EDGE)
@@ -107,12 +107,12 @@ def _points(given: Mapping[float, float]) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def _curve(law: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
+def _curve(formula: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
     """(x, y) of a line: the given points, or a formula evaluated from the first to the last dot."""
-    if isinstance(law, Mapping):
-        return _points(law)
+    if isinstance(formula, Mapping):
+        return _points(formula)
     along = np.geomspace(x[0], x[-1], POINTS) if log else np.linspace(x[0], x[-1], POINTS)
-    return along, np.broadcast_to(np.asarray(law(along), float), along.shape)
+    return along, np.broadcast_to(np.asarray(formula(along), float), along.shape)
 
 
 def _seen(line: tuple[np.ndarray, np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -132,7 +132,7 @@ def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
 
 
 def _legend(figure: LabFigure, names: list[str]) -> None:
-    """One row of names under the title: a dot for the measurement, a line segment for each law."""
+    """One row of names under the title: a dot for the measurement, a line segment for each formula."""
     wide, high = SIZE
     y, x = 1 - 42 / high, 16.0
     for k, name in enumerate(["measured", *names]):

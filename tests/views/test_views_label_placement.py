@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from labkit.views import style
 from labkit.views.events import Events
 from labkit.views.figures import blank, fitting
-from labkit.views.room import HIGH, WORDS, Room
+from labkit.views.label_placement import HIGH, WORDS, LabelPlacement
 
 
 def empty_axes(wide=300, high=140):
@@ -25,7 +25,7 @@ def empty_axes(wide=300, high=140):
 
 
 SAID = [
-    "law: mean = N − 1 = 3", "w2 5x slower", "this run 12,345/s", "96.1%", "learning_rate = 0.05", "worker-3 killed",
+    "theory: mean = N − 1 = 3", "w2 5x slower", "this run 12,345/s", "96.1%", "learning_rate = 0.05", "worker-3 killed",
     "WWW MMM", "illicit, little", "5–95% × 1,000 · µ", "(N − 1) / K = 3.5",
 ]  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_a_caption_loses_whole_parts_and_only_then_letters():
 
 def test_a_name_keeps_off_what_is_drawn_and_near_to_its_end():
     axes = empty_axes()
-    room = Room(axes)
+    room = LabelPlacement(axes)
     x = np.linspace(0, 10, 50)
     room.curve(x, np.full(50, 0.5))
     left, bottom, cost = room.near(60, 300, 70)
@@ -65,7 +65,7 @@ def test_a_name_keeps_off_what_is_drawn_and_near_to_its_end():
 
 
 def test_nothing_that_is_not_finite_or_out_of_sight_takes_room():
-    room = Room(empty_axes())
+    room = LabelPlacement(empty_axes())
     room.curve(np.array([np.nan, 1.0, 2.0, np.inf]), np.array([0.5, np.nan, 1e300, 0.5]))
     room.curve(np.array([]), np.array([]))
     room.curve(np.array([20.0, 30.0]), np.array([0.5, 0.5]))
@@ -82,7 +82,7 @@ marks = st.lists(st.tuples(st.floats(-1, 11), st.sampled_from(SAID)), max_size=1
 def test_marks_never_lie_on_each_other_and_are_never_cut(events, above, size):
     axes = empty_axes(*size)
     made = Events(axes, above)
-    made.show(events, None if above else Room(axes))
+    made.show(events, None if above else LabelPlacement(axes))
     boxes = [words.get_window_extent() for words in made.words if words.get_text()]
     whole = axes.get_window_extent()
     for box in boxes:
@@ -99,9 +99,9 @@ def test_marks_never_lie_on_each_other_and_are_never_cut(events, above, size):
 def test_the_newest_event_is_named_first():
     axes = empty_axes(120, 20)  # room for one line of text
     made = Events(axes)
-    made.show([(2.0, "w2 5x slower"), (6.0, "w1 as before")], Room(axes))
-    assert made.words[0].get_text() in ("w1 as before", "w1 1x")
-    taken = Room(axes)
+    made.show([(2.0, "w2 5x slower"), (6.0, "w1 normal speed")], LabelPlacement(axes))
+    assert made.words[0].get_text() in ("w1 normal speed", "w1 1x")
+    taken = LabelPlacement(axes)
     taken.box(0, 0, 120, 20, WORDS)
     made.show([(2.0, "w2 5x slower")], taken)
     assert not any(words.get_text() for words in made.words)

@@ -20,7 +20,7 @@ from . import style
 from .evaluation_samples import missing, named
 from .panel import Panel, moment
 
-__all__ = ["WhoHasWhat", "draw"]
+__all__ = ["DataDistribution", "draw"]
 
 GAP, BARS = 0.06, 0.22  # share of the width: between the cells and the bars, and the longest bar
 DARK = 0.7  # share of the darkest cell's value above which numbers are white
@@ -28,22 +28,22 @@ LETTER, LINE = 8.0, 13.0  # pixels: width of a digit in a cell, height of a line
 NARROW = 420  # pixels: below this width the caption is short
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> WhoHasWhat:
+def draw(trace: Trace, t: int | None, axes: Axes) -> DataDistribution:
     """The shares, on empty axes; `t` (ns) only determines which workers are slowed."""
-    return WhoHasWhat().draw(trace, t, axes)
+    return DataDistribution().draw(trace, t, axes)
 
 
-class WhoHasWhat(Panel):
+class DataDistribution(Panel):
     """See the module."""
 
-    name: ClassVar[str] = "who_has_what"
-    title: ClassVar[str] = "Who has which data"
+    name: ClassVar[str] = "data_distribution"
+    title: ClassVar[str] = "Data distribution"
     margins: ClassVar[tuple[int, int, int, int]] = (58, 46, 22, 6)
 
     def setup(self, axes: Axes) -> Self:
         """Create cells, bars, and a line."""
         super().setup(axes)
-        style.calm(axes, grid=None)
+        style.plain_axes(axes, grid=None)
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.tick_params(length=0)
@@ -61,7 +61,7 @@ class WhoHasWhat(Panel):
         if "counts" not in shares:
             return ""
         if shares["shared"]:
-            return "every worker has all of them"
+            return "every worker has all samples"
         rows = len(shares["counts"])
         if rows < shares["shares"]:
             return f"{shares['shares']:,} workers in {rows} groups"
@@ -143,21 +143,21 @@ class WhoHasWhat(Panel):
                 owners[row].append(number)
         tall = self.axes.get_position().height * self.axes.get_figure().get_size_inches()[1] * style.DPI / rows  # type: ignore[union-attr]
         every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * tall >= LINE or step >= rows)
-        loud = [k for k in range(rows) if any(o in slow for o in owners[k]) and len(owners[k]) == 1]
-        quiet = [k for k in range(0, rows, every) if all(abs(k - other) >= every for other in loud)]
-        ticks = sorted({*loud, *quiet})
-        self.axes.set_yticks([k + 0.5 for k in ticks], [_people(trace, owners[k], shares["shared"]) for k in ticks])
+        highlighted = [k for k in range(rows) if any(o in slow for o in owners[k]) and len(owners[k]) == 1]
+        quiet = [k for k in range(0, rows, every) if all(abs(k - other) >= every for other in highlighted)]
+        ticks = sorted({*highlighted, *quiet})
+        self.axes.set_yticks([k + 0.5 for k in ticks], [_row_name(trace, owners[k], shares["shared"]) for k in ticks])
         for k, label in zip(ticks, self.axes.get_yticklabels()):
-            label.set_color(style.ORANGE if k in loud else style.GREY)
+            label.set_color(style.ORANGE if k in highlighted else style.GREY)
         sparse = max(1, -(-columns // 16))
         end = self.axes.get_xlim()[1]
         at = [x + 0.5 for x in range(0, columns, sparse)]
         bars = columns * (1 + GAP) + columns * BARS / 2 if columns else end / 2
         names = [named(shares, x, 6) for x in range(0, columns, sparse)]
-        self.axes.set_xticks([*at, bars], [*names, "in all" if columns else "samples"])
+        self.axes.set_xticks([*at, bars], [*names, "total" if columns else "samples"])
 
 
-def _people(trace: Trace, owners: list[int], shared: bool) -> str:
+def _row_name(trace: Trace, owners: list[int], shared: bool) -> str:
     """Name of a row: `w2`; `w16 …` for several neighbours; `all`."""
     if shared and len(owners) > 1:
         return "all"

@@ -21,18 +21,18 @@ from ...trace.query import learning_curve
 from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
-from ..room import pixels_of
+from ..label_placement import pixels_of
 from ..stability import Place, edge, here
-from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace_of
+from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace_of
 
-__all__ = ["explosion"]
+__all__ = ["divergence"]
 
 TOP, TITLE, SIDE, FOOT, LEFT, GAP = 62, 28, 246, 52, 62, 66  # pixels
 FRAME = 1.15  # of the largest weight to be shown
 FAR = 2.4  # times the start: the diverging run is drawn up to this distance
 
 
-def explosion(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> LabFigure:
+def divergence(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> LabFigure:
     """Two asynchronous runs on a quadratic, one on each side of the edge of stability, and their positions relative to it.
 
     `inside`, `outside`: runs (or traces) of `Problem("quadratic")`. `paths`: for each run its weight at the start and
@@ -46,23 +46,23 @@ def explosion(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> 
 
     Without `paths` the loss is drawn. Raises `BadInput` for other problems and shapes.
     """
-    traces = trace_of("explosion", inside), trace_of("explosion", outside)
+    traces = trace_of("divergence", inside), trace_of("divergence", outside)
     places = [_place(trace) for trace in traces]
     high = TOP + TITLE + SIDE + FOOT
     figure = sheet(high, _title(places), _key(paths is not None))
     right = LEFT + 2 * SIDE + 2 * GAP
     if paths is None:
         axes = axes_at(figure, LEFT, TOP + TITLE, 2 * SIDE + GAP - 90, SIDE, grid="both", y_ticks=5)
-        put(figure, LEFT, TOP + TITLE // 2, "Loss, update by update", style.INK, LABEL, fontweight="bold")
+        put(figure, LEFT, TOP + TITLE // 2, "Loss after every update", style.INK, LABEL, fontweight="bold")
         _losses(axes, traces, places)
     else:
-        weights = [_path(path) for path in _two(paths)]
+        weights = [_path(path) for path in _check_paths(paths)]
         for k, (place, w) in enumerate(zip(places, weights)):
             left = LEFT + k * (SIDE + GAP)
-            words = f"Rate {number(place.rate)}: " + ("inwards" if place.stable else "outwards")
+            words = f"Rate {number(place.rate)}: " + ("converges" if place.stable else "diverges")
             put(figure, left, TOP + TITLE // 2, words, _colour(place), LABEL, fontweight="bold")
             _spiral(axes_at(figure, left, TOP + TITLE, SIDE, SIDE, grid="both", x_ticks=5, y_ticks=5), place, w)
-    put(figure, right, TOP + TITLE // 2, "The edge of stability", style.INK, LABEL, fontweight="bold")
+    put(figure, right, TOP + TITLE // 2, "Edge of stability", style.INK, LABEL, fontweight="bold")
     _edge(axes_at(figure, right, TOP + TITLE, WIDTH - EDGE - right, SIDE, grid="both"), places)
     return figure
 
@@ -70,9 +70,9 @@ def explosion(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> 
 def _place(trace: Trace) -> Place:
     place = here(trace, trace.watermark())
     if place is None:
-        raise BadInput("explosion: a run has applied no gradient; let both run for a few seconds.")
+        raise BadInput("divergence: a run has applied no gradient; let both run for a few seconds.")
     if place.product is None:
-        raise BadInput("explosion: the curvature must be known; give runs of lk.Problem('quadratic').")
+        raise BadInput("divergence: the curvature must be known; give runs of lk.Problem('quadratic').")
     return place
 
 
@@ -81,27 +81,27 @@ def _colour(place: Place) -> str:
 
 
 def _title(places: list[Place]) -> str:
-    verdicts = ["is inside and dies out" if place.stable else "is outside and explodes" for place in places]
+    verdicts = ["converges" if place.stable else "diverges" for place in places]
     products, taus = [number(float(p.product or 0)) for p in places], [number(p.tau) for p in places]
     if taus[0] == taus[1]:
-        where = f"At staleness {taus[0]} the edge is {number(float(edge(places[0].tau)))}: "
+        where = f"At staleness {taus[0]} the edge of stability is {number(float(edge(places[0].tau)))}: "
         return where + ", ".join(f"{product} {verdict}" for product, verdict in zip(products, verdicts)) + "."
     each = (f"{product} at staleness {tau} {verdict}" for product, tau, verdict in zip(products, taus, verdicts))
-    return f"Stale and fast explodes: {', '.join(each)}."
+    return f"A high rate with stale gradients diverges: {', '.join(each)}."
 
 
 def _key(spirals: bool) -> str:
     way = (
-        "a dot = an update, from pale to dark · dashed = as far out as the start"
+        "one dot per update, from pale to dark · dashed = distance of the start"
         if spirals
-        else "blue = inside, red = outside"
+        else "blue = stable, red = unstable"
     )
-    return f"{way} · red line = the law, 2 sin(π / (2 (2τ + 1)))"
+    return f"{way} · red line = edge of stability, 2 sin(π / (2 (2τ + 1)))"
 
 
-def _two(paths: Any) -> Sequence[Any]:
+def _check_paths(paths: Any) -> Sequence[Any]:
     if isinstance(paths, (str, bytes)) or not hasattr(paths, "__len__") or len(paths) != 2:
-        raise BadInput("explosion: paths are two lists, the weights of the first run and those of the second.")
+        raise BadInput("divergence: paths are two lists, the weights of the first run and those of the second.")
     return paths  # type: ignore[no-any-return]
 
 
@@ -110,7 +110,7 @@ def _path(path: Any) -> np.ndarray:
     w = w[:, 0] if w.ndim == 2 and w.shape[1] == 1 else w
     if w.ndim != 1 or len(w) < 4:
         raise BadInput(
-            f"explosion: a path is one weight after every update, at least 4, not an array of shape {w.shape}."
+            f"divergence: a path is one weight after every update, at least 4, not an array of shape {w.shape}."
         )
     return w
 
@@ -176,7 +176,7 @@ def _power(value: float, _: Any = None) -> str:
 
 
 def _edge(axes: Axes, places: list[Place]) -> None:
-    """Draw the law and both runs."""
+    """Draw the theory and both runs."""
     products = [float(place.product or 0.0) for place in places]
     right = style.nice_above(max(6.0, 1.6 * max(place.tau for place in places)))
     tau = np.linspace(0, right, 200)
@@ -204,6 +204,6 @@ def _edge(axes: Axes, places: list[Place]) -> None:
         made.set(path_effects=style.halo(), zorder=6)
     inside = {"transform": axes.transAxes, "fontweight": "bold"}
     style.write(axes, 0.04, 0.06, "converges", style.BLUE, LABEL, va="bottom", **inside)
-    style.write(axes, 0.96, 0.93, "explodes", style.RED, LABEL, ha="right", va="top", **inside)
+    style.write(axes, 0.96, 0.93, "diverges", style.RED, LABEL, ha="right", va="top", **inside)
     axes.set_xlabel("staleness τ, in updates", **style.text(size=WORDS, labelpad=4))
     axes.set_ylabel("rate × curvature", **style.text(size=WORDS, labelpad=2))

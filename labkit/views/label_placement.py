@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from . import style
 
-__all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "Room", "pixels_of"]
+__all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "LabelPlacement", "pixels_of"]
 
 CELL = 3  # pixels
 HIGH = 13  # height of a line of text
@@ -28,7 +28,7 @@ def pixels_of(axes: Axes) -> tuple[float, float]:
     return box.width * style.DPI / dpi, box.height * style.DPI / dpi
 
 
-class Room:
+class LabelPlacement:
     """Occupied cells of axes at their current limits, which must be set first."""
 
     def __init__(self, axes: Axes):
