@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,8 +84,8 @@ def test_a_program_that_is_killed(tmp_path):
     """The process is killed in the middle of the run."""
     script = f"""
 import os, sys
-sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
-from test_resume import *
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from tests.test_resume import *
 meddled(begun({str(tmp_path)!r}))
 os.kill(os.getpid(), 9)
 """

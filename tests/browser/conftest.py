@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_server import LabServer
+
+from tests.browser.server import LabServer
 
 HERE = Path(__file__).parent
 INSTALL = "pip install -e '.[browser]' and apt-get install chromium (or: playwright install chromium)"
@@ -144,7 +145,7 @@ def notebook(request: pytest.FixtureRequest, server: LabServer, context: Any, pi
     After the test its kernel is ended; there must be no error in the browser's console, and no process may be left. A
     test that fails leaves a picture of each of its notebooks.
     """
-    from browser_page import Notebook, write
+    from tests.browser.page import Notebook, write
 
     opened: list[Notebook] = []
 

@@ -1,7 +1,8 @@
 """Fixtures of the chaos suite."""
 
 import pytest
-from oracles import Oracle
+
+from tests.chaos.oracles import Oracle
 
 
 @pytest.fixture

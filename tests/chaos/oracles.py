@@ -186,7 +186,7 @@ class Oracle:
     def agrees(self, run: Any, book: dict[str, Any]) -> None:
         """Compare labkit's ledger with this one. Replicas, pieces of split models, and centres to which positions are
         pushed are
-        checked by `test_chaos_indicator.py`, from their parameters.
+        checked by `test_indicator.py`, from their parameters.
         """
         replication = run.plan.layout.replication
         split = any(role.model is not None for role in run.plan.layout.roles) and run.plan.strategy.name != "SparsePS"

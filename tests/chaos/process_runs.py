@@ -5,12 +5,12 @@ Every gradient is a unique mark (`indicator`), so the returned parameters show w
 import time
 
 import cloudpickle
-import indicator
-from indicator import computed, held_by_model, indicated, mistakes, problem_for
 
 import labkit as lk
 from labkit.engines.storage.store import Store
 from labkit.trace.ledger import ledger
+from tests.chaos import indicator
+from tests.chaos.indicator import computed, held_by_model, indicated, mistakes, problem_for
 
 cloudpickle.register_pickle_by_value(indicator)  # processes do not have this folder on their path
 

@@ -1,4 +1,4 @@
-"""Clusters of several hosts, on one machine: see `multihost_net.py`.
+"""Clusters of several hosts, on one machine: see `net.py`.
 
 Where namespaces cannot be created, these tests are skipped, with instructions how to enable them. With
 `LABKIT_MULTIHOST=required` that is an error instead.
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from multihost_client import Client
-from multihost_net import Host, Network, left, missing, sweep
 
 import labkit as lk
+from tests.multihost.client import Client
+from tests.multihost.net import Host, Network, left, missing, sweep
 
 HERE = Path(__file__).parent
 ROOT = Path(lk.__file__).parent.parent
@@ -51,13 +51,13 @@ class Cluster:
     def __init__(self, network: Network, folder: Path, each: int):
         self.network, self.folder = network, folder
         names = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
-        self._env = {**names, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "OMP_NUM_THREADS": "1"}
+        self._env = {**names, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self.address = f"tcp://{network.head.address}:{PORT}"
         self._dask(network.head, "scheduler", "--host", network.head.address, "--port", str(PORT), "--no-dashboard")
         for host in network.hosts:
             self.add_workers(host, each)
         self.client = Client(network.head, self._env)
-        self.client.do("import labkit as lk, multihost_books as books", 30)
+        self.client.do("import labkit as lk; from tests.multihost import ledgers", 30)
         self.client.do(f"cluster = lk.DaskCluster({self.address!r}, workers=3, servers=1)")
         self._await_workers(each * len(network.hosts))
 

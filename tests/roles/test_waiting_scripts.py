@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from test_role_scripts import NEWS, Counting, Model, Sheet, evaluator, perform, push, said, snapshot, weights
 
 import labkit as lk
 from labkit.roles.effects import COMPUTE, RECV
 from labkit.roles.messages import Joined, Left, Position, SnapshotRequest
+from tests.roles.test_scripts import NEWS, Counting, Model, Sheet, evaluator, perform, push, said, snapshot, weights
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 REQUESTS = (RECV, (lk.Push, lk.Pull), None, None)

@@ -1,7 +1,7 @@
 """The scenarios of the lab: each shows one effect in about 20 seconds, with a formula for its size.
 
 A scenario is a value (`labkit.lab.scenarios.scenario`). Its formula is in the comment above it, and
-`tests/lab/test_lab_scenarios.py` checks it. The first one is used by the start notebook, the next six show the main effects.
+`tests/lab/test_scenarios.py` checks it. The first one is used by the start notebook, the next six show the main effects.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
-from mutants import ENOUGH, SECONDS, combinations, folded, in_variant, mutants, outputs_of, survives
 
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
+from tests.course.mutants import ENOUGH, SECONDS, combinations, folded, in_variant, mutants, outputs_of, survives
 
 REFERENCES = Path(__file__).parents[1] / "reference_notebooks"
 ASSIGNMENTS = ("01", "02", "03", "04", "05", "06")

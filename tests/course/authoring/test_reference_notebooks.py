@@ -13,7 +13,6 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from sharing import run_here, submission
 
 from labkit.course.authoring import assign as assigning
 from labkit.course.authoring.release import points_by_question, release
@@ -22,6 +21,7 @@ from labkit.course.grading.nbval_run import Harness
 from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.schema import parse
 from labkit.course.variants import digest
+from tests.course.sharing import run_here, submission
 
 REFERENCES = sorted((Path(__file__).parents[1] / "reference_notebooks").glob("*.ipynb"))
 SEEDS = ("monday", "tuesday")

@@ -1,12 +1,12 @@
 """The hint for a failed hidden test has the instructor's text only, and none that the submitted code can choose."""
 
 import pytest
-import toy_reference as toy
 
 from labkit.course.grading.nbval_run import CellResult, RunResult
 from labkit.course.grading.scores import score_questions
 from labkit.course.schema import parse
 from labkit.course.testing import CheckFailed, SubmissionFailed, UnexpectedValue, expect
+from tests.course import toy_reference as toy
 
 HIDDEN, SEEN = 4, 2  # lines of the first test's cell, T1
 SILENT = "a hidden check did not pass"

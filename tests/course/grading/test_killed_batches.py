@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-import toy_reference as toy
 
 from labkit.course.authoring.release import release
 from labkit.course.bundle import write_release
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
+from tests.course import toy_reference as toy
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="there is no SIGKILL here")
 LIMIT = 120  # seconds; only a broken test waits that long

@@ -5,9 +5,6 @@ import copy
 import re
 
 import pytest
-import toy_reference as toy
-from attacks import Attack, copying, exhausting, forging, leaving, patching, put
-from sharing import SharedAnswers, below, solution, submission
 
 import labkit as lk
 from labkit import course
@@ -20,6 +17,9 @@ from labkit.course.sandbox.processes import ForkServer
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
 from labkit.errors import LabkitError
+from tests.course import toy_reference as toy
+from tests.course.attacks import Attack, copying, exhausting, forging, leaving, patching, put
+from tests.course.sharing import SharedAnswers, below, solution, submission
 
 pytestmark = pytest.mark.skipif(
     bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(
 
 PLAY = """
 import resource, sys
-from attacks import put
-from sharing import SharedAnswers, solution
+from tests.course.attacks import put
+from tests.course.sharing import SharedAnswers, solution
 from labkit import course
 from labkit.course.sandbox.processes import ForkServer
 ATTACKS = {
@@ -36,9 +36,9 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
 @pytest.mark.parametrize("attack", ["of everyone", "text", "states"])
 def test_the_graders_memory_is_bounded(attack):
-    here = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     done = subprocess.run(
-        [sys.executable, "-c", PLAY, attack], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": here}
+        [sys.executable, "-c", PLAY, attack], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
     )
     assert not done.returncode, done.stderr
     assert int(done.stdout) < 600  # MB more than for honest roles: 256 held, and a frame or two in the making

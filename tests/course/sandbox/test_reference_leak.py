@@ -11,8 +11,6 @@ import tempfile
 from dataclasses import replace
 
 import pytest
-import toy_reference as toy
-from sharing import run_here, submission
 
 from labkit.course.authoring.release import release
 from labkit.course.grading import grade as grading
@@ -24,6 +22,8 @@ from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.sandbox.remote_answers import RemoteAnswers
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
+from tests.course import toy_reference as toy
+from tests.course.sharing import run_here, submission
 
 pytestmark = [
     pytest.mark.skipif(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharing import SharedAnswers, solution
 
 from labkit import course
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.sandbox.processes import ForkServer
+from tests.course.sharing import SharedAnswers, solution
 
 pytestmark = pytest.mark.skipif(
     bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"

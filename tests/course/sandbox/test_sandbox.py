@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sharing import SharedAnswers, alive, below, descriptors, solution
 
 import labkit as lk
 from labkit import course
@@ -23,6 +22,7 @@ from labkit.course.sandbox.processes import ForkServer
 from labkit.course.sandbox.remote_answers import RemoteAnswers
 from labkit.errors import ClusterError, LabkitError
 from labkit.strategies import Strategy
+from tests.course.sharing import SharedAnswers, alive, below, descriptors, solution
 
 linux = pytest.mark.skipif(
     bool(confine.confinement_problem()), reason=f"confined on Linux only: {confine.confinement_problem()}"
@@ -287,7 +287,7 @@ def test_a_closed_connection_raises_again_and_uses_no_descriptor(server):
 
 JUDGE = """
 import sys, time
-from sharing import solution
+from tests.course.sharing import solution
 from labkit.course.sandbox.remote_answers import RemoteAnswers
 answers = RemoteAnswers([solution(sys.stdin.readline().encode().decode("unicode_escape"), f="function")], [], True)
 f = answers.defined("q")["f"]
@@ -299,9 +299,9 @@ f()
 @linux
 @pytest.mark.slow
 def test_no_process_remains_when_the_grader_is_killed():
-    here = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     grader = subprocess.Popen(
-        [sys.executable, "-c", JUDGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": here}
+        [sys.executable, "-c", JUDGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root}
     )  # fmt: skip
     with grader:
         grader.stdin.write(LOOP.replace("\n", "\\n") + "\n")

@@ -12,13 +12,13 @@ import types
 
 import numpy as np
 import pytest
-from sharing import GIVEN, SharedAnswers, descriptors, helper, solution
-from unusual_code import HEAD, ODD, at_once, other
 
 import labkit as lk
 from labkit import course
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.sandbox.processes import ForkServer
+from tests.course.sharing import GIVEN, SharedAnswers, descriptors, helper, solution
+from tests.course.unusual_code import HEAD, ODD, at_once, other
 
 pytestmark = [
     pytest.mark.skipif(

@@ -1,0 +1,268 @@
+"""One notebook in JupyterLab in a browser, operated as by a user.
+
+Cells are counted from 0, code and text alike. Methods wait for a state of the page or of the kernel, never for an amount of
+time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+from tests.browser.kernel import ask
+from tests.browser.server import LabServer, until
+
+__all__ = ["Frames", "Notebook", "write"]
+
+OPENS, RUNS, SETTLES = 60.0, 60.0, 5.0  # seconds at most: to open a notebook, to run a cell, for the page to follow
+HEIGHT = 1300  # pixels of the window
+HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular expressions: none
+IMAGES = "img.widget-image"  # the pictures of ipywidgets
+THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
+
+READY = """() => {
+    const notebook = window.jupyterapp?.shell?.currentWidget, session = notebook?.sessionContext;
+    return session?.isReady && session.session?.kernel?.connectionStatus === "connected"
+        && document.querySelectorAll(".jp-Notebook .jp-Cell").length > 0;
+}"""
+CONTENT = "window.jupyterapp.shell.currentWidget.content"
+CELLS = f"() => {CONTENT}.widgets.map(cell => cell.model.type)"
+SELECTED = f"() => {CONTENT}.activeCellIndex"
+OUTPUTS = f"i => {CONTENT}.widgets[i].model.outputs.toJSON()"
+COMMAND = "async ([name, what]) => { await window.jupyterapp.commands.execute(name, what); }"
+DECODED = """([css, least]) => { const images = [...document.querySelectorAll(css)];
+    return images.length >= least && images.every(image => image.naturalWidth > 0); }"""
+FOCUSED = """() => { const it = document.activeElement;
+    return it.getAttribute("aria-label") || it.innerText?.trim() || it.className || it.tagName; }"""
+THREADS = """
+import threading as _threading, psutil as _psutil
+_spent = {t.id: t.user_time + t.system_time for t in _psutil.Process().threads()}
+{t.name: _spent.get(t.native_id, 0.0) for t in _threading.enumerate()}
+"""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Pictures received in a time span (seconds), by image in the order of the page.
+
+    `given`: how often an image got another picture; `shown`: how often one was decoded and shown (a picture that was
+    replaced at once is given and not shown).
+    """
+
+    seconds: float
+    given: tuple[int, ...]
+    shown: tuple[int, ...]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Pictures shown a second, by image."""
+        return tuple(n / self.seconds for n in self.shown)
+
+
+def write(path: Path, cells: Sequence[str] | Path) -> None:
+    """A notebook of these code cells; or a copy of a notebook, never run, and the pictures beside it."""
+    if isinstance(cells, Path):
+        copy = nbformat.read(cells, 4)
+        for cell in copy.cells:
+            if cell.cell_type == "code":  # a stored number would hide that a cell is run and gets the same again
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(copy, path)
+        shutil.copytree(cells.parent / "images", path.parent / "images", dirs_exist_ok=True)
+        return
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    sources = [nbformat.v4.new_code_cell(cell.strip()) for cell in cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=sources, metadata={"kernelspec": kernel}), path)
+
+
+class Notebook:
+    """The notebook file `name` of `server`, open in a separate tab and connected to its kernel.
+
+    `page` is Playwright's page, for other operations.
+    """
+
+    page: Page
+
+    def __init__(self, server: LabServer, context: BrowserContext, name: str, pictures: Path, width: int = 1280):
+        self.server, self.name, self.width = server, name, width
+        self._context, self._pictures = context, pictures
+        self._said: list[str] = []
+        self._theme = "light"
+        self.reopen()
+
+    # the tab ----------------------------------------------------------------------------------------------------------
+
+    def reopen(self) -> Notebook:
+        """A new tab with this notebook, and with the same kernel if it still runs."""
+        self.page = self._context.new_page()
+        self.page.set_viewport_size({"width": self.width, "height": HEIGHT})
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self._said.append(f"page: {error}"))
+        self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}", timeout=1000 * OPENS)
+        self.page.wait_for_function(READY, timeout=1000 * OPENS)
+        return self
+
+    def close_tab(self) -> None:
+        """Close the tab without saving; the kernel continues."""
+        self.page.close()
+
+    def close(self) -> None:
+        """Close the tab and end the kernel. The next notebook is light again."""
+        if not self.page.is_closed():
+            self.theme("light")
+            self.page.close()
+        self.server.shut_down(self.name)
+
+    def save(self) -> None:
+        """Write the file, with its outputs: widgets are restored in a new tab only if this was done."""
+        self.command("docmanager:save")
+
+    def resize(self, width: int, height: int = HEIGHT) -> None:
+        """Make the window so many CSS pixels wide."""
+        self.width = width
+        self.page.set_viewport_size({"width": width, "height": height})
+
+    def theme(self, shade: str) -> None:
+        """`"dark"` or `"light"`: JupyterLab's own two themes."""
+        if shade != self._theme:
+            self.command("apputils:change-theme", theme=THEMES[shade])
+            here = f'body[data-jp-theme-light="{str(shade == "light").lower()}"]'
+            self.page.wait_for_selector(here, state="attached")
+            self._theme = shade
+
+    def command(self, name: str, **arguments: Any) -> None:
+        """Run a command of JupyterLab by its name, and wait for it."""
+        self.page.evaluate(COMMAND, [name, arguments])
+
+    def screenshot(self, name: str, of: Locator | None = None) -> Path:
+        """A picture of the window, or of one part, as `name`.png in the folder of pictures."""
+        path = self._pictures / f"{name}.png"
+        (of or self.page).screenshot(path=path)
+        return path
+
+    # cells ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def cells(self) -> list[str]:
+        """The kinds of the cells that the notebook has now: code, markdown or raw."""
+        return list(self.page.evaluate(CELLS))
+
+    @property
+    def selected(self) -> int:
+        """The cell that JupyterLab has selected."""
+        return int(self.page.evaluate(SELECTED))
+
+    def cell(self, index: int) -> Locator:
+        """Cell `index`."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def output(self, index: int) -> Locator:
+        """The displayed output of cell `index`."""
+        return self.cell(index).locator(".jp-OutputArea")
+
+    def outputs(self, index: int) -> list[dict[str, Any]]:
+        """The outputs of cell `index`, in the notebook file format."""
+        return list(self.page.evaluate(OUTPUTS, index))
+
+    def prompt(self, index: int) -> str:
+        """The prompt of the cell: "" never run, "*" running or waiting, else its number."""
+        return self.cell(index).locator(".jp-InputPrompt").inner_text().strip("[]: \n")
+
+    def run(self, index: int) -> None:
+        """Click into the cell and press Shift+Enter; returns when JupyterLab has accepted it."""
+        before = self.prompt(index)
+        self.cell(index).locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+        until(lambda: self.prompt(index) not in ("", before), RUNS, f"cell {index} is run")
+
+    def wait_idle(self, index: int, seconds: float = RUNS) -> None:
+        """Until the cell has ended; AssertionError if with an error."""
+        until(lambda: self.prompt(index).isdigit(), seconds, f"cell {index} has ended")
+        for output in self.outputs(index):
+            assert output["output_type"] != "error", f"cell {index}: {output['ename']}: {output['evalue']}"
+
+    def run_and_wait(self, *indices: int) -> None:
+        """Run these cells, one after another."""
+        for index in indices:
+            self.run(index)
+            self.wait_idle(index)
+
+    # keys -------------------------------------------------------------------------------------------------------------
+
+    def press(self, *keys: str) -> None:
+        """Press these keys, one after another, in the focused element: "Tab", "Shift+Tab", "Enter", "ArrowLeft", "a"."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    @property
+    def focused(self) -> str:
+        """The control that has the focus: its label, else its text, else its class."""
+        return str(self.page.evaluate(FOCUSED))
+
+    # the kernel -------------------------------------------------------------------------------------------------------
+
+    @property
+    def kernel_id(self) -> str:
+        """Of the kernel that this notebook has now."""
+        session = until(lambda: self.server.session_of(self.name), OPENS, f"{self.name} has a kernel")
+        return str(session["kernel"]["id"])
+
+    def kernel(self, code: str) -> Any:
+        """Run `code` in the kernel, also while a cell runs; the value of its last line. See `kernel.ask`."""
+        return ask(self.server.connection(self.kernel_id), code)
+
+    def threads(self, prefix: str = "labkit") -> dict[str, float]:
+        """The kernel's threads whose names begin so, and the processor time (seconds) that each has taken."""
+        return {name: spent for name, spent in self.kernel(THREADS).items() if name.startswith(prefix)}
+
+    def await_kernel(self, condition: str, seconds: float = 30.0) -> None:
+        """Until this expression is true in the kernel, also while a cell runs."""
+        until(lambda: self.kernel(f"bool({condition})"), seconds, f"{condition} in the kernel", every=0.1)
+
+    def interrupt(self) -> None:
+        """Interrupt the kernel."""
+        self.server.request("POST", f"api/kernels/{self.kernel_id}/interrupt")
+
+    # display and errors -----------------------------------------------------------------------------------------------
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "assert"):
+            self._said.append(f"console: {message.text}")
+
+    @property
+    def errors(self) -> list[str]:
+        """Errors in the browser's console since the notebook was first opened, or since `forgive()`."""
+        return [said for said in self._said if not any(re.search(harmless, said) for harmless in HARMLESS)]
+
+    def forgive(self) -> None:
+        """Clear the errors so far, which the test has caused deliberately."""
+        self._said.clear()
+
+    def await_images(self, selector: str = IMAGES, least: int = 1) -> None:
+        """Until so many images match `selector`, and each of them shows a picture."""
+        self.page.wait_for_function(DECODED, arg=[selector, least], timeout=1000 * RUNS)
+
+    def frames(self, selector: str = IMAGES, seconds: float = 2.0) -> Frames:
+        """Watch the images that match `selector` for so long."""
+        got = self.page.evaluate("([css, s]) => window.labkitMeasure.frames(css, s)", [selector, seconds])
+        return Frames(got["seconds"], tuple(got["given"]), tuple(got["shown"]))
+
+    def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = 10.0) -> float:
+        """Milliseconds from the press that `click` makes until the frame in which `condition` holds.
+
+        `condition` is a JavaScript expression over the page that is false before, or will be in a moment: the kernel may
+        be ahead of the page. An error if it does not become true.
+        """
+        with contextlib.suppress(PlaywrightTimeout):
+            self.page.wait_for_function(f"() => !({condition})", timeout=1000 * SETTLES)
+        self.page.evaluate(f"s => window.labkitMeasure.expect(() => Boolean({condition}), 1000 * s)", seconds)
+        click()
+        return float(self.page.evaluate("() => window.labkitMeasure.answer"))

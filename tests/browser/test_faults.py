@@ -1,0 +1,81 @@
+"""Fault injection in a real JupyterLab: a role is killed and restarted, frozen and thawed, and the page shows it at once.
+
+The scenarios about failures are run with all the others.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.cells import DASK, SIMULATED
+
+pytestmark = pytest.mark.slow
+
+LIVE = "lab.view().state == 'running' and lab.view().t > 0"
+CHIPS = "[...document.querySelectorAll('.labkit-lab .lk-chips button')].map(b => b.innerText.trim())"
+BUTTONS = "[...document.querySelectorAll('.labkit-lab .lk-faults button')].map(b => b.innerText.trim())"
+
+
+def button(page, name):
+    """The button of this name in the lab below the first cell."""
+    return page.output(0).get_by_role("button", name=name, exact=False).first
+
+
+def gradients(page):
+    """Number of gradients applied so far."""
+    return page.kernel("sum(c.gradients for c in lab.trace.counters.values())")
+
+
+def press(page, name, chip, then):
+    """Press a button; the chip shows the condition of the role, and the run continues."""
+    button(page, name).click()
+    page.page.wait_for_function(f"{CHIPS}.includes('{chip}')", timeout=20_000)
+    page.await_kernel(then, 30)
+    page.frames(seconds=0.6)  # the next press is no double click
+
+
+def kill_freeze_and_back(page, name):
+    page.await_kernel(LIVE, 60)
+    button(page, "w2").click()
+    assert page.page.evaluate(BUTTONS)[:2] == ["Kill", "Freeze"]
+    press(page, "Kill", "w2 killed", "lab.view().conditions == {'worker-2': 'killed'}")
+    assert page.page.evaluate(BUTTONS)[0] == "Restart"
+    before = gradients(page)
+    page.frames(seconds=1.5)
+    page.screenshot(f"{name}-killed")
+    assert gradients(page) > before  # the others continue, and it stays away
+    assert page.kernel("lab.view().conditions") == {"worker-2": "killed"}
+    press(page, "Restart", "w2", "lab.view().conditions == {}")
+    page.frames(seconds=1.5)
+    page.screenshot(f"{name}-restarted")
+    button(page, "w1").click()
+    press(page, "Freeze", "w1 frozen", "lab.view().conditions == {'worker-1': 'frozen'}")
+    assert page.page.evaluate(BUTTONS)[1] == "Thaw"
+    page.frames(seconds=0.6)
+    page.screenshot(f"{name}-frozen")
+    press(page, "Thaw", "w1", "lab.view().conditions == {}")
+    assert page.kernel("lab.view().state") == "running"
+    button(page, "Stop").click()
+    page.await_kernel("lab.view().state == 'over'", 30)
+    assert page.kernel("lk.ledger(lab.trace)['closes']")
+
+
+def test_kill_and_restart_freeze_and_thaw_in_virtual_time(notebook):
+    page = notebook([SIMULATED])
+    page.run_and_wait(0)
+    page.await_images(least=5)
+    kill_freeze_and_back(page, "faults-simulated")
+    moments = [
+        time / 1e9 for time in page.kernel("[e.time for e in lab.trace.events if e.kind in ('killed', 'restarted')]")
+    ]
+    for at, chip in ((moments[0] + 0.1, "w2 killed"), (moments[1] + 0.1, "w2")):  # looking back
+        page.kernel(f"lab.seek({at}) and 0")
+        page.page.wait_for_function(f"{CHIPS}.includes('{chip}')", timeout=20_000)
+
+
+def test_kill_and_restart_freeze_and_thaw_on_processes(notebook):
+    page = notebook([DASK])
+    page.run_and_wait(0)
+    page.await_images(least=5)
+    page.await_kernel("not lab.view().simulated", 60)
+    kill_freeze_and_back(page, "faults-dask")

@@ -1,0 +1,114 @@
+"""Replicated shards: killing a server loses no update, and the role that holds the copy can be killed, too."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.roles.backup import with_backups
+from labkit.trace.schema import UNKNOWN
+from tests.contract.test_kill import begun, closed, event, moves, until
+
+pytestmark = pytest.mark.sample(3)
+
+STRATEGIES = [
+    lk.AsyncPS(optimizer="momentum:0.5", learning_rate=0.02), lk.SyncPS(), lk.SSP(), lk.EASGD(), lk.KSync(),
+    lk.AsyncPS(codec="top-k:0.2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=["momentum", "sync", "ssp", "easgd", "k-sync", "codec"])
+def test_a_server_that_is_killed_costs_nothing(engine, strategy):
+    run = begun(engine, strategy, workers=3, replicas=1).kill("server-0")
+    event(engine, run, "restarted", "server-0")
+    moves(engine, run)
+    run.stop()
+    book = closed(run)
+    assert (book["rolled_back"], book["lost"]) == (0, 0)
+    versions = run.trace.column("applies", "version").tolist()
+    if engine.simulated:  # for traces with all rows
+        assert sorted(set(versions)) == list(range(1, max(versions) + 1))
+    assert UNKNOWN not in run.trace.column(
+        "applies", "staleness"
+    )  # the same generation: staleness can still be counted
+
+
+def test_a_backup_that_is_killed_is_made_anew_and_is_as_good(engine):
+    run = begun(engine, lk.AsyncPS(), workers=2, replicas=1).kill("backup-0")
+    event(engine, run, "restarted", "backup-0")
+    until(engine, run, lambda: any("backup-0 holds a copy of server-0 again" in str(m) for m in run.trace.events))
+    run.kill("server-0")
+    event(engine, run, "restarted", "server-0")
+    moves(engine, run)
+    run.stop()
+    assert closed(run)["rolled_back"] == 0
+
+
+def test_without_its_backup_a_server_goes_on(engine):
+    run = begun(engine, lk.SyncPS(), workers=2, replicas=1).kill("backup-0", restart=False)
+    event(engine, run, "left", "backup-0")
+    moves(engine, run)
+    run.stop()
+    closed(run)
+
+
+def test_both_killed_is_a_server_without_a_backup(engine):
+    run = begun(engine, lk.AsyncPS(), workers=2, replicas=1)
+    run.kill("backup-0").kill("server-0")
+    for name in ("server-0", "backup-0"):
+        event(engine, run, "restarted", name)
+    moves(engine, run)
+    run.stop()
+    closed(run)
+
+
+def test_a_backup_is_the_server_to_the_bit():
+    """Whenever the server is killed, its next incarnation has the same state: the run ends with the same parameters
+    as a run
+    without faults (exactly, since with one worker there is only one order of events).
+    """
+    problem = lk.Problem("moons", hidden=(8,), batch_size=8)
+    strategy = lk.AsyncPS(optimizer="adam", learning_rate=0.01)
+    ends = []
+    for faults in ([], [lk.Kill("server-0", at=0.155)], [lk.Kill("server-0", at=0.2), lk.Kill("server-0", at=1.3)]):
+        cluster = lk.SimulatedCluster(workers=1, compute=0.01, latency=0.001, replicas=1, checkpoint_every=100)
+        run = lk.train(problem, strategy, cluster, lk.Budget(updates=100), faults=faults).wait()
+        ends.append((run.trace.ending["parameters_sha256"], run.summary()["gradients"]))
+        assert run.summary()["seconds"] > 0.8 * len(faults)
+    assert all(a == b for a, b in itertools.pairwise(ends))
+
+
+def test_each_server_has_a_backup_on_a_node_of_its_own():
+    problem = lk.Problem("moons", hidden=(8,))
+    layout = with_backups(lk.AsyncPS().layout(problem, lk.SimulatedCluster(workers=2, servers=3)), 1, "AsyncPS")
+    backups = [role for role in layout.roles if role.kind == "backup"]
+    assert [layout.roles[role.backs].name for role in backups] == ["server-0", "server-1", "server-2"]
+    assert len({role.node for role in layout.roles}) == len(layout.roles)
+
+
+def test_it_costs_a_round_trip():
+    """Virtual time: with a latency of 1 ms an update of one worker takes 10 + 2 ms, and 10 + 4 with a backup."""
+    took = []
+    for replicas in (0, 1):
+        cluster = lk.SimulatedCluster(workers=1, compute=0.01, latency=0.001, replicas=replicas)
+        run = lk.train(lk.Problem("moons", timing_only=True), lk.AsyncPS(), cluster, lk.Budget(updates=101)).wait()
+        took.append(float(np.diff(run.trace.column("applies", "time")).mean()) / 1e6)
+    assert took == pytest.approx([12.0, 14.0])
+
+
+def test_where_there_is_no_server_it_is_refused(engine):
+    with pytest.raises(lk.BadInput, match="RingAllReduce has no servers that could be kept twice"):
+        engine.train("moons", lk.RingAllReduce(), lk.Budget(updates=1), replicas=1)
+
+
+@pytest.mark.parametrize("gap", [-0.4, -0.001, 0.0, 0.001, 0.4, 0.79, 0.81])
+def test_whoever_is_back_first(gap):
+    """Server and backup are killed `gap` seconds one after the other, so one of them requests the state while the
+    other is absent.
+    """
+    faults = [lk.Kill("backup-0", at=0.5), lk.Kill("server-0", at=0.5 + gap)]
+    cluster = lk.SimulatedCluster(workers=2, compute=0.01, latency=0.001, replicas=1, checkpoint_every=0.2)
+    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait(60)
+    assert run.stopped_by == "updates"
+    closed(run)

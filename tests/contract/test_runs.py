@@ -1,0 +1,370 @@
+"""Whole runs: budgets are met exactly, the ledger balances for every kind of end, options change during a run."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace import ledger, query
+from tests.contract.scripts import QUADRATIC
+
+pytestmark = pytest.mark.sample(2)
+
+MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 100})  # 80 to train on
+STRATEGIES = [lk.AsyncPS(), lk.Downpour(), lk.SyncPS(), lk.RingAllReduce()]
+NAMES = ["async", "async, push then pull", "sync", "ring"]
+
+
+def closed(run):
+    """The ledger of a finished run; it balances, and agrees with the workers' counters."""
+    book = ledger(run.trace)
+    assert book["closes"], book
+    assert book["missing"] == 0
+    parts = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
+    assert sum(book[p] for p in parts) + sum(book["dropped"].values()) == book["computed"]
+    assert book["computed"] == sum(c.computed for c in run.trace.counters.values())
+    return book
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (2, 2)])
+def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, servers):
+    servers = servers if strategy.uses_servers else None
+    run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
+    summary, book = run.summary(), closed(run)
+    gradients = 1 if isinstance(strategy, lk.AsynchronousServer) else workers  # that make one update
+    assert run.stopped_by == summary["stopped_by"] == "updates"
+    assert summary["updates"] == 21
+    shards = [c for c in run.trace.counters.values() if c.shard >= 0]
+    assert [c.version for c in shards] == [21] * len(shards)
+    assert summary["gradients"] + book["partly_applied"] >= 21 * gradients
+    if len(shards) == 1 or not isinstance(strategy, lk.AsynchronousServer):
+        assert (summary["gradients"], book["partly_applied"]) == (21 * gradients, 0)
+    assert set(book["dropped"]) <= {"after the end"}
+    over = book["computed"] - book["applied"] - book["partly_applied"]
+    assert over == book["in_flight"] + book["dropped"].get("after the end", 0)  # update 22 was refused
+    assert (
+        over <= workers or not engine.simulated
+    )  # in real time workers continue until the chief has evaluated the last update
+    assert len(run.result().parameters) == MOONS.objective().size
+    assert run.trace.ending["update"] == 21
+
+
+def test_update_after_the_last_is_refused_and_booked(engine):
+    """Four equal workers, five updates: the rest of the second round arrives too late, or is still in flight."""
+    run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=5), workers=4, time=0.01)
+    book = closed(run)
+    assert book["applied"] == 5
+    rest = book["dropped"].get("after the end", 0) + book["in_flight"]
+    assert rest == book["computed"] - 5
+    if engine.simulated:
+        assert book["computed"] == 8
+        assert rest == 3
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
+@pytest.mark.parametrize(
+    ("budget", "samples"), [(lk.Budget(samples=160), 160), (lk.Budget(epochs=1.5), 120)], ids=["samples", "epochs"]
+)
+def test_samples_and_epochs(engine, strategy, budget, samples):
+    run = engine.wait(MOONS, strategy, budget, workers=2)
+    a_step = 8 if isinstance(strategy, lk.AsynchronousServer) else 16
+    assert run.stopped_by == ("samples" if budget.samples else "epochs")
+    assert query.samples_applied(run.trace) == -(-samples // a_step) * a_step
+    assert run.summary()["updates"] == -(-samples // a_step)
+    closed(run)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
+def test_seconds(engine, strategy):
+    run = engine.wait(MOONS, strategy, lk.Budget(seconds=0.25), workers=2, time=0.02)
+    summary = run.summary()
+    assert run.stopped_by == "seconds"
+    assert summary["seconds"] >= 0.25
+    assert summary["loss"] is not None  # a last evaluation
+    if engine.simulated:  # on a busy machine not one update may fit, and the end may come late
+        assert summary["seconds"] < 0.2501
+        assert summary["updates"] > 0
+    closed(run)
+
+
+@pytest.mark.parametrize(
+    "strategy", [kind(learning_rate=0.3) for kind in (lk.AsyncPS, lk.SyncPS, lk.RingAllReduce)], ids=lambda s: s.name
+)
+def test_accuracy(engine, strategy):
+    problem = lk.Problem("moons", hidden=(16,), batch_size=16, options={"samples": 400})
+    run = engine.wait(problem, strategy, lk.Budget(accuracy=0.85, seconds=40), workers=2, time=0.002)
+    assert run.stopped_by == "accuracy"
+    summary, data = run.summary(), problem.dataset
+    assert summary["accuracy"] >= 0.85
+    assert summary["time_to_accuracy"] <= summary["seconds"]
+    model = run.result()  # the parameters that met the budget, not any later ones
+    loss, accuracy = model.network.evaluate(model.parameters, data.x_test, data.y_test)
+    assert accuracy == pytest.approx(summary["accuracy"], abs=1e-6)
+    assert loss == pytest.approx(summary["loss"], rel=1e-5)
+    closed(run)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
+def test_stopped_by_the_user(engine, strategy):
+    run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers=2, time=0.01)
+    run.step().stop()
+    assert run.done
+    assert run.stopped_by == "user"
+    assert run.summary()["updates"] >= 1
+    closed(run)
+    run.stop()  # again: no effect
+    assert run.stopped_by == "user"
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS, lk.SyncPS, lk.RingAllReduce])
+def test_a_loss_that_stops_being_finite(engine, strategy):
+    problem = lk.Problem(
+        "quadratic", batch_size=4, options={"samples": 64, "dimension": 3, "curvature": 1e6, "noise": 1.0}
+    )
+    run = engine.wait(problem, strategy(learning_rate=10.0), lk.Budget(updates=100_000), workers=2)
+    assert run.stopped_by == "diverged"
+    why = run.trace.ending["why"]
+    assert "learning_rate 10" in why
+    assert f"update {run.trace.ending['update']}" in why
+    assert run.trace.ending["update"] > 0
+    assert run.summary()["loss"] is None
+    assert len(run.trace.column("applies", "version")) > 0
+    closed(run)
+
+
+@dataclass(frozen=True)
+class Breaks(lk.AsyncPS):
+    """A worker whose third gradient fails."""
+
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            if ctx.name == "worker-1" and gradient.step == 2:
+                raise ZeroDivisionError("of my own making")
+            weights = await lk.push_pull(ctx, gradient)
+
+
+def test_the_ledger_closes_after_an_error(engine):
+    run = engine.train(MOONS, Breaks(), lk.Budget(updates=10**6), workers=2, time=0.005)
+    with pytest.raises(lk.RoleError, match="of my own making"):
+        run.wait(timeout=60)
+    book = closed(run)
+    assert book["in_flight"] >= 1  # the gradient that its worker still had
+
+
+class Finishes(lk.AsyncPS):
+    """Workers that return after five gradients each."""
+
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for _, batch in zip(range(5), ctx.batches()):
+            weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))
+
+
+def test_all_workers_have_returned(engine):
+    run = engine.wait(MOONS, Finishes(), lk.Budget(updates=10**6), workers=3)
+    assert run.stopped_by == "finished"
+    assert closed(run)["applied"] == run.summary()["updates"] == 15
+    assert run.result().parameters is not None
+
+
+@dataclass(frozen=True)
+class Halt(lk.Message):
+    """server -> worker: cancel the current work."""
+
+
+class GivesUp(lk.AsyncPS):
+    """The server cancels every worker's first gradient."""
+
+    messages = (*lk.AsyncPS.messages, Halt)
+
+    async def server(self, ctx, shard):
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            if isinstance(request, lk.Push):
+                await ctx.compute(shard.apply, request, self.learning_rate)
+            ctx.send(request.sender, shard.weights())
+            if isinstance(request, lk.Pull):
+                ctx.send(request.sender, Halt())
+
+    async def worker(self, ctx, model):
+        weights, first = await lk.pull(ctx), True
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch, unless=Halt)
+            if first:
+                assert gradient is None
+                assert (await ctx.recv(Halt, timeout=0)).sender == "server-0"  # it can still be read
+                first = False
+                continue
+            assert gradient.step >= 1
+            weights = await lk.push_pull(ctx, gradient)
+
+
+def test_unless_gives_work_up_and_books_it(engine):
+    run = engine.wait(MOONS, GivesUp(), lk.Budget(updates=10), workers=2, time=0.05)
+    book = closed(run)
+    assert book["dropped"].pop("cancelled") == 2
+    assert book["applied"] == 10
+    assert set(book["dropped"]) <= {"after the end"}
+
+
+class Skips(lk.AsyncPS):
+    """A worker that discards every second gradient, and a server that ignores every third push."""
+
+    async def server(self, ctx, shard):
+        seen = 0
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            if isinstance(request, lk.Push):
+                seen += 1
+                if seen % 3:
+                    await ctx.compute(shard.apply, request, self.learning_rate)
+                elif seen % 2:
+                    shard.drop(request, "late")
+            ctx.send(request.sender, shard.weights())
+
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            if gradient.step % 2:
+                weights = await lk.push_pull(ctx, gradient)
+
+
+def test_what_a_strategy_throws_away_is_booked(engine):
+    run = engine.wait(MOONS, Skips(), lk.Budget(updates=40), workers=1)
+    book = closed(run)
+    assert book["applied"] == 40
+    # 59 pushes, of steps 1, 3, 5 ..., make 40 updates; the 3rd, 9th ... are dropped, the 6th, 12th ... are forgotten
+    dropped = (book["dropped"]["unused"], book["dropped"]["late"], book["dropped"]["ignored"])
+    assert dropped == (59, 10, 9) or (not engine.simulated and min(np.subtract(dropped, (59, 10, 9))) >= 0)
+
+
+def test_once_only(engine):
+    """A duplicate push is answered, not applied."""
+
+    class Twice(lk.AsyncPS):
+        async def worker(self, ctx, model):
+            weights = await lk.pull(ctx)
+            for batch in ctx.batches():
+                gradient = await ctx.compute(model.gradient, weights, batch)
+                await lk.push_pull(ctx, gradient)
+                weights = await lk.push_pull(ctx, gradient)
+
+    run = engine.wait(MOONS, Twice(), lk.Budget(updates=10), workers=1)
+    book = closed(run)
+    assert book["applied"] == 10
+    assert run.trace.counters[0].duplicates >= 9  # and, on a cluster, those that arrived after the end
+    assert query.staleness(run.trace)["histogram"] == {"0": 10}
+
+
+def test_options_and_speed_change_while_it_runs_and_leave_a_mark(engine):
+    class Tells(lk.AsyncPS):
+        async def server(self, ctx, shard):
+            async for request in ctx.inbox(lk.Push, lk.Pull):
+                if isinstance(request, lk.Push):
+                    rate = self.learning_rate
+                    if await ctx.compute(shard.apply, request, rate):
+                        ctx.note("rate", rate=rate)
+                ctx.send(request.sender, shard.weights())
+
+    mine = Tells(learning_rate=0.1)
+    run = engine.train(QUADRATIC, mine, lk.Budget(updates=60), workers=2, time=0.01)
+    run.step()
+    run.set(learning_rate=0.02)
+    run.slow("worker-1", 5)
+    run.resume()
+    run.wait(timeout=60)
+    events = run.trace.events
+    assert [(m.kind, str(m)) for m in events if m.kind in ("set", "slowed")] == [
+        ("set", "learning_rate = 0.02"),
+        ("slowed", "worker-1 computes 5x slower"),
+    ]
+    rates = [m.numbers["rate"] for m in events if m.kind == "note"]
+    assert len(rates) == 60
+    assert set(rates) == {0.1, 0.02}
+    assert rates == sorted(rates, reverse=True)  # it changed once, between two updates
+    assert mine.learning_rate == 0.1  # the engine has a copy
+    phase, role, start, end = run.trace.column("spans", "phase", "role", "start", "end")
+    work = [(end - start)[(phase == 0) & (role == run.trace.roles.index(f"worker-{i}"))] for i in (0, 1)]
+    assert np.median(work[0]) < 0.03e9 < 0.045e9 < np.median(work[1])
+
+
+def test_faults_come_at_their_time(engine):
+    faults = [lk.Slow("worker-0", 4, at=0.1, until=0.3)]
+    run = engine.train(QUADRATIC, lk.AsyncPS(), lk.Budget(updates=10**6), workers=2, time=0.01, faults=faults)
+
+    def slowed():
+        return [event for event in run.trace.events if event.kind == "slowed"]
+
+    engine.advance_until(run, lambda: len(slowed()) == 2)
+    run.stop()
+    assert [str(event) for event in slowed()] == ["worker-0 computes 4x slower", "worker-0 computes 1x slower"]
+    times = [event.time / 1e9 for event in slowed()]
+    assert times == [0.1, 0.3] or not engine.simulated
+    assert times[0] >= 0.1
+    assert times[1] >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"chief_works": True}, r"AsyncPS\.chief_works cannot change during a run; what can: learning_rate"),
+        ({"learning_rat": 0.1}, "AsyncPS has no setting .learning_rat.* Did you mean 'learning_rate'"),
+        ({"learning_rate": -1}, "learning_rate=-1 is not allowed; learning_rate is a number from"),
+        ({"learning_rate": "fast"}, "learning_rate='fast' is not allowed"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_and_changes_nothing(engine, change, says):
+    run = engine.train(QUADRATIC, lk.AsyncPS(), lk.Budget(updates=5), workers=1)
+    with pytest.raises(lk.BadInput, match=says):
+        run.set(**change)
+    with pytest.raises(lk.BadInput, match="no role 'worker-7'"):
+        run.slow("worker-7", 2)
+    with pytest.raises(lk.BadInput, match=r"factor=0 is not allowed; factor is a number from 0\.001 to 1000"):
+        run.slow("worker-0", 0)
+    run.wait(timeout=60)
+    assert run.stopped_by == "updates"
+    assert not [m for m in run.trace.events if m.kind in ("set", "slowed")]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shape", "says"),
+    [
+        (lk.RingAllReduce(), {"servers": 2}, "RingAllReduce has no servers and was given servers=2"),
+        (
+            lk.AsyncPS(),
+            {"servers": 0},
+            "AsyncPS keeps its parameters on servers and was given servers=0; it needs at least 1",
+        ),
+        (lk.SyncPS(), {"servers": 6}, "the model has 5 parameters, so at most 5 servers"),
+        (lk.AsyncPS(), {"workers": 0}, "workers=0 is not allowed; workers is a whole number from 1"),
+        (lk.AsyncPS(), {"workers": 65}, "64 training samples for 65 workers"),
+        (lk.AsyncPS(), {"workers": 2.5}, r"workers=2\.5"),
+    ],
+)
+def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, says):
+    with pytest.raises(lk.BadInput, match=says):
+        engine.train(QUADRATIC, strategy, lk.Budget(updates=5), **{"workers": 2, **shape})
+
+
+def test_a_wait_may_run_out_of_time(engine):
+    run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(updates=10**9), time=0.01)
+    with pytest.raises(TimeoutError, match=r"The run is not over after 0\.1 s; it goes on\."):
+        run.wait(timeout=0.1)
+    assert not run.done
+    assert run.stop().stopped_by == "user"
+    closed(run)
+
+
+def test_over_is_over(engine):
+    run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=10))
+    events = list(run.trace.events)
+    for change in (lambda: run.set(learning_rate=0.5), lambda: run.slow("worker-0", 2)):
+        with pytest.raises(
+            lk.BadInput, match=r"^The run is over \(stopped by updates\): nothing can be changed any more"
+        ):
+            change()
+    run.pause().resume().step().stop()
+    assert (run.trace.events, run.stopped_by) == (events, "updates")

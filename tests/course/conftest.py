@@ -1,1 +1,0 @@
-"""Shared modules of the course tests are in this folder, which pytest adds to the path."""

@@ -1,0 +1,389 @@
+"""A batch: results are on disk after each submission, a crash at any instant loses none, and the same command continues.
+
+Grading is replaced by a function that returns given scores, so only the batch is tested.
+"""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from labkit.cli import main
+from labkit.course.grading import batch, journal
+from labkit.course.grading.answers import Answers
+from labkit.course.grading.batch import Batch, signals_set
+from labkit.course.grading.grade import GradingKey
+from labkit.course.grading.journal import Journal, fingerprint_of_reference, fingerprint_of_submission, write_atomically
+from labkit.course.grading.lms import Student
+from labkit.course.grading.nbval_run import Harness
+from labkit.course.grading.scores import Result, zero_scores
+from labkit.course.grading.submissions import Submission
+from labkit.course.sandbox.confine import confinement_problem
+from labkit.course.schema import parse
+from labkit.errors import BadInput
+from tests.course import toy_reference as toy
+
+REFERENCE = parse(toy.notebook(), "m")
+NAMES = [f"S{i}" for i in range(6)]
+
+
+def submission(name="ada", answer="7", **more):
+    return Submission(f"{name}.ipynb", Student(name, "1", "moodle"), Answers({"q3": answer}), **more)
+
+
+def result(of, **more):
+    """The result of grading: full points for 7, else none."""
+    marks = zero_scores(REFERENCE)
+    if of.answers and of.answers.solutions.get("q3", "").endswith("7"):
+        marks = tuple(replace(m, tests=tuple(replace(t, passed=True, hint="") for t in m.tests)) for m in marks)
+    return Result(of.student, of.path, marks, of.notes, **more)
+
+
+class TestJournal:
+    def test_a_result_is_read_back_unchanged(self, tmp_path):
+        path = tmp_path / "j"
+        made = [submission("ada", notes=("n\u2028", "half \ud83d")), submission("bob", "8"), submission("Eve", "9")]
+        with Journal(path, "m") as first:
+            for each in made:
+                first.add(each, result(each))
+        with Journal(path, "m") as second:
+            assert [second.find(each) for each in made] == [result(each) for each in made]
+            assert second.find(submission("ada", "other")) is None
+
+    def test_what_changes_a_fingerprint(self):
+        plain = submission()
+        others = [
+            submission("bob"), submission(answer="8"), replace(plain, path="x"), replace(plain, notes=("late",)),
+            replace(plain, answers=None, problem="p"), replace(plain, variant="v"),
+            replace(plain, answers=Answers({"q3": "7"}, {"q3": ["x = 1"]})),
+            replace(plain, answers=Answers({"q3": "7"}, after=["x"])),
+            replace(plain, answers=Answers({"q3": "7"}, explained={"q4-why": "x"})),
+        ]  # fmt: skip
+        prints = {fingerprint_of_submission(each) for each in (plain, *others)}
+        assert len(prints) == len(others) + 1
+        assert fingerprint_of_submission(submission()) in prints
+        changed = toy.notebook()
+        toy.find(changed, "q1-test")["source"] += "\n# more"
+        references = {fingerprint_of_reference(REFERENCE, "a"), fingerprint_of_reference(REFERENCE, "b")}
+        assert len(references | {fingerprint_of_reference(parse(changed, "m"), "a")}) == 3
+
+    def test_results_of_another_reference_notebook_are_not_reused(self, tmp_path):
+        with Journal(tmp_path / "j", "m") as first:
+            first.add(submission(), result(submission()))
+        with Journal(tmp_path / "j", "other") as second:
+            assert (second.find(submission()), second.other) == (None, 1)
+
+    def test_results_broken_by_the_machine_are_not_reused(self, tmp_path):
+        with Journal(tmp_path / "j", "m") as first:
+            first.add(submission(), result(submission(), problem="broke", broken=True))
+            assert first.find(submission()) is None
+            first.add(submission(), result(submission()))
+        with Journal(tmp_path / "j", "m") as second:
+            assert second.find(submission()) == result(submission())
+
+    def test_a_journal_cut_off_at_any_byte_keeps_the_complete_lines(self, tmp_path):
+        made = [submission(name) for name in ("ada", "bob", "eve")]
+        with Journal(tmp_path / "whole", "m") as first:
+            for each in made:
+                first.add(each, result(each))
+        whole = (tmp_path / "whole").read_bytes()
+        lines = [len(line) for line in whole.splitlines(keepends=True)]
+        for cut in [*range(0, len(whole), 97), lines[0] - 1, lines[0], lines[0] + 1, len(whole) - 1, len(whole)]:
+            path = tmp_path / "cut"
+            path.write_bytes(whole[:cut])
+            kept = [sum(lines[: i + 1]) <= cut + 1 for i in range(3)]  # only the end of its line may be missing
+            with Journal(path, "m") as second:
+                assert [second.find(each) is not None for each in made] == kept
+                for each in made:
+                    second.add(each, result(each))
+            with Journal(path, "m") as third:
+                assert all(third.find(each) for each in made)
+
+    def test_something_else_is_not_written_into(self, tmp_path):
+        (tmp_path / "j").write_text("my thesis\nis here\n")
+        with pytest.raises(BadInput, match="is no journal"):
+            Journal(tmp_path / "j", "m")
+        assert (tmp_path / "j").read_text() == "my thesis\nis here\n"
+
+    @pytest.mark.skipif(os.name == "nt", reason="there are no locks of this kind")
+    def test_one_batch_at_a_time(self, tmp_path):
+        with Journal(tmp_path / "j", "m") as first:
+            first.add(submission(), result(submission()))
+            with pytest.raises(BadInput, match="another `labkit grade`"):
+                Journal(tmp_path / "j", "m")
+        Journal(tmp_path / "j", "m").close()
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_reports_are_replaced_atomically(tmp_path, monkeypatch, step):
+    path = tmp_path / "marks.csv"
+    write_atomically(path, "old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal.os, step, fail)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "new")
+    monkeypatch.undo()
+    assert (path.read_text(), list(tmp_path.iterdir())) == ("old", [path])
+
+
+def handed_in(folder, **answers):
+    """A Moodle zip with these answers to q3 by name."""
+    path = folder / "all.zip"
+    with zipfile.ZipFile(path, "w") as made:
+        for i, (name, answer) in enumerate(answers.items()):
+            raw = toy.solve(toy.notebook(), q3=f"# q3 (keep this line)\nanswer = {answer}")
+            made.writestr(f"{name}_{i}_assignsubmission_file_/toy.ipynb", json.dumps(raw))
+    return path
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Replaces grading by given marks; yields the names of the graded students."""
+    graded = []
+
+    def grade_one(key, of, harness, again=False):
+        graded.append(of.student.name)
+        return result(of)
+
+    monkeypatch.setattr(batch, "make_key", lambda base, variant, harness: GradingKey(base, {}))
+    monkeypatch.setattr("labkit.course.grading.grade.grade_one", grade_one)
+    return graded
+
+
+confined = pytest.mark.skipif(
+    bool(confinement_problem()), reason=f"`grade` runs on Linux only: {confinement_problem()}"
+)
+
+
+@confined
+class TestContinuing:
+    def grade(self, tmp_path, *words):
+        reference = toy.write(tmp_path, toy.notebook())
+        command = ["grade", tmp_path / "all.zip", "--reference", reference, "--csv", tmp_path / "marks.csv", *words]
+        return CliRunner().invoke(main, [str(word) for word in command], catch_exceptions=False)
+
+    def marks(self, tmp_path):
+        return marks_in((tmp_path / "marks.csv").read_text())
+
+    def test_the_same_command_reuses_results(self, tmp_path, quick):
+        handed_in(tmp_path, ada="7", bob="8", eve="7")
+        assert self.grade(tmp_path).exit_code == 0
+        first = (tmp_path / "marks.csv").read_bytes()
+        assert sorted(quick) == ["ada", "bob", "eve"]
+        quick.clear()
+        done = self.grade(tmp_path)
+        assert quick == []
+        assert "3 submissions, 3 reused from marks.csv.journal, 0 to grade" in done.stderr
+        assert (tmp_path / "marks.csv").read_bytes() == first
+
+    def test_what_changed_is_graded_again(self, tmp_path, quick):
+        handed_in(tmp_path, ada="7", bob="8")
+        self.grade(tmp_path)
+        quick.clear()
+        handed_in(tmp_path, ada="7", bob="7")
+        done = self.grade(tmp_path)
+        assert quick == ["bob"]
+        assert "1 reused" in done.stderr
+        assert self.marks(tmp_path) == {"ada": "8", "bob": "8"}
+
+    def test_another_variant_grades_all_again(self, tmp_path, quick):
+        handed_in(tmp_path, ada="7", bob="8")
+        self.grade(tmp_path)
+        quick.clear()
+        done = self.grade(tmp_path, "--variant", "autumn")
+        assert sorted(quick) == ["ada", "bob"]
+        assert "2 results in it have another reference notebook, variant or version" in done.stderr
+
+    def test_one_student_again(self, tmp_path, quick):
+        handed_in(tmp_path, ada="7", bob="8", eve="7")
+        self.grade(tmp_path)
+        for who in ("bob", "1"):
+            quick.clear()
+            assert self.grade(tmp_path, "--only", who).exit_code == 0
+            assert quick == ["bob"]
+            assert self.marks(tmp_path) == {"ada": "8", "bob": "0", "eve": "8"}
+        done = self.grade(tmp_path, "--only", "bobb")
+        assert (done.exit_code, "Did you mean 'bob'" in done.stderr) == (2, True)
+
+    def test_only_needs_a_journal(self, tmp_path, quick):
+        handed_in(tmp_path, ada="7")
+        done = self.grade(tmp_path, "--only", "ada")
+        assert (done.exit_code, "there is no journal" in done.stderr) == (2, True)
+
+    def test_an_unknown_attempt_policy_is_refused(self, tmp_path, quick):
+        handed_in(tmp_path, ada="7")
+        done = self.grade(tmp_path, "--attempts", "newest")
+        assert (done.exit_code, "allowed: last, first, best-of-N" in done.stderr) == (2, True)
+
+    def test_on_a_full_disk_only_the_journal_is_missing(self, tmp_path, quick, monkeypatch):
+        def fail(self, *_):
+            raise OSError(28, "No space left on device")
+
+        handed_in(tmp_path, ada="7")
+        monkeypatch.setattr(Journal, "add", fail)
+        done = self.grade(tmp_path)
+        assert "cannot be written, so the batch cannot be continued: No space" in done.stderr
+        assert self.marks(tmp_path) == {"ada": "8"}
+
+
+def marks_in(text):
+    return {row["Full name"]: row["Grade"] for row in csv.DictReader(io.StringIO(text))}
+
+
+SCRIPT = """
+import signal, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.course.grading import test_batch as t
+from labkit.course.grading import batch, grade as grading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGTERM):  # which the tests' own process may ignore
+    signal.signal(number, signal.SIG_DFL)
+batch.make_key = lambda base, variant, harness: t.GradingKey(base, {{}})
+gate = Path({gate!r})
+
+def grade_one(key, of, harness, again=False):
+    (gate / "started").touch()
+    number = int(of.student.id)
+    while not (gate / str(number)).exists():  # until the test opens it
+        if harness.stop.wait(0.01):
+            raise grading.Interrupted("Interrupted.")
+    return t.result(of)
+
+grading.grade_one = grade_one
+t.main(sys.argv[1:])
+"""
+
+
+@confined
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [
+        pytest.param(
+            number, after, marks=[] if (number, after) in (("SIGKILL", 1), ("SIGINT", 3)) else [pytest.mark.slow]
+        )
+        for number in ("SIGKILL", "SIGINT", "SIGTERM", "SIGHUP")
+        for after in (0, 1, 3, 5)
+    ],
+)
+def test_a_batch_that_was_ended_continues(tmp_path, number, after):
+    """What was graded before the end is in the CSV and in the journal; the same command completes the CSV from it."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    handed_in(tmp_path, **{name: "7" if i % 2 else "8" for i, name in enumerate(NAMES)})
+    whole = {name: "8" if i % 2 else "0" for i, name in enumerate(NAMES)}
+    reference, marks = toy.write(tmp_path, toy.notebook()), tmp_path / "marks.csv"
+    script = SCRIPT.format(root=str(Path(__file__).parents[3]), gate=str(gate))
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "grade",
+        tmp_path / "all.zip",
+        "--reference",
+        reference,
+        "--csv",
+        marks,
+        "--jobs",
+        2,
+    ]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        for i in range(after):
+            (gate / str(i)).touch()
+        deadline = time.monotonic() + 300
+        while not ((gate / "started").exists() and marks_of(marks).keys() >= set(NAMES[:after])):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.send_signal(getattr(signal, number))
+        _, said = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    if number != "SIGKILL":
+        assert process.returncode == 130, said
+        assert said.endswith("Interrupted.\n")
+    assert marks_of(marks) == {name: whole[name] for name in NAMES[:after]}
+    for i in range(len(NAMES)):
+        (gate / str(i)).touch()
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (f"{after} reused" in done.stderr) == (after > 0)
+    assert marks_of(marks) == whole
+    left = {path.name for path in tmp_path.iterdir()} - {"gate", "all.zip", "reference.ipynb"}
+    assert left == {"marks.csv", "marks.csv.journal"}
+
+
+def marks_of(path):
+    return marks_in(path.read_text()) if path.exists() else {}
+
+
+@confined
+def test_ctrl_c_while_a_hostile_file_is_read(tmp_path):
+    """The reading process is busy for long; the batch and the process end nevertheless."""
+    with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as made:
+        for i in range(4):
+            made.writestr(f"S{i}_{i}_assignsubmission_file_/toy.ipynb", b'{"cells": [' + b"{}," * 20_000_000 + b"{}]}")
+    stop = threading.Event()
+    base = parse(toy.notebook(), "m")
+    ended = []
+
+    def run():
+        with Batch(base, None, Harness(stop=stop), 2, None) as made:
+            try:
+                made.read([tmp_path / "all.zip"], batch.AttemptPolicy(), "")
+            except BaseException as why:
+                ended.append(type(why).__name__)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 120
+    while len(readers()) < 2 and thread.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stop.set()
+    thread.join(120)
+    assert ended == ["Interrupted"]
+    assert readers() == []
+
+
+def readers():
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if any(word.endswith("reader_process") for word in child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_signals_set_the_event_and_ignored_ones_stay_ignored():
+    before = {name: signal.getsignal(getattr(signal, name)) for name in ("SIGINT", "SIGTERM")}
+    stop = threading.Event()
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with signals_set(stop):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop.is_set()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.wait(10)
+        assert signal.getsignal(signal.SIGTERM) == before["SIGTERM"]
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)

@@ -1,0 +1,287 @@
+"""A batch through nbval and the sandbox: unusual honest notebooks get full points, mistakes cost the points of their question,
+and submissions that cannot be read or run have a problem.
+"""
+
+import copy
+import tempfile
+import threading
+import time
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from labkit.course.authoring.release import release
+from labkit.course.grading.grade import GradingKey, grade_all, grade_one, make_key
+from labkit.course.grading.nbval_run import Harness, Interrupted, run_notebook
+from labkit.course.grading.rebuild import Rebuilt, rebuild, solutions_as_answers
+from labkit.course.schema import parse
+from labkit.course.variants import with_variant
+from tests.course import sharing
+from tests.course import toy_reference as toy
+
+pytestmark = pytest.mark.slow
+
+REFERENCE = with_variant(parse(toy.notebook(), "m"), None)
+RELEASED = release(REFERENCE, "first")
+NUMPY = """# q2 (keep this line)
+import numpy as np
+def both(x, y):
+    return np.float64(helper(x) + helper(y))"""
+
+
+def solved(**sources):
+    return toy.solve(RELEASED, **sources)
+
+
+def submission(raw, name="ada", base=REFERENCE):
+    with tempfile.TemporaryDirectory() as folder:
+        return sharing.submission(raw, base, folder, name)
+
+
+def with_cells(raw, at, *made):
+    """Cells put before the one at this place."""
+    raw = copy.deepcopy(raw)
+    raw["cells"][at:at] = made
+    return raw
+
+
+def split(raw):
+    """q2's cell cut in two, as JupyterLab does it: both halves keep the metadata."""
+    raw = copy.deepcopy(raw)
+    at = raw["cells"].index(toy.find(raw, "q2"))
+    halves = [
+        toy.solution("q2", "# q2 (keep this line)\nzero = 0"),
+        toy.solution("q2", "def both(x, y):\n    return scaled(x) + scaled(y) + zero"),
+    ]
+    raw["cells"][at : at + 1] = halves
+    return raw
+
+
+def bare(raw):
+    return {**raw, "metadata": {}, "cells": [{**cell, "metadata": {}} for cell in raw["cells"]]}
+
+
+WRONG_Q1 = toy.RIGHT["q1"].replace("2 *", "3 *")
+BATCH = {
+    # honest
+    "right": solved(),
+    "helper cell, numpy's scalar, exploring": with_cells(
+        solved(q2=NUMPY),
+        3,
+        toy.code("def helper(x):\n    return scaled(x)"),
+        toy.code("%matplotlib inline\nplt.plot([1])"),
+    ),
+    "split": split(solved()),
+    "no metadata": bare(solved()),
+    # mistakes
+    "untouched": RELEASED,
+    "wrong q1": solved(q1=WRONG_Q1),
+    "wrong sign": solved(q1=toy.RIGHT["q1"].replace("2 *", "-2 *")),
+    "syntax": solved(q1="# q1 (keep this line)\ndef scaled(x:"),
+    "deleted": {
+        **solved(),
+        "cells": [c for c in solved()["cells"] if c["metadata"].get("nbgrader", {}).get("grade_id") != "q2"],
+    },
+    "wrong q3": solved(q3="# q3 (keep this line)\nanswer = 8"),
+    # not to be raised
+    "edited tests": with_cells(solved(q3="answer = 8"), 0, toy.test("q3-test", "q3", 1, "print(7)")),
+    "calls a later reference": solved(
+        q1="# q1 (keep this line)\ndef scaled(x):\n    return both(x, 0)", q2=toy.RIGHT["q2"]
+    ),
+    # damaged
+    "no json": b"{",
+    "another": {**solved(), "metadata": {"labkit": {"assignment": "other"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def key():
+    return make_key(REFERENCE, "first", Harness())
+
+
+@pytest.fixture(scope="module")
+def graded(key):
+    seen = []
+    batch = [submission(raw, name) for name, raw in BATCH.items()]
+    found = grade_all(key, batch, Harness(), 2, lambda i, result: seen.append((i, result)))
+    assert sorted(seen, key=lambda row: row[0]) == list(enumerate(found))
+    assert len(seen) == len(BATCH)
+    assert [result.student.name for result in found] == list(BATCH)
+    return {result.student.name: result for result in found}
+
+
+def points(result):
+    return [score.earned for score in result.questions if score.tests]
+
+
+@pytest.mark.parametrize("name", list(BATCH)[:4])
+def test_honest_students_get_full_marks(graded, name):
+    assert points(graded[name]) == [4, 3, 1], graded[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("untouched", [0, 0, 0]),
+        ("wrong q1", [1, 3, 1]),  # q2 depends on q1 and is graded with the reference's q1, too
+        ("wrong sign", [1, 3, 1]),
+        ("syntax", [0, 3, 1]),
+        ("deleted", [4, 0, 1]),
+        ("wrong q3", [4, 3, 0]),
+        ("edited tests", [4, 3, 0]),
+        ("calls a later reference", [0, 3, 1]),
+        ("no json", [0, 0, 0]),
+        ("another", [0, 0, 0]),
+    ],
+)
+def test_a_mistake_costs_the_points_of_its_own_question_only(graded, name, expected):
+    assert points(graded[name]) == expected, graded[name]
+
+
+def test_scores_with_reference_answers_are_flagged(graded):
+    assert [mark.helped for mark in graded["wrong q1"].questions] == [False, True, False, False]
+    assert not any(mark.helped for mark in graded["right"].questions)
+
+
+def test_hints_are_those_of_the_tests(graded):
+    assert graded["wrong sign"].questions[0].hints == ["the sign is lost: did you square?"]
+    assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
+
+
+def test_the_error_in_the_visible_part_is_the_hint(graded):
+    (hint,) = graded["untouched"].questions[0].hints
+    assert hint.startswith("NotImplementedError: your code (cell q1, line 4")
+
+
+def test_of_a_hidden_test_only_the_failure_is_shown(graded):
+    mark = graded["wrong q1"].questions[0]
+    assert mark.hints == ["a hidden check did not pass"]
+    assert "secret" in mark.tests[0].detail  # it is shown to the instructor
+    assert "\x1b" not in mark.tests[0].detail
+
+
+def test_submissions_that_cannot_be_graded_have_a_problem(graded):
+    assert graded["no json"].problem == "the file is not a notebook: it is not JSON"
+    assert "another assignment" in graded["another"].problem
+    assert not any(result.problem for name, result in graded.items() if name not in ("no json", "another"))
+
+
+def test_every_stored_output_is_compared(key):
+    right = submission(solved())
+    for name in ("q1-test", "q3-test"):
+        changed = copy.deepcopy(dict(key.outputs))
+        changed[name][0]["text"] = "other\n"
+        result = grade_one(replace(key, outputs=changed, reference_answers=None), right, Harness())
+        assert [t.id for mark in result.questions for t in mark.tests if not t.passed] == [name]
+
+
+def test_another_variant_is_noted(key):
+    raw = solved()
+    raw["metadata"]["labkit"]["variant"] = "abc"
+    result = grade_one(key, submission(raw), Harness())
+    assert any("released as variant 'abc'" in note for note in result.notes)
+
+
+class TestRuns:
+    """The process that nbval runs in. No submitted code is run here."""
+
+    @pytest.fixture
+    def harness(self, tmp_path):
+        (tmp_path / "answers_of_nothing.py").write_text(
+            "class RemoteAnswers:\n    open = classmethod(lambda cls, path: cls())\n"
+        )
+        return Harness(answers_module="answers_of_nothing", paths=(str(tmp_path),))
+
+    def run(self, harness, *sources):
+        """A notebook with these locked cells."""
+        cells = [toy.code(source, toy.nbgrader(f"c{i}", "locked")) for i, source in enumerate(sources)]
+        base = parse(toy.notebook(cells), "m")
+        return run_notebook(rebuild(base, solutions_as_answers(base), {}, harness.answers_module), harness)
+
+    def test_the_users_configuration_is_not_read(self, harness, tmp_path, monkeypatch):
+        trap = tmp_path / "trap"
+        trap.mkdir()
+        (trap / "conftest.py").write_text("raise SystemExit('trap')")
+        (trap / "pytest.ini").write_text("[pytest]\naddopts = --trap")
+        (trap / "sitecustomize.py").write_text("import os; os._exit(3)")
+        startup = trap / "ipython" / "profile_default" / "startup"
+        startup.mkdir(parents=True)
+        (startup / "0.py").write_text("trapped = True")
+        monkeypatch.chdir(trap)
+        for name, value in {
+            "PYTEST_ADDOPTS": "--trap",
+            "PYTHONPATH": str(trap),
+            "IPYTHONDIR": str(trap / "ipython"),
+        }.items():
+            monkeypatch.setenv(name, value)
+        outcome = self.run(
+            harness,
+            "import os, sys\nassert 'trapped' not in globals()",
+            "assert sorted(os.listdir()) == ['rebuilt.ipynb', 'sources.json']",
+            "assert '' not in sys.path and os.getcwd() not in sys.path",
+            "assert os.environ['PYTHONHASHSEED'] == '0'",
+        )
+        assert not outcome.broken
+        assert all(cell.passed for cell in outcome.cells.values()), outcome
+
+    def test_a_dead_kernel_is_noticed(self, harness):
+        assert "Kernel died" in self.run(harness, "import os\nos._exit(0)").broken
+
+    def test_a_limit_on_wall_time_ends_everything(self, harness):
+        before = {p.pid for p in psutil.Process().children(recursive=True)}
+        outcome = self.run(replace(harness, wall_seconds=4), "import time\ntime.sleep(1000)")
+        assert outcome.broken == "it was ended after 4 s"
+        deadline = time.monotonic() + 10
+        while {p.pid for p in psutil.Process().children(recursive=True)} - before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not {p.pid for p in psutil.Process().children(recursive=True)} - before
+
+    def test_a_cell_timeout_is_a_broken_run(self, harness):
+        assert "Timeout" in self.run(replace(harness, cell_seconds=1), "import time\ntime.sleep(1000)").broken
+
+    def test_a_sandbox_that_does_not_start_is_a_broken_run(self, harness):
+        assert "the sandbox did not start" in self.run(replace(harness, answers_module="nothing_like_it")).broken
+
+    def test_stderr_is_not_compared(self, harness):
+        cells = [
+            toy.solution("q1", toy.Q3.replace("q3", "q1")),
+            toy.test("t", "q1", 1, "import sys\nprint('x', file=sys.stderr)\nprint(7)"),
+        ]
+        base = parse(toy.notebook(cells), "m")
+        outputs = {
+            "t": [
+                {"output_type": "stream", "name": "stderr", "text": "y"},
+                {"output_type": "stream", "name": "stdout", "text": "7\n"},
+            ]
+        }
+        made = rebuild(base, solutions_as_answers(base), outputs, harness.answers_module)
+        cells = [cell for cell in made.notebook["cells"] if cell["metadata"]["labkit"]["kind"] != "solution"]
+        assert run_notebook(Rebuilt({**made.notebook, "cells": cells}, made.sources), harness).cells["t"].passed
+
+    def test_a_broken_run_is_repeated_alone_and_then_earns_nothing(self, harness):
+        cells = [toy.solution("q1", toy.Q3.replace("q3", "q1")), toy.test("t", "q1", 1, "import os\nos._exit(0)")]
+        base = parse(toy.notebook(cells), "m")
+        raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
+        (result,) = grade_all(GradingKey(base, {}), [submission(raw, base=base)], harness, 2)
+        assert "broke twice" in result.problem
+        assert result.earned == 0
+
+    def test_an_interrupted_batch_raises_interrupted(self, harness):
+        threading.Timer(3, harness.stop.set).start()
+        cells = [
+            toy.solution("q1", toy.Q3.replace("q3", "q1")),
+            toy.test("t", "q1", 1, "import time\ntime.sleep(1000)"),
+        ]
+        base = parse(toy.notebook(cells), "m")
+        raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
+        with pytest.raises(Interrupted):
+            grade_all(GradingKey(base, {}), [submission(raw, base=base)] * 3, harness, 2)
+
+
+def test_no_file_and_no_process_remains(key, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert grade_one(key, submission(solved()), Harness()).earned == 8
+    assert list(tmp_path.iterdir()) == []
+    assert {process.pid for process in psutil.Process().children(recursive=True)} <= before

@@ -1,0 +1,259 @@
+"""Hostile files: one that exceeds a limit is a problem of its own submission, and returned data are validated.
+
+No time is measured: each reader process has limits that end it, and a test that hangs fails by the suite's limit.
+"""
+
+import io
+import json
+import sys
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.course.grading import magics, reader
+from labkit.course.grading.answers import find_answers
+from labkit.course.grading.magics import without_magics
+from labkit.course.grading.reader import Reader
+from labkit.course.grading.submissions import read_submissions
+from labkit.course.schema import from_data, parse, public_data
+from labkit.errors import BadInput
+from tests.course import toy_reference as toy
+
+REFERENCE = parse(toy.notebook(), "m")
+
+
+def cells_with(*sources, **answers):
+    """The toy solved, with further cells of these sources."""
+    raw = toy.solve(toy.notebook(), **answers)
+    raw["cells"] += [toy.code(source) for source in sources]
+    return json.dumps(raw).encode()
+
+
+GOOD = cells_with()
+HEAD, TAIL = GOOD[:-1], b"}"
+
+
+def read(data, tmp_path, **limits):
+    (tmp_path / "x.ipynb").write_bytes(data)
+    with (tmp_path / "x.ipynb").open("rb") as stream:
+        (found,), _ = Reader(**limits).read(stream.fileno(), REFERENCE)
+    return found
+
+
+NESTED = "(" * 100_000 + ")" * 100_000
+READABLE = {
+    "a million spaces": " " * 10**6 + "$",
+    "a million spaces in an assignment": "x" + " " * 10**6 + "= $\n$",
+    "a million letters and a question": "a" * 10**6 + "?\n$",
+    "a million question marks": "?" * 10**6,
+    "thousands of magics": "%a\n" * 4000,
+    "a hundred thousand magics": "%a\n" * 100_000,
+    "thousands of broken lines": "a b\n" * 100_000,
+    "deep brackets": NESTED,
+    "a million quotes": "'" * 10**6,
+    "a million hashes": "#" * 10**6 + "\n%a",
+    "markers": "# q (keep this line" * 50_000,
+    "marker spaces": "#" + " " * 10**6 + "q1 (keep this line)",
+    "surrogates": "x = '\ud83d'",
+    "a zero byte": "x = 1\0",
+    "minus signs": "-" * 200_000 + "1",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in list(READABLE)[:1] else [pytest.mark.slow]) for n in READABLE]
+)
+@pytest.mark.parametrize("place", ["q1", "helper", "q4-why"])
+def test_a_source_that_is_hard_to_parse_does_not_affect_the_other_answers(tmp_path, name, place):
+    source = READABLE[name]
+    found = read(cells_with(source) if place == "helper" else cells_with(**{place: source}), tmp_path)
+    if found.answers is None:  # no Python can be read of it: a sentence, and no more
+        assert "process" in found.problem
+    else:
+        assert found.answers.solutions["q3"] == toy.RIGHT["q3"]
+
+
+OBJECTS = b'{"":0},' * 3_000_000
+UNREADABLE = {
+    "objects": (HEAD + b', "x": [' + OBJECTS + b"0]" + TAIL, "MB of memory"),
+    "objects in outputs": (b'{"cells": [{"outputs": [' + OBJECTS + b"0]}]}", "MB of memory"),
+    "strings": (b'{"cells": ["' + b'","' * 9_000_000 + b'"]}', "allowed: 10,000"),
+    "wide text": (json.dumps({"cells": ["\U0001f600" + "x" * 60_000_000]}, ensure_ascii=False).encode(), "MB of memory"),
+    "depth": (b'{"cells": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", "not JSON"),
+    "cells": (b'{"cells": [' + b"{}," * 20_000 + b"{}]}", "20,001 cells; allowed: 10,000"),
+    "text in many cells": (cells_with(*["x" * 10**6] * 5), "KB of text"),
+    "a number": (b'{"cells": [], "x": ' + b"9" * 10**6 + b"}", "not JSON"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in ("objects", "cells") else [pytest.mark.slow]) for n in UNREADABLE]
+)
+def test_a_file_that_exceeds_the_memory_limit_is_a_problem_with_a_sentence(tmp_path, name):
+    data, said = UNREADABLE[name]
+    found = read(data, tmp_path, memory=192 << 20)
+    assert found.answers is None
+    assert said in found.problem
+    assert not found.broken
+    assert read(GOOD, tmp_path).answers, "the next one"
+
+
+def test_a_file_that_exceeds_the_processor_time_is_a_problem_with_a_sentence(tmp_path):
+    many = b'{"cells": [' + b"{}," * 8_500_000 + b"{}]}"  # each calls a function
+    found = read(many, tmp_path, processor_s=1)
+    assert found.problem == "reading it takes more than 1 s of processor time"
+
+
+@pytest.mark.slow
+def test_160_megabytes_of_objects_with_the_limits_of_grading(tmp_path):
+    data = b"[" + b'{"":0},' * (160 * 10**6 // 7) + b"0]"
+    found = read(data, tmp_path)
+    assert found.answers is None
+    assert "memory" in found.problem or "processor time" in found.problem
+
+
+class TestAllowances:
+    """One student's submission does not use up another's limits."""
+
+    def blanks(self, count, size):
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
+            for i in range(count):
+                made.writestr(f"{i}.ipynb", b" " * size)
+        return stream.getvalue()
+
+    def grade(self, tmp_path, bomb):
+        with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
+            made.writestr("Eve_1_assignsubmission_file_/w.zip", bomb)
+            for i in range(2, 5):
+                made.writestr(f"S{i}_{i}_assignsubmission_file_/toy.ipynb", GOOD)
+        found = read_submissions([tmp_path / "m.zip"], REFERENCE).found
+        assert [(each.student.id, bool(each.answers)) for each in found] == [("1", False), *((n, True) for n in "234")]
+        return found[0]
+
+    def test_a_zip_of_blanks(self, tmp_path):
+        assert self.grade(tmp_path, self.blanks(5, 10**6)).problem == "the file is empty"
+
+    @pytest.mark.slow
+    def test_a_zip_of_gigabytes_of_blanks(self, tmp_path):
+        eve = self.grade(tmp_path, self.blanks(11, 200 * 10**6))
+        assert eve.problem
+        assert len(eve.notes) <= 6
+
+
+class TestWhatComesBack:
+    """A hostile file may control the reader process: the returned data are validated field by field."""
+
+    def answer(self, tmp_path, monkeypatch, script):
+        (tmp_path / "fake.py").write_text(f"import sys\nwrite = sys.stdout.write\nsys.stdin.read()\n{script}")
+        monkeypatch.setattr(reader, "LAUNCH", tmp_path / "fake.py")
+        return read(GOOD, tmp_path)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "no JSON", "[]", "3", '"x"', "[" * 100_000, "{}", '{"left": -1}', '{"left": true}', '{"begin": 3}',
+            '{"begin": ""}\\n{"answers": 3, "variant": ""}', '{"begin": ""}\\n{"answers": {}, "variant": ""}',
+            '{"begin": ""}\\n{"problem": 3}', "\\xff",
+        ],
+    )  # fmt: skip
+    def test_malformed_output_is_a_problem(self, tmp_path, monkeypatch, line):
+        found = self.answer(tmp_path, monkeypatch, f"write({line!r}.replace('\\\\n', chr(10)) + chr(10))")
+        assert found.answers is None
+        assert found.problem
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"solutions": {"q9": "x = 1"}}, {"solutions": {"q1": 3}}, {"solutions": []}, {"before": {"q1": "x"}},
+            {"before": {"q1": [3]}}, {"after": "x"}, {"explained": {"q1": "x"}}, {"notes": [3]}, {"untouched": [[]]},
+        ],
+    )  # fmt: skip
+    def test_answers_are_those_of_the_assignment(self, tmp_path, monkeypatch, change):
+        right = {"solutions": {}, "before": {}, "after": [], "explained": {}, "notes": [], "untouched": []}
+        for told, good in (({**right, **change}, False), (right, True)):
+            line = json.dumps({"answers": told, "variant": ""})
+            found = self.answer(tmp_path, monkeypatch, f"write('{{\"begin\": \"\"}}\\n' + {line!r} + '\\n')")
+            assert bool(found.answers) == good, found
+
+    def test_output_is_limited(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(reader, "LONGEST_LINE", 1 << 20)
+        assert "to be read in it" in self.answer(tmp_path, monkeypatch, "while True: write('x' * 65536)").problem
+        monkeypatch.setattr(reader, "LARGEST_OUTPUT", 1 << 20)
+        lines = "while True: write('{\"left\": 1}\\n')"
+        assert "to be read in it" in self.answer(tmp_path, monkeypatch, lines).problem
+
+    def test_a_reader_process_that_hangs_is_ended(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(reader, "WALL_S", 0.3)
+        found = self.answer(tmp_path, monkeypatch, "import time\ntime.sleep(10**6)")
+        assert (found.problem, found.broken) == ("reading it was ended after 0.3 s", True)
+
+    def test_a_reader_process_that_crashes_is_reported(self, tmp_path, monkeypatch):
+        found = self.answer(tmp_path, monkeypatch, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+        assert "crashed (signal 11)" in found.problem
+
+    def test_reader_processes_get_no_solution(self):
+        text = json.dumps(public_data(REFERENCE))
+        assert 'V[\\"scale\\"]' not in text
+        assert '{\\"scale\\": 2}' not in text
+        assert "secret" not in text
+        assert "linearity" not in text
+
+
+def test_the_public_data_suffice_to_find_answers():
+    """Answers are found with the public part of a reference notebook as with the reference notebook."""
+    from labkit.course.grading.submitted_notebook import parse_submitted
+
+    raw = json.loads(cells_with("%time\nx = 1", q1="x"))
+    raw["cells"] = [cell for cell in raw["cells"] if "variant" not in cell["metadata"].get("labkit", {})]
+    notebook = parse_submitted(json.dumps(raw).encode())
+    assert find_answers(from_data(public_data(REFERENCE)), notebook) == find_answers(REFERENCE, notebook)
+
+
+# lines of IPython -----------------------------------------------------------------------------------------------------
+
+STATEMENTS = [
+    "x = (1,\n% 2)", 'text = """\n%kept\n!kept\n"""', "y = 7 \\\n% 4", "def f(a):\n    return a % 2", "# why?", "s = 'a?'",
+    "t = '''it's\n?kept'''", 'u = "\\""', "v = [\n# ( ' \"\n1]", "if x:\n    pass", "w = r'\\\\'", "a = b = 'x' \"'\" '\"'", "",
+]  # fmt: skip
+MAGICS = [
+    "%time x",
+    "!echo it's \"(",
+    "?len",
+    "len??",
+    "x?",
+    "files = !ls (",
+    "a, b = %run x",
+    "  ",
+    "    %who"[4:],
+    "%%time",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from([(s, False) for s in STATEMENTS] + [(m, True) for m in MAGICS]), min_size=1, max_size=12)
+)
+def test_exactly_the_lines_of_ipython_are_replaced(rows):
+    rows = [(text, magic and bool(text.strip())) for text, magic in rows]
+    source = "\n".join(text for text, _ in rows)
+    wanted = "\n".join("pass" if magic else text for text, magic in rows)
+    assert without_magics(source) == (wanted, sum(magic for _, magic in rows))
+
+
+def test_a_source_is_parsed_once(monkeypatch):
+    parses = []
+    plain = magics.ast.parse
+    monkeypatch.setattr(magics.ast, "parse", lambda source: (parses.append(len(source)), plain(source)))
+    assert without_magics("%a\n" * 4000)[1] == 4000
+    assert len(parses) == 1
+
+
+def test_a_notebook_that_is_not_there_is_not_read(tmp_path):
+    with (tmp_path / "empty").open("wb+") as stream, pytest.raises(BadInput, match="the file is empty"):
+        Reader().about(stream.fileno())
+
+
+assert sys.getrecursionlimit() < 100_000  # deeper nesting is refused by Python

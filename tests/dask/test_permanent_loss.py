@@ -1,0 +1,72 @@
+"""A process is lost permanently, or no process is left: the run reports it in time, and other work continues."""
+
+import os
+import signal
+import time
+
+import pytest
+from distributed import Client, LocalCluster
+
+import labkit as lk
+from tests.dask.helpers import closes, eventually, moving, pid_of, plugins, usable
+
+pytestmark = pytest.mark.dask
+
+
+@pytest.mark.slow
+def test_books_close_when_a_run_ends_while_a_shard_of_two_is_lost(cluster, started):
+    run = moving(started(on=cluster.resized(servers=2, pace=0.002)), 50)
+    run.kill("server-1", restart=False)
+    eventually(lambda: any(m.kind == "waits" for m in run.trace.events))
+    began = time.monotonic()
+    run.stop()
+    assert time.monotonic() - began < 15
+    assert run.trace.ending["lost"] == ["server-1"]
+    closes(run)
+
+
+@pytest.mark.slow
+def test_a_frozen_process_does_no_harm_to_the_runs_that_follow(cluster, started):
+    run = moving(started(on=cluster.resized(pace=0.005, patience=1.0)))
+    frozen = pid_of(run, "worker-0")
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1)
+        eventually(lambda: run.engine.members.whole, 20)
+        moving(run).stop()
+        closes(run)
+        usable(cluster)
+        following = moving(started(on=cluster.resized(pace=0.005)))
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    moving(following, 50)
+    following.stop()
+    closes(following)
+    eventually(lambda: not plugins(cluster.client))
+    threads = cluster.client.run(lambda: [t.name for t in __import__("threading").enumerate()])
+    assert not [name for names in threads.values() for name in names if "labkit" in name]
+    assert eventually(lambda: not any(cluster._backend.usage.values()))
+
+
+@pytest.mark.slow
+def test_nobody_is_left_and_nobody_comes():
+    """Workers without nannies, of which none is replaced."""
+    options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
+        client.run(__import__, "labkit.engines.dask.worker.task")
+        run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), lk.DaskCluster(client, workers=1)))
+        local.scale(0)
+        with pytest.raises(lk.ClusterError, match=r"worker-0 was retired by Dask.*no Dask worker is left"):
+            run.wait(40)
+        assert run.trace.ending["lost"] == ["chief", "server-0", "worker-0"]
+        closes(run)
+
+
+@pytest.mark.slow
+def test_a_process_that_dask_has_given_up_is_started_again():
+    """Dask removes a worker that is absent 15 s after it or its predecessor was lost, even if it is just starting."""
+    with lk.DaskCluster(workers=2) as small:
+        processes = small.open()._backend._cluster
+        name = next(iter(processes.workers))
+        processes.sync(processes.workers.pop(name).close)
+        usable(small)

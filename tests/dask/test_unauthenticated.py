@@ -1,0 +1,385 @@
+"""Unauthenticated connections: no port of a local cluster accepts data from a process without the cluster's credentials.
+
+As root the attempts are made by user 65534; else by a process of this user, which has no credentials either.
+"""
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+
+import dask
+import psutil
+import pytest
+from tornado import httpserver, ioloop, web, websocket
+
+import labkit as lk
+from labkit.engines.dask.transport.shared_memory import available
+from tests.dask.helpers import closes, eventually, moving, usable
+
+pytestmark = pytest.mark.dask
+MOONS = lk.Problem("moons", hidden=(8,))
+
+STRANGER = r"""
+import asyncio, json, logging, os, socket, ssl, sys
+import distributed, distributed.protocol.serialize
+from distributed.core import connect
+from distributed.protocol.pickle import dumps
+from distributed.security import Security
+
+logging.disable()
+ports, marker = json.loads(sys.argv[1]), sys.argv[2]
+
+def mark(path):
+    open(path, "a").write("ran\n")
+
+def anonymous():
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return {"ssl_context": context, "require_encryption": True}
+
+WAYS = [
+    ("tcp", {}), ("tls", anonymous()), ("tls", Security.temporary().get_connection_args("client")),
+]
+found = []
+
+async def ask(port, scheme, arguments, message):
+    comm = await connect(f"{scheme}://127.0.0.1:{port}", timeout=2, **arguments)
+    try:
+        await comm.write(message)
+        answer = await asyncio.wait_for(comm.read(), 2)
+        found.append(f"{scheme} port {port} {message['op']}: {str(answer)[:200]}")
+    finally:
+        comm.abort()
+
+def web(port):
+    with socket.create_connection(("127.0.0.1", port), 2) as sock:
+        sock.settimeout(2)
+        sock.sendall(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+        if sock.recv(100).startswith(b"HTTP/1.1 200"):
+            found.append(f"http port {port}")
+
+async def all_of_it():
+    run = {"function": dumps(mark), "args": dumps((marker,)), "kwargs": dumps({}), "wait": True}
+    trials = [ask(port, *way, message) for port in ports for way in WAYS
+              for message in ({"op": "identity", "reply": True}, {"op": "run", "reply": True} | run,
+                              {"op": "run_function", "reply": True} | run)]
+    await asyncio.wait([asyncio.ensure_future(trial) for trial in trials], timeout=30)
+
+asyncio.run(asyncio.sleep(0))
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+asyncio.run(all_of_it())
+for port in ports:
+    try:
+        web(port)
+    except OSError:
+        pass
+try:
+    client = distributed.Client(f"tcp://127.0.0.1:{ports[0]}", timeout=3, set_as_default=False)
+    found.append(str(client.submit(mark, marker).result(3)))
+except Exception:
+    pass
+print(json.dumps(found), flush=True)
+os._exit(0)
+"""
+
+
+def ports_of(client):
+    """Every port on which the cluster's processes listen: the scheduler's first, the nannies', then all of the workers'."""
+    port = lambda address: int(address.rpartition(":")[2])  # noqa: E731
+    known = client.scheduler_info(n_workers=-1)["workers"].values()
+    listening = [
+        connection.laddr.port
+        for pid in client.run(os.getpid).values()
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    return [port(client.scheduler.address), *(port(worker["nanny"]) for worker in known), *listening]
+
+
+def stranger(ports, marker):
+    """What a process without the credentials received from these ports."""
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=120, check=True
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def open_folder(tmp_path_factory):
+    """A folder that every user may write to."""
+    folder = tmp_path_factory.mktemp("open")
+    for each in (folder, folder.parent, folder.parent.parent):
+        each.chmod(each.stat().st_mode | 0o711)
+    folder.chmod(0o777)
+    return folder
+
+
+def test_another_user_runs_nothing(cluster, open_folder):
+    cluster.open(4)
+    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
+    ports = ports_of(cluster.client)
+    assert len(ports) >= 1 + 2 * 4 + 4  # the scheduler; four nannies and workers; four roles
+    assert stranger(ports, open_folder / "marker") == []
+    assert not (open_folder / "marker").exists()
+    moving(run).stop()
+    closes(run)
+    usable(cluster)
+
+
+@pytest.mark.skipif(not available(), reason="processes of this machine cannot share memory")
+def test_roles_share_memory_that_other_users_cannot_open(cluster):
+    """The frames of a local cluster go through memory, though Dask's connections are encrypted."""
+    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
+
+    def mapped():
+        with open("/proc/self/maps") as file:
+            return file.read().count("/memfd:labkit-")
+
+    links = sum(cluster.client.run(mapped).values())
+    assert links >= 2 * 2 * 2  # two workers, both directions, both ends
+    pid = next(iter(cluster.client.run(os.getpid).values()))
+    code = f"import os\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\nos.listdir('/proc/{pid}/fd')"
+    if os.getuid() == 0:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert "PermissionError" in done.stderr
+    run.stop()
+    closes(run)
+
+
+FLOOD = """
+import collections, resource, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+most = 8192 if most == resource.RLIM_INFINITY else min(most, 8192)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held, began, count = collections.deque(), time.monotonic(), 0
+while True:
+    held.append(socket.socket())
+    held[-1].setblocking(False)
+    held[-1].connect_ex((sys.argv[1], int(sys.argv[2])))
+    count += 1
+    if count == 5000:
+        print("there", flush=True)
+        began = time.monotonic() - count / 400
+    while len(held) > most - 50:
+        held.popleft().close()
+    time.sleep(max(0.0, began + count / 400 - time.monotonic()) if count >= 5000 else 0.0)
+"""
+
+
+@contextlib.contextmanager
+def flood(address):
+    """A process opens 5000 connections to this address, then 400 a second, and sends nothing on them."""
+    command = [sys.executable, "-c", FLOOD, *map(str, address)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "there\n"
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_idle_connections_keep_no_role_out(cluster):
+    """They are opened until a killed worker has restarted and computes."""
+    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=300)))
+    with flood(run.engine.supervisor.members.contact["server-0"][:2]):
+        run.kill("worker-0")
+        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1 and run.engine.members.whole, 60)
+        eventually(lambda: applied_of(run, "worker-0", 1) > 20, 60)
+    run.stop()
+    closes(run)
+
+
+def applied_of(run, sender, incarnation):
+    """Number of gradients of this incarnation that the server has reported as applied."""
+    ids = run.engine.plan.role_ids
+    applied = run.trace.counters[ids["server-0"]].applied
+    return applied.get(ids[sender] + incarnation * len(ids), (0, -1))[0]
+
+
+def test_no_port_speaks_http_and_every_connection_is_encrypted(cluster):
+    client = cluster.open().client
+    info = client.scheduler_info(n_workers=-1)
+    assert info["services"] == {}
+    assert client.scheduler.address.startswith("tls://127.0.0.1:")
+    for address, worker in info["workers"].items():
+        assert address.startswith("tls://127.0.0.1:")
+        assert worker["nanny"].startswith("tls://127.0.0.1:")
+        assert worker["services"] == {}
+
+
+def test_secrets_are_in_no_command_line_and_no_environment(cluster):
+    client = cluster.open().client
+    words = [line for line in client.security.tls_client_key.splitlines() if "-----" not in line]
+    assert words
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        text = " ".join([*process.cmdline(), *process.environ().values()])
+        assert not any(word in text for word in words)
+
+
+def test_a_key_is_in_no_file_and_survives_the_way_to_another_process(tmp_path, monkeypatch):
+    import pickle
+    import ssl
+
+    from labkit.engines.dask.cluster import credentials
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    security = credentials.new_security()
+    copy = pickle.loads(pickle.dumps(security))
+    assert copy.tls_worker_key == security.tls_client_key
+    for each in (security, copy):
+        contexts = [each.get_listen_args("worker")["ssl_context"], each.get_connection_args("client")["ssl_context"]]
+        assert all(context.verify_mode == ssl.CERT_REQUIRED for context in contexts)
+        assert all(context.minimum_version == ssl.TLSVersion.TLSv1_3 for context in contexts)
+        assert each.get_listen_args("scheduler")["ssl_context"] is contexts[0]
+    monkeypatch.delattr(os, "memfd_create", raising=False)  # as on macOS
+    with credentials._private_file(b"key") as path:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert credentials.new_security().get_listen_args("worker")["ssl_context"]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_two_clusters_do_not_trust_each_other(cluster):
+    with lk.DaskCluster(workers=1) as other:
+        key = other.open(1).client.security.tls_client_key
+        assert key != cluster.client.security.tls_client_key
+        arguments = other.client.security.get_connection_args("client")
+        assert not answers(cluster.client.scheduler.address, arguments)
+        assert answers(other.client.scheduler.address, arguments)
+
+
+def answers(address, arguments):
+    """Whether a Dask server at `address` answers a peer with these connection arguments."""
+    import asyncio
+
+    from distributed.core import connect
+
+    async def ask():
+        comm = await connect(address, timeout=5, **arguments)
+        try:
+            await comm.write({"op": "identity", "reply": True})
+            return (await asyncio.wait_for(comm.read(), 5))["type"] == "Scheduler"
+        finally:
+            comm.abort()
+
+    try:
+        return asyncio.run(ask())
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows: the folder for temporary files is the user's own")
+def test_nobody_else_can_change_a_folder_from_which_workers_import(tmp_path):
+    """Dask puts each worker's local directory into its `sys.path`."""
+    squatted = tmp_path / "dask-scratch-space"
+    squatted.mkdir()
+    squatted.chmod(0o777)
+    with dask.config.set({"temporary-directory": str(tmp_path)}), lk.DaskCluster(workers=1) as cluster:
+        found = cluster.open(1).client.run(lambda dask_worker: (dask_worker.local_directory, sys.path[0]))
+        for folder, first in found.values():
+            assert folder == first
+            while folder != str(tmp_path):
+                about = os.lstat(folder)
+                assert about.st_uid == os.getuid()
+                assert not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH), folder
+                folder = os.path.dirname(folder)
+        usable(cluster)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows: the folder for temporary files is the user's own")
+def test_a_private_folder_is_used_again_and_one_of_others_is_not(tmp_path):
+    from labkit.engines.dask.cluster.credentials import private_folder
+
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        first = private_folder()
+        assert private_folder() == first
+        assert stat.S_IMODE(os.stat(first).st_mode) == 0o700
+        os.chmod(first, 0o770)
+        second = private_folder()
+        assert second != first
+        os.rmdir(first)
+        os.symlink(tmp_path, first)
+        assert private_folder() not in (first, second, str(tmp_path))
+
+
+# the dashboard's token ---------------------------------------------------------------------------------------------------
+
+
+class Echo(websocket.WebSocketHandler):
+    def on_message(self, message):
+        self.write_message(message)
+
+
+class Page(web.RequestHandler):
+    def get(self):
+        self.write("page " + self.get_argument("q", ""))
+
+
+@pytest.fixture
+def guarded():
+    """(port, token, loop) of a web server behind the guard."""
+    import asyncio
+
+    from labkit.engines.dask.cluster.credentials import new_token
+    from labkit.engines.dask.cluster.servers import TokenGuard
+
+    ready, token, made = threading.Event(), new_token(), []
+
+    def serve():
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        server = httpserver.HTTPServer(web.Application([("/a/status", Page), ("/ws", Echo)]))
+        server.listen(0, "127.0.0.1")
+        port = next(iter(server._sockets.values())).getsockname()[1]
+        server.request_callback = TokenGuard(server.request_callback, token, port)
+        made.extend([port, ioloop.IOLoop.current()])
+        ready.set()
+        ioloop.IOLoop.current().start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    ready.wait(20)
+    yield made[0], token
+    made[1].add_callback(made[1].stop)
+    thread.join(20)
+
+
+def status(address, opener=None, **headers):
+    request = urllib.request.Request(address, headers=headers)
+    try:
+        with (opener.open if opener else urllib.request.urlopen)(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_dashboard_asks_for_its_token(guarded):
+    from http.cookiejar import CookieJar
+
+    from labkit.engines.dask.cluster.servers import with_token
+
+    port, token = guarded
+    page = f"http://127.0.0.1:{port}/a/status"
+    assert status(page)[0] == 403
+    assert status(page + "?labkit-token=")[0] == 403
+    assert status(page + "?labkit-token=" + token[:-1])[0] == 403
+    assert status(page, Cookie=f"labkit-token-{port}=x")[0] == 403
+    assert status(page, Cookie="labkit-token-1=" + token)[0] == 403
+    assert status(f"http://127.0.0.1:{port}/ws", Connection="Upgrade", Upgrade="websocket")[0] == 403
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    assert status(with_token(page + "?q=1", token), browser) == (200, "page 1")
+    assert status(page, browser) == (200, "page ")
+    assert status(page)[0] == 403
+    assert with_token("http://x/status", "a+b") == "http://x/status?labkit-token=a%2Bb"

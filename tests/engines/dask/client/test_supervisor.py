@@ -1,0 +1,216 @@
+"""Asynchronous requests to roles: each process gets them in the order in which they were sent; no cluster is needed."""
+
+import asyncio
+import threading
+import types
+from collections import Counter, defaultdict
+
+import pytest
+
+from labkit.engines.dask.client import start
+from labkit.engines.dask.client import supervisor as supervisors
+from labkit.engines.dask.client.event_router import router_of
+from labkit.engines.dask.client.events import Answered, InternalError, TaskFailed
+from labkit.engines.dask.client.supervisor import Supervisor
+from labkit.roles.layout import Layout, RoleSpec
+from tests.engines.dask.client.client_stub import Loop
+
+ROLES = ("worker-0", "worker-1", "chief")
+
+
+class Client:
+    """Receives requests to Dask workers: each is answered when the test opens the gate of its address."""
+
+    def __init__(self, loop):
+        self.loop, self.status = loop, "running"
+        self.arrived = defaultdict(list)
+        self.gates = defaultdict(asyncio.Event)
+        self.answers = defaultdict(lambda: True)
+
+    def subscribe_topic(self, topic, handler):
+        """Does nothing."""
+
+    def unsubscribe_topic(self, topic):
+        """Does nothing."""
+
+    async def _run(self, fn, run, role, order, incarnation=None, *, workers, on_error):
+        (address,) = workers
+        self.arrived[address].append(order["do"])
+        await self.gates[address].wait()
+        return {address: self.answers[address]}
+
+    def open(self, *addresses):
+        for address in addresses:
+            self.loop.loop.call_soon_threadsafe(self.gates[address].set)
+
+
+@pytest.fixture
+def client():
+    loop = Loop()
+    yield Client(loop)
+    loop.end()
+
+
+@pytest.fixture
+def supervisor(client):
+    layout = Layout(tuple(RoleSpec(name, name.partition("-")[0], i, name) for i, name in enumerate(ROLES)), (), ())
+    plan = types.SimpleNamespace(layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None)
+    return Supervisor(client, plan, ["a", "b", "c"], Counter())
+
+
+def answered(supervisor):
+    """Take one event, an answer, and process it as the run's thread does."""
+    event = supervisor.queue.get(timeout=30)
+    assert isinstance(event, Answered)
+    event.then()
+
+
+def test_orders_to_one_process_keep_their_order_and_a_frozen_one_delays_no_other(client, supervisor):
+    done = []
+    client.open("a", "b")
+    for word in ("pause", "resume", "set"):
+        supervisor.send_in_order({"do": word}, None, lambda deaf, word=word: done.append((word, deaf)))
+    supervisor.send_in_order({"do": "slow"}, "worker-0", lambda deaf: done.append(("slow", deaf)))
+    answered(supervisor)  # of the one that does not wait for c
+    assert done == [("slow", [])]
+    assert client.arrived == {"a": ["pause", "resume", "set", "slow"], "b": ["pause", "resume", "set"], "c": ["pause"]}
+    client.open("c")
+    for _ in range(3):
+        answered(supervisor)
+    assert [word for word, _ in done] == ["slow", "pause", "resume", "set"]
+    assert client.arrived["c"] == ["pause", "resume", "set"]
+
+
+def test_who_does_not_answer_in_time_or_has_no_such_role_is_named(client, supervisor, monkeypatch):
+    monkeypatch.setattr(supervisors, "ANSWER_S", 0.01)
+    client.answers["b"] = False
+    client.open("a", "b")
+    found = []
+    supervisor.send_in_order({"do": "set"}, None, found.append)
+    answered(supervisor)
+    assert found == [["b", "c"]]
+
+
+def test_an_answer_is_dealt_with_by_the_thread_that_takes_it_out_of_the_queue(client, supervisor):
+    threads = []
+    client.open("a", "b", "c")
+    supervisor.post({"do": "members"}, ["a", "b"], then=lambda: threads.append(threading.current_thread()))
+    answered(supervisor)
+    assert threads == [threading.current_thread()]
+
+
+def test_of_a_client_that_is_closed_nobody_answers_and_nothing_hangs(client, supervisor):
+    client.status = "closed"
+    found = []
+    supervisor.send_in_order({"do": "pause"}, None, found.append)
+    supervisor.post({"do": "members"}, ["a"], then=lambda: found.append("posted"))
+    supervisor.post({"do": "members"}, ["a"])
+    supervisor.call("a", print, (), 1.0, found.append)
+    for _ in range(3):
+        answered(supervisor)
+    assert found[:2] == [["a", "b", "c"], "posted"]
+    assert isinstance(found[2], OSError)
+    assert supervisor.queue.empty()
+
+
+def test_a_clock_that_could_not_be_measured_is_measured_again_if_the_run_wants_that(client, supervisor, monkeypatch):
+    monkeypatch.setattr(supervisors, "LOOK_S", 0.0)
+    client.status = "closed"  # no answer
+    done = []
+    supervisor.measure("a", lambda: done.append("a"))
+    answered(supervisor)
+    assert done == ["a"]
+
+
+class Failed:
+    """A task that has failed."""
+
+    def __init__(self, status, error=None):
+        self.status, self.error = status, error
+
+    def exception(self, timeout):
+        if isinstance(self.error, TimeoutError):
+            raise self.error
+        return self.error
+
+    def release(self):
+        if self.status == "stuck":
+            raise RuntimeError("not released")
+
+
+def wrapped(error):
+    outside = RuntimeError("could not be unpacked")
+    outside.__cause__ = error
+    return outside
+
+
+@pytest.mark.parametrize(
+    ("future", "why"),
+    [
+        (Failed("error", ValueError("no")), "ValueError: no"),
+        (Failed("error", wrapped(ValueError("no"))), "ValueError: no"),
+        (Failed("error", TimeoutError("late")), "TimeoutError: late"),
+        (Failed("cancelled"), "its task was cancelled"),
+        (Failed("lost"), "its task was lost"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.status,
+)
+def test_the_event_of_a_task_that_failed_says_why(supervisor, future, why):
+    started = []
+
+    def start(role, incarnation, worker, done, strategy, restored):
+        started.append(done)
+        return future
+
+    supervisor._launcher = types.SimpleNamespace(start=start, forget=lambda: None)
+    supervisor.submit("worker-0", 1, "a")
+    started[0](future)
+    assert supervisor.queue.get(timeout=30) == TaskFailed("worker-0", 1, future.status, why)
+
+
+def test_a_run_releases_all_that_it_can(client, supervisor):
+    released = []
+    supervisor.futures = {
+        "worker-0": Failed("running"), "worker-1": Failed("stuck"),
+        "chief": types.SimpleNamespace(release=lambda: released.append("chief")),
+    }  # fmt: skip
+    supervisor.futures["worker-0"].release = lambda: released.append("worker-0")
+    assert sum(supervisor.members.usage.values()) == 3
+    with pytest.raises(RuntimeError, match="not released"):
+        supervisor.close()
+    assert sorted(released) == ["chief", "worker-0"]
+    assert sum(supervisor.members.usage.values()) == 0
+    assert not router_of(client).is_routed(supervisor.run)
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
+    layout = Layout((RoleSpec("chief", "chief", 0, "chief"),), (), ())
+    plan = types.SimpleNamespace(
+        layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None, role_ids={"chief": 0}
+    )
+    usage, made = Counter(), []
+    client.open("a")
+    backend = types.SimpleNamespace(client=lambda: client, usage=usage)
+    cluster = types.SimpleNamespace(spec=types.SimpleNamespace(slow=None))
+
+    def fails(plan, cluster, backend, supervisor, *more):
+        made.append(supervisor)
+        assert usage["a"] == 1
+        raise RuntimeError("no thread can be started")
+
+    monkeypatch.setattr(start, "DaskRun", fails)
+    client.sync = lambda call, callback_timeout: asyncio.run_coroutine_threadsafe(call(), client.loop.loop).result(30)
+    with pytest.raises(RuntimeError, match="no thread"):
+        start.start_run(cluster, backend, lambda roles: {"chief": "a"}, plan, (), False, None)
+    assert usage["a"] == 0
+    assert client.arrived["a"] == ["leave"]
+    assert not router_of(client).is_routed(made[0].run)
+
+
+def test_a_mistake_on_the_event_loop_is_logged_and_becomes_an_event(client, supervisor, monkeypatch, caplog):
+    monkeypatch.setattr(supervisor, "_deliver", lambda *arguments: 1 / 0)
+    supervisor.post({"do": "members"}, ["a"])
+    event = supervisor.queue.get(timeout=30)
+    assert isinstance(event, InternalError)
+    assert isinstance(event.error, ZeroDivisionError)
+    assert "An order to roles" in caplog.text

@@ -1,0 +1,150 @@
+"""The toolbar: every button, the player, and the state. Without a kernel and a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from labkit.lab.settings import Settings
+from labkit.trace.schema import NANO
+from tests.lab.page.page_stub import EVERYTHING, SCENARIO, button, by_class, seen, text, trace, view
+
+
+@pytest.mark.parametrize(
+    ("label", "now", "pressed"),
+    [
+        ("Run", {}, "run"),
+        ("Pause", {}, "pause"),
+        ("Resume", {"actions": EVERYTHING - {"pause"} | {"resume"}}, "resume"),
+        ("Stop", {}, "stop"),
+        ("Reset, same seed 7", {}, "reset"),
+        ("Step", {}, "step"),
+        ("Pin", {}, "pin"),
+        ("What if", {"live": False}, "what_if"),
+        ("Back to live", {"live": False}, "live"),
+    ],
+)
+def test_a_button_carries_out_its_action(open_page, label, now, pressed):
+    page = open_page(view(**now))
+    assert seen(button(page, label))
+    button(page, label).click()
+    assert page.lab.pressed == [(pressed,)]
+
+
+def test_a_reference_run_is_unpinned_with_the_same_button(open_page):
+    page = open_page(view(reference=trace(2), actions=EVERYTHING | {"unpin"}))
+    button(page, "Unpin").click()
+    assert page.lab.pressed == [("unpin",)]
+
+
+def test_pause_becomes_resume_at_once_also_while_it_is_carried_out(open_page):
+    page = open_page(view(state="running"))
+    page.lab.answers = lambda name, *_: {"busy": {"pause": "pausing", "resume": "resuming"}[name]}
+    button(page, "Pause").click()
+    button(page, "Resume").click()
+    assert button(page, "Pause")
+    assert page.lab.pressed == [("pause",), ("resume",)]
+
+
+def test_a_button_that_makes_no_sense_now_is_pale_says_so_and_is_not_disabled(open_page):
+    page = open_page(view(actions=frozenset({"run", "set"}), state="ready"))
+    page.set_clock(lambda: 0.0)
+    stop = button(page, "Stop")
+    assert "lk-off" in stop._dom_classes
+    assert not stop.disabled
+    page.set_clock(lambda: 5.0)
+    stop.click()
+    assert page.lab.pressed == []
+    assert "stop: not now" in by_class(page, "lk-now").value
+
+
+@pytest.mark.parametrize(
+    ("now", "label"),
+    [
+        ({}, "Run"),
+        ({"settings": Settings().changed(engine="dask")}, "Run on cluster"),
+        ({"changed": ("workers",), "state": "running"}, "Run again"),
+        ({"changed": ("workers",), "state": "over"}, "Run"),
+    ],
+)
+def test_the_label_of_the_run_button(open_page, now, label):
+    assert by_class(open_page(view(**now)), "lk-main").description == label
+
+
+def test_a_double_click_is_one_click_but_steps_are_counted(open_page):
+    page = open_page()
+    page.set_clock(lambda: 100.0)
+    for _ in range(2):
+        button(page, "Run").click()
+        button(page, "Step").click()
+    assert page.lab.pressed == [("run",), ("step",), ("step",)]
+    page.set_clock(lambda: 101.0)
+    button(page, "Run").click()
+    assert page.lab.pressed[-1] == ("run",)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({"state": "running"}, ["● LIVE", "0.5 s", "virtual time"]),
+        ({"state": "running", "simulated": False}, ["● LIVE", "on the cluster"]),
+        ({"state": "running", "busy": "pausing"}, ["pausing…"]),
+        ({"state": "running", "processes": (3, 6)}, ["● PREVIEW", "cluster starting, 3 of 6"]),
+        ({"live": False, "replaying": True, "t": NANO // 4}, ["replay 0.25 s"]),
+        ({"live": False, "t": NANO // 4}, ["0.25 s", "looking back"]),
+        ({"state": "over"}, ["over", "time limit reached"]),
+        ({"state": "ready"}, ["ready", "press Run"]),
+        ({"state": "failed", "problem": "<no> memory"}, ["failed", "&lt;no&gt; memory"]),
+    ],
+)
+def test_the_state_is_shown(open_page, now, said):
+    page = open_page(view(**now))
+    for words in said:
+        assert words in text(page), words
+
+
+def test_the_end_of_the_run_is_shown(open_page):
+    shown = Settings().changed(accuracy=0.95)
+    page = open_page(view(shown=shown, state="running", ends=12 * NANO))
+    assert all(words in by_class(page, "lk-ends").value for words in ("ends at 12 s", "or at 95%", "12 s left"))
+    assert "left" not in by_class(open_page(view(state="over")), "lk-ends").value
+
+
+def test_the_slider_looks_back_and_its_end_is_now(open_page):
+    page = open_page(view(ends=10 * NANO))
+    slider = by_class(page, "lk-scrub")
+    assert slider.value == slider.max * 0.05  # 0.5 s of 10 s
+    slider.value = slider.max // 100
+    assert page.lab.pressed == [("seek", pytest.approx(0.1))]
+    slider.value = slider.max
+    assert page.lab.pressed[-1] == ("live",)
+
+
+def test_a_choice_of_speed_and_of_a_scenario(open_page):
+    page = open_page()
+    by_class(page, "lk-speed").value = 10.0
+    by_class(page, "lk-scenario").value = "slow-worker"
+    assert page.lab.pressed == [("set", {"speed": 10.0}), ("play", "slow-worker")]
+    page.lab.now = view(scenario=SCENARIO)
+    page.refresh()
+    assert by_class(page, "lk-scenario").value == "slow-worker"
+    by_class(page, "lk-scenario").value = ""
+    assert page.lab.pressed[-1] == ("play", None)
+
+
+def test_a_speed_that_is_not_in_the_menu_is_shown_too(open_page):
+    page = open_page(view(settings=Settings(speed=3.5)))
+    assert by_class(page, "lk-speed").value == 3.5
+
+
+def test_what_the_lab_shows_never_comes_back_as_a_command(open_page):
+    page = open_page()
+    other = Settings(speed=5.0).changed(
+        strategy="ssp", s=5, workers=8, pace=0.5, batch_size=64, seconds=60, accuracy=0.9
+    )
+    for now in (
+        view(settings=other, t=NANO // 4, live=False), view(settings=other, scenario=SCENARIO, ends=None),
+        view(trace(40), settings=other), view(trace(3, slow=True), slow={"worker-1": 5.0}), view(), view(trace(5)),
+    ):  # fmt: skip
+        page.lab.now = now
+        page.refresh()
+    assert page.lab.pressed == []

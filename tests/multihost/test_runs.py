@@ -1,0 +1,110 @@
+"""Runs whose roles are on three hosts: all traffic between hosts goes over the cable, and the ledger balances."""
+
+import pytest
+
+from tests.multihost.client import Refused
+from tests.multihost.net import Host
+
+TRAIN = (
+    "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, {cluster}, lk.Budget({budget}), "
+    "checkpoint=False)"
+)
+
+
+def trained(cluster, strategy, on="cluster", budget="updates=1500"):
+    """Train to the end: (the accuracy, {role: host}). Asserts that the ledger balances."""
+    cluster.client.do(TRAIN.format(strategy=strategy, cluster=on, budget=budget), 30)
+    homes = cluster.hosts_of_roles()
+    cluster.client.do("run.wait(60)", 65)
+    assert cluster.client.ask("run.stopped_by") == "updates"
+    book = cluster.client.ask("ledgers.book(run)")
+    assert book["closes"], book
+    assert book["missing"] == 0, book
+    return cluster.client.ask("run.summary()['accuracy']"), homes
+
+
+def roles_left(cluster):
+    """Remaining plugins of labkit on Dask workers: each indicates roles that have not ended."""
+    look = "cluster.client.run(lambda dask_worker: [n for n in dask_worker.plugins if n.startswith('labkit')])"
+    return [name for names in cluster.client.ask(look).values() for name in names]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "on"),
+    [("lk.AsyncPS(learning_rate=0.1)", "cluster"),
+     ("lk.RingAllReduce(learning_rate=0.3)", "cluster.resized(workers=5, servers=0)")],
+    ids=["AsyncPS", "RingAllReduce"],
+)  # fmt: skip
+def test_a_run_over_three_hosts(cluster, strategy, on):
+    before = {host.name: host.sent for host in cluster.network.hosts}
+    accuracy, homes = trained(cluster, strategy, on)
+    assert accuracy > 0.9  # ten digits: guessing gives 0.1
+    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
+    payload = cluster.client.ask("ledgers.sent(run)")
+    assert min(payload[role] for role in homes if role.startswith("worker")) > 100_000
+    lonely = [role for role, home in homes.items() if talks_only_abroad(role, homes, strategy)]
+    assert lonely
+    for name in {homes[role].name for role in lonely}:
+        host: Host = next(host for host in cluster.network.hosts if host.name == name)
+        assert host.sent - before[name] >= sum(payload[role] for role in lonely if homes[role] is host)
+    assert roles_left(cluster) == []
+
+
+def talks_only_abroad(role, homes, strategy):
+    """Whether all messages of a role pass its host's cable."""
+    kind, number = role.partition("-")[::2]
+    if kind != "worker":
+        return False
+    if "PS" in strategy:
+        return homes["server-0"] is not homes[role]
+    workers = [name for name in homes if name.startswith("worker-")]
+    return homes[f"worker-{(int(number) + 1) % len(workers)}"] is not homes[role]
+
+
+def test_the_client_stops_a_run_in_time(cluster):
+    cluster.client.do(TRAIN.format(strategy="lk.AsyncPS()", cluster="cluster", budget="seconds=300"), 30)
+    assert cluster.client.ask("ledgers.moves(run)")
+    cluster.client.do("run.stop()")
+    assert cluster.client.ask("ledgers.book(run)")["closes"]
+    assert roles_left(cluster) == []
+
+
+def test_the_processes_are_where_the_roles_are(cluster):
+    """A role's process runs in its host's namespace, and nowhere else."""
+    cluster.client.do(TRAIN.format(strategy="lk.AsyncPS()", cluster="cluster", budget="seconds=300"), 30)
+    homes = cluster.hosts_of_roles()
+    numbers = cluster.client.ask("cluster.client.run(__import__('os').getpid)")
+    for address, number in numbers.items():
+        assert number in cluster.network.host(address).processes
+    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
+    cluster.client.do("run.stop()")
+
+
+def test_servers_on_different_hosts_and_workers_where_they_are_wanted(cluster):
+    trained_on = "cluster.resized(workers=2, servers=2, place={})"
+    _, homes = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format("'spread'"), "updates=300")
+    assert homes["server-0"] is not homes["server-1"]
+    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
+    _, homes = trained(cluster, "lk.AsyncPS()", trained_on.format("'pack'"), "updates=300")
+    assert len({host.name for host in homes.values()}) == 3  # five nodes, two a host
+    third = cluster.network.hosts[2]
+    wish = {"worker": third.address}
+    _, homes = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format(wish), "updates=300")
+    assert homes["worker-0"] is homes["worker-1"] is third
+
+
+def test_a_folder_of_one_machine_is_refused_where_roles_are_on_several(cluster):
+    train = "run = lk.train('moons', lk.AsyncPS(), cluster, lk.Budget(updates=5){})"
+    for more in ("", ", checkpoint='/tmp/somewhere'"):
+        with pytest.raises(Refused, match=r"BadInput: Roles run on 3 hosts.*give checkpoint='s3://bucket/run'"):
+            cluster.client.do(train.format(more))
+    cluster.client.do(train.format(f", checkpoint='file://{cluster.folder}/kept'"), 30)
+    cluster.client.do("run.wait(30)", 35)
+    assert list((cluster.folder / "kept").iterdir())
+
+
+def test_shares_in_proportion_to_what_was_measured(cluster):
+    cluster.client.do("print(cluster.resources())", 30)
+    speeds = cluster.client.ask("cluster.speeds(lk.Problem('digits'), lk.AsyncPS())", 30)
+    assert len(speeds) == 3
+    assert min(speeds) > 0
