@@ -122,13 +122,13 @@ def test_a_sample_of_mutants_loses_points():
 
 
 OLD = """            while True:
-                ready = next((r for r in waiting if may_go_on(r.sender, clocks, self.s)), None)
+                ready = next((r for r in waiting if may_proceed(r.sender, clocks, self.s)), None)
                 if ready is None:
                     break
                 waiting = [r for r in waiting if r is not ready]
 """
 NEW = """            for ready in waiting:
-                if not may_go_on(ready.sender, clocks, self.s):
+                if not may_proceed(ready.sender, clocks, self.s):
                     continue
                 waiting.remove(ready)
 """
