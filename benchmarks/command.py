@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from .machine import describe, in_words
+from .machine import describe, describe_as_text
 from .registry import BENCHMARKS
 from .rows import Benchmark, Row, Settings
 from .tables import show, wide_console
@@ -32,19 +32,19 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for `--json`."""
         b = self.benchmark
-        told = {"name": b.name, "what": b.what, "note": b.note, "seconds": self.seconds, "error": self.error}
-        return {**told, "rows": [asdict(row) for row in self.rows]}
+        fields = {"name": b.name, "what": b.what, "note": b.note, "seconds": self.seconds, "error": self.error}
+        return {**fields, "rows": [asdict(row) for row in self.rows]}
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice([b.name for b in BENCHMARKS]), help="This one; repeatable.")
-@click.option("--quick", is_flag=True, help="Tiny sizes: shows that everything runs; the numbers are worth nothing.")
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep all numbers there.")
-@click.option("--list", "list_them", is_flag=True, help="Name the benchmarks and end.")
+@click.option("--only", multiple=True, type=click.Choice([b.name for b in BENCHMARKS]), help="Run this one only; repeatable.")
+@click.option("--quick", is_flag=True, help="Tiny sizes, to test that the benchmarks run; the results have no meaning.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all results to this file.")
+@click.option("--list", "list_them", is_flag=True, help="List the benchmarks and exit.")
 def main(only: tuple[str, ...], quick: bool, file: Path | None, list_them: bool) -> None:
-    """Measure labkit on this machine, and its peers as far as they are installed (`pip install -e ".[bench]"`).
+    """Measure labkit on this machine, and the installed peers (`pip install -e ".[bench]"`).
 
-    Leave the machine alone meanwhile; with all peers the whole takes about half an hour.
+    The machine should be idle otherwise; with all peers this takes about half an hour.
     """
     console = wide_console()
     if list_them:
@@ -52,22 +52,22 @@ def main(only: tuple[str, ...], quick: bool, file: Path | None, list_them: bool)
             console.print(f"{benchmark.name:<12} {benchmark.what}")
         return
     machine, outcomes = describe(), list[Outcome]()
-    console.print(in_words(machine))
-    _keep(file, machine, quick, outcomes)  # an unwritable file is refused before the measurements
+    console.print(describe_as_text(machine))
+    _write_json(file, machine, quick, outcomes)  # an unwritable file is refused before the measurements
     for benchmark in BENCHMARKS:
         if not only or benchmark.name in only:
             outcomes.append(_run(benchmark, quick))
             show(console, benchmark, outcomes[-1].rows, outcomes[-1].error)
-            _keep(file, machine, quick, outcomes)
+            _write_json(file, machine, quick, outcomes)
     sys.exit(any(outcome.error for outcome in outcomes))
 
 
-def _keep(file: Path | None, machine: dict[str, Any], quick: bool, outcomes: list[Outcome]) -> None:
+def _write_json(file: Path | None, machine: dict[str, Any], quick: bool, outcomes: list[Outcome]) -> None:
     if file is None:
         return
-    kept = {"machine": machine, "quick": quick, "benchmarks": [outcome.to_dict() for outcome in outcomes]}
+    content = {"machine": machine, "quick": quick, "benchmarks": [outcome.to_dict() for outcome in outcomes]}
     try:
-        file.write_text(json.dumps(kept, indent=1) + "\n")
+        file.write_text(json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise click.ClickException(f"--json {file}: {error.strerror}.") from None
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .children import environment
+from .subprocesses import environment
 
 __all__ = ["FrontEnd", "open_kernel"]
 
-PATIENCE = 120.0  # seconds for a cell, or for the kernel's start
+TIMEOUT_S = 120.0  # seconds for a cell, or for the kernel's start
 LINK = "DirectionalLinkModel"
 
 
@@ -32,12 +32,12 @@ def open_kernel() -> Iterator[FrontEnd]:
     from jupyter_client.launcher import launch_kernel
 
     with TemporaryDirectory() as folder:
-        file, door = write_connection_file(str(Path(folder) / "kernel.json"), key=os.urandom(16).hex().encode())
+        file, connection = write_connection_file(str(Path(folder) / "kernel.json"), key=os.urandom(16).hex().encode())
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", file, "--log-level=ERROR"]
         kernel = launch_kernel(command, env=environment())
         try:
-            with contextlib.closing(FrontEnd(door)) as front_end:
-                front_end.greet()
+            with contextlib.closing(FrontEnd(connection)) as front_end:
+                front_end.wait_until_ready()
                 yield front_end
         finally:
             kernel.kill()  # a kernel that has used Dask may ignore a shutdown request
@@ -45,19 +45,19 @@ def open_kernel() -> Iterator[FrontEnd]:
 
 
 class FrontEnd:
-    """`door`: the kernel's connection file. `frames`: the acknowledged frames."""
+    """`connection`: the kernel's connection file. `frames`: the acknowledged frames."""
 
-    def __init__(self, door: Any):
+    def __init__(self, connection: Any):
         import zmq
         from jupyter_client.session import Session
 
-        self._session = Session(key=door["key"].encode(), signature_scheme=door["signature_scheme"])
+        self._session = Session(key=connection["key"].encode(), signature_scheme=connection["signature_scheme"])
         self._context = zmq.Context()
-        self._shell, self._heard = self._context.socket(zmq.DEALER), self._context.socket(zmq.SUB)
-        self._heard.subscribe(b"")
-        for socket, port in ((self._shell, "shell_port"), (self._heard, "iopub_port")):
+        self._shell, self._iopub = self._context.socket(zmq.DEALER), self._context.socket(zmq.SUB)
+        self._iopub.subscribe(b"")
+        for socket, port in ((self._shell, "shell_port"), (self._iopub, "iopub_port")):
             socket.linger = 0
-            socket.connect(f"tcp://{door['ip']}:{door[port]}")
+            socket.connect(f"tcp://{connection['ip']}:{connection[port]}")
         self._links: dict[str, str] = {}  # source -> target, by the number of their comm
         self.frames: list[int] = []
 
@@ -65,48 +65,48 @@ class FrontEnd:
         """Close the connection."""
         self._context.destroy()
 
-    def greet(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until the kernel replies, and its broadcast (IOPub) messages are received."""
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + TIMEOUT_S
         while time.monotonic() < give_up:
             self._session.send(self._shell, "kernel_info_request", {})
-            if self._heard.poll(200):
+            if self._iopub.poll(200):
                 return
-        raise RuntimeError(f"the kernel has not answered for {PATIENCE:g} s")
+        raise RuntimeError(f"the kernel has not answered for {TIMEOUT_S:g} s")
 
-    def look_on(self, seconds: float) -> None:
+    def acknowledge_frames(self, seconds: float) -> None:
         """Acknowledge every frame for `seconds` seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            self._listen(left)
+            self._handle_message(left)
 
     def run(self, code: str, value: str = "None") -> Any:
         """Run a cell while acknowledging frames; returns the value of an expression. `RuntimeError` if the cell fails."""
         content = {"code": code, "silent": False, "user_expressions": {"value": value}, "stop_on_error": False}
         sent = self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + TIMEOUT_S
         while time.monotonic() < give_up:
-            self._listen(0.02)
+            self._handle_message(0.02)
             while self._shell.poll(0):
                 _, reply = self._session.recv(self._shell)
                 if reply["parent_header"].get("msg_id") == sent:
                     return _value(reply["content"])
-        raise RuntimeError(f"the kernel has not answered for {PATIENCE:g} s")
+        raise RuntimeError(f"the kernel has not answered for {TIMEOUT_S:g} s")
 
-    def _listen(self, seconds: float) -> None:
+    def _handle_message(self, seconds: float) -> None:
         """Handle the kernel's next broadcast message, if one arrives within `seconds`."""
-        if not self._heard.poll(1000 * seconds):
+        if not self._iopub.poll(1000 * seconds):
             return
-        _, message = self._session.recv(self._heard)
+        _, message = self._session.recv(self._iopub)
         content, kind = message["content"], message["msg_type"]
         state = content.get("data", {}).get("state", {}) if kind in ("comm_open", "comm_msg") else {}
         if kind == "comm_open" and state.get("_model_name") == LINK:
             source, target = (state[end][0].removeprefix("IPY_MODEL_") for end in ("source", "target"))
             self._links[source] = target
         elif kind == "comm_msg" and content["comm_id"] in self._links and "value" in state:
-            self._answer(self._links[content["comm_id"]], state["value"])
+            self._acknowledge(self._links[content["comm_id"]], state["value"])
 
-    def _answer(self, target: str, frame: int) -> None:
+    def _acknowledge(self, target: str, frame: int) -> None:
         data = {"method": "update", "state": {"value": frame}, "buffer_paths": []}
         self._session.send(self._shell, "comm_msg", {"comm_id": target, "data": data})
         self.frames.append(frame)
@@ -114,7 +114,7 @@ class FrontEnd:
 
 def _value(content: dict[str, Any]) -> Any:
     expression = content.get("user_expressions", {}).get("value", {})
-    for told in (content, expression):
-        if told.get("status") != "ok":
-            raise RuntimeError(f"the cell failed: {told.get('ename')}: {told.get('evalue')}")
+    for part in (content, expression):
+        if part.get("status") != "ok":
+            raise RuntimeError(f"the cell failed: {part.get('ename')}: {part.get('evalue')}")
     return ast.literal_eval(expression["data"]["text/plain"])

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 from threadpoolctl import threadpool_info
 
-__all__ = ["describe", "in_words"]
+__all__ = ["describe", "describe_as_text"]
 
 PEERS = ("ray", "torch", "mpi4py", "simpy")  # listed if installed
 
@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-def in_words(machine: dict[str, Any]) -> str:
+def describe_as_text(machine: dict[str, Any]) -> str:
     """The description as two lines of text."""
     m, blas = machine, ", ".join(machine["blas"]) or "no BLAS found"
     hardware = f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 1e9:.1f} GB, load {m['load']}, {m['system']}"

@@ -6,8 +6,8 @@ import functools
 
 import labkit as lk
 
-from .live import Window, gradient_rate
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .run_rate import Window, gradient_rate
 from .simulator import updates_rate
 
 __all__ = ["BENCHMARK"]
@@ -20,8 +20,8 @@ def run(settings: Settings) -> list[Row]:
     window = Window(settings.choose(0.5, 0.1), settings.choose(3.0, 0.2))
     updates = int(settings.choose(50_000, 2_000))
     with lk.DaskCluster(workers=2, servers=1).open() as cluster:
-        rows = alternate(settings, "on Dask", _on_and_off(functools.partial(_on_dask, cluster, window)), against=OFF)
-    return rows + alternate(settings, "simulated", _on_and_off(functools.partial(_simulated, updates)), against=OFF)
+        rows = alternate(settings, "on Dask", _on_and_off(functools.partial(_on_dask, cluster, window)), baseline=OFF)
+    return rows + alternate(settings, "simulated", _on_and_off(functools.partial(_simulated, updates)), baseline=OFF)
 
 
 def _on_and_off(measure: functools.partial[Values]) -> list[Side]:
@@ -39,4 +39,4 @@ def _simulated(updates: int, record: bool) -> Values:
     return {("AsyncPS simulated, timing only, 8 workers", "updates/s"): values["updates/s"]}
 
 
-BENCHMARK = Benchmark("recording", "what it costs to record every span, message and application", run)
+BENCHMARK = Benchmark("recording", "the cost of recording every span, message and application", run)

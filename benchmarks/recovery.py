@@ -6,8 +6,8 @@ worker among them begins to compute; each time in a new client with a new cluste
 
 from __future__ import annotations
 
-from .children import fresh
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .subprocesses import run_program
 
 __all__ = ["BENCHMARK"]
 
@@ -15,18 +15,18 @@ RUN = "4 workers, 1 server, chief"
 
 
 def run(settings: Settings) -> list[Row]:
-    """All in every repetition."""
-    return alternate(settings, RUN, [Side("labkit", _ways_back)])
+    """Both cases in every repetition."""
+    return alternate(settings, RUN, [Side("labkit", _restart_times)])
 
 
-def _ways_back() -> Values:
-    told = fresh("benchmarks.programs.way_back", 4, 1)
+def _restart_times() -> Values:
+    result = run_program("benchmarks.programs.restart", 4, 1)
     values: dict[tuple[str, str], float] = {}
     for name, what in (("one", "one worker is killed"), ("all", "all six processes are killed at once")):
-        back, computes = told[name]
-        values[f"{RUN}: {what}, until back", "s"] = back
+        restarted, computes = result[name]
+        values[f"{RUN}: {what}, until restarted", "s"] = restarted
         values[f"{RUN}: {what}, until a worker computes again", "s"] = computes
     return values
 
 
-BENCHMARK = Benchmark("recovery", "the way back of roles whose processes are killed", run)
+BENCHMARK = Benchmark("recovery", "the time until roles whose processes were killed have restarted", run)

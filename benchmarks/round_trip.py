@@ -12,40 +12,40 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from statistics import median
 
-from . import wire_pair
-from .peers import dask_actor_trip, gloo_trip, raw_socket, ray_actor, shared_memory, torch_rpc_trip
-from .peers.pairs import Trip
+from . import transport_pair
+from .peers import dask_actor_round_trip, gloo_round_trip, raw_socket, ray_actor, shared_memory, torch_rpc_round_trip
+from .peers.pairs import RoundTrips
 from .rows import Benchmark, Pair, Row, Settings, Side, Unmeasured, Values, alternate
 
 __all__ = ["BENCHMARK"]
 
 SIZES = (("40 KB", 40_000, 400), ("1 MB", 1_000_000, 100), ("10 MB", 10_000_000, 20))  # name, bytes, round trips
 WARM_UP = 3  # round trips that are not counted
-LABKIT, SOCKET = "labkit's wire", "raw TCP socket"
+LABKIT, SOCKET = "labkit transport", "raw TCP socket"
 
-PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[Trip]], tuple[str, ...]]] = {  # how to open it, its needs
+PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[RoundTrips]], tuple[str, ...]]] = {  # (open_pair, required modules)
     "shared memory": (shared_memory.open_pair, ()),
-    "PyTorch gloo": (gloo_trip.open_pair, ("torch",)),
-    "PyTorch RPC": (torch_rpc_trip.open_pair, ("torch",)),
-    "Dask actor": (dask_actor_trip.open_pair, ()),
+    "PyTorch gloo": (gloo_round_trip.open_pair, ("torch",)),
+    "PyTorch RPC": (torch_rpc_round_trip.open_pair, ("torch",)),
+    "Dask actor": (dask_actor_round_trip.open_pair, ()),
     "Ray actor": (ray_actor.open_pair, ("ray",)),
 }
 
 
 def run(settings: Settings) -> list[Row]:
     """All sizes in every repetition, sides alternating; ratios to the socket, and of labkit to every peer."""
-    with wire_pair.open_pair() as wire, raw_socket.open_pair() as bare, contextlib.ExitStack() as stack:
-        sides = [Side(name, _round_trips(trip, settings)) for name, trip in ((LABKIT, wire), (SOCKET, bare))]
+    with transport_pair.open_pair() as transport, raw_socket.open_pair() as bare, contextlib.ExitStack() as stack:
+        sides = [Side(name, _round_trips(trip, settings)) for name, trip in ((LABKIT, transport), (SOCKET, bare))]
         for name, (open_pair, needs) in PEERS.items():
-            settings.say(f"starting {name}")
+            settings.report_progress(f"starting {name}")
             side = Side(name, dict, needs)
             sides.append(side if side.missing else Side(name, _start(stack, open_pair, settings)))
         pairs = [Pair(size, (LABKIT, size), (peer, size), "us") for size, _, _ in SIZES for peer in PEERS]
-        return alternate(settings, "round trip", sides, against=SOCKET, pairs=pairs)
+        return alternate(settings, "round trip", sides, baseline=SOCKET, pairs=pairs)
 
 
 def _start(
-    stack: contextlib.ExitStack, open_pair: Callable[[], AbstractContextManager[Trip]], settings: Settings
+    stack: contextlib.ExitStack, open_pair: Callable[[], AbstractContextManager[RoundTrips]], settings: Settings
 ) -> Callable[[], Values]:
     """The pair's measurement; one that raises `Unmeasured` if the pair does not start here."""
     try:
@@ -59,7 +59,7 @@ def _start(
     return unmeasured
 
 
-def _round_trips(trip: Trip, settings: Settings) -> Callable[[], Values]:
+def _round_trips(trip: RoundTrips, settings: Settings) -> Callable[[], Values]:
     def measure() -> Values:
         values = {}
         for name, nbytes, count in SIZES:

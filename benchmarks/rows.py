@@ -2,7 +2,7 @@
 
 A `Side` makes one measurement when called and returns values by (name, unit). `alternate` measures all sides once, then once
 more in the opposite order, and so on, so that a change of the machine's speed or load affects all sides equally. Ratios are
-formed within one turn; the result is the median of these ratios, not the ratio of times taken minutes apart.
+formed within one turn; the result is the median of these ratios, not the ratio of times measured minutes apart.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Settings:
-    """`quick`: tiny sizes, one repetition, results without meaning. `say`: reports what is being measured."""
+    """`quick`: tiny sizes, one repetition, results without meaning. `report_progress`: reports what is being measured."""
 
     quick: bool = False
-    say: Callable[[str], None] = lambda text: None
+    report_progress: Callable[[str], None] = lambda text: None
 
     def choose(self, full: int | float, quick: int | float) -> int | float:
         """A size: `full`, or `quick`, which only tests that it runs."""
@@ -98,43 +98,43 @@ class Benchmark:
 
 
 def alternate(
-    settings: Settings, name: str, sides: Sequence[Side], against: str | None = None, *,
+    settings: Settings, name: str, sides: Sequence[Side], baseline: str | None = None, *,
     repetitions: int | None = None, pairs: Sequence[Pair] = (),
 ) -> list[Row]:  # fmt: skip
     """Measure `sides` in turns; a row for each name, unit and side, with comparable rows next to each other.
 
-    `against`: a side's name; every other side also gets a row of its ratio to that one, under the same name, unit "x".
+    `baseline`: a side's name; every other side also gets a row of its ratio to that one, under the same name, unit "x".
     `pairs`: further ratios, at the end. `name`: for the row of a skipped side. `repetitions`:
     overrides the settings.
     """
     skipped = {side.name: side.missing for side in sides if side.missing}
-    turns = _take_turns(settings, name, sides, skipped, repetitions or settings.repetitions)
-    able = [side.name for side in sides if side.name not in skipped]
-    rows = [_row(key, side, [t[side][key] for t in turns]) for side in able for key in turns[0][side]]
-    rows += _ratios(turns, able, against)
+    turns = _measure_turns(settings, name, sides, skipped, repetitions or settings.repetitions)
+    measurable = [side.name for side in sides if side.name not in skipped]
+    rows = [_row(key, side, [t[side][key] for t in turns]) for side in measurable for key in turns[0][side]]
+    rows += _ratios(turns, measurable, baseline)
     names, units = list(dict.fromkeys(row.name for row in rows)), list(dict.fromkeys(row.unit for row in rows))
     rows.sort(key=lambda row: (names.index(row.name), units.index(row.unit)))
     rows += [_skipped(name, side.name, skipped[side.name]) for side in sides if side.name in skipped]
     return rows + [_pair(turns, pair, skipped) for pair in pairs]
 
 
-def _take_turns(
+def _measure_turns(
     settings: Settings, name: str, sides: Sequence[Side], skipped: dict[str, str | None], repetitions: int
 ) -> list[dict[str, Values]]:
     """The measurements of each side at each turn. A side that fails is `skipped` from then on, with the reason."""
     turns: list[dict[str, Values]] = []
     for turn in range(repetitions):
-        taken: dict[str, Values] = {}
+        measured: dict[str, Values] = {}
         for side in sides if turn % 2 == 0 else reversed(sides):
             if side.name in skipped:
                 continue
-            settings.say(f"{name}: {side.name} ({turn + 1} of {repetitions})")
+            settings.report_progress(f"{name}: {side.name} ({turn + 1} of {repetitions})")
             gc.collect()  # so that the garbage of one side is not collected during the next
             try:
-                taken[side.name] = side.measure()
+                measured[side.name] = side.measure()
             except Unmeasured as why:
                 skipped[side.name] = str(why)
-        turns.append(taken)
+        turns.append(measured)
     return turns
 
 
@@ -154,13 +154,13 @@ def _row(key: tuple[str, str], side: str, values: Sequence[float]) -> Row:
     return Row(*(key[0], side, key[1]), median(values), min(values), max(values), len(values))
 
 
-def _ratios(turns: Sequence[Mapping[str, Values]], sides: Sequence[str], against: str | None) -> list[Row]:
-    if against is None or against not in sides:
+def _ratios(turns: Sequence[Mapping[str, Values]], sides: Sequence[str], baseline: str | None) -> list[Row]:
+    if baseline is None or baseline not in sides:
         return []
     return [
-        _row((name, "x"), f"{side} / {against}", [turn[side][name, unit] / turn[against][name, unit] for turn in turns])
+        _row((name, "x"), f"{side} / {baseline}", [turn[side][name, unit] / turn[baseline][name, unit] for turn in turns])
         for side in sides
-        if side != against
+        if side != baseline
         for name, unit in turns[0][side]
-        if (name, unit) in turns[0][against]
+        if (name, unit) in turns[0][baseline]
     ]

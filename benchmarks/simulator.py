@@ -33,7 +33,7 @@ from .rows import Benchmark, Pair, Row, Settings, Side, Values, alternate
 __all__ = ["BENCHMARK", "PEERS", "Case", "labkit_run", "simpy_outcome", "updates_rate"]
 
 PEERS = {"SimPy, nodes and links": "simpy_nodes", "SimPy, this algorithm only": "simpy_server"}  # side: its file
-MANY, EACH = 10_000, 100  # workers, updates of each
+MANY_WORKERS, UPDATES_PER_WORKER = 10_000, 100  # workers, updates of each
 
 
 @dataclass(frozen=True)
@@ -118,23 +118,23 @@ def _largest(settings: Settings) -> Row:
     """The seconds of a run of a million updates with the default distribution, including its setup. Measured once, because it
     is long and has no peer.
     """
-    workers, each = (100, 10) if settings.quick else (MANY, EACH)
+    workers, each = (100, 10) if settings.quick else (MANY_WORKERS, UPDATES_PER_WORKER)
     name = f"{workers:,} workers x {each} updates each"
-    settings.say(name)
+    settings.report_progress(name)
     taken = _seconds(lambda: labkit_run(Case(workers, workers * each, FIXED)).wait())
     return Row(name, "labkit", "s", taken, taken, taken, 1)
 
 
-def _seconds(what: Callable[[], Any]) -> float:
+def _seconds(function: Callable[[], Any]) -> float:
     began = time.perf_counter()
-    what()
+    function()
     return time.perf_counter() - began
 
 
 NOTE = (
-    "SimPy, nodes and links: the same general model, written after SimPy's documentation (the comparison). "
-    "SimPy, this algorithm only: a file that can simulate nothing else and leaves away what a run does not need (the "
-    "lower bound of its cost). Both take labkit's draws and end at its nanosecond; they record nothing, labkit records all."
+    "SimPy, nodes and links: the same general model, written in the style of SimPy's documentation (the comparison). "
+    "SimPy, this algorithm only: a program that can simulate nothing else and omits what a run does not need (the "
+    "lower bound of its cost). Both use labkit's draws and end at the same nanosecond; only labkit records events."
 )
 
 BENCHMARK = Benchmark("simulator", "updates per second of a timing-only simulated run", run, NOTE)

@@ -22,7 +22,7 @@ from .rows import Benchmark, Row, Settings
 __all__ = ["BENCHMARK", "FACTOR", "THEORY", "WORKERS", "measured", "problem_for", "simulated"]
 
 WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # PACE: seconds per gradient
-SHARED = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # their pieces take 1 to 15 ms of 200
+LONG_GRADIENTS = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # their pieces take 1 to 15 ms of 200
 N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, the default
 
 ALL = ("1/F: all wait for it", 1 / F)
@@ -65,7 +65,7 @@ def simulated(name: str, seconds: float = 20.0) -> float:
 
 def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
     """The relative throughput on processes, paced; runs with long gradients take twice as long."""
-    strategy, longer = STRATEGIES[name](), name in SHARED
+    strategy, longer = STRATEGIES[name](), name in LONG_GRADIENTS
     problem, budget = problem_for(strategy), lk.Budget(seconds=seconds * (2 if longer else 1))
     rates = []
     for slow in ({}, {SLOW: FACTOR}):
@@ -103,7 +103,7 @@ def run(settings: Settings) -> list[Row]:
                 "Dask, paced": functools.partial(measured, name, cluster, seconds),
             }
             for side, measure in sides.items():
-                settings.say(f"{name}, {side}")
+                settings.report_progress(f"{name}, {side}")
                 share = measure()
                 rows.append(Row(name, side, "share left", share, share, share, 1))
     return rows
@@ -113,4 +113,4 @@ NOTE = (
     "N = 4 workers, F = 10, default options. `python -m benchmarks.strategies_readme --measure` puts the "
     "table into labkit/strategies/README.md."
 )
-BENCHMARK = Benchmark("slow-worker", "what a worker that is 10 times slower costs, strategy by strategy", run, NOTE)
+BENCHMARK = Benchmark("slow-worker", "the cost of a worker that is 10 times slower, by strategy", run, NOTE)

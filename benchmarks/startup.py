@@ -1,6 +1,6 @@
 """Startup time (imports, processes, roles, first update) and memory.
 
-"From nothing" is measured from before the start of the interpreter. Private memory is the unique set size, summed over the
+The start of the process is before that of the interpreter. Private memory is the unique set size, summed over the
 client, its workers and all other processes that were started, during training.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from .children import fresh
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .subprocesses import run_program
 
 __all__ = ["BENCHMARK"]
 
@@ -17,24 +17,24 @@ RUN = "4 workers, 1 server, chief"
 
 
 def run(settings: Settings) -> list[Row]:
-    """Imports, then clusters, each time in a fresh process."""
+    """Imports, then clusters, each time in a new process."""
     _imports()  # writes missing bytecode files
     sides = [Side("labkit", _imports)]
     return alternate(settings, "imports", sides) + alternate(settings, RUN, [Side("labkit", _first_update)])
 
 
 def _imports() -> Values:
-    return {(name, "s"): seconds for name, seconds in fresh("benchmarks.programs.imports").items()}
+    return {(name, "s"): seconds for name, seconds in run_program("benchmarks.programs.imports").items()}
 
 
 def _first_update() -> Values:
     began = time.monotonic()  # one clock for all processes of a machine
-    told = fresh("benchmarks.programs.first_update", 4, 1)
+    result = run_program("benchmarks.programs.first_update", 4, 1)
     return {
-        (f"{RUN}: from nothing to a ready cluster", "s"): told["ready"] - began,
-        (f"{RUN}: from nothing to the first update", "s"): told["first_update"] - began,
-        (f"{RUN}: private memory of all processes", "MB"): told["private_bytes"] / 1e6,
-        (f"{RUN}: processes", "processes"): told["processes"],
+        (f"{RUN}: from process start to a ready cluster", "s"): result["ready"] - began,
+        (f"{RUN}: from process start to the first update", "s"): result["first_update"] - began,
+        (f"{RUN}: private memory of all processes", "MB"): result["private_bytes"] / 1e6,
+        (f"{RUN}: processes", "processes"): result["processes"],
     }
 
 

@@ -1,4 +1,4 @@
-"""The generated parts of labkit/strategies/README.md: `python -m benchmarks.strategies_readme` writes them anew.
+"""The generated parts of labkit/strategies/README.md: `python -m benchmarks.strategies_readme` generates them.
 
 The list is made from the classes and the docstrings of their modules. The table of the slow worker has a formula, the result
 in virtual time, and the measurement on a cluster of processes; the last column is kept unless `--measure` is given (ten
@@ -25,20 +25,20 @@ __all__ = ["README", "list_section", "section", "slow_section", "with_section"]
 
 README = Path(__file__).parents[1] / "labkit" / "strategies" / "README.md"
 SECONDS = 6.0  # of each paced run
-OF_MANY = ("codec", "staleness_aware", "compensation")
+COMMON_OPTIONS = ("codec", "staleness_aware", "compensation")
 
 
-def source(made: type) -> str:
+def source(strategy: type) -> str:
     """The source of an algorithm: the last paragraph with a year in the docstring of its module."""
-    module = inspect.getdoc(sys.modules[made.__module__]) or ""
+    module = inspect.getdoc(sys.modules[strategy.__module__]) or ""
     dated = [part for part in module.split("\n\n") if re.search(r"\b(19|20)\d\d\b", part)]
     return " ".join(dated[-1].split())
 
 
-def own_options(made: type[Strategy]) -> str:
+def own_options(strategy: type[Strategy]) -> str:
     """The options that not all strategies have, with their defaults, as `--set` takes them; the more common ones come last."""
     texts = []
-    for option in sorted(options_of(made).values(), key=lambda option: option.name in OF_MANY):
+    for option in sorted(options_of(strategy).values(), key=lambda option: option.name in COMMON_OPTIONS):
         if option.name not in options_of(Strategy) and option.name != "learning_rate":
             default = None if option.default is None else write_option(option, option.default)
             texts.append(f"`{option.name}={default}`")
@@ -55,10 +55,10 @@ def list_section() -> str:
             "| name | page | what it does | its own options | source |",
             "|---|---|---|---|---|",
         ]
-        for name, made in members.items():
-            file = Path(inspect.getfile(made)).name
-            page = f"[`{made.__name__}`]({file})"
-            lines.append(f"| `{name}` | {page} | {made.summary} | {own_options(made)} | {source(made)} |")
+        for name, strategy in members.items():
+            file = Path(inspect.getfile(strategy)).name
+            page = f"[`{strategy.__name__}`]({file})"
+            lines.append(f"| `{name}` | {page} | {strategy.summary} | {own_options(strategy)} | {source(strategy)} |")
         lines.append("")
     return "\n".join(lines).strip()
 
@@ -85,13 +85,13 @@ def with_section(text: str, name: str, inner: str) -> str:
     return re.sub(marks, lambda m: m[1] + inner + m[2], text, flags=re.DOTALL)
 
 
-def kept() -> dict[str, str]:
+def kept_column() -> dict[str, str]:
     """The last column in the present README."""
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]*) \|$", section("slow worker"), re.MULTILINE)
     return dict(rows)
 
 
-def measure_now(names: Sequence[str]) -> dict[str, str]:
+def measured_column(names: Sequence[str]) -> dict[str, str]:
     """The last column of these strategies, measured now."""
     found = {}
     with lk.DaskCluster(workers=WORKERS, pace=PACE) as cluster:
@@ -103,11 +103,11 @@ def measure_now(names: Sequence[str]) -> dict[str, str]:
 
 @click.command()
 @click.option("--measure", is_flag=True, help="Run every strategy on processes, twice, and fill in the last column.")
-@click.option("--only", multiple=True, type=click.Choice(list(STRATEGIES)), help="Measure this one; repeatable.")
+@click.option("--only", multiple=True, type=click.Choice(list(STRATEGIES)), help="Measure this strategy only; repeatable.")
 def main(measure: bool, only: tuple[str, ...]) -> None:
-    """Write the generated parts of labkit/strategies/README.md anew."""
+    """Write the generated parts of labkit/strategies/README.md."""
     names = only or (tuple(STRATEGIES) if measure else ())
-    column = kept() | (measure_now(names) if names else {})
+    column = kept_column() | (measured_column(names) if names else {})
     text = with_section(README.read_text(), "list", list_section())
     README.write_text(with_section(text, "slow worker", slow_section(column)))
 

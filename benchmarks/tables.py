@@ -14,8 +14,8 @@ from .rows import Benchmark, Row
 
 __all__ = ["number", "show", "wide_console"]
 
-WIDE = 160  # columns, if the output is not a terminal
-REASON = 60  # characters of why a side was skipped; `--json` has them all
+PIPE_WIDTH = 160  # columns, if the output is not a terminal
+REASON_CHARS = 60  # characters of why a side was skipped; `--json` has them all
 
 
 def number(value: float) -> str:
@@ -29,7 +29,7 @@ def number(value: float) -> str:
 def wide_console() -> Console:
     """A console as wide as the terminal; if there is none, wide enough for every table."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDE)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def show(console: Console, benchmark: Benchmark, rows: Sequence[Row], error: str | None) -> None:
@@ -60,5 +60,5 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _numbers(row: Row) -> tuple[str, str]:
     if row.median is None or row.low is None or row.high is None:
-        return "skipped", shorten(row.skipped or "", REASON)
+        return "skipped", shorten(row.skipped or "", REASON_CHARS)
     return number(row.median), f"{number(row.low)}–{number(row.high)}"

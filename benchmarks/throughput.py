@@ -13,21 +13,21 @@ from collections.abc import Callable, Sequence
 
 import labkit as lk
 
-from .live import Window, gradient_rate
 from .peers import trainers
 from .peers.job import Job
 from .rows import Benchmark, Pair, Row, Settings, Side, alternate
+from .run_rate import Window, gradient_rate
 
 __all__ = ["BENCHMARK", "NETS", "SHAPES", "all_jobs", "cluster_for", "labkit_name", "sides_of", "strategy_for"]
 
 NETS = ((128,), (256, 256))
-SHAPES = {"alone": (1,), "async": (1, 2, 4), "sync": (1, 2, 4), "reduce": (2, 4)}  # rule: numbers of workers
+SHAPES = {"single": (1,), "async": (1, 2, 4), "sync": (1, 2, 4), "reduce": (2, 4)}  # rule: numbers of workers
 STRATEGIES: dict[str, type[lk.Strategy]] = {"async": lk.AsyncPS, "sync": lk.SyncPS, "reduce": lk.RingAllReduce}
-RATE = 0.01  # small enough for every number of workers; no effect on speed
+LEARNING_RATE = 0.01  # small enough for every number of workers; no effect on speed
 UNIT = "gradients/s"
 REPETITIONS = 3  # a turn of all sides takes two to three minutes
-GOALS = (  # labkit's rule and workers, the peer, its rule and workers
-    ("async", 2, trainers.ALONE, "alone", 1),
+COMPARISONS = (  # labkit's rule and workers, the peer, its rule and workers
+    ("async", 2, trainers.SINGLE, "single", 1),
     ("async", 4, trainers.RPC_NUMPY, "async", 4),
     ("async", 4, trainers.RAY_TORCH, "async", 4),
     ("async", 4, trainers.DASK, "async", 4),
@@ -41,23 +41,23 @@ GOALS = (  # labkit's rule and workers, the peer, its rule and workers
 
 def run(settings: Settings) -> list[Row]:
     """All sides alternating, each with all its jobs; then the ratios of labkit to its peers."""
-    warm_up, length = settings.choose(1.0, 0.05), settings.choose(1.0, 0.1)
-    jobs = all_jobs(settings, functools.partial(Job, learning_rate=RATE, warm_up=warm_up, length=length))
+    warm_up, duration = settings.choose(1.0, 0.05), settings.choose(1.0, 0.1)
+    jobs = all_jobs(settings, functools.partial(Job, learning_rate=LEARNING_RATE, warm_up=warm_up, duration=duration))
     repetitions = int(settings.choose(REPETITIONS, 1))
     with lk.DaskCluster(workers=4, servers=1).open() as cluster:
         sides = sides_of(jobs, UNIT, functools.partial(_rate, cluster))
-        return alternate(settings, "throughput", sides, repetitions=repetitions, pairs=_pairs(jobs))
+        return alternate(settings, "throughput", sides, repetitions=repetitions, pairs=labkit_pairs(jobs))
 
 
-def all_jobs(settings: Settings, make: Callable[..., Job], fewest: int = 1) -> list[Job]:
-    """Every rule, net and number of workers from `fewest` on; `--quick`: the smaller net, 2 workers."""
-    nets, numbers = (NETS[:1], {2}) if settings.quick else (NETS, {n for n in (1, 2, 4) if n >= fewest})
+def all_jobs(settings: Settings, make: Callable[..., Job], min_workers: int = 1) -> list[Job]:
+    """Every rule, net and number of workers from `min_workers` on; `--quick`: the smaller net, 2 workers."""
+    nets, numbers = (NETS[:1], {2}) if settings.quick else (NETS, {n for n in (1, 2, 4) if n >= min_workers})
     return [
         make(rule=rule, hidden=hidden, workers=n)
         for hidden in nets
         for rule, shape in SHAPES.items()
         for n in shape
-        if n in numbers or rule == "alone"
+        if n in numbers or rule == "single"
     ]
 
 
@@ -71,7 +71,7 @@ def sides_of(jobs: Sequence[Job], unit: str, measure: Callable[[Job], float]) ->
     sides: list[Side] = []
     for trainer in trainers.TRAINERS:
         sides.append(trainer.side(jobs, unit))
-        rule = {trainers.ALONE: "async", trainers.RAY_NUMPY: "sync", trainers.RAY_TORCH: "reduce"}.get(trainer.name)
+        rule = {trainers.SINGLE: "async", trainers.RAY_NUMPY: "sync", trainers.RAY_TORCH: "reduce"}.get(trainer.name)
         sides += [labkit(rule)] if rule else []
     return sides
 
@@ -81,7 +81,7 @@ def labkit_name(rule: str) -> str:
     return f"labkit {STRATEGIES[rule].__name__}"
 
 
-def _pairs(jobs: Sequence[Job]) -> list[Pair]:
+def labkit_pairs(jobs: Sequence[Job]) -> list[Pair]:
     by_shape = {(job.hidden, job.rule, job.workers): job.name for job in jobs}
     return [
         Pair(
@@ -91,7 +91,7 @@ def _pairs(jobs: Sequence[Job]) -> list[Pair]:
             UNIT,
         )
         for hidden in dict.fromkeys(job.hidden for job in jobs)
-        for rule, n, peer, their_rule, their_n in GOALS
+        for rule, n, peer, their_rule, their_n in COMPARISONS
         if (hidden, rule, n) in by_shape
     ]
 
@@ -107,7 +107,7 @@ def cluster_for(job: Job, cluster: lk.DaskCluster) -> lk.DaskCluster:
 
 
 def _rate(cluster: lk.DaskCluster, job: Job) -> float:
-    window = Window(job.warm_up, job.length)
+    window = Window(job.warm_up, job.duration)
     return gradient_rate(job.problem, strategy_for(job), cluster_for(job, cluster), window)
 
 

@@ -10,14 +10,14 @@ import functools
 import time
 
 from .front_end import FrontEnd, open_kernel
-from .live import Window
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .run_rate import Window
 
 __all__ = ["BENCHMARK"]
 
-OFF = "nobody watches"
+OFF = "no figure"
 RUN = "AsyncPS on Dask, 64-128-10, 2 workers"
-AFTER = 0.5  # seconds by which a run is longer than the window, so that the window's end is reported
+EXTRA_S = 0.5  # seconds by which a run is longer than the window, so that the window's end is reported
 
 
 def run(settings: Settings) -> list[Row]:
@@ -25,24 +25,24 @@ def run(settings: Settings) -> list[Row]:
     window = Window(settings.choose(1.0, 0.2), settings.choose(4.0, 0.5))
     with open_kernel() as front_end:
         front_end.run("from benchmarks.programs.watched import Bench; bench = Bench()")
-        watched, alone = (functools.partial(_measure, front_end, window, on) for on in (True, False))
-        rows = alternate(settings, "watching", [Side("live figure", watched), Side(OFF, alone)], against=OFF)
+        watched, plain = (functools.partial(_measure, front_end, window, on) for on in (True, False))
+        rows = alternate(settings, "watching", [Side("live figure", watched), Side(OFF, plain)], baseline=OFF)
         front_end.run("bench.close()")
     return rows
 
 
 def _measure(front_end: FrontEnd, window: Window, watched: bool) -> Values:
-    whole = window.warm_up + window.length + AFTER
+    whole = window.warm_up + window.duration + EXTRA_S
     before = len(front_end.frames)
     front_end.run(f"bench.begin({whole}, {watched})")
     began = time.monotonic()
-    front_end.look_on(whole)
+    front_end.acknowledge_frames(whole)
     frames = (len(front_end.frames) - before) / (time.monotonic() - began)
-    rate, cores = front_end.run(f"told = bench.end({window.warm_up}, {window.length})", "told")
+    rate, cores = front_end.run(f"result = bench.end({window.warm_up}, {window.duration})", "result")
     if watched and not frames:
         raise RuntimeError("no frame was drawn: nothing was measured")
     values = {(RUN, "updates/s"): rate, ("the kernel's process", "cores"): cores}
     return {**values, ("frames shown", "frames/s"): frames} if watched else values
 
 
-BENCHMARK = Benchmark("watching", "what the live figure at its default rate costs a run", run)
+BENCHMARK = Benchmark("watching", "the cost of a live figure at its default rate", run)

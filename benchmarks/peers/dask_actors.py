@@ -17,34 +17,34 @@ from typing import Any
 import numpy as np
 from distributed import Client, LocalCluster
 
-from .job import Job, Score, answer, from_json
+from .job import Job, JobClock, from_json, run_jobs
 
 
 class ParameterServer:
     """Holds the weights. Dask calls its methods one after the other, in one thread."""
 
     def __init__(self, job: Job) -> None:
-        self.weights, self.score, self.job = job.start, Score(job), job
-        self.gradients, self.going = 0, True
+        self.weights, self.clock, self.job = job.start, JobClock(job), job
+        self.gradients, self.training = 0, True
 
     def start(self) -> np.ndarray:
         """Begin training; returns the first weights."""
-        self.score.begin()
+        self.clock.begin()
         return self.weights.copy()
 
     def push(self, gradient: np.ndarray) -> np.ndarray | None:
         """Apply it; returns a copy of the weights (the next push may come before they are sent), None when training is over."""
-        if not self.going:
+        if not self.training:
             return None
         self.weights -= np.float32(self.job.learning_rate) * gradient
         self.gradients += 1
-        if self.gradients % self.job.look == 0:
-            self.going = self.score.goes_on(self.gradients, lambda: self.weights)
+        if self.gradients % self.job.check_every == 0:
+            self.training = self.clock.should_continue(self.gradients, lambda: self.weights)
         return self.weights.copy()
 
     def result(self) -> float:
         """Of the job."""
-        return self.score.result
+        return self.clock.result
 
 
 def train(server: Any, job: Job, worker: int, weights: np.ndarray | None) -> None:
@@ -77,4 +77,4 @@ if __name__ == "__main__":
         LocalCluster(n_workers=most + 1, threads_per_worker=1, dashboard_address=None, security=True) as cluster,
         Client(cluster) as client,
     ):
-        answer(jobs, partial(run, client, list(cluster.scheduler.workers)))
+        run_jobs(jobs, partial(run, client, list(cluster.scheduler.workers)))

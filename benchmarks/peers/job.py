@@ -1,6 +1,6 @@
 """The jobs of peers and their measurement, the same for every peer.
 
-A peer that trains is a program, `python -m benchmarks.peers.NAME [WORDS] JOBS`: it does its jobs in sequence and prints a
+A peer that trains is a program, `python -m benchmarks.peers.NAME [ARGUMENTS] JOBS`: it does its jobs in sequence and prints a
 list of numbers, one per job. All have labkit's data, split and first weights, and each worker has labkit's batches. So
 synchronous peers (a synchronous server, an all-reduce) compute the same weights, except for rounding.
 """
@@ -23,15 +23,15 @@ import labkit as lk
 from labkit.data import Batches
 from labkit.random_streams import BATCHES, role_stream
 
-__all__ = ["RULES", "Job", "Score", "answer", "as_json", "from_json"]
+__all__ = ["RULES", "Job", "JobClock", "as_json", "from_json", "run_jobs"]
 
-RULES = {"alone": "alone", "async": "asynchronous server", "sync": "synchronous server", "reduce": "all-reduce"}
+RULES = {"single": "single process", "async": "asynchronous server", "sync": "synchronous server", "reduce": "all-reduce"}
 
 
 @dataclass(frozen=True)
 class Job:
-    """Train digits by one of `RULES`, for `warm_up` and then `length` seconds; with `accuracy`: until that accuracy
-    on the test set, for `length` seconds at most. The clock is read every `look` updates.
+    """Train digits by one of `RULES`, for `warm_up` and then `duration` seconds; with `accuracy`: until that accuracy
+    on the test set, for `duration` seconds at most. The clock is read every `check_every` updates.
     """
 
     rule: str
@@ -39,9 +39,9 @@ class Job:
     workers: int
     learning_rate: float
     warm_up: float
-    length: float
+    duration: float
     accuracy: float | None = None
-    look: int = 20
+    check_every: int = 20
     seed: int = 0
 
     @property
@@ -49,7 +49,7 @@ class Job:
         """The name of the measurement, as "64-128-10, all-reduce, 2 workers"."""
         net = "-".join(map(str, (64, *self.hidden, 10)))
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        return f"{net}, {RULES[self.rule]}" if self.rule == "alone" else f"{net}, {RULES[self.rule]}, {workers}"
+        return f"{net}, {RULES[self.rule]}" if self.rule == "single" else f"{net}, {RULES[self.rule]}, {workers}"
 
     @cached_property
     def problem(self) -> lk.Problem:
@@ -69,7 +69,7 @@ class Job:
         return Batches(data.x_train[own], data.y_train[own], self.problem.batch_size, rng)
 
     def gradient(self) -> Callable[[np.ndarray, Any], np.ndarray]:
-        """(weights, batch) -> gradient, by labkit's network, into the same array every time. It was called once already."""
+        """(weights, batch) -> gradient, by labkit's network, into the same array at each call. It has been called once."""
         objective = self.problem.objective()
         out = np.empty(objective.size, objective.dtype)
 
@@ -81,22 +81,22 @@ class Job:
         return gradient
 
 
-class Score:
-    """The clock of one job, in the process that has the weights. It is stopped during evaluations."""
+class JobClock:
+    """Measures one job, in the process that has the weights. The clock is stopped during evaluations."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.result = job, float("nan")
         self._objective, self._data = job.problem.objective(), job.problem.dataset
         self._accuracy(job.start)  # the first evaluation in a process takes many times as long
         self._zero = self._began = 0.0
-        self._before: int | None = None
+        self._gradients_before: int | None = None
 
     def begin(self) -> None:
         """Start the clock: training begins."""
         self._zero = time.perf_counter()
 
-    def goes_on(self, gradients: int, weights: Callable[[], np.ndarray]) -> bool:
-        """Called every `look` updates with the number of gradients applied so far. False when the job is done.
+    def should_continue(self, gradients: int, weights: Callable[[], np.ndarray]) -> bool:
+        """Called every `check_every` updates with the number of gradients applied so far. False when the job is done.
 
         `result` is then the gradients per second, or the seconds to the accuracy (nan: not reached).
         """
@@ -105,13 +105,13 @@ class Score:
             reached = self._accuracy(weights()) >= self.job.accuracy
             self._zero = time.perf_counter() - now
             self.result = now if reached else self.result
-            return not reached and now < self.job.length
-        if self._before is None:
+            return not reached and now < self.job.duration
+        if self._gradients_before is None:
             if now >= self.job.warm_up:
-                self._began, self._before = now, gradients
+                self._began, self._gradients_before = now, gradients
             return True
-        self.result = (gradients - self._before) / (now - self._began)
-        return now < self._began + self.job.length
+        self.result = (gradients - self._gradients_before) / (now - self._began)
+        return now < self._began + self.job.duration
 
     def _accuracy(self, weights: np.ndarray) -> float:
         return self._objective.evaluate(weights, self._data.x_test, self._data.y_test)[1]
@@ -127,14 +127,14 @@ def from_json(text: str) -> list[Job]:
     return [Job(**fields) for fields in json.loads(text)]
 
 
-def answer(jobs: Sequence[Job], do: Callable[[Job], float]) -> None:
-    """Do the jobs and print the results. Ends early if the benchmark has ended."""
-    threading.Thread(target=_end_with_the_benchmark, daemon=True).start()
+def run_jobs(jobs: Sequence[Job], do: Callable[[Job], float]) -> None:
+    """Do the jobs and print the results. Exits early if the benchmark has ended."""
+    threading.Thread(target=_exit_with_the_benchmark, daemon=True).start()
     results = [do(job) for job in jobs]
     print(f"\n{json.dumps(results)}", flush=True)
 
 
-def _end_with_the_benchmark() -> None:
+def _exit_with_the_benchmark() -> None:
     while os.read(0, 1):  # the benchmark keeps the other end open without writing
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)

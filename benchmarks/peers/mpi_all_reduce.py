@@ -3,7 +3,7 @@
 After the tutorial of mpi4py, https://mpi4py.readthedocs.io/en/stable/tutorial.html (collectives on NumPy arrays)
 
 Kept: `comm.Allreduce` on the NumPy array itself, `MPI.IN_PLACE`, `mpirun -n N python -m ...`. Changed: nothing; the
-network and the data are labkit's, a gradient is one flat array. Every `look` steps rank 0 broadcasts whether
+network and the data are labkit's, a gradient is one flat array. Every `check_every` steps rank 0 broadcasts whether
 training continues. Open MPI is configured for more processes than cores, so that it yields instead of spinning.
 """
 
@@ -16,7 +16,7 @@ from itertools import count
 
 import numpy as np
 
-from .job import Job, Score, answer, as_json, from_json
+from .job import Job, JobClock, as_json, from_json, run_jobs
 
 RANK = "rank"
 
@@ -26,22 +26,22 @@ def train(job: Job) -> None:
     from mpi4py import MPI  # importing it starts MPI, which is not for the process that calls mpirun
 
     comm = MPI.COMM_WORLD
-    weights, gradient, batches, score = job.start, job.gradient(), job.batches(comm.rank), Score(job)
-    rate, going = np.float32(job.learning_rate / comm.size), np.ones(1, np.uint8)
+    weights, gradient, batches, clock = job.start, job.gradient(), job.batches(comm.rank), JobClock(job)
+    rate, keep_training = np.float32(job.learning_rate / comm.size), np.ones(1, np.uint8)
     comm.Barrier()
-    score.begin()
+    clock.begin()
     for step in count(1):
         total = gradient(weights, next(batches))
         comm.Allreduce(MPI.IN_PLACE, total)
         np.subtract(weights, rate * total, weights)
-        if step % job.look == 0:
+        if step % job.check_every == 0:
             if comm.rank == 0:
-                going[0] = score.goes_on(step * comm.size, lambda: weights)
-            comm.Bcast(going)
-            if not going[0]:
+                keep_training[0] = clock.should_continue(step * comm.size, lambda: weights)
+            comm.Bcast(keep_training)
+            if not keep_training[0]:
                 break
     if comm.rank == 0:
-        print(score.result, flush=True)
+        print(clock.result, flush=True)
 
 
 def launch(job: Job) -> float:
@@ -63,4 +63,4 @@ if __name__ == "__main__":
     if sys.argv[1] == RANK:
         train(from_json(sys.argv[2])[0])
     else:
-        answer(from_json(sys.argv[1]), launch)
+        run_jobs(from_json(sys.argv[1]), launch)

@@ -11,20 +11,20 @@ from itertools import count
 
 import labkit as lk
 
-from .job import Job, Score, answer, from_json
+from .job import Job, JobClock, from_json, run_jobs
 
 
 def train(job: Job) -> float:
     """The result of `job`."""
     weights, gradient, batches, sgd = job.start, job.gradient(), job.batches(0), lk.SGD()
-    state, score = sgd.state(weights.size, weights.dtype), Score(job)
-    score.begin()
+    state, clock = sgd.state(weights.size, weights.dtype), JobClock(job)
+    clock.begin()
     for step in count(1):
         sgd.apply(weights, gradient(weights, next(batches)), job.learning_rate, state, step)
-        if step % job.look == 0 and not score.goes_on(step, lambda: weights):
+        if step % job.check_every == 0 and not clock.should_continue(step, lambda: weights):
             break
-    return score.result
+    return clock.result
 
 
 if __name__ == "__main__":
-    answer(from_json(sys.argv[1]), train)
+    run_jobs(from_json(sys.argv[1]), train)

@@ -1,8 +1,8 @@
-"""The interface of the round trip's peers: `open_pair()`, a context manager that returns a `Trip`.
+"""The interface of the round trip's peers: `open_pair()`, a context manager that returns a `RoundTrips`.
 
 A peer that uses a framework runs in a separate process, so that the framework's threads, settings and shutdown do not affect
-the benchmark. `apart` is the benchmark's side and `obey` the peer's: an order "bytes count" is sent as a line, the seconds
-are returned as a line of JSON. The process is in a separate process group, which is always killed at the end; if the
+the benchmark. `run_peer` is the benchmark's side and `serve_trips` the peer's: a request "bytes count" is sent as a line,
+the seconds are returned as a line of JSON. The process is in a separate process group, which is always killed at the end; if the
 benchmark itself is killed, the peer reads the end of its input and ends.
 """
 
@@ -20,47 +20,47 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any
 
-from ..children import environment
+from ..subprocesses import environment
 
-__all__ = ["Trip", "apart", "beside", "obey"]
+__all__ = ["RoundTrips", "companion_process", "run_peer", "serve_trips"]
 
-# (bytes, count) -> the seconds of each of `count` round trips: `bytes` there, then as many back.
-Trip = Callable[[int, int], list[float]]
+# (bytes, count) -> the seconds of each of `count` round trips: `bytes` to the other process, as many back.
+RoundTrips = Callable[[int, int], list[float]]
 
-PATIENCE, LEAVE = 120.0, 10.0  # seconds for an answer (including a framework's start); for an orderly end
+TIMEOUT_S, EXIT_TIMEOUT_S = 120.0, 10.0  # seconds for a reply (including the framework's start); for an orderly exit
 
 
 @contextlib.contextmanager
-def apart(module: str) -> Iterator[Trip]:
-    """Run `python -m module`, which calls `obey`, while this is open. `RuntimeError`, with its last output, if it fails."""
-    with tempfile.TemporaryFile() as words:
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": words}
+def run_peer(module: str) -> Iterator[RoundTrips]:
+    """Run `python -m module`, which calls `serve_trips`, within the context. `RuntimeError` with its last output if it fails."""
+    with tempfile.TemporaryFile() as stderr_file:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr_file}
         process = _start([module], text=True, start_new_session=True, **pipes)
         try:
-            _answer(process, words)  # it is ready
-            yield lambda nbytes, count: _ask(process, words, f"{nbytes} {count}\n")
+            _reply(process, stderr_file)  # it is ready
+            yield lambda nbytes, count: _request(process, stderr_file, f"{nbytes} {count}\n")
         finally:
             _end(process)
 
 
-def _ask(process: subprocess.Popen[str], words: IO[bytes], order: str) -> list[float]:
+def _request(process: subprocess.Popen[str], stderr_file: IO[bytes], request: str) -> list[float]:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # reading the answer then fails with the reason
-        process.stdin.write(order)
+        process.stdin.write(request)
         process.stdin.flush()
-    return _answer(process, words)
+    return _reply(process, stderr_file)
 
 
-def _answer(process: subprocess.Popen[str], words: IO[bytes]) -> list[float]:
+def _reply(process: subprocess.Popen[str], stderr_file: IO[bytes]) -> list[float]:
     assert process.stdout is not None
-    timer = threading.Timer(PATIENCE, process.kill)  # ends the wait below
+    timer = threading.Timer(TIMEOUT_S, process.kill)  # ends the wait below
     timer.start()
     line = process.stdout.readline()
     timer.cancel()
     if not line.endswith("\n"):
-        words.seek(0)
-        said = words.read().decode(errors="replace").strip()[-1000:]
-        raise RuntimeError(f"{process.args[-1]} did not answer. {said}")  # type: ignore[index]
+        stderr_file.seek(0)
+        stderr = stderr_file.read().decode(errors="replace").strip()[-1000:]
+        raise RuntimeError(f"{process.args[-1]} did not answer: {stderr}")  # type: ignore[index]
     return json.loads(line)
 
 
@@ -68,33 +68,33 @@ def _end(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()  # there are no more orders
+        process.stdin.close()  # there are no more requests
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(LEAVE)
+        process.wait(EXIT_TIMEOUT_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
 
 
-def obey(pair: Callable[[], AbstractContextManager[Trip]]) -> None:
-    """Open `pair` and make the ordered trips, until there are no more orders."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # keep a framework's output out of the answers
-    with contextlib.suppress(BrokenPipeError), answers, pair() as trip:
-        print("[]", file=answers, flush=True)
-        for order in sys.stdin:
-            print(json.dumps(trip(*map(int, order.split()))), file=answers, flush=True)
+def serve_trips(pair: Callable[[], AbstractContextManager[RoundTrips]]) -> None:
+    """Open `pair` and make the requested round trips, until the input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # keep the framework's output out of the replies
+    with contextlib.suppress(BrokenPipeError), replies, pair() as trip:
+        print("[]", file=replies, flush=True)
+        for request in sys.stdin:
+            print(json.dumps(trip(*map(int, request.split()))), file=replies, flush=True)
 
 
 @contextlib.contextmanager
-def beside(module: str, *arguments: object, pass_fds: Sequence[int] = ()) -> Iterator[None]:
+def companion_process(module: str, *arguments: object, pass_fds: Sequence[int] = ()) -> Iterator[None]:
     """Run `python -m module arguments` as the other end. It should end when its peer has ended, and is killed otherwise."""
     process = _start([module, *map(str, arguments)], pass_fds=pass_fds)
     try:
         yield
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LEAVE)
+            process.wait(EXIT_TIMEOUT_S)
     finally:
         process.kill()
         process.wait()

@@ -12,24 +12,24 @@ import struct
 import time
 from collections.abc import Iterator
 
-from ..children import partner
-from .pairs import Trip
+from ..subprocesses import server_process
+from .pairs import RoundTrips
 
 __all__ = ["open_pair"]
 
-HOST, ORDER = "127.0.0.1", struct.Struct("<QQ")  # bytes, round trips
-PATIENCE = 30.0  # seconds
+HOST, REQUEST = "127.0.0.1", struct.Struct("<QQ")  # bytes, round trips
+TIMEOUT_S = 30.0  # seconds
 
 
 @contextlib.contextmanager
-def open_pair() -> Iterator[Trip]:
+def open_pair() -> Iterator[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    with partner("benchmarks.peers.raw_socket") as port, socket.create_connection((HOST, int(port)), PATIENCE) as sock:
+    with server_process("benchmarks.peers.raw_socket") as port, socket.create_connection((HOST, int(port)), TIMEOUT_S) as sock:
         _prepare(sock)
 
         def trip(nbytes: int, count: int) -> list[float]:
             gradient, weights, seconds = bytearray(nbytes), memoryview(bytearray(nbytes)), []
-            sock.sendall(ORDER.pack(nbytes, count))
+            sock.sendall(REQUEST.pack(nbytes, count))
             for _ in range(count):
                 began = time.perf_counter()
                 sock.sendall(gradient)
@@ -55,15 +55,15 @@ def _read(sock: socket.socket, into: memoryview) -> None:
 
 
 def _serve() -> None:
-    with socket.create_server((HOST, 0)) as door:
-        print(door.getsockname()[1], flush=True)
-        sock, _ = door.accept()
+    with socket.create_server((HOST, 0)) as listener:
+        print(listener.getsockname()[1], flush=True)
+        sock, _ = listener.accept()
     with sock, contextlib.suppress(EOFError):
         _prepare(sock)
-        order = bytearray(ORDER.size)
+        request = bytearray(REQUEST.size)
         while True:
-            _read(sock, memoryview(order))
-            nbytes, count = ORDER.unpack(order)
+            _read(sock, memoryview(request))
+            nbytes, count = REQUEST.unpack(request)
             gradient, weights = memoryview(bytearray(nbytes)), bytearray(nbytes)
             for _ in range(count):
                 _read(sock, gradient)

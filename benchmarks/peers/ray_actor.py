@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from .pairs import Trip, apart, obey
+from .pairs import RoundTrips, run_peer, serve_trips
 
 __all__ = ["open_pair"]
 
 
-def open_pair() -> AbstractContextManager[Trip]:
+def open_pair() -> AbstractContextManager[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    return apart("benchmarks.peers.ray_actor")
+    return run_peer("benchmarks.peers.ray_actor")
 
 
 class Server:
@@ -37,7 +37,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def _pair() -> Iterator[Trip]:
+def _pair() -> Iterator[RoundTrips]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
@@ -60,4 +60,4 @@ def _pair() -> Iterator[Trip]:
 
 
 if __name__ == "__main__":
-    obey(_pair)
+    serve_trips(_pair)

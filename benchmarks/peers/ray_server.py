@@ -7,7 +7,7 @@ Kept: the two actor classes with their methods, and both loops of the driver: al
 `DataLoader` (labkit's batches cost less); `prepare` instead of constructors, so that one set of processes does all
 jobs; gradients are averaged, not summed; the clock is read where the example evaluates, and the accuracy is
 measured only if the job asks for it. With `torch`, gradients and weights are what the example sends: a list of arrays,
-a `state_dict`. With `numpy`, they are labkit's, each one flat array: `python -m benchmarks.peers.ray_server WORD JOBS`.
+a `state_dict`. With `numpy`, they are labkit's, each one flat array: `python -m benchmarks.peers.ray_server KIND JOBS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN": secrets.token_h
 
 import ray
 
-from .job import Job, Score, answer, from_json
+from .job import Job, JobClock, from_json, run_jobs
 
 STORE = 200_000_000  # bytes
 
@@ -113,30 +113,30 @@ def as_vector(weights: Any) -> np.ndarray:
     return np.concatenate([w.numpy().T.reshape(-1) for w in weights.values()])
 
 
-def synchronous(server: Any, workers: list[Any], score: Score, look: int) -> None:
+def synchronous(server: Any, workers: list[Any], clock: JobClock, check_every: int) -> None:
     """A step when all gradients are ready."""
-    weights, steps, going = server.get_weights.remote(), 0, True
-    while going:
+    weights, steps, training = server.get_weights.remote(), 0, True
+    while training:
         gradients = [worker.compute_gradients.remote(weights) for worker in workers]
         weights = server.apply_gradients.remote(*gradients)
         steps += 1
-        if steps % look == 0:
+        if steps % check_every == 0:
             ray.wait([weights])
-            going = score.goes_on(steps * len(workers), partial(as_vector, weights))
+            training = clock.should_continue(steps * len(workers), partial(as_vector, weights))
 
 
-def asynchronous(server: Any, workers: list[Any], score: Score, look: int) -> None:
+def asynchronous(server: Any, workers: list[Any], clock: JobClock, check_every: int) -> None:
     """A step for every gradient, in the order in which they are ready."""
-    weights, steps, going = server.get_weights.remote(), 0, True
+    weights, steps, training = server.get_weights.remote(), 0, True
     gradients = {worker.compute_gradients.remote(weights): worker for worker in workers}
-    while going:
+    while training:
         (ready, *_), _ = ray.wait(list(gradients))
         worker = gradients.pop(ready)
         weights = server.apply_gradients.remote(ready)
         gradients[worker.compute_gradients.remote(weights)] = worker
         steps += 1
-        if steps % look == 0:
-            going = score.goes_on(steps, partial(as_vector, weights))
+        if steps % check_every == 0:
+            training = clock.should_continue(steps, partial(as_vector, weights))
     ray.wait(list(gradients), num_returns=len(gradients))
 
 
@@ -145,11 +145,11 @@ LOOPS = {"sync": synchronous, "async": asynchronous}
 
 def run(server: Any, workers: list[Any], job: Job) -> float:
     """One job with its number of workers."""
-    mine, score = workers[: job.workers], Score(job)
+    mine, clock = workers[: job.workers], JobClock(job)
     ray.get([server.prepare.remote(job), *(worker.prepare.remote(job, number) for number, worker in enumerate(mine))])
-    score.begin()
-    LOOPS[job.rule](server, mine, score, job.look)
-    return score.result
+    clock.begin()
+    LOOPS[job.rule](server, mine, clock, job.check_every)
+    return clock.result
 
 
 if __name__ == "__main__":
@@ -158,5 +158,5 @@ if __name__ == "__main__":
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     ray.init("local", num_cpus=most + 1, object_store_memory=STORE, **quiet)
     server_class, worker_class = map(ray.remote, KINDS[sys.argv[1]])
-    answer(jobs, partial(run, server_class.remote(), [worker_class.remote() for _ in range(most)]))
+    run_jobs(jobs, partial(run, server_class.remote(), [worker_class.remote() for _ in range(most)]))
     ray.shutdown()

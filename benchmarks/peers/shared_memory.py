@@ -17,20 +17,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from .pairs import Trip, beside
+from .pairs import RoundTrips, companion_process
 
 __all__ = ["open_pair"]
 
-ORDER = struct.Struct("<QQ")  # bytes, round trips
-WAKE = b"!"
-PATIENCE = 30.0  # seconds
+REQUEST = struct.Struct("<QQ")  # bytes, round trips
+DOORBELL = b"!"
+TIMEOUT_S = 30.0  # seconds
 
 
 @contextlib.contextmanager
-def open_pair() -> Iterator[Trip]:
+def open_pair() -> Iterator[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
     ours, theirs = socket.socketpair()
-    with theirs, beside("benchmarks.peers.shared_memory", theirs.fileno(), pass_fds=[theirs.fileno()]), ours:
+    with theirs, companion_process("benchmarks.peers.shared_memory", theirs.fileno(), pass_fds=[theirs.fileno()]), ours:
         theirs.close()  # the other process has a copy; the end of that process can be detected only if this one is closed
 
         def trip(nbytes: int, count: int) -> list[float]:
@@ -39,7 +39,7 @@ def open_pair() -> Iterator[Trip]:
                 for _ in range(count):
                     began = time.perf_counter()
                     there[:] = gradient
-                    ours.send(WAKE)
+                    ours.send(DOORBELL)
                     _wait(ours)
                     seconds.append(time.perf_counter() - began)
             return seconds
@@ -52,7 +52,7 @@ def _memory(sock: socket.socket, nbytes: int, count: int) -> Iterator[tuple[memo
     """New memory for both directions, announced to the other end."""
     fd = _anonymous(2 * nbytes)
     try:
-        socket.send_fds(sock, [ORDER.pack(nbytes, count)], [fd])
+        socket.send_fds(sock, [REQUEST.pack(nbytes, count)], [fd])
         with _halves(fd, nbytes) as halves:
             yield halves
     finally:
@@ -89,17 +89,17 @@ def _wait(sock: socket.socket) -> None:
 def _serve(fd: int) -> None:
     with socket.socket(fileno=fd) as sock, contextlib.suppress(EOFError, ConnectionError):
         while True:
-            order, fds, _, _ = socket.recv_fds(sock, ORDER.size, 1)
-            if not order:
+            request, fds, _, _ = socket.recv_fds(sock, REQUEST.size, 1)
+            if not request:
                 return
-            nbytes, count = ORDER.unpack(order)
+            nbytes, count = REQUEST.unpack(request)
             with _halves(fds[0], nbytes) as (_, back):
                 os.close(fds[0])
                 weights = bytes(nbytes)
                 for _ in range(count):
                     _wait(sock)
                     back[:] = weights
-                    sock.send(WAKE)
+                    sock.send(DOORBELL)
 
 
 if __name__ == "__main__":

@@ -68,19 +68,19 @@ class Cluster:
         self.roles: dict[str, Role] = {}
 
     def role(self, name: str, node: str) -> Role:
-        """A new role on `node`, which is made if it is not there yet."""
+        """A new role on `node`, which is created if it does not exist."""
         if node not in self.nodes:
             self.nodes[node] = Node(self.env)
         self.roles[name] = role = Role(self, name, self.nodes[node])
         return role
 
-    def carry(self, message: Message, source: Node, target: Role) -> Process:
+    def deliver(self, message: Message, source: Node, target: Role) -> Process:
         """Deliver one message. Messages between roles on one node take no time."""
         node = target.node
         if node is not source:
-            with source.egress.request() as way_out, node.ingress.request() as way_in:
-                yield way_out
-                yield way_in
+            with source.egress.request() as egress, node.ingress.request() as ingress:
+                yield egress
+                yield ingress
                 yield self.env.timeout(round(message.nbytes * self.per_byte))
             yield self.env.timeout(self.latency)
             node.received += message.nbytes
@@ -88,7 +88,7 @@ class Cluster:
 
 
 class Role:
-    """A name, a place and a mailbox."""
+    """A named role on a node, with a mailbox."""
 
     def __init__(self, cluster: Cluster, name: str, node: Node):
         self.cluster, self.env, self.name, self.node = cluster, cluster.env, name, node
@@ -98,7 +98,7 @@ class Role:
         """Send a message to role `to` without waiting for its delivery."""
         self.node.sent += nbytes
         message = Message(kind, self.name, version, nbytes)
-        self.env.process(self.cluster.carry(message, self.node, self.cluster.roles[to]))
+        self.env.process(self.cluster.deliver(message, self.node, self.cluster.roles[to]))
 
     def recv(self, *kinds: str) -> simpy.Event:
         """The oldest message of these kinds."""

@@ -38,18 +38,18 @@ class Links:
     def __init__(self, env: simpy.Environment, nodes: int, latency: int = 0, per_byte: float = 0.0):
         self.env, self.latency, self.per_byte = env, latency, per_byte
         self.free = not latency and not per_byte
-        self.ways_out, self.ways_in = [0] * nodes, [0] * nodes
+        self.egress_free_at, self.ingress_free_at = [0] * nodes, [0] * nodes
 
-    def send(self, source: int, target: int, nbytes: int, message: Any, hand_over: Callable[[Any], Any]) -> None:
-        """Call `hand_over(message)` once the message has arrived."""
+    def send(self, source: int, target: int, nbytes: int, message: Any, deliver: Callable[[Any], Any]) -> None:
+        """Call `deliver(message)` once the message has arrived."""
         if self.free:
-            hand_over(message)
+            deliver(message)
             return
-        now, held = self.env.now, round(nbytes * self.per_byte)
-        start = max(now, self.ways_out[source], self.ways_in[target] - self.latency)
-        self.ways_out[source] = start + held
-        self.ways_in[target] = arrival = start + self.latency + held
-        self.env.timeout(arrival - now, message).callbacks.append(lambda event: hand_over(event.value))
+        now, occupied = self.env.now, round(nbytes * self.per_byte)
+        start = max(now, self.egress_free_at[source], self.ingress_free_at[target] - self.latency)
+        self.egress_free_at[source] = start + occupied
+        self.ingress_free_at[target] = arrival = start + self.latency + occupied
+        self.env.timeout(arrival - now, message).callbacks.append(lambda event: deliver(event.value))
 
 
 def simulate(

@@ -4,8 +4,8 @@ After "Getting Started with Distributed Data Parallel", https://docs.pytorch.org
 
 Kept: `init_process_group("gloo")`, `DDP(model)`, and a step of `zero_grad`, loss, `backward`, `optimizer.step()`.
 Changed: the network, the data, and no `DataLoader` (labkit's batches cost less); `gradient_as_bucket_view=True`, which
-saves a copy. Every `look` steps rank 0 broadcasts whether training continues. Processes end without cleaning up:
-in PyTorch 2.13 the end of a gloo group waits, holding the GIL, for a thread that may need it, and so sometimes for ever.
+saves a copy. Every `check_every` steps rank 0 broadcasts whether training continues. Processes end without cleaning up:
+in PyTorch 2.13 the end of a gloo group waits, holding the GIL, for a thread that may need it, and sometimes does not return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import optim
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from .job import Job, Score, answer, from_json
+from .job import Job, JobClock, from_json, run_jobs
 from .torch_net import flat, gradient_of, mlp, run_ranks
 
 
@@ -30,23 +30,23 @@ def train(rank: int, ranks: int, answers: Any, job: Job) -> None:
     network = mlp(job)
     model = DDP(network, gradient_as_bucket_view=True)
     optimizer = optim.SGD(model.parameters(), lr=job.learning_rate)
-    batches, score, going = job.batches(rank), Score(job), torch.ones(1)
+    batches, clock, keep_training = job.batches(rank), JobClock(job), torch.ones(1)
     gradient_of(model, next(job.batches(rank)))  # the first call allocates what the others reuse
     dist.barrier()
-    score.begin()
+    clock.begin()
     for step in count(1):
         gradient_of(model, next(batches))
         optimizer.step()
-        if step % job.look == 0:
+        if step % job.check_every == 0:
             if rank == 0:
-                going[0] = score.goes_on(step * ranks, lambda: flat(network))
-            dist.broadcast(going, 0)
-            if not going:
+                keep_training[0] = clock.should_continue(step * ranks, lambda: flat(network))
+            dist.broadcast(keep_training, 0)
+            if not keep_training:
                 break
     if rank == 0:
-        answers.put(score.result)
+        answers.put(clock.result)
     os._exit(0)  # see above
 
 
 if __name__ == "__main__":
-    answer(from_json(sys.argv[1]), lambda job: run_ranks(train, job.workers, job))
+    run_jobs(from_json(sys.argv[1]), lambda job: run_ranks(train, job.workers, job))

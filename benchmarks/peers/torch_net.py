@@ -22,7 +22,7 @@ from .job import Job
 __all__ = ["flat", "gradient_of", "mlp", "run_ranks"]
 
 HOST, LOOPBACK = "127.0.0.1", "lo"  # the latter on Linux
-OF_OPTIMIZERS = "torch._dynamo"  # imported, for a second, when the first optimizer is made
+OPTIMIZER_MODULE = "torch._dynamo"  # imported when the first optimizer is created, which takes a second
 
 
 def mlp(job: Job) -> nn.Sequential:
@@ -52,24 +52,24 @@ def gradient_of(model: nn.Module, batch: Any) -> None:
     nn.functional.cross_entropy(model(torch.from_numpy(batch.x)), torch.from_numpy(batch.y)).backward()
 
 
-def run_ranks(play: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
-    """`play(rank, ranks, answers, *arguments)` in a process for each rank; returns what rank 0 puts into `answers`.
+def run_ranks(target: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
+    """`target(rank, ranks, answers, *arguments)` in a process for each rank; returns what rank 0 puts into `answers`.
 
     PyTorch is imported once, in a process from which the others are forked, because several imports take longer than a
     measurement. The rendezvous store is served by this process, as in `torchrun`: a store served by rank 0, or a file, may
     disappear before the last rank has left.
     """
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload([__name__, OF_OPTIMIZERS])
+    context.set_forkserver_preload([__name__, OPTIMIZER_MODULE])
     answers = context.SimpleQueue()
     store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-    mp.start_processes(_play, (play, ranks, store.port, answers, *arguments), ranks, start_method="forkserver")
+    mp.start_processes(_run_rank, (target, ranks, store.port, answers, *arguments), ranks, start_method="forkserver")
     return answers.get()
 
 
-def _play(rank: int, play: Callable[..., Any], ranks: int, port: int, *arguments: Any) -> None:
-    """Set the environment variables from which PyTorch reads the store's address and the network interface, and call `play`."""
+def _run_rank(rank: int, target: Callable[..., Any], ranks: int, port: int, *arguments: Any) -> None:
+    """Set the environment variables from which PyTorch reads the store's address and the network interface, and call `target`."""
     os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     if LOOPBACK in [name for _, name in socket.if_nameindex()]:
         os.environ |= {"GLOO_SOCKET_IFNAME": LOOPBACK, "TP_SOCKET_IFNAME": LOOPBACK}
-    play(rank, ranks, *arguments)
+    target(rank, ranks, *arguments)

@@ -5,7 +5,7 @@ https://docs.pytorch.org/tutorials/intermediate/rpc_async_execution.html
 
 Kept: an object on the server, referred to by an `RRef`; trainers that send their gradients with `rpc_sync` and get the
 new model back; a lock around the update. Changed: the server applies every gradient at once instead of waiting for all
-trainers (an asynchronous server); parameters are returned, not a pickled module; the network and the data. With the word
+trainers (an asynchronous server); parameters are returned, not a pickled module; the network and the data. With the argument
 `numpy`, gradients and weights are labkit's, each one flat tensor; with `torch`, one tensor for every parameter.
 """
 
@@ -20,7 +20,7 @@ import torch
 import torch.distributed.rpc as rpc
 from torch import optim
 
-from .job import Job, Score, answer, from_json
+from .job import Job, JobClock, from_json, run_jobs
 from .torch_net import flat, gradient_of, mlp, run_ranks
 
 Tensors = list[torch.Tensor]
@@ -33,7 +33,7 @@ class NumpyModel:
         self.weights, self.rate, self._gradient = job.start, job.learning_rate, job.gradient()
 
     def gradient(self, batch: Any) -> Tensors:
-        """At the weights that were loaded."""
+        """The gradient at the loaded weights."""
         return [torch.from_numpy(self._gradient(self.weights, batch))]
 
     def load(self, parameters: Tensors) -> None:
@@ -49,7 +49,7 @@ class NumpyModel:
         return [torch.from_numpy(self.weights.copy())]
 
     def vector(self) -> np.ndarray:
-        """As labkit orders them."""
+        """The parameters in labkit's order."""
         return self.weights
 
 
@@ -59,10 +59,10 @@ class TorchModel:
     def __init__(self, job: Job) -> None:
         self.network = mlp(job)
         self.optimizer = optim.SGD(self.network.parameters(), lr=job.learning_rate)
-        gradient_of(self.network, next(job.batches(0)))  # the first one makes what the others use again
+        gradient_of(self.network, next(job.batches(0)))  # the first call allocates what the others reuse
 
     def gradient(self, batch: Any) -> Tensors:
-        """At the weights that were loaded."""
+        """The gradient at the loaded weights."""
         gradient_of(self.network, batch)
         return [p.grad for p in self.network.parameters()]
 
@@ -82,7 +82,7 @@ class TorchModel:
         return [p.detach().clone() for p in self.network.parameters()]
 
     def vector(self) -> np.ndarray:
-        """As labkit orders them."""
+        """The parameters in labkit's order."""
         return flat(self.network)
 
 
@@ -93,31 +93,31 @@ class ParameterServer:
     """Holds the model. `update_and_fetch_model` runs in a thread for each caller, one at a time."""
 
     def __init__(self, kind: str, job: Job) -> None:
-        self.model, self.score, self.look, self.lock = MODELS[kind](job), Score(job), job.look, Lock()
-        self.gradients, self.going = 0, True
+        self.model, self.clock, self.check_every, self.lock = MODELS[kind](job), JobClock(job), job.check_every, Lock()
+        self.gradients, self.training = 0, True
 
     @staticmethod
     def update_and_fetch_model(server: rpc.RRef, gradient: Tensors) -> Tensors | None:
         """Apply the gradient; the parameters after it, or None when training is over."""
         self = server.local_value()
         with self.lock:
-            if not self.going:
+            if not self.training:
                 return None
             self.model.step(gradient)
             self.gradients += 1
-            if self.gradients % self.look == 0:
-                self.going = self.score.goes_on(self.gradients, self.model.vector)
+            if self.gradients % self.check_every == 0:
+                self.training = self.clock.should_continue(self.gradients, self.model.vector)
             return self.model.parameters()
 
 
 class Trainer:
-    """A trainer, made first; it trains later, when all trainers are ready."""
+    """A trainer. It is created first, and trains when all trainers are ready."""
 
     def __init__(self, kind: str, job: Job, number: int) -> None:
         self.model, self.batches = MODELS[kind](job), job.batches(number)
 
     def ready(self) -> None:
-        """Returns when the trainer has been made."""
+        """Returns when the trainer has been created."""
 
     def train(self, server: rpc.RRef, parameters: Tensors | None) -> None:
         """Train until the server returns None."""
@@ -128,7 +128,7 @@ class Trainer:
             parameters = rpc.rpc_sync(server.owner(), ParameterServer.update_and_fetch_model, args=call)
 
 
-def play(rank: int, ranks: int, answers: Any, kind: str, job: Job) -> None:
+def run_rank(rank: int, ranks: int, answers: Any, kind: str, job: Job) -> None:
     """Rank 0 is the server and starts the trainers; the others wait for calls."""
     torch.set_num_threads(1)
     rpc.init_rpc(f"rank{rank}", rank=rank, world_size=ranks)
@@ -138,11 +138,11 @@ def play(rank: int, ranks: int, answers: Any, kind: str, job: Job) -> None:
         trainers = [rpc.remote(f"rank{n}", Trainer, args=(kind, job, n - 1)) for n in range(1, ranks)]
         for trainer in trainers:
             trainer.rpc_sync().ready()
-        own.score.begin()
+        own.clock.begin()
         torch.futures.wait_all([t.rpc_async(timeout=0).train(server, own.model.parameters()) for t in trainers])
-        answers.put(own.score.result)
+        answers.put(own.clock.result)
     rpc.shutdown()
 
 
 if __name__ == "__main__":
-    answer(from_json(sys.argv[2]), lambda job: run_ranks(play, job.workers + 1, sys.argv[1], job))
+    run_jobs(from_json(sys.argv[2]), lambda job: run_ranks(run_rank, job.workers + 1, sys.argv[1], job))

@@ -9,25 +9,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..children import ProgramFailed, fresh
 from ..rows import Side, Unmeasured, Values
+from ..subprocesses import ProgramFailed, run_program
 from .job import Job, as_json
 
-__all__ = ["ALONE", "DASK", "DDP", "MPI", "RAY_NUMPY", "RAY_TORCH", "RPC_NUMPY", "RPC_TORCH", "TRAINERS", "Trainer"]
+__all__ = ["DASK", "DDP", "MPI", "RAY_NUMPY", "RAY_TORCH", "RPC_NUMPY", "RPC_TORCH", "SINGLE", "TRAINERS", "Trainer"]
 
-ALONE, DASK, DDP, MPI = "one NumPy process", "Dask actors, NumPy", "PyTorch DDP on gloo", "mpi4py, NumPy"
+SINGLE, DASK, DDP, MPI = "one NumPy process", "Dask actors, NumPy", "PyTorch DDP on gloo", "mpi4py, NumPy"
 RAY_TORCH, RAY_NUMPY = "Ray's parameter server, PyTorch", "Ray's parameter server, NumPy"
 RPC_TORCH, RPC_NUMPY = "PyTorch RPC server, PyTorch", "PyTorch RPC server, NumPy"
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """`words`: arguments of its program before the jobs. `shapes`: the supported pairs of rule and number of workers."""
+    """`arguments`: of its program, before the jobs. `shapes`: the supported pairs of rule and number of workers."""
 
     name: str
     program: str
     shapes: tuple[tuple[str, int], ...]
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
@@ -38,12 +38,12 @@ class Trainer:
 
     def _measure(self, jobs: Sequence[Job], unit: str) -> Values:
         try:
-            results = fresh(f"benchmarks.peers.{self.program}", *self.words, as_json(jobs)) if jobs else []
+            results = run_program(f"benchmarks.peers.{self.program}", *self.arguments, as_json(jobs)) if jobs else []
         except ProgramFailed as why:
             raise Unmeasured(f"failed: {why}") from why
         for job, result in zip(jobs, results):
             if math.isnan(result):
-                raise Unmeasured(f"{job.name}: not reached within {job.length:g} s")
+                raise Unmeasured(f"{job.name}: not reached within {job.duration:g} s")
         return {(job.name, unit): result for job, result in zip(jobs, results)}
 
 
@@ -53,7 +53,7 @@ def _shapes(rule: str, *workers: int) -> tuple[tuple[str, int], ...]:
 
 SERVERS = _shapes("async", 1, 2, 4)
 TRAINERS = (
-    Trainer(ALONE, "numpy_process", (("alone", 1),)),
+    Trainer(SINGLE, "numpy_process", (("single", 1),)),
     Trainer(RPC_NUMPY, "torch_rpc", SERVERS, ("numpy",), ("torch",)),
     Trainer(RPC_TORCH, "torch_rpc", SERVERS, ("torch",), ("torch",)),
     Trainer(DASK, "dask_actors", SERVERS, (), ("distributed",)),

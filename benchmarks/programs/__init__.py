@@ -1,1 +1,1 @@
-"""Programs that a benchmark runs in a fresh process. Each prints one JSON object as its last line."""
+"""Programs that a benchmark runs in a new process. Each prints one JSON object as its last line."""

@@ -13,7 +13,7 @@ import psutil
 
 import labkit as lk
 
-SETTLED = 0.5  # seconds of training after which memory is read
+MEMORY_DELAY_S = 0.5  # seconds of training after which memory is read
 
 
 def _main(workers: int, servers: int) -> None:
@@ -21,10 +21,10 @@ def _main(workers: int, servers: int) -> None:
         ready = time.monotonic()
         with lk.train(lk.Problem("digits"), lk.AsyncPS(), cluster, lk.Budget(seconds=60)) as run:
             first_update = _first_update(run)
-            time.sleep(SETTLED)
+            time.sleep(MEMORY_DELAY_S)
             sizes = _private_bytes()
-    told = {"ready": ready, "first_update": first_update, "private_bytes": sum(sizes), "processes": len(sizes)}
-    print(json.dumps(told))
+    result = {"ready": ready, "first_update": first_update, "private_bytes": sum(sizes), "processes": len(sizes)}
+    print(json.dumps(result))
 
 
 def _first_update(run: lk.Run) -> float:

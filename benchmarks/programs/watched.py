@@ -7,7 +7,7 @@ import time
 import labkit as lk
 from labkit.trace.schema import EVERYONE
 
-from ..live import NANO, Window
+from ..run_rate import NANO, Window
 
 __all__ = ["Bench"]
 
@@ -18,21 +18,21 @@ class Bench:
     def __init__(self) -> None:
         self.cluster = lk.DaskCluster(workers=2, servers=1).open()
 
-    def begin(self, length: float, watched: bool) -> None:
-        """Start a run of `length` seconds; returns at once, as it should in a notebook."""
+    def begin(self, duration: float, watched: bool) -> None:
+        """Start a run of `duration` seconds; returns at once, as it should in a notebook."""
         problem, strategy = lk.Problem("digits", hidden=(128,), batch_size=32), lk.AsyncPS(learning_rate=0.01)
         self.processor, self.began = time.process_time(), time.perf_counter()
-        self.run = lk.train(problem, strategy, self.cluster, lk.Budget(seconds=length), checkpoint=False)
+        self.run = lk.train(problem, strategy, self.cluster, lk.Budget(seconds=duration), checkpoint=False)
         self.watch = self.run.watch() if watched else None
 
-    def end(self, warm_up: float, length: float) -> tuple[float, float]:
+    def end(self, warm_up: float, duration: float) -> tuple[float, float]:
         """(updates/s within the window, processor time of this process, cores), when the run is over."""
         self.run.wait()
         cores = (time.process_time() - self.processor) / (time.perf_counter() - self.began)
         if self.watch is not None:
             self.watch.wait()
             self.watch.close()
-        return _rate(self.run.trace, Window(warm_up, length)), cores
+        return _rate(self.run.trace, Window(warm_up, duration)), cores
 
     def close(self) -> None:
         """Close the cluster."""
@@ -48,5 +48,5 @@ def _rate(trace: lk.Trace, window: Window) -> float:
     first = int((when < window.warm_up * NANO).sum())
     if first + 1 >= len(when):
         raise RuntimeError(f"the run is over, and the shard has reported {len(when)} times only")
-    last = min(int((when < when[first] + window.length * NANO).sum()), len(when) - 1)
+    last = min(int((when < when[first] + window.duration * NANO).sum()), len(when) - 1)
     return float((applied[last] - applied[first]) * NANO / (when[last] - when[first]))

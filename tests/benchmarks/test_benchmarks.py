@@ -29,7 +29,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow
-def test_sides_take_turns_in_both_orders(rows: ModuleType) -> None:
+def test_sides_alternate_in_both_orders(rows: ModuleType) -> None:
     order: list[str] = []
     sides = [rows.Side(name, lambda name=name: order.append(name) or {("net", "s"): 1.0}) for name in "ab"]
     rows.alternate(rows.Settings(), "title", sides)
@@ -37,13 +37,13 @@ def test_sides_take_turns_in_both_orders(rows: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_a_row_is_the_median_with_its_extremes_and_a_ratio_is_formed_turn_by_turn(rows: ModuleType) -> None:
+def test_rows_are_medians_with_extremes_and_ratios_are_formed_within_turns(rows: ModuleType) -> None:
     fast, slow = count(10.0), count(1.0)  # 10, 11, ... against 1, 2, ...
     sides = [
         rows.Side("fast", lambda: {("net", "u/s"): next(fast)}),
         rows.Side("slow", lambda: {("net", "u/s"): next(slow)}),
     ]
-    made = rows.alternate(rows.Settings(), "title", sides, against="slow")
+    made = rows.alternate(rows.Settings(), "title", sides, baseline="slow")
     assert made == [
         rows.Row("net", "fast", "u/s", 12.0, 10.0, 14.0, 5),
         rows.Row("net", "slow", "u/s", 3.0, 1.0, 5.0, 5),
@@ -51,24 +51,24 @@ def test_a_row_is_the_median_with_its_extremes_and_a_ratio_is_formed_turn_by_tur
     ]
 
 
-def test_a_side_that_is_not_installed_is_skipped_by_name(rows: ModuleType) -> None:
+def test_a_side_that_is_not_installed_has_a_skipped_row(rows: ModuleType) -> None:
     sides = [rows.Side("there", lambda: {("net", "s"): 1.0}), rows.Side("absent", dict, needs=("no_such_module",))]
-    made = rows.alternate(rows.Settings(quick=True), "title", sides, against="absent")
+    made = rows.alternate(rows.Settings(quick=True), "title", sides, baseline="absent")
     assert [row.side for row in made] == ["there", "absent"]
     assert made[1].skipped == "not installed: no_such_module"
     assert made[1].median is None
 
 
 @pytest.mark.slow
-def test_a_quick_run_keeps_every_field(tmp_path: Path) -> None:
+def test_a_quick_run_writes_all_fields_to_json(tmp_path: Path) -> None:
     file = tmp_path / "numbers.json"
     done = command("--quick", "--only", "simulator", "--only", "round-trip", "--json", file)
     assert done.returncode == 0, done.stdout + done.stderr
-    kept = json.loads(file.read_text())
-    assert {"cpu", "cores", "python", "numpy", "blas"} <= kept["machine"].keys()
-    assert kept["quick"] is True
-    assert [(b["name"], b["error"]) for b in kept["benchmarks"]] == [("simulator", None), ("round-trip", None)]
-    for benchmark in kept["benchmarks"]:
+    content = json.loads(file.read_text())
+    assert {"cpu", "cores", "python", "numpy", "blas"} <= content["machine"].keys()
+    assert content["quick"] is True
+    assert [(b["name"], b["error"]) for b in content["benchmarks"]] == [("simulator", None), ("round-trip", None)]
+    for benchmark in content["benchmarks"]:
         assert benchmark["rows"]
         for row in benchmark["rows"]:
             assert row.keys() == FIELDS
@@ -76,13 +76,13 @@ def test_a_quick_run_keeps_every_field(tmp_path: Path) -> None:
                 assert row["low"] is row["median"] is row["high"] is None
             else:
                 assert 0 < row["low"] <= row["median"] <= row["high"]
-    sides = {row["side"] for row in kept["benchmarks"][1]["rows"]}  # measured, or skipped by name
-    assert {"labkit's wire", "raw TCP socket", "labkit's wire / raw TCP socket", "Ray actor", "PyTorch RPC"} <= sides
+    sides = {row["side"] for row in content["benchmarks"][1]["rows"]}  # measured, or skipped by name
+    assert {"labkit transport", "raw TCP socket", "labkit transport / raw TCP socket", "Ray actor", "PyTorch RPC"} <= sides
     assert "round-trip" in done.stdout
 
 
 @pytest.mark.slow
-def test_the_list_names_them_all_and_an_unknown_name_is_answered_with_it() -> None:
+def test_list_prints_all_benchmarks_and_an_unknown_name_is_refused_with_them() -> None:
     names = [line.split()[0] for line in command("--list").stdout.splitlines()]
     assert names == [
         "throughput",

@@ -26,7 +26,9 @@ def _needs_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("links", [False, True], ids=["no links", "links"])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.describe())
 @pytest.mark.parametrize("workers", [1, 8, 30])
-def test_simpy_ends_where_labkit_ends(workers: int, distribution: object, links: bool, peer: str) -> None:
+def test_simpy_ends_at_the_nanosecond_of_labkit_with_equal_staleness(
+    workers: int, distribution: object, links: bool, peer: str
+) -> None:
     from benchmarks.simulator import Case, labkit_run, simpy_outcome
 
     case = Case(workers, 20 * workers, distribution, links)
@@ -44,7 +46,7 @@ def test_simpy_ends_where_labkit_ends(workers: int, distribution: object, links:
         assert [theirs.sent[node] for node in nodes] == sent
 
 
-def test_both_are_the_peers_of_the_benchmark() -> None:
+def test_the_benchmark_has_both_peers() -> None:
     from benchmarks.simulator import PEERS
 
     assert list(PEERS) == [GENERAL, LEAN]
@@ -52,16 +54,16 @@ def test_both_are_the_peers_of_the_benchmark() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("latency", [0, 700, 50_000])
-def test_any_traffic_arrives_when_it_does_in_labkit(seed: int, latency: int) -> None:
-    """Not a star, as above: every egress and every ingress is contended, and messages wait for both."""
+def test_random_traffic_arrives_at_the_same_times_as_in_labkit(seed: int, latency: int) -> None:
+    """All pairs of nodes communicate: every egress and ingress is contended, and messages wait for both."""
     import simpy
 
     from benchmarks.peers.simpy_nodes import Cluster
 
-    luck, env, nodes = random.Random(seed), simpy.Environment(), 5
+    rng, env, nodes = random.Random(seed), simpy.Environment(), 5
     cluster, network = Cluster(env, latency, per_byte=1.0), Links(nodes, latency * 1e-9, 1e9)
     roles = [cluster.role(f"role-{i}", f"node-{i}") for i in range(nodes)]
-    sends = [(luck.randrange(100_000), *luck.sample(range(nodes), 2), luck.randrange(5_000)) for _ in range(200)]
+    sends = [(rng.randrange(100_000), *rng.sample(range(nodes), 2), rng.randrange(5_000)) for _ in range(200)]
     expected = {
         number: network.arrival(at, source, target, size)
         for number, (at, source, target, size) in enumerate(sorted(sends))

@@ -1,4 +1,4 @@
-"""Peers of the round-trip benchmark and the simulated browser: they answer, end, and report why they could not start."""
+"""Peers of the round-trip benchmark and the simulated browser: they reply, end, and report why they did not start."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = {"shared_memory": None, "gloo_trip": "torch", "torch_rpc_trip": "torch", "ray_actor": "ray",
-         "dask_actor_trip": None, "raw_socket": None}  # fmt: skip
+PEERS = {"shared_memory": None, "gloo_round_trip": "torch", "torch_rpc_round_trip": "torch", "ray_actor": "ray",
+         "dask_actor_round_trip": None, "raw_socket": None}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
-def _found(monkeypatch: pytest.MonkeyPatch) -> None:
+def _import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("peer", PEERS)
-def test_a_pair_makes_trips_of_any_size_and_leaves_no_process(peer: str) -> None:
+def test_a_pair_makes_round_trips_of_any_size_and_ends_its_processes(peer: str) -> None:
     if PEERS[peer]:
         pytest.importorskip(PEERS[peer])
     module = importlib.import_module(f"benchmarks.peers.{peer}")
@@ -40,14 +40,14 @@ def test_a_pair_makes_trips_of_any_size_and_leaves_no_process(peer: str) -> None
 
 
 @pytest.mark.slow
-def test_a_pair_that_does_not_start_says_why_with_its_last_words() -> None:
+def test_a_pair_that_does_not_start_raises_an_error_with_its_last_output() -> None:
     pairs = importlib.import_module("benchmarks.peers.pairs")
-    with pytest.raises(RuntimeError, match="no_such_peer"), pairs.apart("benchmarks.no_such_peer"):
+    with pytest.raises(RuntimeError, match="no_such_peer"), pairs.run_peer("benchmarks.no_such_peer"):
         pass
 
 
 @pytest.mark.slow
-def test_the_round_trip_names_whom_it_could_not_measure() -> None:
+def test_round_trip_lists_peers_that_are_not_installed() -> None:
     code = (
         "import sys, json; sys.modules['torch'] = sys.modules['ray'] = None\n"
         "from dataclasses import asdict; from benchmarks import round_trip; from benchmarks.rows import Settings\n"
@@ -57,8 +57,8 @@ def test_the_round_trip_names_whom_it_could_not_measure() -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.splitlines()[-1])
     times = {row["side"] for row in rows if row["unit"] == "us"}
-    assert times == {"labkit's wire", "raw TCP socket", "shared memory", "Dask actor"}
-    assert {"labkit's wire / raw TCP socket", "labkit's wire / Dask actor"} <= {
+    assert times == {"labkit transport", "raw TCP socket", "shared memory", "Dask actor"}
+    assert {"labkit transport / raw TCP socket", "labkit transport / Dask actor"} <= {
         r["side"] for r in rows if r["unit"] == "x"
     }
     skipped = {row["side"]: row["skipped"] for row in rows if row["skipped"]}
@@ -68,7 +68,7 @@ def test_the_round_trip_names_whom_it_could_not_measure() -> None:
 
 
 @pytest.mark.slow
-def test_the_played_browser_sees_frames_and_a_failing_cell_is_told() -> None:
+def test_the_simulated_browser_receives_frames_and_reports_a_failing_cell() -> None:
     front_end = importlib.import_module("benchmarks.front_end")
     with front_end.open_kernel() as browser:
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):

@@ -31,27 +31,27 @@ SIDES = [
 def b(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The modules of the benchmarks."""
     monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import children, rows, throughput
+    from benchmarks import rows, subprocesses, throughput
     from benchmarks.peers import job, trainers
 
-    return SimpleNamespace(children=children, rows=rows, throughput=throughput, job=job, trainers=trainers)
+    return SimpleNamespace(subprocesses=subprocesses, rows=rows, throughput=throughput, job=job, trainers=trainers)
 
 
 @pytest.fixture
 def jobs(b: SimpleNamespace) -> list:
-    make = partial(b.job.Job, learning_rate=0.1, warm_up=1.0, length=2.0)
+    make = partial(b.job.Job, learning_rate=0.1, warm_up=1.0, duration=2.0)
     return b.throughput.all_jobs(b.rows.Settings(), make)
 
 
-def test_every_side_is_there_by_name(b: SimpleNamespace, jobs: list) -> None:
+def test_all_sides_are_listed(b: SimpleNamespace, jobs: list) -> None:
     assert [side.name for side in b.throughput.sides_of(jobs, "u", lambda job: 1.0)] == SIDES
 
 
-def test_every_goal_compares_what_is_measured(b: SimpleNamespace, jobs: list) -> None:
+def test_every_comparison_is_between_measured_sides(b: SimpleNamespace, jobs: list) -> None:
     shapes = {trainer.name: trainer.shapes for trainer in b.trainers.TRAINERS}
     names = {job.name: (job.rule, job.workers) for job in jobs}
-    pairs = b.throughput._pairs(jobs)
-    assert len(pairs) == len(b.throughput.NETS) * len(b.throughput.GOALS)
+    pairs = b.throughput.labkit_pairs(jobs)
+    assert len(pairs) == len(b.throughput.NETS) * len(b.throughput.COMPARISONS)
     for pair in pairs:
         assert names[pair.under[1]] in shapes[pair.under[0]]
         assert pair.over[0] == b.throughput.labkit_name(names[pair.over[1]][0])
@@ -64,13 +64,13 @@ def test_every_goal_compares_what_is_measured(b: SimpleNamespace, jobs: list) ->
         ({"programs": ("no-such-program",)}, "not installed: no-such-program"),
     ],
 )
-def test_an_absent_peer_is_a_visible_row_and_so_are_its_ratios(
+def test_an_absent_peer_and_its_ratios_have_skipped_rows(
     b: SimpleNamespace, jobs: list, lack: dict, why: str
 ) -> None:
     sides = b.throughput.sides_of(jobs, "gradients/s", lambda job: 1.0)
     mine = [side for side in sides if side.name == "labkit AsyncPS"]
     theirs = [replace(side, **lack) for side in sides if side.name == b.trainers.DASK]
-    pairs = [pair for pair in b.throughput._pairs(jobs) if pair.under[0] == b.trainers.DASK]
+    pairs = [pair for pair in b.throughput.labkit_pairs(jobs) if pair.under[0] == b.trainers.DASK]
     made = b.rows.alternate(b.rows.Settings(), "throughput", mine + theirs, repetitions=1, pairs=pairs)
     skipped = [(row.side, row.skipped, row.median) for row in made if row.skipped]
     ratio = f"labkit AsyncPS / {b.trainers.DASK}"
@@ -78,67 +78,74 @@ def test_an_absent_peer_is_a_visible_row_and_so_are_its_ratios(
 
 
 @pytest.mark.slow
-def test_a_peer_that_fails_is_named_and_the_others_go_on(b: SimpleNamespace) -> None:
+def test_a_failing_peer_is_reported_and_the_others_are_measured(b: SimpleNamespace) -> None:
     def fail() -> dict:
-        raise b.rows.Unmeasured("failed: it fell")
+        raise b.rows.Unmeasured("failed: exit code 1")
 
-    sides = [b.rows.Side("falls", fail), b.rows.Side("stands", lambda: {("net", "u"): 2.0})]
-    pair = b.rows.Pair("pair", ("stands", "net"), ("stands", "net"), "u")
+    sides = [b.rows.Side("failing", fail), b.rows.Side("working", lambda: {("net", "u"): 2.0})]
+    pair = b.rows.Pair("pair", ("working", "net"), ("working", "net"), "u")
     made = b.rows.alternate(b.rows.Settings(), "title", sides, pairs=[pair])
     assert [(row.side, row.median, row.skipped) for row in made] == [
-        ("stands", 2.0, None),
-        ("falls", None, "failed: it fell"),
-        ("stands / stands", 1.0, None),
+        ("working", 2.0, None),
+        ("failing", None, "failed: exit code 1"),
+        ("working / working", 1.0, None),
     ]
 
 
-def test_a_program_that_takes_too_long_is_ended_with_all_that_it_started(b: SimpleNamespace) -> None:
-    with pytest.raises(b.children.ProgramFailed, match=r"http\.server was not through after 1 s"):
-        b.children.fresh("http.server", 0, patience=1.0)
+def test_a_program_that_times_out_is_killed_with_its_descendants(b: SimpleNamespace) -> None:
+    with pytest.raises(b.subprocesses.ProgramFailed, match=r"http\.server timed out after 1 s"):
+        b.subprocesses.run_program("http.server", 0, timeout=1.0)
     assert not [p for p in psutil.Process().children(recursive=True) if "http.server" in " ".join(p.cmdline())]
 
 
-def test_a_program_that_fails_says_its_last_words(b: SimpleNamespace) -> None:
-    with pytest.raises(b.children.ProgramFailed, match="No module named"):
-        b.children.fresh("no_such_module")
+def test_the_error_of_a_failed_program_has_its_last_output(b: SimpleNamespace) -> None:
+    with pytest.raises(b.subprocesses.ProgramFailed, match="No module named"):
+        b.subprocesses.run_program("no_such_module")
 
 
 @pytest.fixture
 def clock(b: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    hand = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(b.job.time, "perf_counter", lambda: hand.now)
-    return hand
+    time = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(b.job.time, "perf_counter", lambda: time.now)
+    return time
 
 
-def test_a_rate_is_counted_from_the_warm_up_on(b: SimpleNamespace, clock: SimpleNamespace) -> None:
-    score = b.job.Score(b.job.Job("alone", (4,), 1, 0.1, warm_up=1.0, length=2.0))
-    score.begin()
-    told = []
+def test_the_rate_excludes_the_warm_up(b: SimpleNamespace, clock: SimpleNamespace) -> None:
+    job_clock = b.job.JobClock(b.job.Job("single", (4,), 1, 0.1, warm_up=1.0, duration=2.0))
+    job_clock.begin()
+    continued = []
     for seconds, gradients in ((0.5, 1_000), (1.5, 1_100), (2.5, 1_200), (3.5, 1_500)):
         clock.now = 100.0 + seconds
-        told.append(score.goes_on(gradients, lambda: np.empty(0)))
-    assert told == [True, True, True, False]
-    assert score.result == (1_500 - 1_100) / 2.0
+        continued.append(job_clock.should_continue(gradients, lambda: np.empty(0)))
+    assert continued == [True, True, True, False]
+    assert job_clock.result == (1_500 - 1_100) / 2.0
 
 
-def test_the_clock_stands_still_during_an_evaluation(b: SimpleNamespace, clock: SimpleNamespace) -> None:
-    job = b.job.Job("alone", (4,), 1, 0.1, warm_up=0.0, length=9.0, accuracy=0.9)
-    score, answers = b.job.Score(job), iter((0.5, 0.95))
-    score.begin()
+def test_the_clock_is_stopped_during_evaluations(
+    b: SimpleNamespace, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = b.job.Job("single", (4,), 1, 0.1, warm_up=0.0, duration=9.0, accuracy=0.9)
+    initial = job.problem.objective()
+    accuracies = iter((0.1, 0.5, 0.95))  # at construction, and of two checks
 
-    def evaluate(weights: np.ndarray) -> float:
-        clock.now += 5.0
-        return next(answers)
+    class SlowObjective:
+        start = initial.start
 
-    score._accuracy = evaluate
+        def evaluate(self, weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+            clock.now += 5.0
+            return 0.0, next(accuracies)
+
+    monkeypatch.setattr(lk.Problem, "objective", lambda self: SlowObjective())
+    job_clock = b.job.JobClock(job)
+    job_clock.begin()
     clock.now += 1.0
-    assert score.goes_on(10, lambda: job.start)
+    assert job_clock.should_continue(10, lambda: job.start)
     clock.now += 2.0
-    assert not score.goes_on(20, lambda: job.start)
-    assert score.result == 3.0
+    assert not job_clock.should_continue(20, lambda: job.start)
+    assert job_clock.result == 3.0
 
 
-def test_a_peer_gets_the_batches_that_labkits_workers_get(b: SimpleNamespace) -> None:
+def test_a_peer_has_the_batches_of_labkits_workers(b: SimpleNamespace) -> None:
     job = b.job.Job("sync", (8,), 2, 0.1, 0.0, 1.0, seed=3)
     cluster, budget = lk.SimulatedCluster(workers=2, servers=1), lk.Budget(updates=20)
     run = lk.train(job.problem, lk.SyncPS(learning_rate=0.1), cluster, budget, checkpoint=False).wait()
@@ -149,7 +156,7 @@ def test_a_peer_gets_the_batches_that_labkits_workers_get(b: SimpleNamespace) ->
 
 
 @pytest.mark.slow
-def test_the_network_in_pytorch_is_labkits(b: SimpleNamespace) -> None:
+def test_the_network_in_pytorch_has_labkits_weights_and_gradients(b: SimpleNamespace) -> None:
     torch = pytest.importorskip("torch")
     from benchmarks.peers.torch_net import flat, gradient_of, mlp
 
@@ -168,17 +175,17 @@ def test_the_network_in_pytorch_is_labkits(b: SimpleNamespace) -> None:
 @pytest.mark.slow
 @pytest.mark.dask
 @pytest.mark.parametrize("name", ["throughput", "accuracy"])
-def test_a_quick_run_measures_what_is_installed_and_names_what_is_not(tmp_path: Path, name: str) -> None:
+def test_a_quick_run_measures_installed_peers_and_lists_the_others(tmp_path: Path, name: str) -> None:
     file = tmp_path / "numbers.json"
     line = [sys.executable, "-m", "benchmarks", "--quick", "--only", name, "--json", str(file)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    (kept,) = json.loads(file.read_text())["benchmarks"]
-    assert kept["error"] is None
-    sides = {row["side"] for row in kept["rows"] if row["unit"] != "x"}
+    (result,) = json.loads(file.read_text())["benchmarks"]
+    assert result["error"] is None
+    sides = {row["side"] for row in result["rows"] if row["unit"] != "x"}
     assert set(SIDES) <= sides
     torch = importlib.util.find_spec("torch") is not None
-    for row in kept["rows"]:
+    for row in result["rows"]:
         assert row.keys() == FIELDS
         if row["skipped"]:
             assert row["skipped"].startswith("not installed: "), row

@@ -1,6 +1,6 @@
 """`torch.distributed` on gloo: `send` and `recv` between two ranks, with preallocated tensors.
 
-`python -m benchmarks.peers.gloo_trip` is rank 0 and makes the trips; with a rendezvous file as argument, it is rank 1.
+`python -m benchmarks.peers.gloo_round_trip` is rank 0 and makes the trips; with a rendezvous file as argument, it is rank 1.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from .pairs import Trip, apart, beside, obey
+from .pairs import RoundTrips, companion_process, run_peer, serve_trips
 
 __all__ = ["open_pair"]
 
-MODULE = "benchmarks.peers.gloo_trip"
-IDLE = datetime.timedelta(seconds=600)  # while other pairs are measured
+MODULE = "benchmarks.peers.gloo_round_trip"
+IDLE_TIMEOUT_S = datetime.timedelta(seconds=600)  # while other pairs are measured
 
 
-def open_pair() -> AbstractContextManager[Trip]:
+def open_pair() -> AbstractContextManager[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    return apart(MODULE)
+    return run_peer(MODULE)
 
 
 @contextlib.contextmanager
-def _pair() -> Iterator[Trip]:
+def _pair() -> Iterator[RoundTrips]:
     import torch
     from torch import distributed
 
@@ -41,31 +41,33 @@ def _pair() -> Iterator[Trip]:
             seconds.append(time.perf_counter() - began)
         return seconds
 
-    with tempfile.TemporaryDirectory() as folder, beside(MODULE, f"{folder}/meet"), _rank(0, f"{folder}/meet"):
-        yield trip
-        distributed.send(torch.tensor([0, 0]), 1)  # end of the trips
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/rendezvous"
+        with companion_process(MODULE, file), _rank(0, file):
+            yield trip
+            distributed.send(torch.tensor([0, 0]), 1)  # end of the round trips
 
 
 @contextlib.contextmanager
-def _rank(rank: int, meet: str) -> Iterator[None]:
+def _rank(rank: int, rendezvous: str) -> Iterator[None]:
     from torch import distributed
 
-    distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2, timeout=IDLE)
+    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2, timeout=IDLE_TIMEOUT_S)
     try:
         yield
     finally:
         distributed.destroy_process_group()
 
 
-def _serve(meet: str) -> None:
+def _serve(rendezvous: str) -> None:
     import torch
     from torch import distributed
 
-    with _rank(1, meet):
-        order = torch.zeros(2, dtype=torch.int64)
+    with _rank(1, rendezvous):
+        request = torch.zeros(2, dtype=torch.int64)
         while True:
-            distributed.recv(order, 0)
-            nbytes, count = order.tolist()
+            distributed.recv(request, 0)
+            nbytes, count = request.tolist()
             if not count:
                 return
             gradient, weights = torch.empty(nbytes // 4), torch.ones(nbytes // 4)
@@ -78,4 +80,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         _serve(sys.argv[1])
     else:
-        obey(_pair)
+        serve_trips(_pair)

@@ -15,23 +15,23 @@ import labkit as lk
 __all__ = ["Window", "gradient_rate"]
 
 NANO = 1_000_000_000
-SILENT = 20.0  # timeout for the expected report, in seconds
+REPORT_TIMEOUT_S = 20.0  # timeout for the expected report, in seconds
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window of engine time: `length` seconds, beginning at `warm_up`."""
+    """A window of engine time: `duration` seconds, beginning at `warm_up`."""
 
     warm_up: float
-    length: float
+    duration: float
 
 
 def gradient_rate(problem: lk.Problem, strategy: lk.Strategy, cluster: lk.DaskCluster, window: Window) -> float:
     """Gradients applied per second of engine time within `window`."""
-    longest = lk.Budget(seconds=window.warm_up + window.length + SILENT)
+    longest = lk.Budget(seconds=window.warm_up + window.duration + REPORT_TIMEOUT_S)
     with lk.train(problem, strategy, cluster, longest, checkpoint=False) as run:
         began, before = _report(run, window.warm_up)
-        ended, after = _report(run, began / NANO + window.length)
+        ended, after = _report(run, began / NANO + window.duration)
     return (after - before) * NANO / (ended - began)
 
 
@@ -39,19 +39,19 @@ def _report(run: lk.Run, at: float) -> tuple[int, int]:
     """(ns, gradients applied) from the first report of the shard that reaches `at` seconds."""
     trace = run.trace
     shard = trace.roles.index(trace.header["layout"]["observed"][0])
-    give_up = time.monotonic() + at + SILENT
+    give_up = time.monotonic() + at + REPORT_TIMEOUT_S
     while time.monotonic() < give_up:
-        counted = _counted(trace, shard)
-        if counted is not None and counted[0] >= at * NANO:
-            return counted
+        latest = _latest_counters(trace, shard)
+        if latest is not None and latest[0] >= at * NANO:
+            return latest
         if run.done:
             run.wait()  # raises the error that ended the run, if any
-            raise RuntimeError(f"the run ended before its time: {run.stopped_by}")
+            raise RuntimeError(f"the run ended early: {run.stopped_by}")
         time.sleep(0.02)
-    raise RuntimeError(f"{trace.roles[shard]} has not reported for {SILENT:g} s")
+    raise RuntimeError(f"{trace.roles[shard]} did not report for {REPORT_TIMEOUT_S:g} s")
 
 
-def _counted(trace: Any, shard: int) -> tuple[int, int] | None:
+def _latest_counters(trace: Any, shard: int) -> tuple[int, int] | None:
     with trace.lock:
         counters = trace.counters.get(shard)
         return None if counters is None else (trace.reported_until[shard], counters.gradients)

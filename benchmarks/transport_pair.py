@@ -1,6 +1,7 @@
 """Two processes on labkit's endpoint: a worker here, and a server that replies to every push with as many bytes of weights.
 
-`open_pair` is the worker's side; `python -m benchmarks.wire_pair PORT` is the server, where PORT is the worker's listening port.
+`open_pair` is the worker's side; `python -m benchmarks.transport_pair PORT` is the server; PORT: the worker's listening
+port.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from labkit.engines.dask.transport.endpoint import Endpoint
 from labkit.engines.dask.transport.frames import Codec
 from labkit.roles.messages import Message, Push, Weights
 
-from .children import partner
-from .peers.pairs import Trip
+from .peers.pairs import RoundTrips
+from .subprocesses import server_process
 
 __all__ = ["open_pair"]
 
 HOST = "127.0.0.1"
-PATIENCE, IDLE = 30.0, 600.0  # seconds without a reply; without a request, while other pairs are measured
+REPLY_TIMEOUT_S, IDLE_TIMEOUT_S = 30.0, 600.0  # seconds without a reply; without a request, while other pairs are measured
 
 
 @contextlib.contextmanager
-def open_pair() -> Iterator[Trip]:
+def open_pair() -> Iterator[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
     endpoint = _endpoint("worker")
-    with partner("benchmarks.wire_pair", *endpoint.contact[1:]) as line, contextlib.closing(endpoint):
+    with server_process("benchmarks.transport_pair", *endpoint.contact[1:]) as line, contextlib.closing(endpoint):
         port, key = line.split()
         endpoint.add_peer("server", HOST, int(port), key, 0)
 
@@ -38,7 +39,7 @@ def open_pair() -> Iterator[Trip]:
             for step in range(count):
                 began = time.perf_counter()
                 endpoint.send("server", Push(gradient, step, 0, step))
-                weights = _next(endpoint, PATIENCE)
+                weights = _next(endpoint, REPLY_TIMEOUT_S)
                 seconds.append(time.perf_counter() - began)
                 assert isinstance(weights, Weights)
                 assert weights.values.nbytes == nbytes
@@ -51,14 +52,14 @@ def _endpoint(name: str) -> Endpoint:
     return Endpoint(name, 0, Codec((Push, Weights)), HOST)
 
 
-def _next(endpoint: Endpoint, patience: float) -> Message | None:
-    """The next message; None if the other process has ended. `RuntimeError` after `patience` seconds without a message."""
-    until = time.monotonic() + patience
+def _next(endpoint: Endpoint, timeout: float) -> Message | None:
+    """The next message; None if the other process has ended. `RuntimeError` after `timeout` seconds without a message."""
+    until = time.monotonic() + timeout
     while not endpoint.inbox:
         if endpoint.left or endpoint.lost:
             return None
         if time.monotonic() > until:
-            raise RuntimeError(f"{endpoint.name}: nothing heard for {patience:g} s")
+            raise RuntimeError(f"{endpoint.name}: no message for {timeout:g} s")
         endpoint.poll(1.0)
     return endpoint.inbox.popleft().message
 
@@ -68,7 +69,7 @@ def _serve(port: int, key: str) -> None:
         endpoint.add_peer("worker", HOST, port, key, 0)
         print(*endpoint.contact[1:], flush=True)
         weights = np.zeros(0, np.float32)
-        while isinstance(push := _next(endpoint, IDLE), Push):
+        while isinstance(push := _next(endpoint, IDLE_TIMEOUT_S), Push):
             if len(weights) != len(push.values):
                 weights = np.zeros_like(push.values)
             endpoint.send(push.sender, Weights(weights, 0, 0, push.version))

@@ -1,6 +1,6 @@
 """Kill one role of a run, then all at once; print the times until they have restarted, and until they compute again.
 
-`python -m benchmarks.programs.way_back WORKERS SERVERS`. Times are in seconds of engine time, from the kill.
+`python -m benchmarks.programs.restart WORKERS SERVERS`. Times are in seconds of engine time, from the kill.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 import labkit as lk
 
-LIMIT = 60.0  # timeout of every wait, in seconds
-GOES_ON = 50  # updates between two kills, so that the run is in a steady state
+TIMEOUT_S = 60.0  # of every wait
+STEADY_UPDATES = 50  # updates between two kills, so that the run is in a steady state
 PACE = 0.01  # seconds that a worker takes for a gradient
 
 
@@ -24,26 +24,26 @@ def _main(workers: int, servers: int) -> None:
         lk.DaskCluster(workers=workers, servers=servers, pace=PACE).open() as cluster,
         lk.train(lk.Problem("digits"), lk.AsyncPS(), cluster, budget) as run,
     ):
-        told = {"one": _way_back(run, ["worker-1"]), "all": _way_back(run, list(run.trace.roles))}
+        result = {"one": _restart_times(run, ["worker-1"]), "all": _restart_times(run, list(run.trace.roles))}
         run.stop()
-    print(json.dumps(told))
+    print(json.dumps(result))
 
 
-def _way_back(run: lk.Run, roles: list[str]) -> list[float]:
+def _restart_times(run: lk.Run, roles: list[str]) -> list[float]:
     """[seconds until all of `roles` have restarted, until a worker among them begins to compute] after they were killed."""
-    _until(run, GOES_ON + run.summary()["updates"])
+    _until(run, STEADY_UPDATES + run.summary()["updates"])
     since, killed_at = len(run.trace.events), run.engine.seconds
     for role in roles:
         run.kill(role)
-    while len(back := [e for e in run.trace.events[since:] if e.kind == "restarted"]) < len(roles):
+    while len(restarted := [e for e in run.trace.events[since:] if e.kind == "restarted"]) < len(roles):
         _wait(run, killed_at)
     lost_at = max(event.time for event in run.trace.events[since:] if event.kind == "lost")
-    workers = [run.trace.roles.index(event.name) for event in back if event.name.startswith("worker")]
+    workers = [run.trace.roles.index(event.name) for event in restarted if event.name.startswith("worker")]
     while True:
         role, start = run.trace.column("spans", "role", "start")
         first = start[np.isin(role, workers) & (start > lost_at)]
         if len(first):
-            return [max(event.time for event in back) / 1e9 - killed_at, first.min() / 1e9 - killed_at]
+            return [max(event.time for event in restarted) / 1e9 - killed_at, first.min() / 1e9 - killed_at]
         _wait(run, killed_at)
 
 
@@ -54,8 +54,8 @@ def _until(run: lk.Run, updates: int) -> None:
 
 
 def _wait(run: lk.Run, since: float) -> None:
-    if run.done or run.engine.seconds - since > LIMIT:
-        raise RuntimeError(f"the run did not go on: {run.stopped_by}, {[str(e) for e in run.trace.events]}")
+    if run.done or run.engine.seconds - since > TIMEOUT_S:
+        raise RuntimeError(f"the run does not continue: {run.stopped_by}, {[str(e) for e in run.trace.events]}")
     time.sleep(0.01)
 
 

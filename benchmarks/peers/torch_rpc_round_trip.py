@@ -1,6 +1,6 @@
 """PyTorch RPC: a function called on another process with a tensor, and a tensor as its result.
 
-`python -m benchmarks.peers.torch_rpc_trip` is the worker and makes the trips; with a rendezvous file as argument it is the
+`python -m benchmarks.peers.torch_rpc_round_trip` is the worker and makes the trips; with a rendezvous file as argument it is the
 server.
 """
 
@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .pairs import Trip, apart, beside, obey
+from .pairs import RoundTrips, companion_process, run_peer, serve_trips
 
 __all__ = ["open_pair"]
 
-MODULE = "benchmarks.peers.torch_rpc_trip"
-PATIENCE = 60.0  # seconds for a call
+MODULE = "benchmarks.peers.torch_rpc_round_trip"
+TIMEOUT_S = 60.0  # seconds for a call
 
 
-def open_pair() -> AbstractContextManager[Trip]:
+def open_pair() -> AbstractContextManager[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    return apart(MODULE)
+    return run_peer(MODULE)
 
 
 def exchange(gradient: Any) -> Any:
@@ -33,7 +33,7 @@ def exchange(gradient: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _pair() -> Iterator[Trip]:
+def _pair() -> Iterator[RoundTrips]:
     import torch
     from torch.distributed import rpc
 
@@ -46,23 +46,23 @@ def _pair() -> Iterator[Trip]:
             assert weights.nbytes == nbytes
         return seconds
 
-    with tempfile.TemporaryDirectory() as folder, beside(MODULE, f"{folder}/meet"):
-        _join("worker", 0, f"{folder}/meet")
+    with tempfile.TemporaryDirectory() as folder, companion_process(MODULE, f"{folder}/rendezvous"):
+        _join("worker", 0, f"{folder}/rendezvous")
         yield trip
         rpc.shutdown()
 
 
-def _join(name: str, rank: int, meet: str) -> None:
+def _join(name: str, rank: int, rendezvous: str) -> None:
     from torch.distributed import rpc
 
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{meet}", rpc_timeout=PATIENCE)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{rendezvous}", rpc_timeout=TIMEOUT_S)
     rpc.init_rpc(name, rank=rank, world_size=2, rpc_backend_options=options)
 
 
-def _serve(meet: str) -> None:
+def _serve(rendezvous: str) -> None:
     from torch.distributed import rpc
 
-    _join("server", 1, meet)
+    _join("server", 1, rendezvous)
     rpc.shutdown()  # serves until the worker shuts down
 
 
@@ -70,4 +70,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         _serve(sys.argv[1])
     else:
-        obey(_pair)
+        serve_trips(_pair)

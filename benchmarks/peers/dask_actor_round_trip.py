@@ -1,7 +1,8 @@
 """A Dask actor on one worker, called by a task on another: a NumPy array there, a NumPy array back.
 
 From a task the call goes directly from worker to worker; from a client it is slower. `python -m
-benchmarks.peers.dask_actor_trip` starts the cluster and orders the trips, which are timed inside the task.
+benchmarks.peers.dask_actor_round_trip` starts the cluster and requests the round trips, which are timed inside
+the task.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from .pairs import Trip, apart, obey
+from .pairs import RoundTrips, run_peer, serve_trips
 
 __all__ = ["open_pair"]
 
 
-def open_pair() -> AbstractContextManager[Trip]:
+def open_pair() -> AbstractContextManager[RoundTrips]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    return apart("benchmarks.peers.dask_actor_trip")
+    return run_peer("benchmarks.peers.dask_actor_round_trip")
 
 
 class Server:
@@ -49,7 +50,7 @@ def make_trips(server: Any, nbytes: int, count: int) -> list[float]:
 
 
 @contextlib.contextmanager
-def _pair() -> Iterator[Trip]:
+def _pair() -> Iterator[RoundTrips]:
     from distributed import Client, LocalCluster
 
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, security=True)
@@ -64,4 +65,4 @@ def _pair() -> Iterator[Trip]:
 
 
 if __name__ == "__main__":
-    obey(_pair)
+    serve_trips(_pair)

@@ -1,6 +1,6 @@
 """New processes for measurements: each imports this source tree and has one BLAS thread.
 
-All descendants of a program inherit a mark in its environment. Processes with the mark are killed when the program has ended,
+All descendants of a program inherit a marker in its environment. Processes with the marker are killed when the program has ended,
 failed or timed out, including a framework's daemons, which have detached from their parents.
 """
 
@@ -19,16 +19,16 @@ from typing import IO, Any
 
 import psutil
 
-__all__ = ["ProgramFailed", "environment", "fresh", "partner"]
+__all__ = ["ProgramFailed", "environment", "run_program", "server_process"]
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE_THREAD = {
     f"{library}_THREADS": "1" for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM")
 }
-MARK = "LABKIT_BENCHMARK_PROGRAM"
-PATIENCE = 300.0  # seconds
-LEAVE = 10.0  # seconds for a partner to end before it is killed
-WORDS = 500  # characters of a program's last output
+MARKER = "LABKIT_BENCHMARKER_PROGRAM"
+TIMEOUT_S = 300.0  # seconds
+EXIT_TIMEOUT_S = 10.0  # seconds for a server process to end before it is killed
+TAIL_CHARS = 500  # characters of a program's last output
 
 
 class ProgramFailed(RuntimeError):
@@ -41,44 +41,44 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "PYTHONPATH": path, **more}
 
 
-def fresh(module: str, *arguments: object, patience: float = PATIENCE) -> Any:
+def run_program(module: str, *arguments: object, timeout: float = TIMEOUT_S) -> Any:
     """Run `python -m module arguments` to its end; returns its last line, which is JSON.
 
-    All its descendants are killed before this call returns. `ProgramFailed` if it fails or exceeds `patience` seconds.
+    All its descendants are killed before this call returns. `ProgramFailed` if it fails or exceeds `timeout` seconds.
     """
-    command, mark = [sys.executable, "-m", module, *map(str, arguments)], uuid.uuid4().hex
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:  # a descendant could keep a pipe open
-        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": complained}
-        process = subprocess.Popen(command, env=environment(**{MARK: mark}), start_new_session=True, **streams)
+    command, marker = [sys.executable, "-m", module, *map(str, arguments)], uuid.uuid4().hex
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:  # a descendant could keep a pipe open
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": stdout, "stderr": stderr}
+        process = subprocess.Popen(command, env=environment(**{MARKER: marker}), start_new_session=True, **streams)
         try:
-            code = process.wait(patience)
+            code = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise ProgramFailed(f"{module} was not through after {patience:g} s. {_end_of(complained)}") from None
+            raise ProgramFailed(f"{module} timed out after {timeout:g} s. {_tail(stderr)}") from None
         finally:
-            _kill_marked(mark)
+            _kill_marked(marker)
             process.wait()
             process.stdin.close()  # type: ignore[union-attr]
         if code:
-            raise ProgramFailed(f"{module} failed ({code}). {_end_of(complained)}")
-        return json.loads(_end_of(said, 1_000_000).splitlines()[-1])
+            raise ProgramFailed(f"{module} failed ({code}). {_tail(stderr)}")
+        return json.loads(_tail(stdout, 1_000_000).splitlines()[-1])
 
 
-def _end_of(file: IO[bytes], length: int = WORDS) -> str:
+def _tail(file: IO[bytes], length: int = TAIL_CHARS) -> str:
     file.seek(0)
     return file.read().decode(errors="replace").strip()[-length:]
 
 
-def _kill_marked(mark: str) -> None:
-    """Kill all processes with the mark. Two passes, because a process may start another one during the first."""
+def _kill_marked(marker: str) -> None:
+    """Kill all processes with the marker. Two passes, because a process may start another one during the first."""
     for _ in range(2):
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):  # another user's process, or one that has just ended
-                if process.environ().get(MARK) == mark:
+                if process.environ().get(MARKER) == marker:
                     process.kill()
 
 
 @contextlib.contextmanager
-def partner(module: str, *arguments: object) -> Iterator[str]:
+def server_process(module: str, *arguments: object) -> Iterator[str]:
     """Run `python -m module arguments` beside this process; yields its first line, the address at which it listens.
 
     It should end when its peer has ended, and is killed otherwise.
@@ -89,10 +89,10 @@ def partner(module: str, *arguments: object) -> Iterator[str]:
     try:
         line = process.stdout.readline()
         if not line.strip():
-            raise RuntimeError(f"{module} ended before it said where it listens")
+            raise RuntimeError(f"{module} ended before it printed its address")
         yield line.strip()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LEAVE)
+            process.wait(EXIT_TIMEOUT_S)
     finally:
         process.kill()  # no effect if it has ended
         process.wait()
