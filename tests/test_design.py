@@ -59,3 +59,14 @@ def test_every_name_occurs_in_the_sources(name):
 def test_every_dotted_module_exists(name):
     parts = name.split(".")
     assert place("/".join(parts)) is not None or place("/".join(parts) + ".py") is not None
+
+
+def test_the_glossary_is_alphabetical_and_every_term_has_one_source():
+    rows = [
+        line.strip("| ").split(" | ") for line in TEXT[TEXT.index("## 9. Glossary") :].splitlines() if line[:1] == "|"
+    ][2:]
+    assert len(rows) > 100
+    assert all(len(row) == 3 and all(row) for row in rows)
+    terms = [row[0].lower() for row in rows]
+    assert terms == sorted(terms)
+    assert len(set(terms)) == len(terms)
