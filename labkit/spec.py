@@ -252,7 +252,7 @@ def spec_of(cluster: Any) -> Any:
     if kind is SimulatedCluster:
         return cluster.spec
     if kind.__name__ == "DaskCluster" and kind.__module__.startswith("labkit.engines."):  # Dask is not imported for that
-        return cluster.spec if cluster.ours or cluster.spec.scheduler is not None else cluster
+        return cluster.spec if cluster.starts_processes or cluster.spec.scheduler is not None else cluster
     return cluster
 
 

@@ -293,7 +293,7 @@ def test_the_values_of_a_cluster_of_processes():
     again = make_cluster(from_dict(json.loads(json.dumps(to_dict(spec_of(its))))))
     assert again.spec == its.spec
     assert again.describe() == its.describe()
-    assert (again.ours, again.record, again.place) == (True, False, "pack")
+    assert (again.starts_processes, again.record, again.place) == (True, False, "pack")
     given = spec_of(lk.DaskCluster("tcp://host:8786", replicas=1))
     assert given.scheduler == "tcp://host:8786"
     assert make_cluster(given).spec == given

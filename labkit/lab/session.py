@@ -195,7 +195,7 @@ class Session:
         """
         settings = self.settings if settings is None else settings
         commands = self._commands if commands is None else commands
-        if not settings.cluster.virtual_time and is_light() and self.processes.cluster.ours:
+        if not settings.cluster.virtual_time and is_light() and self.processes.cluster.starts_processes:
             settings = settings.changed(engine="simulated")
         if not settings.cluster.virtual_time:
             self.processes.check()

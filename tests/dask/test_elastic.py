@@ -148,7 +148,7 @@ def test_a_deadlock_is_noticed_while_a_worker_is_outside(wide, started, leaves):
 
 def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
     run = moving(started(on=wide), 5)
-    with pytest.raises(lk.BadInput, match="it is not here"):
+    with pytest.raises(lk.BadInput, match="it is not present"):
         run.freeze("worker-3")
     with pytest.raises(lk.BadInput, match="only workers of a cluster with max_workers"):
         run.execute(Leave("server-0"))

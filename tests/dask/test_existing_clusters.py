@@ -112,7 +112,7 @@ def test_a_dask_worker_is_no_scheduler(cluster):
 
 @pytest.mark.parametrize("address", ["nonsense", "", "tcp://", "http://x", "tcp://no-such-host.invalid:1"])
 def test_no_address_at_all(address):
-    with refused("No Dask scheduler answers|give nothing, a scheduler's address", lk.LabkitError):
+    with refused("No Dask scheduler answers|give no argument, a scheduler's address", lk.LabkitError):
         lk.DaskCluster(address).open()
 
 

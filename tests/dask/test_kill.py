@@ -114,7 +114,7 @@ def test_this_very_process_is_not_killed():
     with LocalCluster(**options, protocol="tcp://", silence_logs=50) as local, Client(local) as client:
         threads = lk.DaskCluster(client, workers=1, may_kill=True)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), threads, lk.Budget(seconds=60)))
-        with pytest.raises(lk.BadInput, match="worker-0 plays in this very process"):
+        with pytest.raises(lk.BadInput, match="worker-0 runs in this process"):
             run.kill("worker-0")
         moving(run).stop()
         assert run.stopped_by == "user"

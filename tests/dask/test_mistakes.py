@@ -296,7 +296,7 @@ def refuse():
 @pytest.mark.parametrize(
     ("strategy", "says"),
     [
-        (Unpicklable(), "Unpicklable cannot travel to other processes: TypeError: cannot be sent"),
+        (Unpicklable(), "Unpicklable cannot be sent to other processes: TypeError: cannot be sent"),
         (Unwelcome(), "could not start: .*not here"),
     ],
     ids=["cannot be packed", "cannot be unpacked"],
@@ -320,7 +320,7 @@ def test_a_mistake_inside_labkit_ends_the_run_and_is_logged(cluster, started, mo
             monkeypatch.setattr(run.engine.pauses, "look", lambda now: 1 / 0)
         with pytest.raises(lk.ClusterError, match="The supervisor failed: ZeroDivisionError"):
             run.wait(30)
-    assert "by a mistake inside labkit" in caplog.text
+    assert "because of an internal error of labkit" in caplog.text
     assert run.stopped_by == "error"
     assert labkit_threads() == []
     assert not any(cluster._backend.usage.values())

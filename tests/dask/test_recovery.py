@@ -233,7 +233,7 @@ def test_what_is_said_over_a_link_that_is_cut_for_a_while_arrives(small, started
 def test_what_cannot_be_is_refused_by_name(small, started):
     run = moving(started(lk.SyncPS(), on=small))
     for act, says in (
-        (lambda: run.restart("worker-0"), "only who was to stay away"),
+        (lambda: run.restart("worker-0"), "only a role that was killed without restart"),
         (lambda: run.thaw("worker-0"), "it is not frozen"),
         (lambda: run.freeze("worker-9"), "no role 'worker-9'"),
         (lambda: run.cut("worker-0", "server-9"), "no role 'server-9'"),
@@ -242,7 +242,7 @@ def test_what_cannot_be_is_refused_by_name(small, started):
             act()
     run.kill("worker-0", restart=False)
     seen(run, "lost", "worker-0")
-    with pytest.raises(lk.BadInput, match=r"freeze\('worker-0'\): it is not here \(worker-0 was killed\)"):
+    with pytest.raises(lk.BadInput, match=r"freeze\('worker-0'\): it is not present \(worker-0 was killed\)"):
         run.freeze("worker-0")
     run.stop()
 

@@ -87,7 +87,7 @@ def test_speeds_are_measured_and_dealt_by(cluster):
 def test_a_scheduler_that_is_gone(cluster):
     client = Client(cluster.client.scheduler.address, security=cluster.client.security, set_as_default=False)
     client.close()
-    with pytest.raises(lk.ClusterError, match="did not say which Dask workers there are"):
+    with pytest.raises(lk.ClusterError, match="did not list its Dask workers"):
         resources(client)
 
 

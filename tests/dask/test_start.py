@@ -139,7 +139,7 @@ def test_a_run_is_started_over_when_a_process_is_killed_before_it_begins(cluster
     run = started(on=cluster, budget=lk.Budget(updates=50))
     run.wait(60)
     assert run.stopped_by == "updates"
-    assert any("ended while the run was starting. The run was started over" in str(m) for m in run.trace.events), role
+    assert any("ended while the run was starting. The start was retried" in str(m) for m in run.trace.events), role
     closes(run)
     eventually(lambda: not any(cluster._backend.usage.values()))
 

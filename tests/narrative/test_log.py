@@ -127,7 +127,7 @@ def recorded(*events):
         ),
         (ConnectionRefused(AT, "a handshake of worker-1 was not signed"), "a handshake of w1 was not signed"),
         (Note(AT, "lunch"), "note by you: lunch"),
-        (EngineWarning(AT, "worker-1 did not hear of 'slow'"), "w1 did not hear of 'slow'"),
+        (EngineWarning(AT, "worker-1 did not acknowledge 'slow'"), "w1 did not acknowledge 'slow'"),
     ],
     ids=str,
 )

@@ -15,19 +15,19 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
-__all__ = ["ask", "ask_scheduler", "heartbeats", "who_is", "who_is_there"]
+__all__ = ["heartbeats", "run_on_scheduler", "run_on_workers", "server_type", "worker_addresses"]
 
-LOOK_S = 0.1  # interval of the calls of `pointless`, seconds
+LOOK_S = 0.1  # interval of the calls of `cancelled`, seconds
 
 
-def ask(
+def run_on_workers(
     client: Client, addresses: Iterable[str], limit: float, fn: Any, arguments: Callable[[str], tuple[Any, ...]],
-    pointless: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
     """Call `fn(*arguments(address))` on all Dask workers concurrently. Returns {address: result}.
 
     The result of a failed call is its exception: `TimeoutError` without an answer within `limit` seconds, or before
-    `pointless()` became true. Never raises.
+    `cancelled()` became true. Never raises.
     """
     asked = list(addresses)
 
@@ -41,11 +41,11 @@ def ask(
     async def everyone() -> list[Any]:
         calls = [asyncio.ensure_future(one(address)) for address in asked]
         waiting = set(calls)
-        while waiting and not pointless():
+        while waiting and not cancelled():
             _, waiting = await asyncio.wait(waiting, timeout=LOOK_S)
         for call in waiting:
             call.cancel()
-        return [TimeoutError("the answer is not waited for any more") if call in waiting else call.result() for call in calls]
+        return [TimeoutError("the request was cancelled") if call in waiting else call.result() for call in calls]
 
     try:
         if client.status != "running":
@@ -55,18 +55,18 @@ def ask(
         return dict.fromkeys(asked, error)
 
 
-def ask_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> Any:
+def run_on_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> Any:
     """Call `fn(*arguments)` in the scheduler's process, and return its result. Raises any error, within `limit` seconds."""
     return _in_time(client, limit, lambda: client._run_on_scheduler(fn, *arguments))
 
 
-def who_is_there(client: Client, limit: float) -> list[str]:
+def worker_addresses(client: Client, limit: float) -> list[str]:
     """The addresses of all Dask workers, from the scheduler. Raises any error, within `limit` seconds."""
     return sorted(heartbeats(client, limit))
 
 
 def heartbeats(client: Client, limit: float) -> dict[str, float]:
-    """{address of each Dask worker: time of its last heartbeat, by the scheduler's clock}. Raises as `who_is_there`."""
+    """{address of each Dask worker: time of its last heartbeat, by the scheduler's clock}. Raises as `worker_addresses`."""
     scheduler: Any = client.scheduler
     found = _in_time(client, limit, lambda: scheduler.identity(n_workers=-1))
     return {address: float(about["last_seen"]) for address, about in found["workers"].items()}
@@ -83,7 +83,7 @@ def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -
     return client.sync(one, callback_timeout=limit + 1)
 
 
-def who_is(address: str, limit: float) -> str:
+def server_type(address: str, limit: float) -> str:
     """The type of the server at `address`: "Scheduler", "Worker", "Nanny". Raises any error, within `limit` seconds."""
 
     async def identity() -> str:

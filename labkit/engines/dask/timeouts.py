@@ -33,7 +33,7 @@ RETURN_S = REPORT_S  # for Dask workers not started by labkit to come back when 
 
 GIVE_UP_S = 12.0  # for a missing role to restart, before the log records that the run waits for it, or continues without it
 SHARE_S = 3.0  # for finding an unused Dask worker, before one is shared with other runs
-GROW_S = 2.0  # interval between two requests for processes of labkit's own for roles that need one
+SCALE_UP_S = 2.0  # interval between two requests for processes of labkit's own for roles that need one
 FETCH_S = REPORT_S  # for the final report of an instance that has ended for a group restart
 KILL_S = 2.0  # for a process on another machine to acknowledge the request to kill itself
 POST_S = 1.0  # for the acknowledgement of an order that is not waited for

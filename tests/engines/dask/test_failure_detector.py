@@ -3,7 +3,7 @@
 import pytest
 
 from labkit import BadInput, ClusterError
-from labkit.engines.dask.client.start import start_over
+from labkit.engines.dask.client.start import start_with_retries
 from labkit.engines.dask.client.supervisor import LostWhileStarting
 from labkit.engines.dask.failure_detector import FailureDetector
 from labkit.engines.dask.timeouts import REPORT_S
@@ -91,7 +91,7 @@ def attempts(clock, *results):
 
 def test_a_start_without_losses_is_what_it_was():
     clock, run = Clock(), Run()
-    assert start_over(attempts(clock, run), clock, clock.sleep) is run
+    assert start_with_retries(attempts(clock, run), clock, clock.sleep) is run
     assert (clock.now, run.said) == (1.0, [])
 
 
@@ -99,22 +99,22 @@ def test_a_start_without_losses_is_what_it_was():
 def test_a_mistake_is_not_tried_again(error):
     clock = Clock()
     with pytest.raises(type(error), match=str(error)):
-        start_over(attempts(clock, error), clock, clock.sleep)
+        start_with_retries(attempts(clock, error), clock, clock.sleep)
     assert clock.now == 1.0
 
 
 def test_after_a_loss_it_is_tried_again_also_while_workers_are_missing_and_the_run_says_so():
     clock, run = Clock(), Run()
     lost = LostWhileStarting("The process of server-0 ended while the run was starting.")
-    assert start_over(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run
-    assert run.said == [(Note, f"{lost} The run was started over.")]
+    assert start_with_retries(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run
+    assert run.said == [(Note, f"{lost} The start was retried.")]
 
 
 @pytest.mark.parametrize("then", [LostWhileStarting("It ended."), BadInput("The cluster has 5 Dask workers.")])
 def test_a_loss_that_cannot_be_repaired_is_reported_in_time(then):
     clock = Clock()
     with pytest.raises(ClusterError, match="server-0 ended") as caught:
-        start_over(attempts(clock, LostWhileStarting("server-0 ended."), then), clock, clock.sleep)
+        start_with_retries(attempts(clock, LostWhileStarting("server-0 ended."), then), clock, clock.sleep)
     assert not isinstance(caught.value, LostWhileStarting)
     assert str(then) in str(caught.value)
     assert clock.now <= 1.0 + REPORT_S + 2.0

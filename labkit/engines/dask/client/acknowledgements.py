@@ -1,7 +1,7 @@
 """Acknowledgements of reports: notify roles with a shard which of their reports are in the trace.
 
 A report is lost if its process is killed before the client has received it. Rows of drops are needed to determine which
-gradients a shard contains, so a shard keeps them in its checkpoint until they are acknowledged (`Recorder.unheard`).
+gradients a shard contains, so a shard keeps them in its checkpoint until they are acknowledged (`Recorder.unacknowledged`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Acknowledgements:
         self._due: dict[tuple[str, int], int] = {}  # (role, incarnation) -> number of its last batch with drops
         self._sent_at: dict[str, float] = {}
 
-    def heard(self, role: str, incarnation: int, batch: dict[str, Any]) -> None:
+    def acknowledge(self, role: str, incarnation: int, batch: dict[str, Any]) -> None:
         """Acknowledge a batch of `role` that is in the trace, if it contains rows of drops."""
         key = (role, incarnation)
         if "number" in batch and "drops" in batch["tables"]:

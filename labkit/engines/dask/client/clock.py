@@ -13,7 +13,7 @@ from distributed import Client
 
 from ....errors import ClusterError
 from ....trace.schema import seconds
-from ..requests import ask
+from ..requests import run_on_workers
 from ..timeouts import SILENT_S
 from ..worker.task import clock
 
@@ -81,7 +81,7 @@ class ClockOffsets:
         self._client = client
         self._offsets: dict[str, int | None] = {}
 
-    def meet(self, address: str, same_machine: bool) -> bool:
+    def add(self, address: str, same_machine: bool) -> bool:
         """Add a Dask worker. Returns whether its clock offset is known."""
         self._offsets.setdefault(address, 0 if same_machine else None)
         return self._offsets[address] is not None
@@ -103,7 +103,7 @@ class ClockOffsets:
         best = (1 << 62, 0)
         for _ in range(ROUND_TRIPS):
             before = clock()
-            there = ask(self._client, [address], SILENT_S, clock, lambda address: ())[address]
+            there = run_on_workers(self._client, [address], SILENT_S, clock, lambda address: ())[address]
             after = clock()
             if isinstance(there, Exception):
                 raise ClusterError(f"The Dask worker at {address} does not answer ({there}).")

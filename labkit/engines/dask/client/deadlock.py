@@ -29,7 +29,7 @@ class DeadlockDetector:
     def reset(self, roles: Collection[str]) -> None:
         """Forget all reports, after a membership change. `roles`: the present roles, which report."""
         self._missing = set(roles)
-        self._same: dict[str, tuple[State, int, int]] = {}  # role -> (state, since, until)
+        self._unchanged: dict[str, tuple[State, int, int]] = {}  # role -> (state, since, until)
 
     def report(
         self, role: str, waiting: Sequence[str] | None, only: str | None, sent: int, received: int, now: int
@@ -40,16 +40,16 @@ class DeadlockDetector:
         """
         self._missing.discard(role)
         state = (None if waiting is None else tuple(waiting), only, sent, received)
-        before = self._same.get(role)
-        self._same[role] = (state, now if before is None or before[0] != state else before[1], now)
+        before = self._unchanged.get(role)
+        self._unchanged[role] = (state, now if before is None or before[0] != state else before[1], now)
 
     def blocked(self) -> dict[str, tuple[tuple[str, ...], str | None]] | None:
         """{role: (kinds, only)} of all roles that wait, if there is a deadlock; else None."""
         if self._missing:
             return None
-        states, since, until = zip(*self._same.values())
+        states, since, until = zip(*self._unchanged.values())
         if any(waiting is None for waiting, _, _, _ in states) or min(until) - max(since) < MARGIN_NS:
             return None
         if sum(sent for _, _, sent, _ in states) != sum(received for _, _, _, received in states):
             return None
-        return {role: (state[0], state[1]) for role, (state, _, _) in self._same.items() if state[0]} or None
+        return {role: (state[0], state[1]) for role, (state, _, _) in self._unchanged.items() if state[0]} or None

@@ -25,7 +25,7 @@ log = logging.getLogger("labkit.engines.dask.client")
 
 
 class EventRouter:
-    """The event router of one client. Any thread may call `open` and `shut`; events arrive on the client's thread."""
+    """The event router of one client. Any thread may call `open` and `close`; events arrive on the client's thread."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -45,7 +45,7 @@ class EventRouter:
             self._queues[run] = queue
             return queue
 
-    def shut(self, run: str) -> None:
+    def close(self, run: str) -> None:
         """Stop routing events of `run`."""
         with self._lock:
             if self._queues.pop(run, None) is not None and not self._queues and self._client.status == "running":

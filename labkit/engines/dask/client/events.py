@@ -20,7 +20,7 @@ __all__ = [
     "Event",
     "Execute",
     "FinalReport",
-    "HandedOver",
+    "StateCollected",
     "Heartbeat",
     "InternalError",
     "OfRole",
@@ -36,7 +36,7 @@ __all__ = [
     "VersionReported",
     "WorkerJoined",
     "WorkerLeft",
-    "WorkersSeen",
+    "WorkerHeartbeats",
     "read_report",
 ]
 
@@ -161,7 +161,7 @@ class TaskFailed(OfRole):
 
 
 @dataclass(frozen=True)
-class HandedOver(OfRole):
+class StateCollected(OfRole):
     """The final report of a role that has ended for a group restart has been fetched."""
 
     report: dict[str, Any]
@@ -191,7 +191,7 @@ class WorkerLeft(Event):
 
 
 @dataclass(frozen=True)
-class WorkersSeen(Event):
+class WorkerHeartbeats(Event):
     """{address of each Dask worker: time of its last heartbeat (seconds, by the scheduler's clock)}."""
 
     seen: dict[str, float]

@@ -95,6 +95,6 @@ def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str,
     """
     if evaluated and evaluated.get("held") is None:
         return None
-    held = [[shard, json.loads(said)] for shard, said in evaluated.get("held", ())]
+    held = [[shard, json.loads(text)] for shard, text in evaluated.get("held", ())]
     orderly = "role" in evaluated and stopped_by not in ("error", "deadlock")
     return {"held": held, "over": REASONS[AFTER_END if orderly else ROLLED_BACK]}

@@ -30,7 +30,7 @@ class FinalEvaluation:
         """Request the final evaluation. Ignored after the first request."""
         if self.reason is None:
             self.reason, self.acknowledged_at = reason, None
-            self._tell()
+            self._send_request()
 
     def reported(self, finishing: bool) -> None:
         """Handle a report of the chief. `finishing`: whether the chief has received the request."""
@@ -39,13 +39,13 @@ class FinalEvaluation:
         if finishing:
             self.acknowledged_at = self._clock.now
         elif self._monotonic() - self._sent_at > REPEAT_S:
-            self._tell()
+            self._send_request()
 
     def orders(self) -> list[dict[str, Any]]:
         """The orders for a chief that begins now."""
         return [] if self.reason is None else [{"do": "finish", "reason": self.reason}]
 
-    def _tell(self) -> None:
+    def _send_request(self) -> None:
         self._sent_at = self._monotonic()
         for order in self.orders():
             self._send(order)

@@ -35,7 +35,7 @@ class Launcher:
         self.settings = settings
         self.plan = plan.without_data()
         self.objective = plan.problem.objective()
-        check_travels(self.plan)
+        check_picklable(self.plan)
         self._shares: Any = None
         self._test: Any = None
         self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
@@ -51,9 +51,9 @@ class Launcher:
             self._test = dataset.x_test, dataset.y_test
             return
         first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
-        homes = [where.get(first[number]) for number in range(layout.shares)]  # None: the role is absent, see `_move`
-        lazy = self._lazy_shares([home or where["chief"] for home in homes])
-        self._shares = [home and self._compute(part, home) for part, home in zip(lazy, homes)]
+        addresses = [where.get(first[number]) for number in range(layout.shares)]  # None: the role is absent, see `_move`
+        lazy = self._lazy_shares([address or where["chief"] for address in addresses])
+        self._shares = [address and self._compute(part, address) for part, address in zip(lazy, addresses)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
         for future in (*filter(None, self._shares), self._test):  # before roles start, which may occupy the only thread
             error = future.exception(timeout=600)
@@ -64,30 +64,30 @@ class Launcher:
         """Release the data, when no more roles will start."""
         self._shares = self._test = None
 
-    def _lazy_shares(self, homes: list[str]) -> Any:
+    def _lazy_shares(self, addresses: list[str]) -> Any:
         problem = self._full.problem
         with self.client.as_current():
-            return problem.dataset.shares(len(homes), problem.partition, problem.seed, addresses=homes)
+            return problem.dataset.shares(len(addresses), problem.partition, problem.seed, addresses=addresses)
 
-    def _lazy_test(self, home: str) -> Any:
+    def _lazy_test(self, address: str) -> Any:
         with self.client.as_current():
-            return self._full.problem.dataset.test(home)
+            return self._full.problem.dataset.test(address)
 
-    def _compute(self, part: Any, home: str) -> Future:
-        return self.client.compute(part, workers=[home], allow_other_workers=False)
+    def _compute(self, part: Any, address: str) -> Future:
+        return self.client.compute(part, workers=[address], allow_other_workers=False)
 
-    def _move(self, spec: RoleSpec, home: str) -> None:
+    def _move(self, spec: RoleSpec, address: str) -> None:
         """Assemble the data (Dask arrays) of a role that restarts, on its new Dask worker."""
         if spec.data is not None:
-            self._shares[spec.data] = self._compute(self._lazy_shares([home] * len(self._shares))[spec.data], home)
+            self._shares[spec.data] = self._compute(self._lazy_shares([address] * len(self._shares))[spec.data], address)
         if spec.kind == "chief":
-            self._test = self._compute(self._lazy_test(home), home)
+            self._test = self._compute(self._lazy_test(address), address)
 
     def start(
-        self, role: str, incarnation: int, home: str, done: Callable[[Future], None], strategy: Any = None,
+        self, role: str, incarnation: int, address: str, done: Callable[[Future], None], strategy: Any = None,
         restored: Any = None,
     ) -> Future:  # fmt: skip
-        """Submit the task of one role instance to the Dask worker `home`. Does not wait.
+        """Submit the task of one role instance to the Dask worker `address`. Does not wait.
 
         `strategy`: the strategy with changed options; None: the plan's. `done`: called with the future when the task has
         ended.
@@ -95,7 +95,7 @@ class Launcher:
         index = self.plan.role_ids[role]
         spec = self.plan.layout.roles[index]
         if self._lazy and incarnation:
-            self._move(spec, home)
+            self._move(spec, address)
         plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
         needs_it = spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"
         assignment = RoleAssignment(
@@ -105,16 +105,16 @@ class Launcher:
         share = self._shares[spec.data] if self._shares and spec.data is not None else None
         future = self.client.submit(
             run_role, assignment, share, self._test if spec.kind == "chief" else None,
-            key=f"{role}#{incarnation}-labkit-{self.run}", workers=[home], allow_other_workers=False, pure=False, retries=0,
+            key=f"{role}#{incarnation}-labkit-{self.run}", workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         future.add_done_callback(done)
         return future
 
 
-def check_travels(plan: Plan) -> None:
+def check_picklable(plan: Plan) -> None:
     """`BadInput` if the plan, for example a user's strategy, cannot be pickled."""
     try:
         cloudpickle.dumps(plan)
     except Exception as error:
-        what = f"{plan.strategy.name} cannot travel to other processes: {type(error).__name__}: {error}"
+        what = f"{plan.strategy.name} cannot be sent to other processes: {type(error).__name__}: {error}"
         raise BadInput(f"{what}. No locks, files or sockets may be in it or in what its roles refer to.") from None

@@ -20,7 +20,7 @@ from .record import RunRecord
 __all__ = ["LinkFaults"]
 
 
-class Behaviour(TypedDict):
+class Fault(TypedDict):
     """The fault of a link: delay in seconds, probability that a transmission is lost, whether the link is cut."""
 
     delay: float
@@ -28,7 +28,7 @@ class Behaviour(TypedDict):
     cut: bool
 
 
-SOUND: Behaviour = {"delay": 0.0, "drop": 0.0, "cut": False}
+NO_FAULT: Fault = {"delay": 0.0, "drop": 0.0, "cut": False}
 
 
 class LinkFaults:
@@ -43,7 +43,7 @@ class LinkFaults:
     ):  # fmt: skip
         self._layout, self._members, self._record, self._post = layout, members, record, post
         self._roles = [role.name for role in layout.roles]
-        self._said: dict[tuple[str, str | None], Behaviour] = {}  # {(role, peer): fault}; peer None: all other roles
+        self._faults: dict[tuple[str, str | None], Fault] = {}  # {(role, peer): fault}; peer None: all other roles
         self._numbers = count(1)  # order numbers
 
     def cut(self, command: Cut) -> None:
@@ -67,28 +67,28 @@ class LinkFaults:
     ) -> None:  # fmt: skip
         role, peer = command.role, command.peer
         for name in self._layout.on_node_of(role) if peer is None and "cut" in change else {role}:
-            before = self._said.get((name, peer), SOUND)
-            self._said[name, peer] = {**before, **change}  # type: ignore[typeddict-item]
+            before = self._faults.get((name, peer), NO_FAULT)
+            self._faults[name, peer] = {**before, **change}  # type: ignore[typeddict-item]
         self._record.executed(command)
         self._record.event(event, role, peer, *more)
-        self._tell([role, peer] if peer is not None else self._roles)
+        self._send_orders([role, peer] if peer is not None else self._roles)
         if isinstance(command, Reconnect) and peer is None:  # instances that were cut off, and have been replaced
             for (name, incarnation), address in self._members.fenced.items():
                 if name == role:
                     self._post(_order(next(self._numbers), {}, False), [address], role, incarnation)
 
-    def _between(self, role: str, peer: str) -> Behaviour:
+    def _combined_fault(self, role: str, peer: str) -> Fault:
         """The combined fault of the link between two roles. Links between roles on one node have no faults."""
         if peer in self._layout.on_node_of(role):
-            return SOUND
-        said = [self._said.get(key, SOUND) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
+            return NO_FAULT
+        faults = [self._faults.get(key, NO_FAULT) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
         return {
-            "delay": sum(one["delay"] for one in said),
-            "drop": 1.0 - math.prod(1.0 - one["drop"] for one in said),
-            "cut": any(one["cut"] for one in said),
+            "delay": sum(one["delay"] for one in faults),
+            "drop": 1.0 - math.prod(1.0 - one["drop"] for one in faults),
+            "cut": any(one["cut"] for one in faults),
         }
 
-    def _tell(self, roles: Iterable[str]) -> None:
+    def _send_orders(self, roles: Iterable[str]) -> None:
         for role in roles:
             address = self._members.where.get(role)
             if address is not None:
@@ -96,18 +96,18 @@ class LinkFaults:
 
     def order_for(self, role: str) -> dict[str, Any]:
         """The order with the faults of all links of a role. It replaces orders with lower numbers."""
-        links = {peer: self._between(role, peer) for peer in self._roles if peer != role}
-        isolated = self._said.get((role, None), SOUND)["cut"]
-        return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != SOUND}, isolated)
+        links = {peer: self._combined_fault(role, peer) for peer in self._roles if peer != role}
+        isolated = self._faults.get((role, None), NO_FAULT)["cut"]
+        return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != NO_FAULT}, isolated)
 
-    def mend(self, role: str) -> None:
+    def remove_cut(self, role: str) -> None:
         """Remove the cut of all links of a role whose instance was lost: the next one starts elsewhere, and is connected."""
-        said = self._said.get((role, None))
-        if said is not None and said["cut"]:
-            self._said[role, None] = {**said, "cut": False}
-            self._tell([name for name in self._members.contact if name != role])
+        faults = self._faults.get((role, None))
+        if faults is not None and faults["cut"]:
+            self._faults[role, None] = {**faults, "cut": False}
+            self._send_orders([name for name in self._members.contact if name != role])
 
 
-def _order(number: int, links: dict[str, Behaviour], isolated: bool) -> dict[str, Any]:
+def _order(number: int, links: dict[str, Fault], isolated: bool) -> dict[str, Any]:
     """The order for a role: the faults of its links, and whether it is also cut off from the client."""
     return {"do": "link_faults", "number": number, "links": links, "isolated": isolated}

@@ -41,11 +41,11 @@ class Membership:
         self.change = 0  # number of the last change
         self.lost_instances: list[list[int]] = []  # [role's number, incarnation] of instances without a final report
         self.fenced: dict[tuple[str, int], str] = {}  # {(role, incarnation) declared lost: its Dask worker}
-        self._over = False
+        self._released = False
         self._unused: set[str] = set()  # roles whose newest incarnation number has not been given to a task
         self._numbers = {name: number for number, name in enumerate(names)}
         computing = [role.name for role in layout.roles if role.computes]
-        self._players = computing or [role.name for role in layout.roles if role.kind != "chief"]
+        self._computing = computing or [role.name for role in layout.roles if role.kind != "chief"]
         usage.update(where.values())
 
     # queries -----------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Membership:
     def settled(self) -> bool:
         """Whether `whole` holds, a computing role is HERE, and none is about to join."""
         joining = State.INVITED in self.state.values() or State.JOINING in self.state.values()
-        return self.whole and not joining and any(self.state[name] is State.HERE for name in self._players)
+        return self.whole and not joining and any(self.state[name] is State.HERE for name in self._computing)
 
     @property
     def must_return(self) -> list[str]:
@@ -82,11 +82,11 @@ class Membership:
         Without roles that do not take part, and those in `leaves` that stay away.
         """
         gone = self.outside | {name for name in self.leaves if self.state[name] is State.AWAY}
-        return [name for name in self._players if name not in gone]
+        return [name for name in self._computing if name not in gone]
 
     def on(self, worker: str) -> list[str]:
         """The roles on a Dask worker."""
-        return [name for name, home in self.where.items() if home == worker]
+        return [name for name, address in self.where.items() if address == worker]
 
     def is_present(self, role: str, incarnation: int) -> bool:
         """Whether this incarnation of `role` runs, or is about to."""
@@ -115,11 +115,11 @@ class Membership:
     def recall(self, role: str) -> int:
         """End and fence an incarnation before it begins, because a group restart starts over. Returns its number."""
         self._fence(role)
-        return self._end(role, Trigger.RECALL, "began again")
+        return self._end(role, Trigger.RECALL, "was restarted with its group")
 
     def end(self, role: str) -> int:
         """Record that an incarnation has ended in order for a group restart, with a final report. Returns its number."""
-        return self._end(role, Trigger.END, "ended its life with the others")
+        return self._end(role, Trigger.END, "ended for a group restart")
 
     def keep_away(self, role: str) -> None:
         """Do not restart a lost role."""
@@ -169,10 +169,10 @@ class Membership:
         self.why.pop(role, None)
         self.change += 1
 
-    def leave_for_good(self) -> None:
+    def release(self) -> None:
         """Remove the roles from `usage`, when the run has ended. Idempotent."""
-        if not self._over:
-            self._over = True
+        if not self._released:
+            self._released = True
             self.usage.subtract(self.where.values())
 
     def _move(self, role: str, trigger: Trigger) -> None:

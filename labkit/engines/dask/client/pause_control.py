@@ -30,17 +30,17 @@ ANSWER_S = 10.0  # timeout for all shards to report their versions, seconds: a r
 STEP_S = 30.0  # timeout of a step, seconds; then the run is paused at the current versions
 
 VERSION = {"do": "version"}  # the order to report the version of a shard
-PAUSING, ASKING, GOING, STOPPING = "pausing", "asking", "going", "stopping"
+PAUSING, QUERYING, RUNNING, STOPPING = "pausing", "querying", "running", "stopping"
 
 Then = Callable[[], None]
 
 
-def nothing() -> None:
+def no_action() -> None:
     """No action: the callback of orders that are not waited for."""
 
 
 @dataclass
-class OneStep:
+class StepRequest:
     """A requested step. Its phases: pause, request the versions, run to the goals, pause again. `limit`: timeout, seconds."""
 
     limit: float
@@ -68,12 +68,12 @@ class PauseControl:
         self._flow: dict[str, Any] = {"do": "flow", "number": 0}  # the newest order
         self._sent_at = 0.0
         self._repeated_at: dict[tuple[str, int], float] = {}  # {(role, incarnation): time of the last retransmission}
-        self._owners = {role.name for role in roles if role.shard is not None}
+        self._shard_roles = {role.name for role in roles if role.shard is not None}
         self._synchronized = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
         self._allowed = True
         self._pausing: list[Then] | None = None  # callbacks of a pause that not all roles have acknowledged yet
-        self._steps: deque[OneStep] = deque()  # steps after the current one
-        self._step: OneStep | None = None
+        self._steps: deque[StepRequest] = deque()  # steps after the current one
+        self._step: StepRequest | None = None
 
     @property
     def paused(self) -> bool:
@@ -83,7 +83,7 @@ class PauseControl:
     @property
     def stepping(self) -> bool:
         """Whether roles run to their goals, or are being paused there."""
-        return self._step is not None and self._step.phase in (GOING, STOPPING)
+        return self._step is not None and self._step.phase in (RUNNING, STOPPING)
 
     def orders(self) -> list[dict[str, Any]]:
         """The orders for a role that begins now."""
@@ -93,7 +93,7 @@ class PauseControl:
         """Handle a report: retransmit orders that the role has missed. `number`: the newest order that it has received."""
         step, now = self._step, self._monotonic()
         missed = number < self._flow["number"]
-        asked = step is not None and step.phase == ASKING and role in self._owners - step.versions.keys()
+        asked = step is not None and step.phase == QUERYING and role in self._shard_roles - step.versions.keys()
         since = max(self._sent_at, self._repeated_at.get((role, incarnation), 0.0))
         if (missed or asked) and now - since > REPEAT_S:
             self._repeated_at[role, incarnation] = now
@@ -118,16 +118,16 @@ class PauseControl:
             if command is not None:
                 self._record.executed(command)
             waiting = self._pausing = [done]
-            self._order(True, {}, lambda: self._all_told(waiting))
+            self._order(True, {}, lambda: self._pause_acknowledged(waiting))
 
-    def _all_told(self, waiting: list[Then]) -> None:
+    def _pause_acknowledged(self, waiting: list[Then]) -> None:
         if waiting is not self._pausing:  # resumed meanwhile
             return
         self._pausing = None
         self._clock.pause()
         self._record.event(RunPaused)
         if self.stepping:
-            self._end_step()
+            self._finish_step()
         for done in waiting:
             done()
 
@@ -141,12 +141,12 @@ class PauseControl:
 
     def _release(self, done: Then) -> None:
         waiting, self._pausing = self._pausing or [], None
-        self._let_run({}, done)
-        self._end_step()
+        self._resume_roles({}, done)
+        self._finish_step()
         for then in waiting:
             then()
 
-    def _let_run(self, goals: dict[str, int], done: Then) -> None:
+    def _resume_roles(self, goals: dict[str, int], done: Then) -> None:
         self._clock.resume()
         self._order(False, goals, done)
 
@@ -154,7 +154,7 @@ class PauseControl:
         """Resume the roles, and refuse further pauses, because the run is about to end."""
         self._allowed = False
         if self.paused or self._pausing is not None or self.stepping:
-            self._release(nothing)
+            self._release(no_action)
 
     def close(self) -> None:
         """Release all callers, when the run has ended."""
@@ -174,49 +174,49 @@ class PauseControl:
         `limit`: seconds after which the run is paused in any case, at most `STEP_S`. `done`: called when the run is paused
         again, or the step was cancelled (the run was resumed or stopped, or has ended).
         """
-        self._steps.append(OneStep(STEP_S if limit is None else min(limit, STEP_S), done))
+        self._steps.append(StepRequest(STEP_S if limit is None else min(limit, STEP_S), done))
         if self._step is None:
             self._begin_step()
 
     def _begin_step(self) -> None:
         if self._steps:
             step = self._step = self._steps.popleft()
-            self.pause(None, lambda: self._ask(step))
+            self.pause(None, lambda: self._query_versions(step))
 
-    def _end_step(self) -> None:
+    def _finish_step(self) -> None:
         step, self._step = self._step, None
         if step is not None:
             step.done()
             self._begin_step()
 
-    def _ask(self, step: OneStep) -> None:
+    def _query_versions(self, step: StepRequest) -> None:
         """Request the version of every shard."""
         if step is not self._step:
             return
         if not self.paused:
-            return self._end_step()
-        step.phase, step.until = ASKING, self._monotonic() + ANSWER_S
+            return self._finish_step()
+        step.phase, step.until = QUERYING, self._monotonic() + ANSWER_S
         self._sent_at = self._monotonic()
-        self._send(VERSION, nothing)
+        self._send(VERSION, no_action)
 
     def version(self, role: str, version: int) -> None:
         """Record the reported version of the shard of `role`."""
         step = self._step
-        if step is not None and step.phase == ASKING:
+        if step is not None and step.phase == QUERYING:
             step.versions[role] = version
-            if step.versions.keys() >= self._owners:
-                self._go(step)
+            if step.versions.keys() >= self._shard_roles:
+                self._run_to_goals(step)
 
-    def _go(self, step: OneStep) -> None:
-        foremost = max(step.versions.values(), default=0)
-        goals = {role: (foremost if self._synchronized else version) + 1 for role, version in step.versions.items()}
-        step.phase, step.until, step.missing = GOING, self._monotonic() + step.limit, set(goals)
-        self._let_run(goals, nothing)
+    def _run_to_goals(self, step: StepRequest) -> None:
+        newest = max(step.versions.values(), default=0)
+        goals = {role: (newest if self._synchronized else version) + 1 for role, version in step.versions.items()}
+        step.phase, step.until, step.missing = RUNNING, self._monotonic() + step.limit, set(goals)
+        self._resume_roles(goals, no_action)
 
     def reached(self, role: str) -> None:
         """Record that a role has reached its goal, and is paused."""
         step = self._step
-        if step is not None and step.phase == GOING:
+        if step is not None and step.phase == RUNNING:
             step.missing.discard(role)
             if not step.missing:
                 self._stop_at_goal(step)
@@ -226,23 +226,23 @@ class PauseControl:
         if self._step is not None and role in self._step.missing:
             self.reached(role)
 
-    def _stop_at_goal(self, step: OneStep) -> None:
+    def _stop_at_goal(self, step: StepRequest) -> None:
         step.phase = STOPPING
-        self.pause(None, lambda: self._end_step() if step is self._step else None)
+        self.pause(None, lambda: self._finish_step() if step is self._step else None)
 
     # limits -----------------------------------------------------------------------------------------------------------
 
     @property
     def due(self) -> float:
-        """The deadline (by `monotonic`) of the current phase, when `look` must be called; infinity if there is none."""
+        """The deadline (by `monotonic`) of the current phase, when `check_deadline` must be called; infinity if there is none."""
         step = self._step
-        return step.until if step is not None and step.phase in (ASKING, GOING) else float("inf")
+        return step.until if step is not None and step.phase in (QUERYING, RUNNING) else float("inf")
 
-    def look(self, now: float) -> None:
+    def check_deadline(self, now: float) -> None:
         """End the current phase if its deadline has passed."""
         step = self._step
         if step is not None and now >= self.due:
-            if step.phase == ASKING:
-                self._go(step)
+            if step.phase == QUERYING:
+                self._run_to_goals(step)
             else:
                 self._stop_at_goal(step)

@@ -20,7 +20,7 @@ from .membership import Membership
 from .record import RunRecord
 from .supervisor import Supervisor
 
-__all__ = ["SIGNALS", "Losses", "ProcessFaults", "check_allowed"]
+__all__ = ["SIGNALS", "LossHandler", "ProcessFaults", "check_allowed"]
 
 NANNY_S = 5.0  # timeout for a nanny on another machine to forward a signal, seconds
 SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands about processes
@@ -28,8 +28,8 @@ SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # 
 Process = tuple[Any, ...]
 
 
-class Losses(Protocol):
-    """The interface of recovery that these commands use."""
+class LossHandler(Protocol):
+    """The methods of recovery that these commands use."""
 
     def killed(self, role: str, restart: bool, worker: str | None) -> None:
         """The process of `role` on this Dask worker (None: it has none) is about to be killed. `restart`: it is restarted."""
@@ -52,10 +52,10 @@ def check_allowed(command: Command, may_kill: bool) -> None:
 
 
 class ProcessFaults:
-    """Process faults of one run. Used by the run's thread only; never blocks. `ours`: labkit started the processes, locally."""
+    """Process faults of one run. Used by the run's thread only; never blocks. `local`: the processes are a local cluster."""
 
-    def __init__(self, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
-        self._ours, self._supervisor, self._record, self._losses = ours, supervisor, record, losses
+    def __init__(self, local: bool, supervisor: Supervisor, record: RunRecord, handler: LossHandler):
+        self._local, self._supervisor, self._record, self._handler = local, supervisor, record, handler
         self._members: Membership = supervisor.members
         self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
 
@@ -68,14 +68,14 @@ class ProcessFaults:
         role, restart = command.role, command.restart
         address = self._members.where.get(role)
         process = None if address is None else self._supervisor.processes.get(address)
-        self._check_other(role, process)
+        self._check_not_own_process(role, process)
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
         if address is None or process is None:  # lost already, or the process of its next instance is not known yet
-            self._losses.killed(role, restart, None)
+            self._handler.killed(role, restart, None)
             return done(None)
-        self._losses.killed(role, restart, address)
-        if self._ours or process[0] == boot_id():
+        self._handler.killed(role, restart, address)
+        if self._local or process[0] == boot_id():
             end_process(process)
             return done(None)
 
@@ -86,13 +86,13 @@ class ProcessFaults:
 
         def answered(answer: Any) -> None:
             nonlocal first
-            unheard = isinstance(answer, TimeoutError)  # a connection error is the expected result of a kill
+            unacknowledged = isinstance(answer, TimeoutError)  # a connection error is the expected result of a kill
             if first:
                 first = False
-                if unheard:
-                    self._record.event(EngineWarning, f"{role} did not hear of 'kill', which is repeated")
+                if unacknowledged:
+                    self._record.event(EngineWarning, f"{role} did not acknowledge 'kill', which is retransmitted")
                 done(None)
-            if unheard and self._members.is_present(role, incarnation):
+            if unacknowledged and self._members.is_present(role, incarnation):
                 order()
 
         order()
@@ -100,12 +100,13 @@ class ProcessFaults:
     def restart(self, command: Restart) -> None:
         """Restart a role that was killed without restart. `BadInput` if it is present."""
         role = command.role
-        if self._members.state[role] in PRESENT and not self._losses.stays_away(role):
+        if self._members.state[role] in PRESENT and not self._handler.stays_away(role):
             raise BadInput(
-                f"restart({shown(role)}): it is {self._members.state[role]}; only who was to stay away is restarted."
+                f"restart({shown(role)}): it is {self._members.state[role]}; only a role that was killed without restart "
+                "can be restarted."
             )
         self._record.executed(command)
-        self._losses.restart(command)
+        self._handler.restart(command)
 
     def freeze(self, command: Freeze, done: Done) -> None:
         """Suspend the process of a role with SIGSTOP. `BadInput` if the role is not present, or that is this process."""
@@ -114,8 +115,8 @@ class ProcessFaults:
         process = None if address is None else self._supervisor.processes.get(address)
         if address is None or process is None:
             why = self._members.why.get(role, "is starting")
-            raise BadInput(f"{command.word}({shown(role)}): it is not here ({role} {why}).")
-        self._check_other(role, process)
+            raise BadInput(f"{command.word}({shown(role)}): it is not present ({role} {why}).")
+        self._check_not_own_process(role, process)
         self._frozen.setdefault(role, []).append((address, process))
         self._record.executed(command)
         self._record.event(RoleFrozen, role)
@@ -141,10 +142,10 @@ class ProcessFaults:
                 if process[0] == boot_id():
                     thaw_process(process)
 
-    def _check_other(self, role: str, process: Process | None) -> None:
+    def _check_not_own_process(self, role: str, process: Process | None) -> None:
         """`BadInput` if `process` is this process."""
         if process is not None and process == this_process():
-            raise BadInput(f"{role} plays in this very process, which would be killed; start workers in processes.")
+            raise BadInput(f"{role} runs in this process, which would be killed; start workers in processes.")
 
     def _signal(self, address: str, process: Process, act: Callable[[Process], None], done: Done) -> None:
         """Send a signal: directly on this machine; elsewhere through the nanny, which also runs while the process is stopped."""

@@ -19,7 +19,7 @@ from ..cluster.backend import Backend
 from ..cluster.placement import Wish
 from ..timeouts import FETCH_S
 from .checkpoints import RunCheckpoints
-from .events import Event, HandedOver
+from .events import Event, StateCollected
 from .final_accounting import FinalAccounting
 from .record import RunRecord
 from .recovery_policy import (
@@ -34,13 +34,13 @@ from .recovery_policy import (
     FailRun,
     Fence,
     Fetch,
-    Grow,
     Killed,
-    Observe,
     Order,
     Record,
     RecordRestart,
     RecoveryPolicy,
+    RequestHeartbeats,
+    ScaleUp,
     StartGroup,
     Submit,
 )
@@ -62,7 +62,7 @@ class Instances(Protocol):
     def dismissed(self, role: str) -> None:
         """Called when an instance of `role` has ended."""
 
-    def situation(self, role: str) -> dict[str, Any]:
+    def begin_fields(self, role: str) -> dict[str, Any]:
         """Additional fields of the order to begin, for an instance that begins during the run."""
 
     def check_returned(self) -> None:
@@ -76,14 +76,14 @@ class BackendView:
         self._backend, self.place = backend, place
 
     @property
-    def ours(self) -> bool:
+    def local(self) -> bool:
         """Whether labkit started the processes."""
-        return self._backend.ours
+        return self._backend.local
 
     @property
-    def returning(self) -> bool:
+    def recovering(self) -> bool:
         """Whether lost processes are being restarted."""
-        return self._backend.returning
+        return self._backend.recovering
 
 
 class Recovery:
@@ -119,8 +119,8 @@ class Recovery:
             Account: self._account,
             Record: self._add_record,
             RecordRestart: self._record_restart,
-            Grow: self._grow,
-            Observe: lambda do: supervisor.look_at_workers(),
+            ScaleUp: self._scale_up,
+            RequestHeartbeats: lambda do: supervisor.request_heartbeats(),
             CheckReturned: lambda do: instances.check_returned(),
             FailRun: self._end,
         }
@@ -164,14 +164,14 @@ class Recovery:
         self._instances.dismissed(do.role)
 
     def _begin(self, do: Begin) -> None:
-        self._order(do, {**do.order, "do": "begin", **self._instances.situation(do.role)})
+        self._order(do, {**do.order, "do": "begin", **self._instances.begin_fields(do.role)})
 
     def _order(self, do: Begin | Order | Fence, command: Any) -> None:
         self._supervisor.post(command, [do.worker], do.role, do.incarnation)
 
     def _announce(self, do: Announce) -> None:
-        told = (lambda: self.handle(Announced(do.then))) if do.then else None
-        self._supervisor.post(dict(do.order), do.workers, then=told)
+        announced = (lambda: self.handle(Announced(do.then))) if do.then else None
+        self._supervisor.post(dict(do.order), do.workers, then=announced)
 
     def _fetch(self, do: Fetch) -> None:
         future, queue = self._supervisor.futures[do.role], self._supervisor.queue
@@ -181,12 +181,12 @@ class Recovery:
                 report = future.result(timeout=FETCH_S)
             except Exception:  # the loss is detected elsewhere, or by `FETCH_S`
                 return
-            queue.put(HandedOver(do.role, do.incarnation, report))
+            queue.put(StateCollected(do.role, do.incarnation, report))
 
         threading.Thread(target=fetch, name="labkit-fetch", daemon=True).start()
 
-    def _grow(self, do: Grow) -> None:
-        grow = self._backend.grow_again  # may wait for a lock
+    def _scale_up(self, do: ScaleUp) -> None:
+        grow = self._backend.scale_up  # may wait for a lock
         threading.Thread(target=grow, args=(do.nodes,), name="labkit-grow", daemon=True).start()
 
     # a group ----------------------------------------------------------------------------------------------------------

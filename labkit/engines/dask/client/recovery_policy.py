@@ -44,12 +44,12 @@ from ..timeouts import (
     CANCELLED_S,
     FETCH_S,
     GIVE_UP_S,
-    GROW_S,
     LEAVE_S,
     LOOK_S,
     REPEAT_S,
     RESTARTED_S,
     RETURN_S,
+    SCALE_UP_S,
     SHARE_S,
     SILENT_S,
     START_S,
@@ -59,15 +59,15 @@ from ..timeouts import (
 from .events import (
     Departed,
     Event,
-    HandedOver,
     OfRole,
     Report,
     RoleUp,
+    StateCollected,
     TaskFailed,
     TaskFinished,
+    WorkerHeartbeats,
     WorkerJoined,
     WorkerLeft,
-    WorkersSeen,
 )
 from .membership import Membership
 
@@ -84,9 +84,9 @@ __all__ = [
     "FailRun",
     "Fence",
     "Fetch",
-    "Grow",
+    "ScaleUp",
     "Killed",
-    "Observe",
+    "RequestHeartbeats",
     "Order",
     "Record",
     "RecordRestart",
@@ -101,7 +101,7 @@ class ClusterView(Protocol):
     """What the policy reads of the cluster."""
 
     @property
-    def ours(self) -> bool:
+    def local(self) -> bool:
         """Whether labkit started the processes, and restarts lost ones."""
 
     @property
@@ -109,7 +109,7 @@ class ClusterView(Protocol):
         """The placement requested by the user."""
 
     @property
-    def returning(self) -> bool:
+    def recovering(self) -> bool:
         """Whether processes started by labkit run or are starting, so that Dask workers will come back."""
 
 
@@ -198,7 +198,7 @@ class Fence(RoleAction):
 
 @dataclass(frozen=True)
 class Fetch(RoleAction):
-    """Fetch the final report of an instance whose task has ended; it arrives as `HandedOver`."""
+    """Fetch the final report of an instance whose task has ended; it arrives as `StateCollected`."""
 
 
 @dataclass(frozen=True)
@@ -250,15 +250,15 @@ class RecordRestart(Action):
 
 
 @dataclass(frozen=True)
-class Grow(Action):
+class ScaleUp(Action):
     """Ensure that labkit starts processes until there are `nodes`."""
 
     nodes: int
 
 
 @dataclass(frozen=True)
-class Observe(Action):
-    """Request the times of the last heartbeats of all Dask workers; the answer arrives as `WorkersSeen`."""
+class RequestHeartbeats(Action):
+    """Request the times of the last heartbeats of all Dask workers; the answer arrives as `WorkerHeartbeats`."""
 
 
 @dataclass(frozen=True)
@@ -290,8 +290,8 @@ class PlacementRequest:
     since: float
     grouped: bool  # the roles start with their group: the Dask worker is reserved until then
     worker: str | None = None
-    tried: float = 0.0  # time at which the Dask worker was found
-    grown: float = field(default=float("-inf"))  # time at which more processes were last requested
+    placed_at: float = 0.0  # time at which the Dask worker was found
+    scaled_at: float = field(default=float("-inf"))  # time at which more processes were last requested
 
 
 class RecoveryPolicy:
@@ -312,7 +312,7 @@ class RecoveryPolicy:
         layout: Layout = members.layout
         self._layout = layout
         self._node = {spec.name: spec.node for spec in layout.roles}
-        self._players = [spec.name for spec in layout.roles if spec.computes]
+        self._computing = [spec.name for spec in layout.roles if spec.computes]
         self._workers = tuple(s.name for s in layout.roles if s.kind == "worker") if elastic else ()
         self._actions: list[Action] = []
         self._ended = False
@@ -320,7 +320,7 @@ class RecoveryPolicy:
         self._roles_alive = FailureDetector(min(ABSENT_S, patience / 2))
         self._roles_alive.watch(members.where, now)
         self._workers_alive = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
-        self._observed = float("-inf")
+        self._heartbeats_requested = float("-inf")
         # {Dask worker that was silent, or on which a start failed: time of the first heartbeat observed since}
         self._suspects: dict[str, float | None] = {}
         # losses
@@ -352,7 +352,7 @@ class RecoveryPolicy:
         self._pending: set[str] = set()  # members that have not handed over (collect), or are not up (start)
         self._fetching: dict[str, float] = {}  # {member whose final report is being fetched: since when}
         self._ordered_at: dict[str, float] = {}  # {member: time of the last order to hand over}
-        self._homes: dict[str, str] = {}  # {member: Dask worker on which its next incarnation starts, or has started}
+        self.reserved: dict[str, str] = {}  # {member: Dask worker on which its next incarnation starts, or has started}
         self._reports: dict[str, Mapping[str, Any]] = {}  # {member that has handed over: final report}
         self._consult()
 
@@ -367,7 +367,7 @@ class RecoveryPolicy:
             handler(self, event)
         self._consult()
         if handler is not None and type(event) is not Report:  # reports are frequent, and make nothing due
-            self._advance()
+            self._act_on_time()
         actions, self._actions = self._actions, []
         return actions
 
@@ -408,16 +408,16 @@ class RecoveryPolicy:
             return
         self._suspects.pop(worker, None)  # it answers
         if before is None:
-            self._do(Record(RoleFenced, (*key, "was heard of again")))
+            self._emit(Record(RoleFenced, (*key, "reported")))
         self._fenced_at[key] = self._now
-        self._do(Fence(*key, worker))
+        self._emit(Fence(*key, worker))
 
     def _on_report(self, event: Report) -> None:
         role, now = event.role, self._now
         self._beginning.pop(role, None)
         if event.change < self.members.change and now - self._repeated.get(role, float("-inf")) > REPEAT_S:
             self._repeated[role] = now
-            self._do(Order(role, event.incarnation, self.members.where[role], self.members.order()))
+            self._emit(Order(role, event.incarnation, self.members.where[role], self.members.order()))
 
     def _on_up(self, event: RoleUp) -> None:
         role = event.role
@@ -428,30 +428,30 @@ class RecoveryPolicy:
             raise InvalidTransition(role, self.members.state[role], Trigger.UP)
         self.members.arrive(role, event.contact)
         self._drop_requests([role])
-        self._do(Admit(role, event.incarnation))
+        self._emit(Admit(role, event.incarnation))
         if joins:
             self._joining.pop(role, None)
             self._unplaced.discard(role)
-            self._settle(role)
-            self._do(Record(RoleJoined, (role, event.incarnation)))
+            self._forget_loss(role)
+            self._emit(Record(RoleJoined, (role, event.incarnation)))
         elif role in self._lost_since:
             backup = self._layout.backup_of(role)
-            self._do(RecordRestart(event, backup is not None and self.members.state[backup] is State.HERE))
-            self._settle(role)
+            self._emit(RecordRestart(event, backup is not None and self.members.state[backup] is State.HERE))
+            self._forget_loss(role)
         beginning = [role]
         if member:
             self._pending.discard(role)
             if self._pending:
                 return
-            self._phase, beginning = "", list(self._homes)
-            self._homes.clear()
+            self._phase, beginning = "", list(self.reserved)
+            self.reserved.clear()
         others = [self.members.where[name] for name in self.members.contact if name not in beginning]
         instances = tuple((name, self.members.incarnation[name]) for name in beginning)
         for name in beginning:  # the announcement may be lost, too
             self._beginning[name] = self._now
-        self._do(Announce(_distinct(others), self.members.order(), instances))
+        self._emit(Announce(_distinct(others), self.members.order(), instances))
 
-    def _settle(self, role: str) -> None:
+    def _forget_loss(self, role: str) -> None:
         """Forget the loss of a role that has restarted, or takes part no more."""
         self._failures.pop(role, None)
         self._lost_since.pop(role, None)
@@ -466,14 +466,14 @@ class RecoveryPolicy:
         if self.members.state[role] is State.HERE:
             self._beginning[role] = self._now
             members = self.members
-            self._do(Begin(role, members.incarnation[role], members.where[role], members.order()))
+            self._emit(Begin(role, members.incarnation[role], members.where[role], members.order()))
 
     def _on_task_finished(self, event: TaskFinished) -> None:
         role = event.role
         if self._phase == "collect" and role in self._pending and role not in self._fetching:
             self._roles_alive.forget(role)  # it sends no more reports; Dask reports the loss of its Dask worker
             self._fetching[role] = self._now
-            self._do(Fetch(role, event.incarnation))
+            self._emit(Fetch(role, event.incarnation))
 
     def _on_task_failed(self, event: TaskFailed) -> None:
         role = event.role
@@ -482,38 +482,38 @@ class RecoveryPolicy:
                 self._cancelled_since = self._now
             self._cancelled.add(role)
         elif self.members.state[role] is State.HERE:
-            self._end([role], f"{role} failed: {event.why}")
+            self._fail_run([role], f"{role} failed: {event.why}")
         else:
             self._failures[role] = self._failures.get(role, 0) + 1
-            self._do(Record(EngineWarning, (f"{role} did not start again: {event.why}",)))
+            self._emit(Record(EngineWarning, (f"{role} did not start again: {event.why}",)))
             if self._failures[role] >= STARTS:
-                self._end([role], f"{role} could not be started again: {event.why}")
+                self._fail_run([role], f"{role} could not be started again: {event.why}")
             else:
                 self._lose([role], "did not start", silent=True)
 
-    def _on_handed_over(self, event: HandedOver) -> None:
+    def _on_state_collected(self, event: StateCollected) -> None:
         role = event.role
         if self._phase != "collect" or role not in self._pending:
             return
         if event.report.get("never_began"):
             return self._lose([role], "ended before it began")
         self._pending.discard(role)
-        self._do(Account(event.report))
-        self._reports[role], self._homes[role] = event.report, self.members.where[role]
-        self._over(role, self.members.end(role))
+        self._emit(Account(event.report))
+        self._reports[role], self.reserved[role] = event.report, self.members.where[role]
+        self._dismiss(role, self.members.end(role))
 
     def _on_departed(self, event: Departed) -> None:
         """An incarnation has ended in order, because of an order to depart, or because Dask is about to close its process."""
         role, worker = event.role, self.members.where[event.role]
         if event.retired:
             self.known.discard(worker)
-        self._do(Account(event.report, in_flight=role in self._workers))
+        self._emit(Account(event.report, in_flight=role in self._workers))
         if role not in self._workers:
             return self._lose([role], "was retired by Dask")
         self.members.leave(role)
-        self._over(role, event.incarnation)
-        self._do(Record(RoleLeft, (role, "was retired by Dask" if event.retired else "")))
-        self._left(role)
+        self._dismiss(role, event.incarnation)
+        self._emit(Record(RoleLeft, (role, "was retired by Dask" if event.retired else "")))
+        self._finish_departure(role)
 
     # events of the cluster -------------------------------------------------------------------------------------------------
 
@@ -525,9 +525,9 @@ class RecoveryPolicy:
         if self._retired.pop(worker, None) is not None:
             self._lose(self.members.on(worker), "was retired by Dask")
         outside = self.members.outside - self._stay_outside - self._joining.keys() - self._leaving.keys()
-        willing = [role for role in self._workers if role in outside]
-        if willing and not self._cluster.ours and self._spare() > 0:  # one more role joins
-            self._joining[willing[0]] = self._now
+        candidates = [role for role in self._workers if role in outside]
+        if candidates and not self._cluster.local and self._spare_count() > 0:  # one more role joins
+            self._joining[candidates[0]] = self._now
 
     def _on_worker_left(self, event: WorkerLeft) -> None:
         worker = event.worker
@@ -540,18 +540,18 @@ class RecoveryPolicy:
         for request in self._requests:
             if request.worker == worker and request.grouped:
                 request.worker = None
-        kept = [role for role, home in self._homes.items() if home == worker and role not in self.members.where]
+        kept = [role for role, home in self.reserved.items() if home == worker and role not in self.members.where]
         for role in kept:
-            del self._homes[role]
+            del self.reserved[role]
             if self.members.state[role] is State.ENDED:
                 self.members.unplace(role, why)
-        self._seek([role for role in kept if self.members.state[role] in SOUGHT])
+        self._request_workers([role for role in kept if self.members.state[role] in SOUGHT])
         if event.expected and not was_killed:
             self._retired[worker] = self._now  # its roles are about to report `Departed`
         else:
             self._lose(self.members.on(worker), why)
 
-    def _on_workers_seen(self, event: WorkersSeen) -> None:
+    def _on_worker_heartbeats(self, event: WorkerHeartbeats) -> None:
         for worker, at in event.seen.items():
             self._workers_alive.progress(worker, at, self._now)
         for worker in self._suspects.keys() & event.seen.keys():
@@ -571,25 +571,25 @@ class RecoveryPolicy:
         elif self.members.state[role] in PRESENT:
             self._lose([role], "was killed")  # it is starting, and its process is not known yet
         elif event.restart:
-            self._want_back([role])
+            self._restart_roles([role])
         else:
             away = [one for one in self._stay_away if self.members.state[one] in (State.LOST, State.ENDED)]
             self._drop_requests(away)
             for one in away:
                 self.members.keep_away(one)
-                self._homes.pop(one, None)
+                self.reserved.pop(one, None)
             self._record_absences(away)
 
     def _on_restart(self, command: Restart) -> None:
         node = self._layout.on_node_of(command.role)
         self._stay_away -= node
-        self._want_back(sorted(node))
+        self._restart_roles(sorted(node))
 
-    def _want_back(self, roles: Iterable[str]) -> None:
+    def _restart_roles(self, roles: Iterable[str]) -> None:
         back = [role for role in roles if self.members.state[role] is State.AWAY]
         for role in back:
             self.members.want(role)
-        self._seek(back)
+        self._request_workers(back)
 
     def _on_join(self, command: Join) -> None:
         role = command.role
@@ -608,7 +608,7 @@ class RecoveryPolicy:
             self._leaving.setdefault(role, NOT_ORDERED)
 
     def _on_timer(self, event: Timer) -> None:
-        """No action: `handle` calls `_advance` after every event."""
+        """No action: `handle` calls `_act_on_time` after every event."""
 
     # losses ------------------------------------------------------------------------------------------------------------------
 
@@ -623,34 +623,34 @@ class RecoveryPolicy:
             self._killed -= homes  # the kill has had no effect
         for role in roles:
             incarnation = self.members.lose(role, why, stays_away=role in self._stay_away or role in self._leaving)
-            self._over(role, incarnation)
+            self._dismiss(role, incarnation)
             self._lost_since.setdefault(role, self._now)
             self._awaited.discard(role)  # an entry of an earlier incarnation does not cover this loss
-            self._do(Record(RoleLost, (role, incarnation, why)))
+            self._emit(Record(RoleLost, (role, incarnation, why)))
         for role in roles:
             if role in self._group:
-                self._leaves_group(role)
+                self._remove_from_group(role)
         self._drop_requests(roles)
         self._broadcast()
-        self._seek([role for role in roles if self.members.state[role] in SOUGHT], grow=silent)
+        self._request_workers([role for role in roles if self.members.state[role] in SOUGHT], scale_up=silent)
         self._record_absences([r for r in roles if r in self._stay_away and self.members.state[r] is State.AWAY])
 
-    def _over(self, role: str, incarnation: int) -> None:
+    def _dismiss(self, role: str, incarnation: int) -> None:
         """Forget the pending state of this incarnation, and dismiss it."""
         self._roles_alive.forget(role)
         self._cancelled.discard(role)
         self._beginning.pop(role, None)
         self._repeated.pop(role, None)
-        self._do(Dismiss(role, incarnation))
+        self._emit(Dismiss(role, incarnation))
 
-    def _left(self, role: str) -> None:
+    def _finish_departure(self, role: str) -> None:
         """Finish the departure of a role: broadcast the membership, and restart its group."""
         self._leaving.pop(role, None)
-        self._settle(role)
+        self._forget_loss(role)
         if role in self._group:
-            self._leaves_group(role, restart=True)
+            self._remove_from_group(role, restart=True)
         self._broadcast()
-        self._do(CheckReturned())
+        self._emit(CheckReturned())
 
     def _record_awaited(self) -> None:
         """Record roles that have been missing for `GIVE_UP_S` seconds while they are being restarted."""
@@ -663,23 +663,23 @@ class RecoveryPolicy:
     def _record_absences(self, roles: Collection[str]) -> None:
         """Record for each of these missing roles whether the run continues without it, or waits for it."""
         gone = self._stay_away | self.members.outside
-        others_go_on = any(name not in gone for name in self._players)
+        others_continue = any(name not in gone for name in self._computing)
         for role in roles:
             why = self.members.why[role]
-            if role in self.members.leaves and others_go_on:
-                self._do(Record(RoleLeft, (role, why)))
+            if role in self.members.leaves and others_continue:
+                self._emit(Record(RoleLeft, (role, why)))
             else:
-                self._do(Record(RunWaits, (f"{role}, which {why}", role)))
+                self._emit(Record(RunWaits, (f"{role}, which {why}", role)))
         if any(self.members.state[role] is State.AWAY for role in roles):
-            self._do(CheckReturned())
+            self._emit(CheckReturned())
 
     def _broadcast(self) -> None:
         """Broadcast the membership to all roles in state HERE."""
         workers = _distinct(self.members.where[role] for role in self.members.contact)
-        self._do(Announce(workers, self.members.order()))
+        self._emit(Announce(workers, self.members.order()))
 
-    def _end(self, roles: Iterable[str], why: str) -> None:
-        self._do(FailRun(tuple(roles), why))
+    def _fail_run(self, roles: Iterable[str], why: str) -> None:
+        self._emit(FailRun(tuple(roles), why))
         self._ended = True
 
     # due actions -------------------------------------------------------------------------------------------------------------
@@ -688,7 +688,7 @@ class RecoveryPolicy:
         self._roles_alive.consult(self._now)
         self._workers_alive.consult(self._now)
 
-    def _advance(self) -> None:
+    def _act_on_time(self) -> None:
         """Perform the decisions that depend on time: timeouts, retransmissions, placement."""
         if self._ended or self._check_cancelled():
             return
@@ -706,7 +706,7 @@ class RecoveryPolicy:
         for role, since in list(self._beginning.items()):
             if self._now - since > REPEAT_S:
                 self._order_begin(role)
-        self._observe()
+        self._request_heartbeats()
         self._check_empty()
 
     def _check_cancelled(self) -> bool:
@@ -722,7 +722,7 @@ class RecoveryPolicy:
             return True
         gone = sorted(self._cancelled)
         if every:
-            self._end(gone, "Dask cancelled its tasks (was the cluster restarted?)")
+            self._fail_run(gone, "Dask cancelled its tasks (was the cluster restarted?)")
         else:
             self._lose(gone, "was cancelled by Dask")
         return self._ended
@@ -745,43 +745,43 @@ class RecoveryPolicy:
             if state is State.OUTSIDE:
                 self._joining[role] = self._now
                 self.members.invite(role)
-                self._seek([role], grow=True)
+                self._request_workers([role], scale_up=True)
             elif state is State.INVITED:
                 if self._now - since > UNPLACED_S and role not in self._unplaced and self._is_unplaced(role):
                     self._unplaced.add(role)
-                    self._do(Record(RoleUnplaced, (role,)))
+                    self._emit(Record(RoleUnplaced, (role,)))
             elif state is State.HERE:
                 del self._joining[role]
-        for role, told in list(self._leaving.items()):
+        for role, ordered_at in list(self._leaving.items()):
             state = self.members.state[role]
-            if state is State.HERE and not self._phase and self._now - told > REPEAT_S:
+            if state is State.HERE and not self._phase and self._now - ordered_at > REPEAT_S:
                 self._leaving[role] = self._now
                 command = {"do": "depart"}
-                self._do(Order(role, self.members.incarnation[role], self.members.where[role], command))
+                self._emit(Order(role, self.members.incarnation[role], self.members.where[role], command))
             elif state in (State.LOST, State.AWAY, State.ENDED):  # it is not restarted
                 self.members.leave(role)
                 self._drop_requests([role])
-                self._do(Record(RoleLeft, (role,)))
-                self._left(role)
+                self._emit(Record(RoleLeft, (role,)))
+                self._finish_departure(role)
             elif state in (State.OUTSIDE, State.INVITED):
                 del self._leaving[role]
         for role in self.members.in_state(State.INVITED):
             if role not in self._joining:
                 self._drop_requests([role])
-                self._homes.pop(role, None)
-                self._settle(role)
+                self.reserved.pop(role, None)
+                self._forget_loss(role)
                 self.members.withdraw(role)
 
-    def _observe(self) -> None:
+    def _request_heartbeats(self) -> None:
         """Watch the Dask workers on which roles are starting, and the suspects if no other Dask worker is free."""
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
         needed = bool(self._suspects) and any(
             request.worker is None and self._now - request.since > SHARE_S for request in self._requests
         )
-        if (starting or needed) and self._now - self._observed > LOOK_S:
-            self._observed = self._now
-            self._do(Observe())
+        if (starting or needed) and self._now - self._heartbeats_requested > LOOK_S:
+            self._heartbeats_requested = self._now
+            self._emit(RequestHeartbeats())
 
     def _does_not_start(self, worker: str, since: float) -> bool:
         """Whether the start of a role that was submitted at `since` has failed: its worker is silent, or `START_S` is over."""
@@ -790,19 +790,19 @@ class RecoveryPolicy:
     def _check_empty(self) -> None:
         if self._ended:
             return
-        if self.known or self._cluster.returning:
+        if self.known or self._cluster.recovering:
             self._empty_since = None
         elif self._empty_since is None:
             self._empty_since = self._now
         elif self._now - self._empty_since > RETURN_S:
             missing = self.members.missing
             gone = "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in missing)
-            self._end(missing, f"{gone}, and no Dask worker is left, and none came back within {RETURN_S:g} s")
+            self._fail_run(missing, f"{gone}, and no Dask worker is left, and none came back within {RETURN_S:g} s")
 
     # where next incarnations go ----------------------------------------------------------------------------------------------
 
-    def _seek(self, roles: Collection[str], grow: bool = False) -> None:
-        """Request Dask workers for the next incarnations of `roles`, one per node. `grow`: more processes are needed."""
+    def _request_workers(self, roles: Collection[str], scale_up: bool = False) -> None:
+        """Request Dask workers for the next incarnations of `roles`, one per node. `scale_up`: more processes are needed."""
         for node in dict.fromkeys(self._node[role] for role in roles):
             here = [role for role in roles if self._node[role] == node]
             for member in (False, True):  # the chief is not a member of the group
@@ -810,8 +810,8 @@ class RecoveryPolicy:
                 if together:
                     request = PlacementRequest(together, self._now, grouped=member)
                     self._requests.append(request)
-                    if grow:
-                        self._grow(request)
+                    if scale_up:
+                        self._scale_up(request)
 
     def _drop_requests(self, roles: Collection[str]) -> None:
         """Remove these roles from all placement requests."""
@@ -824,54 +824,54 @@ class RecoveryPolicy:
         if not request.roles:
             return
         if request.worker is None:
-            worker = self._free(request.roles[0], shared=now - request.since > SHARE_S)
+            worker = self._free_worker(request.roles[0], shared=now - request.since > SHARE_S)
             if worker is not None:
-                request.worker, request.tried = worker, now
+                request.worker, request.placed_at = worker, now
                 if not request.grouped:
                     self._workers_alive.sign(worker, now)
                     for role in request.roles:
-                        self._do(Submit(role, self.members.place(role, worker), worker))
-            elif now - max(request.since, request.grown) > GROW_S:
-                self._grow(request)
-        elif not request.grouped and self._does_not_start(request.worker, request.tried):
+                        self._emit(Submit(role, self.members.place(role, worker), worker))
+            elif now - max(request.since, request.scaled_at) > SCALE_UP_S:
+                self._scale_up(request)
+        elif not request.grouped and self._does_not_start(request.worker, request.placed_at):
             self._lose(request.roles, "did not start", silent=True)
 
-    def _free(self, role: str, shared: bool) -> str | None:
+    def _free_worker(self, role: str, shared: bool) -> str | None:
         """A Dask worker for `role` that is not used by this run nor, unless `shared`, by another; None if there is none."""
         members = self.members
-        rest = self.known - self._suspects.keys() - set(members.where.values()) - self._kept()
+        rest = self.known - self._suspects.keys() - set(members.where.values()) - self.reserved_workers()
         free = {worker for worker in rest if shared or members.usage[worker] <= 0}
         placed = {self._node[name]: worker for name, worker in members.where.items()}
         return next_home(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
 
-    def _kept(self) -> set[str]:
+    def reserved_workers(self) -> set[str]:
         """The Dask workers that are reserved for placement requests and for members of the group."""
-        return {*self._homes.values(), *(p.worker for p in self._requests if p.worker is not None)}
+        return {*self.reserved.values(), *(p.worker for p in self._requests if p.worker is not None)}
 
     def _is_unplaced(self, role: str) -> bool:
         return any(role in request.roles and request.worker is None for request in self._requests)
 
-    def _used(self) -> set[str]:
+    def _used_workers(self) -> set[str]:
         """The Dask workers that are used by any run, or reserved by this one."""
-        return {worker for worker, roles in self.members.usage.items() if roles > 0} | self._kept()
+        return {worker for worker, roles in self.members.usage.items() if roles > 0} | self.reserved_workers()
 
-    def _wanting(self) -> int:
+    def _unplaced_count(self) -> int:
         """The number of nodes without a Dask worker."""
         return sum(request.worker is None for request in self._requests)
 
-    def _spare(self) -> int:
+    def _spare_count(self) -> int:
         """The number of Dask workers that are neither used nor needed."""
-        return len(self.known - self._suspects.keys() - self._used()) - self._wanting()
+        return len(self.known - self._suspects.keys() - self._used_workers()) - self._unplaced_count()
 
-    def _grow(self, request: PlacementRequest) -> None:
-        request.grown = self._now
-        self._do(Grow(len(self._used() | (self._suspects.keys() & self.known)) + self._wanting()))
+    def _scale_up(self, request: PlacementRequest) -> None:
+        request.scaled_at = self._now
+        self._emit(ScaleUp(len(self._used_workers() | (self._suspects.keys() & self.known)) + self._unplaced_count()))
 
     # restart of a group ------------------------------------------------------------------------------------------------------
 
-    def _leaves_group(self, role: str, restart: bool = False) -> None:
+    def _remove_from_group(self, role: str, restart: bool = False) -> None:
         """Handle a member that is lost or has left. `restart`: the others restart at once."""
-        self._homes.pop(role, None)
+        self.reserved.pop(role, None)
         if self._phase == "collect":
             self._pending.discard(role)
         elif self._phase == "start":  # instances that are starting end before they begin; their Dask workers stay reserved
@@ -879,9 +879,9 @@ class RecoveryPolicy:
             self._phase_since = self._now
             self._pending.clear()
             self._fetching.clear()
-            for other in self._homes:
+            for other in self.reserved:
                 if self.members.state[other] in PRESENT:
-                    self._over(other, self.members.recall(other))
+                    self._dismiss(other, self.members.recall(other))
         self._restart_wanted = self._restart_wanted or restart or self._continues_on_loss or self._phase != ""
 
     def _advance_group(self) -> None:
@@ -891,7 +891,7 @@ class RecoveryPolicy:
         elif self._phase == "collect":
             for role in sorted(self._pending - self._fetching.keys()):
                 if self._now - self._ordered_at[role] > REPEAT_S:  # the order may be lost if the process was too busy
-                    self._order_hand_over(role)
+                    self._order_collect(role)
             late = [role for role in self._pending if self._now - self._fetching.get(role, self._now) > FETCH_S]
             self._lose(sorted(late), "did not hand over its shard", silent=True)
             if not self._pending and self._may_start():
@@ -901,56 +901,56 @@ class RecoveryPolicy:
             late = [role for role in self._pending if self._does_not_start(where[role], self._phase_since)]
             self._lose(sorted(late), "did not start", silent=True)
 
-    def _placed(self) -> dict[str, str]:
+    def _placed_members(self) -> dict[str, str]:
         """{member that was lost or joins: Dask worker reserved for it}."""
         return {role: p.worker for p in self._requests for role in p.roles if role in self._group and p.worker is not None}
 
-    def _taking_part(self) -> list[str]:
+    def _participants(self) -> list[str]:
         outside = self.members.outside
         return [role for role in self._group if role not in outside]
 
     def _restart_due(self) -> bool:
-        lost = [role for role in self._taking_part() if self.members.state[role] in (State.LOST, State.AWAY)]
-        placed = self._placed()
+        lost = [role for role in self._participants() if self.members.state[role] in (State.LOST, State.AWAY)]
+        placed = self._placed_members()
         if self._continues_on_loss:
             return self._restart_wanted or bool(placed)
         return bool(lost or placed or self._restart_wanted) and all(role in placed for role in lost)
 
     def _may_start(self) -> bool:
-        placed = self._placed()
-        if self._continues_on_loss and self._homes:
+        placed = self._placed_members()
+        if self._continues_on_loss and self.reserved:
             return True
-        awaited = self._taking_part()
+        awaited = self._participants()
         if self._continues_on_loss:
             awaited = [role for role in awaited if self.members.state[role] is not State.AWAY]
-        return bool(self._homes or placed) and all(role in self._homes or role in placed for role in awaited)
+        return bool(self.reserved or placed) and all(role in self.reserved or role in placed for role in awaited)
 
     def _collect(self) -> None:
         self._phase, self._phase_since, self._restart_wanted = "collect", self._now, False
         self._fetching.clear()
         self._pending = {role for role in self._group if self.members.state[role] is State.HERE}
         for role in sorted(self._pending):
-            self._order_hand_over(role)
+            self._order_collect(role)
 
-    def _order_hand_over(self, role: str) -> None:
+    def _order_collect(self, role: str) -> None:
         self._ordered_at[role] = self._now
-        self._do(Order(role, self.members.incarnation[role], self.members.where[role], {"do": "group_restart"}))
+        self._emit(Order(role, self.members.incarnation[role], self.members.where[role], {"do": "group_restart"}))
 
     def _start(self) -> None:
-        placed = self._placed()
-        self._homes |= placed
+        placed = self._placed_members()
+        self.reserved |= placed
         self._drop_requests(placed)
-        workers = {role: self._homes[role] for role in self._group if role in self._homes}
+        workers = {role: self.reserved[role] for role in self._group if role in self.reserved}
         incarnation = max(self.members.incarnation[role] for role in self._group)
         self._phase, self._phase_since, self._restart_wanted = "start", self._now, False
         self._pending = set(workers)
         for role, worker in workers.items():
             self.members.place(role, worker, incarnation)
             self._workers_alive.sign(worker, self._now)
-        self._do(StartGroup(incarnation, workers, dict(self._reports)))
+        self._emit(StartGroup(incarnation, workers, dict(self._reports)))
         self._reports.clear()
 
-    def _do(self, action: Action) -> None:
+    def _emit(self, action: Action) -> None:
         if not self._ended:
             self._actions.append(action)
 
@@ -964,11 +964,11 @@ _HANDLERS: dict[type, Callable[[RecoveryPolicy, Any], None]] = {
     RoleUp: RecoveryPolicy._on_up,
     TaskFinished: RecoveryPolicy._on_task_finished,
     TaskFailed: RecoveryPolicy._on_task_failed,
-    HandedOver: RecoveryPolicy._on_handed_over,
+    StateCollected: RecoveryPolicy._on_state_collected,
     Departed: RecoveryPolicy._on_departed,
     WorkerJoined: RecoveryPolicy._on_worker_joined,
     WorkerLeft: RecoveryPolicy._on_worker_left,
-    WorkersSeen: RecoveryPolicy._on_workers_seen,
+    WorkerHeartbeats: RecoveryPolicy._on_worker_heartbeats,
     Announced: RecoveryPolicy._on_announced,
     Killed: RecoveryPolicy._on_killed,
     Restart: RecoveryPolicy._on_restart,

@@ -15,10 +15,10 @@ from ...storage.store import Store
 
 __all__ = ["resumed_states", "without_accounting"]
 
-Begin = tuple[dict[str, Any] | None, bool]
+InitialState = tuple[dict[str, Any] | None, bool]
 
 
-def resumed_states(plan: Plan, store: Store) -> dict[str, Begin]:
+def resumed_states(plan: Plan, store: Store) -> dict[str, InitialState]:
     """{role: (initial state, False)} of the roles with a shard, their backups and the chief.
 
     Groups use the newest version that all members have saved; other roles their newest checkpoint, and backups that of their
@@ -28,18 +28,18 @@ def resumed_states(plan: Plan, store: Store) -> dict[str, Begin]:
     if restarts_as_group(plan.layout):
         absent = plan.elastic.absent if plan.elastic else ()
         members = [spec.name for spec in roles if spec.name not in absent]
-        begins = group_restart_states(plan.layout, {}, lambda role: _kept(store, role), members)
-        return {role: (_plain(state), False) for role, state in begins.items()}
-    found: dict[str, Begin] = {}
+        states = group_restart_states(plan.layout, {}, lambda role: _checkpoints(store, role), members)
+        return {role: (_plain(state), False) for role, state in states.items()}
+    found: dict[str, InitialState] = {}
     for spec in roles:
         owner = spec if spec.backs is None else roles[spec.backs]
         if owner.shard is not None or owner.kind == "chief":
-            kept = store.read(owner.name)
-            found[spec.name] = (None if kept is None else _plain(kept[0]), False)
+            newest = store.read(owner.name)
+            found[spec.name] = (None if newest is None else _plain(newest[0]), False)
     return found
 
 
-def _kept(store: Store, role: str) -> dict[int, Any]:
+def _checkpoints(store: Store, role: str) -> dict[int, Any]:
     found = {tag: store.read(role, tag) for tag in store.all_tags(role)}
     return {tag: state[0] for tag, state in found.items() if state is not None}
 
@@ -51,5 +51,5 @@ def _plain(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def without_accounting(state: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a state without the records of the gradients that it contains and of their senders."""
     lists = ("eras", "applied", "last", "dropped", "unheard", "held")
-    forgotten = {"rounds": 0, "incarnation": 0, **{name: [] for name in lists}}
-    return {**state, **{name: value for name, value in forgotten.items() if name in state}}
+    reset = {"rounds": 0, "incarnation": 0, **{name: [] for name in lists}}
+    return {**state, **{name: value for name, value in reset.items() if name in state}}

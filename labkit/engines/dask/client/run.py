@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import TimeoutError as FutureTimeout
 from queue import Empty
 from typing import Any, Literal, NamedTuple
 
@@ -68,9 +68,9 @@ from .events import (
     Step,
     Stepped,
     VersionReported,
+    WorkerHeartbeats,
     WorkerJoined,
     WorkerLeft,
-    WorkersSeen,
 )
 from .final_accounting import FinalAccounting
 from .final_evaluation import FinalEvaluation
@@ -87,13 +87,13 @@ from .supervisor import Supervisor
 
 __all__ = ["DaskRun"]
 
-NEWS = ("Left", "Joined")
+MEMBERSHIP_EVENTS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # rows kept of each table, which bounds the memory of long runs
-LISTEN_S = 0.25  # longest interval between two checks of time limits, seconds; less if `patience` is short
+CHECK_S = 0.25  # longest interval between two checks of time limits, seconds; less if `patience` is short
 STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop`, seconds
 STOPPED_S = 30.0  # timeout of `Stop` for the end of the run, seconds
 TIMER_S = 0.05  # shortest interval between two `Timer` events, seconds
-FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkersSeen)
+FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkerHeartbeats)
 
 log = logging.getLogger("labkit.engines.dask.client")
 
@@ -143,12 +143,12 @@ class DaskRun(Engine):
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles whose final reports are not awaited
-        self._listen_s = min(LISTEN_S, cluster.spec.patience / 8)  # well below the limit at which silences are reset
+        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # well below the limit at which silences are reset
         self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name=f"labkit-run-{supervisor.run}", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=f"labkit-run-{supervisor.run}", daemon=True)
         self._start(resume)
 
     def _start(self, resume: Store | None) -> None:
@@ -157,14 +157,14 @@ class DaskRun(Engine):
         restored = resumed_states(plan, resume) if resume else {}
         settings = {
             "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
-            "factors": dict(spec.slow or {}), "local": self.backend.ours, "every": spec.checkpoint_every,
+            "factors": dict(spec.slow or {}), "local": self.backend.local, "every": spec.checkpoint_every,
             "synchronized": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
             "times_resumed": self.checkpoints.times_resumed, "restored": restored,
         }  # fmt: skip
         if resume:
             states = [state for state, _ in restored.values()]
             versions = [int(state["version"]) for state in states if state and "version" in state]
-            self.trace.event(Note(0, f"goes on from update {min(versions, default=0)}"))
+            self.trace.event(Note(0, f"resumed from update {min(versions, default=0)}"))
         self.supervisor.start(settings)
         for role, factor in (spec.slow or {}).items():
             self.trace.event(RoleSlowed(0, role, float(factor)))
@@ -172,12 +172,12 @@ class DaskRun(Engine):
             plan, self.supervisor, self.backend, self.record, self.accounting, self.checkpoints, self, self._known_workers(),
             place=spec.place, patience=spec.patience, clock=time.monotonic,
         )  # fmt: skip
-        self.processes = ProcessFaults(self.backend.ours, self.supervisor, self.record, self.recovery)
+        self.processes = ProcessFaults(self.backend.local, self.supervisor, self.record, self.recovery)
         self._event_handlers, self._command_handlers = self._event_table(), self._command_table()
         self.supported_commands = frozenset(self._command_handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
         self._present = self.recovery.present
         incarnations = self.members.incarnation
-        self.recovery.handle(Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unheard))))
+        self.recovery.handle(Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unacknowledged))))
         self.backend.runs.add(self)
         try:
             self._thread.start()
@@ -266,8 +266,8 @@ class DaskRun(Engine):
             return
         while True:
             try:
-                return answer.result(LISTEN_S)
-            except NotYet:
+                return answer.result(CHECK_S)
+            except FutureTimeout:
                 if self._over.is_set() and not answer.done():
                     return
 
@@ -281,36 +281,36 @@ class DaskRun(Engine):
 
     # the run's thread -------------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
+    def _serve(self) -> None:
         end = None
         try:
             while end is None:
-                end = self._turn()
+                end = self._handle_next()
         except Exception as error:
             end = self._internal_error(error)
         finally:
             self._finish(end or RunEnd("error", "its thread was ended"))
 
     def _internal_error(self, error: Exception) -> RunEnd:
-        log.error("Run %s has failed by a mistake inside labkit", self.supervisor.run, exc_info=error)
+        log.error("Run %s has failed because of an internal error of labkit", self.supervisor.run, exc_info=error)
         self.error = ClusterError(f"The supervisor failed: {type(error).__name__}: {error}")
         return RunEnd("error", str(self.error))
 
-    def _turn(self) -> RunEnd | None:
+    def _handle_next(self) -> RunEnd | None:
         """Handle the next event, or check the time limits if none arrives in time."""
         self._execute_due()
         try:
             event = self.supervisor.queue.get(timeout=self._time_left())
         except Empty:
-            return self._look_around()
-        return self._take(event) or self._look_around()
+            return self._check_limits()
+        return self._dispatch(event) or self._check_limits()
 
     def _time_left(self) -> float:
         """Seconds until a command or a time limit is due, at most the interval of the checks."""
         left = min(self.pauses.due - time.monotonic(), self._schedule.left)
-        return min(max(left, 0.0), self._listen_s)
+        return min(max(left, 0.0), self._check_s)
 
-    def _take(self, event: Event) -> RunEnd | None:
+    def _dispatch(self, event: Event) -> RunEnd | None:
         """Dispatch an event: first to recovery, then to its handler. Events of fenced instances only go to recovery."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
@@ -336,14 +336,14 @@ class DaskRun(Engine):
 
     def _clock_is_known(self, event: RoleUp) -> bool:
         """Whether the clock of a role's machine is known. If not, it is measured, and the event is posted again afterwards."""
-        if self.supervisor.meet(event):
+        if self.supervisor.add_process(event):
             return True
         self.supervisor.measure(self.members.where[event.role], lambda: self.supervisor.queue.put(event))
         return False
 
     def _on_report(self, event: Report) -> RunEnd | None:
         self.trace.append(event.batch)
-        self._acknowledgements.heard(event.role, event.incarnation, event.batch)
+        self._acknowledgements.acknowledge(event.role, event.incarnation, event.batch)
         self.pauses.reported(event.role, event.incarnation, event.flow)
         if event.role == "chief":
             self.final_evaluation.reported(event.finishing)
@@ -364,7 +364,7 @@ class DaskRun(Engine):
     def _check_recovery(self) -> RunEnd | None:
         """The end of the run, if recovery has decided to end it."""
         ended = self.recovery.ended
-        return None if ended is None else self._over_because(ended.roles, ended.why)
+        return None if ended is None else self._end_after_loss(ended.roles, ended.why)
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -437,15 +437,15 @@ class DaskRun(Engine):
     def _order(self, order: dict[str, Any], role: str | None, done: Done) -> None:
         """Send an order; roles that do not acknowledge it in time are recorded in the trace."""
 
-        def answered(deaf: list[str]) -> None:
-            for address in deaf:
-                self.event(EngineWarning, f"{self.supervisor.roles_on(address)} did not hear of {order['do']!r}")
+        def answered(unresponsive: list[str]) -> None:
+            for address in unresponsive:
+                self.event(EngineWarning, f"{self.supervisor.roles_on(address)} did not acknowledge {order['do']!r}")
             done(None)
 
         self.supervisor.send_in_order(order, role, answered)
 
     def _order_all(self, order: dict[str, Any], then: Callable[[], None]) -> None:
-        self.supervisor.send_in_order(order, None, lambda deaf: then())
+        self.supervisor.send_in_order(order, None, lambda unresponsive: then())
 
     def _order_chief(self, order: dict[str, Any]) -> None:
         self.supervisor.send_in_order(order, "chief")
@@ -491,21 +491,21 @@ class DaskRun(Engine):
         if awaited and self._returned.issuperset(awaited):
             self.final_evaluation.request("finished")
 
-    def _look_around(self) -> RunEnd | None:
+    def _check_limits(self) -> RunEnd | None:
         """Check all time limits, and the connection to the scheduler."""
         now = time.monotonic()
-        self.pauses.look(now)
+        self.pauses.check_deadline(now)
         if self._stop_reason is not None and now > self._stop_deadline:
-            return RunEnd(self._stop_reason, "the chief did not answer, so there is no last evaluation")
+            return RunEnd(self._stop_reason, "the chief did not answer, so there is no final evaluation")
         if self.supervisor.client.status != "running":
-            return self._over_because(self.plan.role_ids, "the connection to the Dask scheduler is gone")
+            return self._end_after_loss(self.plan.role_ids, "the connection to the Dask scheduler is gone")
         if now >= self._timer_due:
             self._timer_due = now + TIMER_S
             self.recovery.handle(Timer())
             self._present = self.recovery.present
         return self._check_recovery()
 
-    def _over_because(self, roles: Iterable[str], what: str) -> RunEnd:
+    def _end_after_loss(self, roles: Iterable[str], what: str) -> RunEnd:
         self._given_up.update(roles)
         self.error = ClusterError(loss_text(self.now, what))
         return RunEnd("error", str(self.error))
@@ -523,7 +523,7 @@ class DaskRun(Engine):
         awaited = {}  # {blocked role: (kinds, sender)}, in the order of the layout, without membership events
         for name in (r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in blocked):
             kinds, only = blocked[name]
-            awaited[name] = tuple(kind for kind in kinds if kind not in NEWS), only
+            awaited[name] = tuple(kind for kind in kinds if kind not in MEMBERSHIP_EVENTS), only
         self.error = Deadlock(deadlock_text(self.trace, self.now, awaited))
         return RunEnd("deadlock", str(self.error))
 
@@ -533,36 +533,36 @@ class DaskRun(Engine):
         stopped_by, why = end
         try:
             lost = {*self._given_up, *self.members.missing}
-            reports = Shutdown(self.supervisor, lost, self._hear_the_last).perform(why or stopped_by)
+            reports = Shutdown(self.supervisor, lost, self._on_shutdown_event).perform(why or stopped_by)
             self.accounting.close(
                 stopped_by, why, self.error, reports, self.supervisor.never_began,
                 getattr(self.options, "learning_rate", None), time.monotonic() - self._began,
             )  # fmt: skip
         except Exception as error:
-            log.exception("The accounts of run %s could not be closed", self.supervisor.run)
-            self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
+            log.exception("The final accounting of run %s failed", self.supervisor.run)
+            self.error = ClusterError(f"The final accounting of the run failed: {type(error).__name__}: {error}")
             stopped_by = "error"
         finally:
-            for close in (self.processes.thaw_all, self.supervisor.close, self._forget):
+            for close in (self.processes.thaw_all, self.supervisor.close, self._deregister):
                 try:
                     close()
                 except Exception:  # threads that wait for the end of the run must be released
-                    log.exception("What run %s had on the cluster could not be released", self.supervisor.run)
+                    log.exception("Resources of run %s could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
             self._over.set()
-            self._answer_all()
+            self._release_callers()
 
-    def _forget(self) -> None:
+    def _deregister(self) -> None:
         self.backend.runs.discard(self)
 
-    def _hear_the_last(self, event: Event) -> None:
+    def _on_shutdown_event(self, event: Event) -> None:
         """Handle an event during the shutdown: reports still go into the trace, commands have no effect."""
         if isinstance(event, Report) and self.members.is_present(event.role, event.incarnation):
             self.trace.append(event.batch)
         elif isinstance(event, Execute):
             event.done(None)
 
-    def _answer_all(self) -> None:
+    def _release_callers(self) -> None:
         """Release all threads that wait for a command or a step."""
         self.pauses.close()
         while True:
@@ -581,7 +581,7 @@ class DaskRun(Engine):
 
     def dismissed(self, role: str) -> None:
         """See `Instances.dismissed`."""
-        self.links.mend(role)
+        self.links.remove_cut(role)
         self._returned.discard(role)
         self._deadlock.reset(self.members.contact)
         self.pauses.lost(role)
@@ -590,7 +590,7 @@ class DaskRun(Engine):
         """See `Instances.admitted`."""
         self._deadlock.reset(self.members.contact)
 
-    def situation(self, role: str) -> dict[str, Any]:
+    def begin_fields(self, role: str) -> dict[str, Any]:
         """Additional fields of the order to begin, for an instance that begins during a run.
 
         The zero of engine time, and the time of the pause, if any; changed options; link faults; goals of a step; the request

@@ -22,10 +22,10 @@ ANSWER_S = 1.0  # timeout for the acknowledgement of an order, seconds; the role
 
 
 class Shutdown:
-    """Ends all roles of one `supervisor`, except those `lost` or outside. `hear`: called with all other events meanwhile."""
+    """Ends all roles of one `supervisor`, except those `lost` or outside. `on_event`: called with all other events meanwhile."""
 
-    def __init__(self, supervisor: Supervisor, lost: Collection[str], hear: Callable[[Event], None]):
-        self._supervisor, self._hear = supervisor, hear
+    def __init__(self, supervisor: Supervisor, lost: Collection[str], on_event: Callable[[Event], None]):
+        self._supervisor, self._on_event = supervisor, on_event
         self._missing = set(lost) | supervisor.members.outside
         self._reports: dict[str, dict[str, Any] | None] = {}  # final ones; None: it could not be fetched
         self._until = time.monotonic() + (AFTER_LOSS_S if lost else SHUTDOWN_S)
@@ -92,11 +92,11 @@ class Shutdown:
         except Empty:
             return ""
         if isinstance(event, WorkerLeft):
-            self._missing |= {name for name, home in self._supervisor.where.items() if home == event.worker}
+            self._missing |= {name for name, address in self._supervisor.where.items() if address == event.worker}
         elif isinstance(event, TaskFailed):
             self._missing.add(event.role)
         elif isinstance(event, FinalReport):
             self._reports[event.role] = event.report
         elif not isinstance(event, RoleEnded | Departed | TaskFinished):
-            self._hear(event)
+            self._on_event(event)
         return event.role if isinstance(event, RoleEnded | Departed) else ""

@@ -19,7 +19,7 @@ from ..timeouts import LOOK_S, REPORT_S
 from .run import DaskRun
 from .supervisor import LostWhileStarting, Supervisor, present_roles
 
-__all__ = ["start_over", "start_run"]
+__all__ = ["start_with_retries", "start_run"]
 
 
 class Recording(Protocol):
@@ -59,10 +59,10 @@ def start_run(
             supervisor.cancel_start()
             raise
 
-    return start_over(attempt)
+    return start_with_retries(attempt)
 
 
-def start_over(
+def start_with_retries(
     attempt: Callable[[], R], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> R:  # fmt: skip
     """Call `attempt()`, and retry after `LostWhileStarting` for up to `REPORT_S` seconds from the first loss.
@@ -79,18 +79,18 @@ def start_over(
             until = until or clock() + REPORT_S
             losses.append(loss)
             if clock() >= until:
-                raise ClusterError(_in_words(losses)) from loss
+                raise ClusterError(_loss_text(losses)) from loss
         except (BadInput, ClusterError) as error:
             if not losses:
                 raise
             if clock() >= until:
-                raise ClusterError(f"{_in_words(losses)} Then: {error}") from error
+                raise ClusterError(f"{_loss_text(losses)} Then: {error}") from error
         else:
             for text in map(str, losses):
-                run.event(Note, f"{text} The run was started over.")
+                run.event(Note, f"{text} The start was retried.")
             return run
         sleep(LOOK_S)
 
 
-def _in_words(losses: list[LostWhileStarting]) -> str:
+def _loss_text(losses: list[LostWhileStarting]) -> str:
     return " ".join(dict.fromkeys(str(loss) for loss in losses))

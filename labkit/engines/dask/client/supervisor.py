@@ -25,13 +25,13 @@ from ....roles.layout import RoleSpec
 from ...plan import Plan
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
-from ..requests import ask, heartbeats
+from ..requests import heartbeats, run_on_workers
 from ..timeouts import ABSENT_S, ANSWER_S, BUSY_S, LOOK_S, POST_S, SILENT_S, START_S
 from ..worker.command_channel import deliver
 from ..worker.task import WAITING_FOR_A_THREAD, task_state
 from .clock import ClockOffsets, EngineClock
 from .event_router import router_of
-from .events import Answered, Event, InternalError, RoleUp, TaskFailed, TaskFinished, WorkerLeft, WorkersSeen
+from .events import Answered, Event, InternalError, RoleUp, TaskFailed, TaskFinished, WorkerHeartbeats, WorkerLeft
 from .launch import Launcher
 from .membership import Membership
 
@@ -66,9 +66,9 @@ class Supervisor:
         self.clock = EngineClock()
         self.processes: dict[str, tuple[Any, ...]] = {}  # {address: process}
         self.never_began: set[str] = set()  # roles whose newest instance received the order to end before one to begin
-        self.unheard: set[str] = set()  # roles that did not acknowledge the order to begin
+        self.unacknowledged: set[str] = set()  # roles that did not acknowledge the order to begin
         self._offsets = ClockOffsets(client)
-        self._lanes: dict[str, asyncio.Lock] = {}  # {address: lock that keeps orders in sequence}, on the client's event loop
+        self._order_locks: dict[str, asyncio.Lock] = {}  # {address: lock that keeps orders in sequence}
         self._closed = False
         self._launcher: Launcher | None = None
 
@@ -145,7 +145,7 @@ class Supervisor:
         """Handle one event during the start."""
         if isinstance(event, RoleUp):
             missing.discard(event.role)
-            self.meet(event)
+            self.add_process(event)
             self.members.arrive(event.role, event.contact)
         elif isinstance(event, TaskFailed):
             lost = event.status in ("cancelled", "lost")
@@ -159,37 +159,37 @@ class Supervisor:
     def _lost_while_starting(self, address: str, how: str = "ended") -> LostWhileStarting:
         return LostWhileStarting(f"The process of {self.roles_on(address)} {how} while the run was starting.")
 
-    def meet(self, event: RoleUp) -> bool:
+    def add_process(self, event: RoleUp) -> bool:
         """Record the process of a role that is up. Returns False if the clock of its machine has not been measured yet."""
-        home = self.where[event.role]
-        self.processes[home] = tuple(event.process)
-        return self._offsets.meet(home, event.process[0] == boot_id())
+        address = self.where[event.role]
+        self.processes[address] = tuple(event.process)
+        return self._offsets.add(address, event.process[0] == boot_id())
 
     def _look_for(self, missing: set[str], detector: FailureDetector) -> None:
         """Check that the Dask workers of `missing` roles, and the scheduler, are alive. Slow ones are waited for."""
         if self.client.status != "running":
             raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
-        homes = {self.where[role] for role in missing}
+        addresses = {self.where[role] for role in missing}
         detector.consult(time.monotonic())
         with contextlib.suppress(OSError):  # includes TimeoutError; a silent scheduler is detected below
             seen = heartbeats(self.client, ANSWER_S)
             detector.sign(SCHEDULER, time.monotonic())
-            for home in homes:
-                if home not in seen:  # its `WorkerLeft` has not arrived yet, or was sent before the run subscribed
-                    raise self._lost_while_starting(home)
-                detector.progress(home, seen[home], time.monotonic())
+            for address in addresses:
+                if address not in seen:  # its `WorkerLeft` has not arrived yet, or was sent before the run subscribed
+                    raise self._lost_while_starting(address)
+                detector.progress(address, seen[address], time.monotonic())
         now = time.monotonic()
         detector.consult(now)
         silent = detector.silent(SILENT_S, now)
         if SCHEDULER in silent:
             raise ClusterError(f"{SCHEDULER} gave no sign of life for {SILENT_S:g} s while the run was starting.")
-        for home in homes.intersection(silent):
-            raise self._lost_while_starting(home, f"gave no sign of life for {SILENT_S:g} s")
+        for address in addresses.intersection(silent):
+            raise self._lost_while_starting(address, f"gave no sign of life for {SILENT_S:g} s")
 
     def _check_begun(self, missing: set[str], waited: float) -> None:
         """`ClusterError` if `missing` roles, whose Dask workers are alive, wait for a thread, or take more than `START_S`."""
         keys = {self.where[role]: self.futures[role].key for role in missing}
-        states = ask(self.client, keys, ANSWER_S, task_state, lambda home: (keys[home],))
+        states = run_on_workers(self.client, keys, ANSWER_S, task_state, lambda address: (keys[address],))
         waiting = [role for role in sorted(missing) if states[self.where[role]] in WAITING_FOR_A_THREAD]
         if waiting or waited > START_S:
             raise ClusterError(
@@ -204,8 +204,8 @@ class Supervisor:
             except ClusterError as error:
                 raise LostWhileStarting(str(error)) from error
         self.clock.begin()
-        deaf = self.order_and_wait({**self.members.order(), "do": "begin", "zero": self.clock.zero})
-        self.unheard = {role for address in deaf for role in self.members.on(address)}
+        unresponsive = self.order_and_wait({**self.members.order(), "do": "begin", "zero": self.clock.zero})
+        self.unacknowledged = {role for address in unresponsive for role in self.members.on(address)}
 
     def measure(self, address: str, then: Callable[[], None]) -> None:
         """Measure the clock of a Dask worker's machine in a separate thread; then `then` is called on the run's thread.
@@ -228,16 +228,16 @@ class Supervisor:
         self, order: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = ANSWER_S
     ) -> list[str]:  # fmt: skip
         """Send an order to `role`, or to all roles except `but`, and wait. Returns the addresses that did not answer."""
-        homes = self._homes(role)
+        of_roles = self._addresses_of(role)
 
         def arguments(address: str) -> tuple[Any, ...]:
             return self.run, role, self._local(order, address)
 
-        addresses = sorted({home for name, home in homes.items() if name not in but})
-        answers = ask(self.client, addresses, limit, deliver, arguments, lambda: self._closed)
+        addresses = sorted({address for name, address in of_roles.items() if name not in but})
+        answers = run_on_workers(self.client, addresses, limit, deliver, arguments, lambda: self._closed)
         return [address for address, answer in answers.items() if answer is not True]
 
-    def _homes(self, role: str | None) -> dict[str, str]:
+    def _addresses_of(self, role: str | None) -> dict[str, str]:
         where = self.where
         return where if role is None else {role: where[role]} if role in where else {}
 
@@ -259,34 +259,34 @@ class Supervisor:
 
         `then`: called on the run's thread when all have answered, or a second has passed.
         """
-        homes = sorted(set(addresses))
+        addresses = sorted(set(addresses))
 
         async def send() -> None:
-            await asyncio.gather(*(self._deliver(order, home, role, incarnation, POST_S) for home in homes))
+            await asyncio.gather(*(self._deliver(order, address, role, incarnation, POST_S) for address in addresses))
             if then is not None:
                 self.queue.put(Answered(then))
 
         self._in_background(send, None if then is None else Answered(then))
 
     def send_in_order(
-        self, order: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda deaf: None
+        self, order: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda unresponsive: None
     ) -> None:  # fmt: skip
         """Send an order to `role`, or to all roles (None), in sequence with earlier calls; does not wait.
 
         `then`: called on the run's thread with the addresses that did not answer in time.
         """
-        homes = sorted(set(self._homes(role).values()))
+        addresses = sorted(set(self._addresses_of(role).values()))
 
-        async def one(home: str) -> bool:
-            async with self._lanes.setdefault(home, asyncio.Lock()):
-                return await self._deliver(order, home, role, None, ANSWER_S)
+        async def one(address: str) -> bool:
+            async with self._order_locks.setdefault(address, asyncio.Lock()):
+                return await self._deliver(order, address, role, None, ANSWER_S)
 
         async def send() -> None:
-            heard = await asyncio.gather(*map(one, homes))
-            deaf = [home for home, answer in zip(homes, heard) if not answer]
-            self.queue.put(Answered(lambda: then(deaf)))
+            acknowledged = await asyncio.gather(*map(one, addresses))
+            unresponsive = [address for address, answer in zip(addresses, acknowledged) if not answer]
+            self.queue.put(Answered(lambda: then(unresponsive)))
 
-        self._in_background(send, Answered(lambda: then(homes)))
+        self._in_background(send, Answered(lambda: then(addresses)))
 
     async def _deliver(
         self, order: dict[str, Any], address: str, role: str | None, incarnation: int | None, limit: float
@@ -320,15 +320,15 @@ class Supervisor:
         lost = OSError("the connection to the Dask scheduler is gone")
         self._in_background(work, Answered(lambda: then(lost)))
 
-    def look_at_workers(self) -> None:
-        """Request the times of the last heartbeats from the scheduler; does not wait: the answer is a `WorkersSeen` event."""
+    def request_heartbeats(self) -> None:
+        """Request the times of the last heartbeats from the scheduler; does not wait; the answer is `WorkerHeartbeats`."""
 
         async def look() -> None:
             with contextlib.suppress(Exception):  # no answer, no sign
                 scheduler: Any = self.client.scheduler
                 found = await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_S)
                 self.queue.put(
-                    WorkersSeen({address: about["last_seen"] for address, about in found["workers"].items()})
+                    WorkerHeartbeats({address: about["last_seen"] for address, about in found["workers"].items()})
                 )
 
         self._in_background(look, None)
@@ -369,10 +369,10 @@ class Supervisor:
             if self.client.status == "running":
                 for future in self.futures.values():
                     ends.callback(future.release)  # a role that still runs detects this, and leaves
-            ends.callback(router_of(self.client).shut, self.run)
+            ends.callback(router_of(self.client).close, self.run)
             if self._launcher is not None:
                 ends.callback(self._launcher.forget)
-            ends.callback(self.members.leave_for_good)
+            ends.callback(self.members.release)
 
 
 def _why_failed(future: Future) -> str:

@@ -20,7 +20,7 @@ from distributed.utils import in_async_call
 from ....errors import BadInput, ClusterError, shown
 from ...commands import Stop
 from ...machine_limits import MOST_PROCESSES, check_room
-from ..requests import ask, ask_scheduler, who_is, who_is_there
+from ..requests import run_on_scheduler, run_on_workers, server_type, worker_addresses
 from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
@@ -35,7 +35,7 @@ LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, 
 
 
 class Backend:
-    """A Dask client and, if labkit starts the processes (`ours`), these processes. Thread-safe.
+    """A Dask client and, if labkit starts the processes (`local`), these processes. Thread-safe.
 
     `usage`: number of roles on each address. `runs`: the current runs.
     """
@@ -43,7 +43,7 @@ class Backend:
     def __init__(self, target: Any, dashboard: bool = False):
         if not (target is None or isinstance(target, str | Client)):
             raise BadInput(
-                f"DaskCluster({shown(target)}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client."
+                f"DaskCluster({shown(target)}): give no argument, a scheduler's address as 'tcp://host:8786', or a Client."
             )
         if dashboard and target is not None:
             raise BadInput(
@@ -51,7 +51,7 @@ class Backend:
             )
         if dashboard and importlib.util.find_spec("bokeh") is None:
             raise BadInput("dashboard=True needs bokeh, which is not installed: pip install bokeh.")
-        self._target, self.ours, self._dashboard = target, target is None, dashboard
+        self._target, self.local, self._dashboard = target, target is None, dashboard
         self._token = new_token() if dashboard else None
         self._client: Client | None = target if isinstance(target, Client) else None
         self._cluster: OwnCluster | None = None
@@ -81,7 +81,7 @@ class Backend:
         disown(client, cluster)
         for run in runs:
             run.forked(
-                ClusterError(f"This run belongs to the process {self._owner}, which started it, and goes on there.")
+                ClusterError(f"This run belongs to the process {self._owner}, which started it, and continues there.")
             )
 
     def describe(self) -> str:
@@ -98,7 +98,7 @@ class Backend:
         client, cluster = self._client, self._cluster
         if not self._reached or client is None or client.status != "running":
             return False
-        return not self.ours or (cluster is not None and cluster.status.name == "running")
+        return not self.local or (cluster is not None and cluster.status.name == "running")
 
     @property
     def is_closed(self) -> bool:
@@ -107,17 +107,17 @@ class Backend:
 
     def up(self, wanted: int) -> int:
         """The number of the `wanted` processes that are up. On a given scheduler all count as up once it was connected to."""
-        if not self.ours:
+        if not self.local:
             return wanted if self.is_open else 0
         return min(wanted, self._present.count)
 
     def dashboard_link(self) -> str | None:
         """The address of Dask's dashboard; None if there is none."""
         client = self._client
-        if client is None or not self.is_open or (self.ours and not self._dashboard):
+        if client is None or not self.is_open or (self.local and not self._dashboard):
             return None
         if self._link is None or self._link[0] is not client:
-            link = _dashboard_of(client, ask_first=not self.ours)
+            link = _dashboard_of(client, ask_first=not self.local)
             self._link = client, with_token(link, self._token) if link and self._token else link
         return self._link[1]
 
@@ -183,7 +183,7 @@ class Backend:
         awake: list[str] = []
         while len(awake) < nodes and there:
             asked, there = there[: nodes - len(awake)], there[nodes - len(awake) :]
-            for address, answer in ask(client, asked, ANSWER_S, version, lambda address: ()).items():
+            for address, answer in run_on_workers(client, asked, ANSWER_S, version, lambda address: ()).items():
                 if isinstance(answer, OSError):  # TimeoutError is one
                     self._silent.add(address)
                     continue
@@ -230,7 +230,7 @@ class Backend:
                     raise ClusterError("The start of the local cluster was interrupted.")
                 wait([replaced], LOOK_S / 5)
             if replaced.exception() is not None:
-                why = f"The local cluster did not come to {nodes} processes: {replaced.exception()}."
+                why = f"The local cluster did not reach {nodes} processes: {replaced.exception()}."
                 raise ClusterError(why) from replaced.exception()
             with contextlib.suppress(TimeoutError):  # a process that was lost meanwhile is replaced in the next iteration
                 return client.wait_for_workers(nodes, timeout=LOOK_S)
@@ -240,11 +240,11 @@ class Backend:
         assert self._cluster is not None
         self._cluster.scale(max(len(self._cluster.worker_spec), nodes))
 
-    def grow_again(self, nodes: int) -> None:
+    def scale_up(self, nodes: int) -> None:
         """Start processes until there are `nodes`, including replacements of those given up. Does not wait for them."""
         with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed cannot grow
             cluster = self._cluster
-            if self.ours and cluster is not None and cluster.status.name == "running":
+            if self.local and cluster is not None and cluster.status.name == "running":
                 with settings():
                     self._scale(min(MOST_PROCESSES, nodes))
                 replaced = cluster.submit(cluster.replace_lost())
@@ -255,7 +255,7 @@ class Backend:
         self._failures = self._failures + 1 if failed else 0
 
     @property
-    def returning(self) -> bool:
+    def recovering(self) -> bool:
         """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
         cluster = self._cluster
         if cluster is None or self._failures >= STARTS:
@@ -271,7 +271,7 @@ class Backend:
     def _reach(self) -> None:
         assert isinstance(self._target, str)
         try:
-            found = who_is(self._target, REACH_S)
+            found = server_type(self._target, REACH_S)
             if found == "Scheduler":
                 self._client = Client(self._target, set_as_default=False, timeout=REACH_S)
                 return
@@ -292,10 +292,10 @@ class Backend:
     def _there(self, client: Client) -> list[str]:
         """The addresses of all Dask workers."""
         try:
-            return who_is_there(client, REACH_S)
+            return worker_addresses(client, REACH_S)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            raise ClusterError(f"The Dask scheduler did not say which Dask workers there are ({why}).") from error
+            raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
 
     # closing ----------------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ def _dashboard_of(client: Client, ask_first: bool) -> str | None:
     """
     try:
         if ask_first:
-            ask_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
+            run_on_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
         return client.dashboard_link or None
     except Exception:  # no bokeh, no answer, or an invalid setting
         return None

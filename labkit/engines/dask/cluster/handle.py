@@ -86,7 +86,7 @@ class DaskCluster(Cluster):
     def _hold(self, spec: ClusterSpec, backend: Backend) -> None:
         """Set the values, and the handle on processes."""
         self._backend = backend
-        self.spec = replace(spec, may_kill=backend.ours or spec.may_kill)
+        self.spec = replace(spec, may_kill=backend.local or spec.may_kill)
         self._wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
 
     @classmethod
@@ -114,13 +114,8 @@ class DaskCluster(Cluster):
 
     @property
     def starts_processes(self) -> bool:
-        """Whether the processes are labkit's own, on this machine: see `ours`."""
-        return self.ours
-
-    @property
-    def ours(self) -> bool:
         """Whether the processes are labkit's own, on this machine."""
-        return self._backend.ours
+        return self._backend.local
 
     def resized(self, **changes: Any) -> DaskCluster:
         """A view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""

@@ -148,13 +148,13 @@ def check_script() -> None:
     """`BadInput` if the main script cannot start processes, because each of them executes it again."""
     if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
         raise BadInput(
-            "A script that comes through a pipe cannot start processes, which read it again: save it to a file."
+            "A script on standard input cannot start processes, because each of them executes it again: save it to a file."
         )
     line = guard_line()
     if line is not None:
         raise BadInput(
             f'{line}: a script that starts processes must do so under `if __name__ == "__main__":`, because '
-            "every process reads the script again."
+            "every process executes the script again."
         )
 
 

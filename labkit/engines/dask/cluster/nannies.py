@@ -110,7 +110,7 @@ class OwnCluster(SpecCluster):
         for nanny in list(self._created):
             end_process_of(nanny)
         if not closing.done():
-            raise TimeoutError(f"not closed {CLOSE_S + KILLED_S:g} s after it was asked to")
+            raise TimeoutError(f"not closed {CLOSE_S + KILLED_S:g} s after the request")
         closing.result()
         return in_order
 

@@ -22,7 +22,7 @@ from ....errors import ClusterError
 from ....nn import Network
 from ....roles.layout import Layout
 from ...machine_limits import free_memory, usable_cpus
-from ..requests import ask
+from ..requests import run_on_workers
 from .placement import host_of
 
 __all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_speed"]
@@ -104,7 +104,7 @@ def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -
     scheduler itself does not answer.
     """
     known = _by_scheduler(client)
-    looked = ask(client, known, ANSWER_S, look, lambda address: ())
+    looked = run_on_workers(client, known, ANSWER_S, look, lambda address: ())
     awake = [address for address in known if isinstance(looked[address], tuple)]
     measured = measure_speed(client, awake) if speeds else {}
     where: dict[str, list[str]] = {}
@@ -145,7 +145,7 @@ def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
         found = client.sync(identity, callback_timeout=ANSWER_S + 1)
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise ClusterError(f"The Dask scheduler did not say which Dask workers there are ({why}).") from error
+        raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
     return dict(sorted(found["workers"].items()))
 
 
@@ -162,7 +162,7 @@ def measure_speed(client: Client, addresses: Iterable[str]) -> dict[str, float]:
 
     All are measured concurrently, in about a quarter of a second.
     """
-    answers = ask(client, addresses, MEASURE_S, gradients_per_second, lambda address: ())
+    answers = run_on_workers(client, addresses, MEASURE_S, gradients_per_second, lambda address: ())
     return {address: float(f"{v:.3g}") for address, v in answers.items() if isinstance(v, float)}
 
 
@@ -204,7 +204,7 @@ def shares_of_speed(
         address = placed[role.node]
         if address not in speeds:
             raise ClusterError(
-                f"The speed of {role.name} could not be measured: the Dask worker at {address} is silent."
+                f"The speed of {role.name} could not be measured: the Dask worker at {address} does not answer."
             )
         speed = speeds[address] / slow.get(role.name, 1.0)
         found[role.data] = min(speed, found.get(role.data, speed))

@@ -12,15 +12,15 @@ from labkit.engines.commands import Join, Leave, Restart
 from labkit.engines.dask.client import recovery_policy as policy
 from labkit.engines.dask.client.events import (
     Departed,
-    HandedOver,
     Heartbeat,
     Report,
     RoleUp,
+    StateCollected,
     TaskFailed,
     TaskFinished,
+    WorkerHeartbeats,
     WorkerJoined,
     WorkerLeft,
-    WorkersSeen,
 )
 from labkit.engines.dask.client.membership import Membership
 from labkit.engines.dask.timeouts import REPORT_S
@@ -75,16 +75,16 @@ class Task:
 
 
 class World:
-    """The world of one run. `ours`: the cluster restarts lost processes. `same_address`: at the same address.
+    """The world of one run. `local`: the cluster restarts lost processes. `same_address`: at the same address.
 
     `chance`: numbers in [0, 1).
     """
 
-    def __init__(self, layout, *, on_loss="wait", ours=True, outside=(), seed=0, spare=0, same_address=False):
+    def __init__(self, layout, *, on_loss="wait", local=True, outside=(), seed=0, spare=0, same_address=False):
         self.chance = random.Random(seed)
         self.now, self._heap, self._order = 0.0, [], count()
         self.addresses = count()
-        self.ours, self.place, self.same_address = ours, None, same_address
+        self.local, self.place, self.same_address = local, None, same_address
         self.processes = {}
         self.respawning = 0
         self.lose_orders = 0.0  # the probability that a request is lost
@@ -118,8 +118,8 @@ class World:
     # the cluster, as the policy sees it -----------------------------------------------------------------------------------
 
     @property
-    def returning(self):
-        return self.ours and (self.respawning > 0 or any(p.alive for p in self.processes.values()))
+    def recovering(self):
+        return self.local and (self.respawning > 0 or any(p.alive for p in self.processes.values()))
 
     def _new_process(self, address=None):
         address = address or f"tcp://host-{next(self.addresses)}:1"
@@ -149,7 +149,7 @@ class World:
     def _gone(self, process, expected):
         self.tell(WorkerLeft(process.address, expected))
         del self.processes[process.address]
-        if self.ours:
+        if self.local:
             self.respawning += 1
             address = process.address if self.same_address and not process.frozen else None
             self._in(0.3 + self._delay(), self._respawn, address)
@@ -273,7 +273,7 @@ class World:
     def _handed_over(self, task):
         if task.process.alive:
             report = {"by": task.role} if task.begun else {"role": task.role, "never_began": True}
-            self.tell(HandedOver(task.role, task.incarnation, report))
+            self.tell(StateCollected(task.role, task.incarnation, report))
 
     def _told_to_leave(self, task):
         task.over = True
@@ -435,8 +435,8 @@ class World:
         if kind in (RoleRestarted, RoleJoined, RoleLeft, RunWaits) or role in self.members.outside:
             self.lost_at.pop(role, None)
 
-    def _do_grow(self, action):
-        if self.ours:
+    def _do_scaleup(self, action):
+        if self.local:
             frozen = sum(p.frozen for p in self.processes.values())
             missing = action.nodes - len(self.processes) - self.respawning
             assert action.nodes <= 4 * len(self.members.state) + frozen
@@ -444,9 +444,9 @@ class World:
                 self.respawning += 1
                 self._in(0.3 + self._delay(), self._respawn)
 
-    def _do_observe(self, action):
+    def _do_requestheartbeats(self, action):
         seen = {a: int(self.now * 2) for a, p in self.processes.items() if p.alive and not p.frozen}
-        self._in(self._delay(), self.tell, WorkersSeen(seen))
+        self._in(self._delay(), self.tell, WorkerHeartbeats(seen))
 
     def _do_checkreturned(self, action):
         pass

@@ -33,7 +33,7 @@ def layout(nodes=ROLES):
 class World:
     """Stub of the rest of a run. `answers`: the answers of other processes."""
 
-    def __init__(self, nodes=ROLES, ours=True):
+    def __init__(self, nodes=ROLES, local=True):
         self.layout = layout(nodes)
         self.members = Membership(self.layout, dict(HOMES), Counter())
         for role in ROLES:
@@ -47,9 +47,9 @@ class World:
         self.supervisor = types.SimpleNamespace(
             members=self.members, processes={home: (boot_id(), 10 + i, 0.0) for i, home in enumerate("abcd")}, call=self.call
         )
-        cluster = types.SimpleNamespace(ours=ours, place=None, returning=True)
+        cluster = types.SimpleNamespace(local=local, place=None, recovering=True)
         self.policy = RecoveryPolicy(self.members, cluster, "abcd", on_loss="wait", patience=5.0, elastic=False, now=0.0)
-        self.processes = ProcessFaults(ours, self.supervisor, self.record, self)
+        self.processes = ProcessFaults(local, self.supervisor, self.record, self)
 
     def call(self, address, fn, arguments, limit, then, nanny=False):
         self.called.append((address, fn, arguments, nanny))
@@ -125,7 +125,7 @@ def test_the_next_instance_of_a_role_that_was_cut_off_is_not():
     world.links.cut(Cut("worker-0"))
     world.members.lose("worker-0", "was killed")
     world.posted.clear()
-    world.links.mend("worker-0")
+    world.links.remove_cut("worker-0")
     assert {role for _, _, role, _ in world.posted} == {"worker-1", "server-0", "chief"}
     assert world.links.order_for("worker-0")["links"] == {}
     world.posted.clear()
@@ -160,7 +160,7 @@ def test_a_role_that_is_to_stay_away_stays_with_its_node_until_it_is_restarted(s
 
 def test_a_role_that_is_here_is_not_restarted():
     world = World()
-    with pytest.raises(BadInput, match="it is here; only who was to stay away"):
+    with pytest.raises(BadInput, match="it is here; only a role that was killed without restart"):
         world.processes.restart(Restart("worker-0"))
     assert world.words == []
 
@@ -176,7 +176,7 @@ def test_a_kill_of_a_role_that_is_lost_is_for_recovery(signals):
 
 
 def test_a_process_elsewhere_ends_itself_and_its_silence_is_an_answer(signals):
-    world = World(ours=False)
+    world = World(local=False)
     world.supervisor.processes["a"] = ("another boot", 10, 0.0)
     world.answer = OSError("the connection is gone")
     world.processes.kill(Kill("worker-0"), world.done.append)
@@ -188,7 +188,7 @@ def test_a_process_elsewhere_ends_itself_and_its_silence_is_an_answer(signals):
 
 
 def test_a_kill_elsewhere_is_repeated_until_the_role_instance_is_lost(signals):
-    world = World(ours=False)
+    world = World(local=False)
     world.supervisor.processes["a"] = ("another boot", 10, 0.0)
     world.answers_at_once = False
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
@@ -197,7 +197,7 @@ def test_a_kill_elsewhere_is_repeated_until_the_role_instance_is_lost(signals):
         assert len(world.done) == (times > 1)
         world.unanswered.pop()(TimeoutError())
     assert [event.kind for event in world.events] == ["killed", "warning"]
-    assert "did not hear of 'kill', which is repeated" in world.events[1].text
+    assert "did not acknowledge 'kill', which is retransmitted" in world.events[1].text
     world.policy.handle(WorkerLeft("a", expected=False), 1.0)
     assert world.members.state["worker-0"] is State.AWAY
     world.unanswered.pop()(TimeoutError())
@@ -232,7 +232,7 @@ def test_this_process_is_neither_killed_nor_frozen(signals):
         lambda: world.processes.kill(Kill("worker-0"), world.done.append),
         lambda: world.processes.freeze(Freeze("worker-0"), world.done.append),
     ):
-        with pytest.raises(BadInput, match="plays in this very process"):
+        with pytest.raises(BadInput, match="runs in this process"):
             execute()
     assert psutil.Process().is_running()
     assert (signals, world.words, world.events, world.done) == ([], [], [], [])
@@ -252,7 +252,7 @@ def test_what_was_frozen_is_thawed_also_when_the_run_is_over(signals):
 
 
 def test_a_process_elsewhere_is_frozen_by_its_nanny_and_it_is_said_if_there_is_none(signals):
-    world = World(ours=False)
+    world = World(local=False)
     world.supervisor.processes["a"] = process = ("another boot", 10, 0.0)
     world.processes.freeze(Freeze("worker-0"), world.done.append)
     assert signals == []
@@ -272,7 +272,7 @@ def test_a_role_that_is_not_here_is_not_frozen(state):
     else:
         del world.supervisor.processes["a"]
     why = "was killed" if state == "lost" else "is starting"
-    with pytest.raises(BadInput, match=f"it is not here \\(worker-0 {why}"):
+    with pytest.raises(BadInput, match=f"it is not present \\(worker-0 {why}"):
         world.processes.freeze(Freeze("worker-0"), world.done.append)
 
 

@@ -96,10 +96,10 @@ def test_a_handler_that_was_there_before_is_called_and_put_back():
         router.open(run)
     client.hear("all", {"action": "add-worker", "worker": "a"})
     assert len(heard) == 1
-    router.shut("one")
+    router.close("one")
     assert TOPIC in client.handlers
-    router.shut("two")
-    router.shut("two")
+    router.close("two")
+    router.close("two")
     assert client.handlers == {"all": heard.append}
 
 
@@ -110,8 +110,8 @@ def test_the_last_run_takes_the_subscriptions_with_it_and_the_next_begins_anew()
     for _ in range(2):
         router.open("run")
         assert set(client.handlers) == {TOPIC, "all"}
-        router.shut("run")
+        router.close("run")
         assert client.handlers == {}
     router.open("run")
     client.status = "closed"
-    router.shut("run")
+    router.close("run")

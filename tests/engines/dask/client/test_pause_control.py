@@ -157,11 +157,11 @@ def test_a_shard_that_does_not_say_its_version_is_left_out_after_a_while(world):
     world.ask("step", None)
     world.answer()
     world.say(3)
-    world.control.look(ANSWER_S / 2)
+    world.control.check_deadline(ANSWER_S / 2)
     assert world.sent == []
     assert world.control.due == ANSWER_S
     world.time = ANSWER_S
-    world.control.look(world.time)
+    world.control.check_deadline(world.time)
     assert world.sent[0][0]["goals"] == {"server-0": 4}
 
 
@@ -170,7 +170,7 @@ def test_a_step_that_takes_too_long_pauses_where_it_is(world, limit):
     world.ask("step", limit)
     world.go(3, 3)
     assert world.control.due == min(STEP_S, limit or STEP_S)
-    world.control.look(world.control.due)
+    world.control.check_deadline(world.control.due)
     world.answer()
     assert world.done == ["step"]
     assert world.control.paused

@@ -48,7 +48,7 @@ def test_a_killed_role_begins_its_next_incarnation_when_its_process_is_back_and_
 
 
 def test_a_spare_dask_worker_is_taken_at_once():
-    world = World(servers(), spare=1, ours=False)
+    world = World(servers(), spare=1, local=False)
     world.kill("worker-1")
     world.run(0.3)
     assert submitted(world) == [("worker-1", 1)]
@@ -69,7 +69,7 @@ def test_a_silent_role_is_lost_after_the_patience_and_fenced_when_it_is_heard_of
     world.freeze(world.members.where["server-0"], 9.0)
     world.settle()
     assert recorded(world, RoleLost) == [("server-0", 0, "did not answer for 5 s (frozen, or cut off)")]
-    assert recorded(world, RoleFenced) == [("server-0", 0, "was heard of again")]
+    assert recorded(world, RoleFenced) == [("server-0", 0, "reported")]
     assert submitted(world) == [("server-0", 1)]
     assert world.tasks["server-0", 0].over
 
@@ -104,7 +104,7 @@ def test_the_others_go_on_without_a_role_that_they_do_not_wait_for():
 
 @pytest.mark.parametrize("away", ["at once", "later", "when it is lost already"])
 def test_when_a_role_stays_away_it_is_checked_whether_all_others_have_returned(away):
-    world = World(servers(), on_loss="continue", ours=False)
+    world = World(servers(), on_loss="continue", local=False)
     world.kill("worker-1", restart=away != "at once")
     world.run(1.0)
     if away != "at once":
@@ -132,7 +132,7 @@ def test_a_start_that_fails_is_repeated_elsewhere_and_three_in_a_row_end_the_run
 
 
 def test_a_role_that_is_lost_again_before_it_is_back_is_reported_again():
-    world = World(servers(), ours=False)
+    world = World(servers(), local=False)
     world.kill("worker-1")
     world.run(13.0)
     assert recorded(world, RunWaits) == [("worker-1, which was killed", "worker-1")]
@@ -153,7 +153,7 @@ def test_a_start_that_hangs_is_repeated_elsewhere():
 
 
 def test_a_dask_worker_on_which_a_start_failed_is_used_again_if_it_lives_and_there_is_no_other():
-    world = World(servers(), ours=False)
+    world = World(servers(), local=False)
     world.kill("worker-1")
     world.fail_starts = 1
     world.join_process()
@@ -163,7 +163,7 @@ def test_a_dask_worker_on_which_a_start_failed_is_used_again_if_it_lives_and_the
 
 
 def test_a_dask_worker_that_is_frozen_is_not_used_again_before_it_is_heard_of():
-    world = World(servers(), ours=False)
+    world = World(servers(), local=False)
     world.freeze(world.members.where["worker-1"], 40.0)
     world.run(39)
     assert submitted(world) == []
@@ -203,7 +203,7 @@ def test_orders_that_get_lost_are_repeated():
 
 
 def test_without_any_dask_worker_the_run_waits_for_one_and_then_ends():
-    world = World(servers(1, 1), ours=False)
+    world = World(servers(1, 1), local=False)
     for address in list(world.processes):
         world.kill_process(address)
     world.run(RETURN_S + 2)
@@ -250,7 +250,7 @@ def test_a_group_begins_again_together_when_the_lost_member_has_a_dask_worker():
 
 
 def test_a_group_that_goes_on_begins_again_without_the_lost_member_and_once_more_with_it():
-    world = World(ring(), on_loss="continue", ours=False)
+    world = World(ring(), on_loss="continue", local=False)
     world.kill("worker-1")
     world.run(5)
     assert len(recorded(world, GroupRestarted)) == 1
@@ -276,7 +276,7 @@ def test_another_member_is_lost_while_a_group_begins_again(second, when, on_loss
     world = World(ring(), on_loss=on_loss)
     world.kill("worker-1")
     world.run(when)
-    world.kill_process(world.members.where.get(second) or world.policy._homes.get(second))
+    world.kill_process(world.members.where.get(second) or world.policy.reserved.get(second))
     world.settle()
     assert world.members.whole
     assert world.answered_in_time()
@@ -295,7 +295,7 @@ def test_a_dask_worker_that_was_kept_for_a_member_is_replaced_when_it_is_lost():
     world.freeze(world.members.where["worker-2"], 4.0)  # the group cannot begin before it is thawed
     world.kill("worker-1")
     world.run(1.0)
-    (kept,) = world.policy._kept() - set(world.members.where.values()) - set(world.policy._homes.values())
+    (kept,) = world.policy.reserved_workers() - set(world.members.where.values()) - set(world.policy.reserved.values())
     world.kill_process(kept)
     world.settle()
     assert [reason for *_, reason in recorded(world, RoleLost)] == ["was killed"]
@@ -308,7 +308,7 @@ def test_a_dask_worker_on_which_a_member_has_handed_over_is_replaced_when_it_is_
     world.kill("worker-1")
     world.run(1.0)
     assert world.members.state["worker-0"] is State.ENDED
-    world.kill_process(world.policy._homes["worker-0"])
+    world.kill_process(world.policy.reserved["worker-0"])
     world.settle()
     assert "did not start" not in [reason for *_, reason in recorded(world, RoleLost)]
     assert world.members.whole
@@ -377,7 +377,7 @@ def test_workers_join_and_leave(layout):
 
 
 def test_a_join_waits_for_a_dask_worker_and_the_log_says_so():
-    world = World(servers(3, 1), outside=("worker-2",), ours=False)
+    world = World(servers(3, 1), outside=("worker-2",), local=False)
     world.join("worker-2")
     world.run(10)
     assert recorded(world, RoleUnplaced) == [("worker-2",)]
@@ -387,7 +387,7 @@ def test_a_join_waits_for_a_dask_worker_and_the_log_says_so():
 
 
 def test_a_join_is_called_off_by_a_leave():
-    world = World(servers(3, 1), outside=("worker-2",), ours=False)
+    world = World(servers(3, 1), outside=("worker-2",), local=False)
     world.join("worker-2")
     world.run(1)
     world.leave("worker-2")
@@ -433,7 +433,7 @@ def test_a_leave_that_was_not_ordered_yet_is_called_off_by_a_join():
 
 
 def test_on_a_cluster_of_others_a_worker_joins_by_itself_when_a_dask_worker_comes_unless_it_was_asked_to_leave():
-    world = World(servers(3, 1), outside=("worker-2",), ours=False)
+    world = World(servers(3, 1), outside=("worker-2",), local=False)
     world.join_process()
     world.settle()
     assert recorded(world, RoleJoined) == [("worker-2", 1)]
@@ -468,7 +468,7 @@ def test_a_retired_dask_worker_takes_its_worker_along_and_its_server_moves():
 SHAPES = {
     "servers": lambda seed: World(servers(3, 2), seed=seed),
     "servers that go on": lambda seed: World(servers(3, 2, backups=2), on_loss="continue", seed=seed),
-    "given": lambda seed: World(servers(2, 1), ours=False, spare=2, seed=seed),
+    "given": lambda seed: World(servers(2, 1), local=False, spare=2, seed=seed),
     "ring": lambda seed: World(ring(3), seed=seed),
     "ring that goes on": lambda seed: World(ring(3), on_loss="continue", seed=seed),
     "parts": lambda seed: World(ring(3, parts=True), seed=seed),
@@ -476,7 +476,7 @@ SHAPES = {
     "elastic ring": lambda seed: World(ring(4), outside=OUTSIDE, on_loss="continue", seed=seed),
     "same addresses": lambda seed: World(ring(3), on_loss="continue", seed=seed, same_address=True),
     "elastic, same addresses": lambda seed: World(servers(4, 1), outside=OUTSIDE, seed=seed, same_address=True),
-    "elastic, given": lambda seed: World(servers(4, 1), outside=OUTSIDE, ours=False, spare=1, seed=seed),
+    "elastic, given": lambda seed: World(servers(4, 1), outside=OUTSIDE, local=False, spare=1, seed=seed),
 }
 FAULTS = (
     "kill", "kill for good", "kill process", "freeze", "freeze long", "retire", "cancel", "restart", "join", "leave",
@@ -489,7 +489,7 @@ def inflict(world, fault, which):
     roles = list(world.members.state)
     role = roles[which % len(roles)]
     worker = world.policy._workers[which % len(world.policy._workers)] if world.policy._workers else None
-    home = world.members.where.get(role) or world.policy._homes.get(role)
+    home = world.members.where.get(role) or world.policy.reserved.get(role)
     match fault:
         case "kill":
             world.kill(role)
@@ -536,7 +536,7 @@ def goes_well(shape, seed, sequence):
         inflict(world, fault, which)
         world.run(seconds)
     world.lose_orders, world.fail_starts, world.hang_starts = 0.0, 0, 0
-    if not world.ours:  # permanently lost roles are replaced, or the run ends
+    if not world.local:  # permanently lost roles are replaced, or the run ends
         there = sum(process.alive and not process.closing for process in world.processes.values())
         for _ in range(len(world.members.state) - there):
             world.join_process()
