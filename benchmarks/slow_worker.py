@@ -45,8 +45,8 @@ THEORY: Mapping[str, tuple[str, float]] = {
 
 def problem_for(strategy: lk.Strategy, timing_only: bool = False) -> lk.Problem:
     """A problem that suits the strategy: four equal layers, or clicks."""
-    if strategy.suits.get("data"):
-        return lk.Problem(strategy.suits["data"], batch_size=16, hidden=(16,), timing_only=timing_only)
+    if strategy.suggested_problem.get("data"):
+        return lk.Problem(strategy.suggested_problem["data"], batch_size=16, hidden=(16,), timing_only=timing_only)
     rng = np.random.default_rng(0)
     data = lk.from_arrays(rng.standard_normal((1600, 16)).astype("float32"), np.arange(1600) % 16)
     return lk.Problem(data, batch_size=16, hidden=(16, 16, 16), timing_only=timing_only)

@@ -149,7 +149,7 @@ class RunSpec:
             }
             made = kind(**{name: value for name, value in shared.items() if name not in ("codec", "compensation")})
         problem = self.problem
-        suits = {name: value for name, value in made.suits.items() if not _has(problem, name, value)}
+        suits = {name: value for name, value in made.suggested_problem.items() if not _has(problem, name, value)}
         if suits.get("data"):
             problem = _with_data(problem, suits.pop("data"))
         return replace(self, strategy=made, problem=replace(problem, **suits))

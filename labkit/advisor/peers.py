@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..roles.graphs import neighbours, sides
+from ..roles.graphs import neighbours, two_colouring
 from .critical_path import gossip_iterations, gossip_period
 from .estimate import Estimate, slots
 from .estimate import time_text as t
@@ -78,7 +78,7 @@ def dpsgd(strategy: Any, f: CostInputs) -> Estimate:
 
 def adpsgd(strategy: Any, f: CostInputs) -> Estimate:
     """Active replicas wait for the reply of a neighbour after each gradient; passive ones reply without waiting."""
-    graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, sides(strategy.graph, f.n)
+    graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, two_colouring(strategy.graph, f.n)
     active = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
     alone = max(f.c.mean + f.s, 1e-9)  # one nanosecond, the clock's resolution
     both = alone + 2 * f.a + 2 * f.m

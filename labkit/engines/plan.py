@@ -13,7 +13,7 @@ from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
 from ..nn import Recommender
 from ..random_streams import BATCHES, CODEC, WORKER, role_stream
-from ..roles.backup import BACKUP_KINDS, backed, keep_copy, with_backups
+from ..roles.backup import BACKUP_KINDS, run_backup, run_with_backup, with_backups
 from ..roles.budget import Budget, Limits
 from ..roles.compressor import compressor_of
 from ..roles.evaluator import Evaluator
@@ -250,11 +250,11 @@ def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], object
 def begin(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[Any, ...]) -> Any:
     """The coroutine of one role: the strategy's method, wrapped if the role has a backup or is one."""
     if spec.backs is not None:
-        return keep_copy(context, *parts)
+        return run_backup(context, *parts)
     play = getattr(strategy, spec.kind)
     backup = plan.layout.backup_of(spec.name)
     if backup is not None:
-        return backed(play, context, parts[0], backup)
+        return run_with_backup(play, context, parts[0], backup)
     return play(context, *parts)
 
 

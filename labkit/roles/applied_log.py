@@ -45,25 +45,25 @@ class AppliedLog:
         self._served, self._cumulative = served, cumulative
         self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied
         self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since then
-        self._met: set[tuple[str, int]] | None = None  # after a restore: the senders that have pushed since
+        self._seen: set[tuple[str, int]] | None = None  # after a restore: the senders that have pushed since
         recorder.counters.shard = shard
 
     # applied once -----------------------------------------------------------------------------------------------------
 
-    def new(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
+    def without_duplicates(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
         """The gradients that were neither applied nor dropped before, without repetition. Others are counted as duplicates."""
         if len(gradients) == 1:
             g = gradients[0]
             if not self._dropped and not isinstance(g, Gradient) and g.step > self._last.get((g.sender, g.incarnation), -1):
                 return gradients  # fast path
-            return () if self._repeated(g) else gradients
+            return () if self._is_duplicate(g) else gradients
         first: dict[Any, Contribution] = {}
         for g in gradients:
-            if not self._repeated(g):
+            if not self._is_duplicate(g):
                 first.setdefault(id(g) if isinstance(g, Gradient) else (g.sender, g.incarnation, g.step), g)
         return list(first.values())
 
-    def _repeated(self, g: Contribution) -> bool:
+    def _is_duplicate(self, g: Contribution) -> bool:
         if isinstance(g, Gradient):
             return False
         key = (g.sender, g.incarnation)
@@ -85,9 +85,9 @@ class AppliedLog:
                 read_generation, read, sender, incarnation = g.generation, g.version, self._ids[g.sender], g.incarnation
                 key = (g.sender, incarnation)
                 if self._dropped or self._last.get(key, -1) != g.step - g.count:
-                    self._skipped(g, key, sender, now)
-                if self._met is not None:
-                    self._met.add(key)
+                    self._record_skipped(g, key, sender, now)
+                if self._seen is not None:
+                    self._seen.add(key)
                 self._last[key] = g.step
                 newest = counters.reads.pop(sender, None)
                 if served is not None:
@@ -102,18 +102,18 @@ class AppliedLog:
         """The sender of a gradient that was computed in this role: the role, or all workers. It is counted as released."""
         counters = self._recorder.counters
         counters.released = max(counters.released, g.step + 1)
-        if g.everyone and counters.reads:
+        if g.all_workers and counters.reads:
             counters.reads.clear()  # a server with a replica: one step serves all workers that have read
-        return EVERYONE if g.everyone else self._recorder.role
+        return EVERYONE if g.all_workers else self._recorder.role
 
-    def _skipped(self, g: Push, key: tuple[str, int], sender: int, now: int) -> None:
+    def _record_skipped(self, g: Push, key: tuple[str, int], sender: int, now: int) -> None:
         """Record the steps before `g` that were neither applied nor dropped here: never sent to this shard or discarded by
         its strategy (ignored), or applied before a restore (rolled back).
         """
         dropped = self._dropped.pop(key, ())
         if self._cumulative:
             return
-        why = ROLLED_BACK if self._met is not None and key not in self._met else IGNORED
+        why = ROLLED_BACK if self._seen is not None and key not in self._seen else IGNORED
         for step in range(self._last.get(key, -1) + 1, g.step - g.count + 1):
             if step not in dropped:
                 self._recorder.drop(self._shard, now, sender, g.incarnation, step, 1, why)
@@ -125,10 +125,10 @@ class AppliedLog:
         now, recorder = self._clock(), self._recorder
         counters = recorder.counters
         if isinstance(g, Gradient):
-            sender, incarnation = EVERYONE if g.everyone else recorder.role, recorder.incarnation
+            sender, incarnation = EVERYONE if g.all_workers else recorder.role, recorder.incarnation
             counters.released = max(counters.released, g.step + 1)
         else:
-            if self._repeated(g):
+            if self._is_duplicate(g):
                 return
             sender, incarnation = self._ids[g.sender], g.incarnation
             self._dropped.setdefault((g.sender, incarnation), set()).update(range(g.step - g.count + 1, g.step + 1))
@@ -161,7 +161,7 @@ class AppliedLog:
         applied = self._recorder.counters.applied
         return tuple(number for instance, (_, last) in applied.items() for number in (instance, last))
 
-    def join(self, position: Position) -> None:
+    def merge_position(self, position: Position) -> None:
         """Add the gradients that `position` contains, except those it is pushed for, which are recorded separately. A position
         contains all steps of a role instance up to some step.
         """
@@ -185,19 +185,19 @@ class AppliedLog:
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
-    def held(self) -> dict[str, Any]:
+    def contained(self) -> dict[str, Any]:
         """The gradients that the parameters contain now, as JSON values. `unheard`: drop rows whose report may be lost."""
         recorder, counters = self._recorder, self._recorder.counters
-        held: dict[str, Any] = {
+        contained: dict[str, Any] = {
             "incarnation": recorder.incarnation, "rounds": counters.rounds,
             "eras": [[era, rounds] for era, rounds in counters.rounds_by_incarnation.items()],
             "applied": [[instance, *count] for instance, count in counters.applied.items()],
         }  # fmt: skip
-        return held if recorder.unacknowledged is None else held | {"unheard": recorder.unreported_drops()}
+        return contained if recorder.unacknowledged is None else contained | {"unheard": recorder.unreported_drops()}
 
     def to_state(self) -> dict[str, Any]:
         """The whole log as plain values."""
-        return self.held() | {
+        return self.contained() | {
             "gradients": self._recorder.counters.gradients,
             "last": [[sender, incarnation, step] for (sender, incarnation), step in self._last.items()],
             "dropped": [[sender, incarnation, sorted(steps)] for (sender, incarnation), steps in self._dropped.items()],
@@ -217,4 +217,4 @@ class AppliedLog:
             self._dropped = {(sender, int(era)): set(steps) for sender, era, steps in state["dropped"]}
             rows = state.get("unheard", ())  # may be those of another replica
             self._recorder.repeat_drops([[row[0] if row[0] == EVERYONE else self._shard, *row[1:]] for row in rows])
-        self._met = None if same else set()
+        self._seen = None if same else set()

@@ -26,50 +26,52 @@ from .group_restart import restarts_as_group
 from .layout import Layout, RoleSpec
 from .messages import Message, field_names
 
-__all__ = ["BACKUP_KINDS", "Applied", "Copy", "Logged", "Want", "backed", "keep_copy", "with_backups"]
+__all__ = ["BACKUP_KINDS", "Applied", "Copy", "CopyRequest", "ReplicaAck", "run_backup", "run_with_backup", "with_backups"]
 
-LOOK_S = 0.05  # seconds between two checks that the peer is still present
+CHECK_INTERVAL_S = 0.05  # seconds between two checks that the peer is still present
 
 
 @dataclass(frozen=True)
-class Want(Message):
+class CopyRequest(Message):
     """server <-> backup: request for the whole shard."""
 
 
 @dataclass(frozen=True)
 class Copy(Message):
-    """server <-> backup: a whole shard. `plain`: JSON; `names` of `arrays`. Empty if the sender has no copy."""
+    """server <-> backup: a whole shard. `json_text`: its plain values as JSON. `array_names`: the names of `arrays`.
+    Empty if the sender has no copy.
+    """
 
-    plain: str
-    names: tuple[str, ...]
+    json_text: str
+    array_names: tuple[str, ...]
     arrays: tuple[np.ndarray, ...]
     number: int
-    header: ClassVar[tuple[str, ...]] = ("plain", "names", "arrays", "number")
+    header: ClassVar[tuple[str, ...]] = ("json_text", "array_names", "arrays", "number")
 
 
 @dataclass(frozen=True)
 class Applied(Message):
     """server -> backup: a call of the shard's method `name` with `pushes`, each (kind, sender, incarnation, fields ...), and
-    further arguments `rest`. `several`: the first argument is a list of pushes, not one push.
+    further arguments `rest`. `is_list`: the first argument is a list of pushes, not one push.
     """
 
     name: str
     pushes: tuple[tuple[Any, ...], ...]
-    several: bool
+    is_list: bool
     rest: tuple[Any, ...]
     number: int
-    header: ClassVar[tuple[str, ...]] = ("name", "pushes", "several", "rest", "number")
+    header: ClassVar[tuple[str, ...]] = ("name", "pushes", "is_list", "rest", "number")
 
 
 @dataclass(frozen=True)
-class Logged(Message):
+class ReplicaAck(Message):
     """backup -> server: acknowledgement of `Applied` or `Copy` number `number`."""
 
     number: int
     header: ClassVar[tuple[str, ...]] = ("number",)
 
 
-BACKUP_KINDS = (Want, Copy, Applied, Logged)
+BACKUP_KINDS = (CopyRequest, Copy, Applied, ReplicaAck)
 
 
 def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
@@ -78,7 +80,7 @@ def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
         return layout
     servers = [role for role in layout.roles if role.kind == "server" and role.shard is not None]
     if not servers or restarts_as_group(layout):
-        raise BadInput(f"replicas={replicas}: {strategy} has no servers that could be kept twice; leave replicas out.")
+        raise BadInput(f"replicas={replicas}: {strategy} has no servers that could be replicated; leave replicas out.")
     backups = [
         RoleSpec(f"backup-{s.index}", "backup", s.index, f"backup-{s.index}", backs=layout.roles.index(s))
         for s in servers
@@ -86,39 +88,39 @@ def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
     return replace(layout, roles=(*layout.roles, *backups))
 
 
-async def keep_copy(ctx: Context, shard: Any) -> None:
+async def run_backup(ctx: Context, shard: Any) -> None:
     """The backup: applies all updates of the server."""
     server = ctx.name.replace("backup", "server")
-    whole = not ctx.incarnation  # at the start of a run both have the initial weights
-    if not whole:
-        ctx.send(server, Want())
-    async for message in ctx.inbox(Applied, Copy, Want):
-        if isinstance(message, Want):
-            ctx.send(message, _copy_of(shard, 0) if whole else Copy("", (), (), 0))
+    has_copy = not ctx.incarnation  # at the start of a run both have the initial weights
+    if not has_copy:
+        ctx.send(server, CopyRequest())
+    async for message in ctx.inbox(Applied, Copy, CopyRequest):
+        if isinstance(message, CopyRequest):
+            ctx.send(message, _copy_of(shard, 0) if has_copy else Copy("", (), (), 0))
         elif isinstance(message, Copy):
-            _take(shard, message)
-            ctx.send(message, Logged(message.number))
-            if not whole:
+            _restore_copy(shard, message)
+            ctx.send(message, ReplicaAck(message.number))
+            if not has_copy:
                 ctx.note(f"{ctx.name} holds a copy of {server} again, of update {shard.version}")
-            whole = True
-        elif whole:
-            pushes = [_push(shard, *said) for said in message.pushes]
-            first: Any = pushes if message.several else pushes[0]
+            has_copy = True
+        elif has_copy:
+            pushes = [_decode_push(shard, *encoded) for encoded in message.pushes]
+            first: Any = pushes if message.is_list else pushes[0]
             await ctx.compute(getattr(shard, message.name), first, *message.rest)
-            ctx.send(message, Logged(message.number))
+            ctx.send(message, ReplicaAck(message.number))
         else:  # the server was absent at the first request
-            ctx.send(message, Want())
+            ctx.send(message, CopyRequest())
 
 
-async def backed(play: Callable[..., Any], ctx: Context, shard: Any, backup: str) -> None:
-    """The server's coroutine `play(ctx, shard)`, with replication to `backup`."""
-    twin = _Twin(ctx, shard, backup)
+async def run_with_backup(method: Callable[..., Any], ctx: Context, shard: Any, backup: str) -> None:
+    """The server's coroutine `method(ctx, shard)`, with replication to `backup`."""
+    replicating = _ReplicatingContext(ctx, shard, backup)
     if ctx.incarnation:
-        await twin.take_over()
-    await play(twin, shard)
+        await replicating.restore_from_backup()
+    await method(replicating, shard)
 
 
-class _Twin:
+class _ReplicatingContext:
     """The context of a server with a backup."""
 
     def __init__(self, ctx: Context, shard: Any, backup: str):
@@ -128,51 +130,51 @@ class _Twin:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ctx, name)
 
-    async def compute(self, fn: Callable[..., Any], *args: Any, **how: Any) -> Any:
+    async def compute(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """See `Context.compute`. A method of the shard completes when the backup has acknowledged it."""
-        value = await self._ctx.compute(fn, *args, **how)
-        if getattr(fn, "__self__", None) is self._shard and self._there():
+        value = await self._ctx.compute(fn, *args, **options)
+        if getattr(fn, "__self__", None) is self._shard and self._backup_is_present():
             self._number += 1
-            several = isinstance(args[0], (list, tuple))
-            pushes = tuple(map(_said, args[0] if several else args[:1]))
-            self._ctx.send(self._backup, Applied(fn.__name__, pushes, several, args[1:], self._number))
-            await self._acknowledged()
+            is_list = isinstance(args[0], (list, tuple))
+            pushes = tuple(map(_encode_push, args[0] if is_list else args[:1]))
+            self._ctx.send(self._backup, Applied(fn.__name__, pushes, is_list, args[1:], self._number))
+            await self._wait_for_ack()
         return value
 
-    def _there(self) -> bool:
+    def _backup_is_present(self) -> bool:
         return self._backup in self._ctx.peers("backup")
 
-    async def _acknowledged(self) -> None:
+    async def _wait_for_ack(self) -> None:
         """Wait until the backup acknowledges the update or is absent. A restarted backup is sent the whole shard."""
-        while self._there():
-            answer = await self._ctx.recv(Logged, Want, timeout=LOOK_S)
-            if isinstance(answer, Want):
+        while self._backup_is_present():
+            answer = await self._ctx.recv(ReplicaAck, CopyRequest, timeout=CHECK_INTERVAL_S)
+            if isinstance(answer, CopyRequest):
                 self._ctx.send(answer, _copy_of(self._shard, self._number))
             elif answer is not None and answer.number == self._number:
                 return
 
-    async def take_over(self) -> None:
+    async def restore_from_backup(self) -> None:
         """Restore the shard of a restarted server from its backup, if there is a copy."""
-        if self._there():
-            self._ctx.send(self._backup, Want())
-        while self._there():
-            answer = await self._ctx.recv(Copy, timeout=LOOK_S)
+        if self._backup_is_present():
+            self._ctx.send(self._backup, CopyRequest())
+        while self._backup_is_present():
+            answer = await self._ctx.recv(Copy, timeout=CHECK_INTERVAL_S)
             if answer is None:
                 continue
-            if answer.plain:
-                _take(self._shard, answer)
+            if answer.json_text:
+                _restore_copy(self._shard, answer)
                 self._ctx.note(f"{self._ctx.name} was restored from its backup, at update {self._shard.version}")
             return
 
 
-def _said(push: Message) -> tuple[Any, ...]:
+def _encode_push(push: Message) -> tuple[Any, ...]:
     """A push as a tuple of plain values and arrays, as in `Applied`."""
     fields = (getattr(push, name) for name in field_names(type(push)))
     return (type(push).__name__, push.sender, push.incarnation, *fields)
 
 
-def _push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
-    """The inverse of `_said`."""
+def _decode_push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
+    """The inverse of `_encode_push`."""
     push = shard.pushes[kind](*fields)
     push.__dict__.update(sender=sender, incarnation=incarnation)
     return push
@@ -181,9 +183,9 @@ def _push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) ->
 def _copy_of(shard: Any, number: int) -> Copy:
     state: Mapping[str, Any] = shard.to_state()
     arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
-    plain = json.dumps({k: v for k, v in state.items() if k not in arrays})
-    return Copy(plain, tuple(arrays), tuple(arrays.values()), number)
+    json_text = json.dumps({k: v for k, v in state.items() if k not in arrays})
+    return Copy(json_text, tuple(arrays), tuple(arrays.values()), number)
 
 
-def _take(shard: Any, copy: Copy) -> None:
-    shard.restore(json.loads(copy.plain) | dict(zip(copy.names, copy.arrays)), same=True)
+def _restore_copy(shard: Any, copy: Copy) -> None:
+    shard.restore(json.loads(copy.json_text) | dict(zip(copy.array_names, copy.arrays)), same=True)

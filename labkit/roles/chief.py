@@ -12,10 +12,10 @@ from .context import Context
 from .evaluator import Evaluator
 from .messages import Joined, Snapshot, SnapshotRequest
 
-__all__ = ["all_full", "final_snapshots", "snapshots_of_replicas", "snapshots_of_one_version", "rest"]
+__all__ = ["all_full", "final_snapshots", "pause_after_evaluation", "snapshots_of_one_version", "snapshots_of_replicas"]
 
-REST = 19
-TRIES = 16  # a common version is requested at most this far ahead, in multiples of eval_every
+PAUSE_FACTOR = 19
+MAX_AHEAD = 16  # a common version is requested at most this far ahead, in multiples of eval_every
 
 
 async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
@@ -27,20 +27,20 @@ async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[
     """
     goal, ahead = evaluator.next_goal(), evaluator.eval_every
     while True:
-        shown: dict[int, Snapshot] = {}
+        by_shard: dict[int, Snapshot] = {}
         for owner in evaluator.observed(ctx):
             ctx.send(owner, SnapshotRequest(goal))
-        while not evaluator.complete(ctx, shown):
-            arrived = await _shown(ctx, evaluator, SnapshotRequest(goal))
+        while not evaluator.complete(ctx, by_shard):
+            arrived = await _next_snapshot(ctx, evaluator, SnapshotRequest(goal))
             if arrived is None:
                 return await final_snapshots(ctx, evaluator)
-            evaluator.take(arrived)
+            evaluator.register(arrived)
             shows = len(arrived.values) > 0 or arrived.ids is not None  # the latter of a shard with no row to show
             if shows and (arrived.version >= goal or evaluator.is_full(arrived.shard)):
-                shown[arrived.shard] = arrived
-        snapshots = tuple(shown[shard] for shard in sorted(evaluator.numbers(evaluator.observed(ctx))))
+                by_shard[arrived.shard] = arrived
+        snapshots = tuple(by_shard[shard] for shard in sorted(evaluator.shard_numbers(evaluator.observed(ctx))))
         last = max(s.version for s in snapshots)
-        if all(s.version == last or evaluator.is_full(s.shard) for s in snapshots) or ahead > TRIES * evaluator.eval_every:
+        if all(s.version == last or evaluator.is_full(s.shard) for s in snapshots) or ahead > MAX_AHEAD * evaluator.eval_every:
             return snapshots
         goal, ahead = last + ahead, 2 * ahead
 
@@ -50,24 +50,24 @@ async def snapshots_of_replicas(ctx: Context, evaluator: Evaluator) -> tuple[Sna
     `eval_every`. Snapshots of one version would be of different times, the further apart the slower the slowest is.
     """
     goal = evaluator.next_goal()
-    going = [owner for owner in evaluator.observed(ctx) if not all(map(evaluator.is_full, evaluator.numbers([owner])))]
+    going = [owner for owner in evaluator.observed(ctx) if not all(map(evaluator.is_full, evaluator.shard_numbers([owner])))]
     for owner in going:
         ctx.send(owner, SnapshotRequest(goal))
-    arrived = await _shown(ctx, evaluator, SnapshotRequest(goal)) if going else None
-    shown = await final_snapshots(ctx, evaluator)
-    for snapshot in shown:
-        evaluator.take(snapshot)
-    return shown if going and arrived is None else tuple(replace(snapshot, final=False) for snapshot in shown)
+    arrived = await _next_snapshot(ctx, evaluator, SnapshotRequest(goal)) if going else None
+    snapshots = await final_snapshots(ctx, evaluator)
+    for snapshot in snapshots:
+        evaluator.register(snapshot)
+    return snapshots if going and arrived is None else tuple(replace(snapshot, final=False) for snapshot in snapshots)
 
 
-async def rest(ctx: Context, evaluator: Evaluator, worked: float) -> None:
-    """Wait nineteen times as long as the evaluation took (`worked`, s), or until the end of the budget."""
+async def pause_after_evaluation(ctx: Context, evaluator: Evaluator, duration: float) -> None:
+    """Wait nineteen times as long as the evaluation took (`duration`, s), or until the end of the budget."""
     left = evaluator.time_left(ctx.now)
-    pause = REST * worked if left is None else min(REST * worked, left)
+    pause = PAUSE_FACTOR * duration if left is None else min(PAUSE_FACTOR * duration, left)
     if pause > 0 and not evaluator.stopped_by:
         arrived = await ctx.recv(Snapshot, timeout=pause)
         if arrived is not None:
-            evaluator.take(arrived)
+            evaluator.register(arrived)
 
 
 async def final_snapshots(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
@@ -76,12 +76,12 @@ async def final_snapshots(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot,
     for owner in evaluator.observed(ctx):
         ctx.send(owner, SnapshotRequest(final=True))
     while not evaluator.complete(ctx, last):
-        arrived = await _shown(ctx, evaluator, SnapshotRequest(final=True))
+        arrived = await _next_snapshot(ctx, evaluator, SnapshotRequest(final=True))
         if arrived is not None:
-            evaluator.take(arrived)  # a shard reports only once that it is full
+            evaluator.register(arrived)  # a shard reports only once that it is full
             if arrived.final:
                 last[arrived.shard] = arrived
-    return tuple(last[shard] for shard in sorted(evaluator.numbers(evaluator.observed(ctx))))
+    return tuple(last[shard] for shard in sorted(evaluator.shard_numbers(evaluator.observed(ctx))))
 
 
 async def all_full(ctx: Context, evaluator: Evaluator) -> None:
@@ -91,21 +91,21 @@ async def all_full(ctx: Context, evaluator: Evaluator) -> None:
     for owner in evaluator.unfinished(ctx) if ctx.incarnation and evaluator.stopped_by else ():
         ctx.send(owner, SnapshotRequest(evaluator.next_goal()))
     while evaluator.stopped_by in ("updates", "samples", "epochs") and not evaluator.all_full(ctx):
-        arrived = await _shown(ctx, evaluator, SnapshotRequest(evaluator.next_goal()))
+        arrived = await _next_snapshot(ctx, evaluator, SnapshotRequest(evaluator.next_goal()))
         if arrived is None:
             return
-        evaluator.take(arrived)
+        evaluator.register(arrived)
 
 
-async def _shown(ctx: Context, evaluator: Evaluator, look: SnapshotRequest) -> Snapshot | None:
+async def _next_snapshot(ctx: Context, evaluator: Evaluator, request: SnapshotRequest) -> Snapshot | None:
     """The next snapshot; None at the end of the budget (no timeout for final snapshots). Repeats the request to restarted
     shards.
     """
     while True:
-        left = None if look.final else evaluator.time_left(ctx.now)
+        left = None if request.final else evaluator.time_left(ctx.now)
         arrived = await ctx.recv(Snapshot, Joined, timeout=left)
         if arrived is None or isinstance(arrived, Snapshot):
             return arrived
         evaluator.rejoined(arrived.name)
         if arrived.name in (evaluator.unfinished(ctx) if evaluator.stopped_by else evaluator.observed(ctx)):
-            ctx.send(arrived.name, look)
+            ctx.send(arrived.name, request)

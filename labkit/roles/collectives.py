@@ -44,7 +44,7 @@ async def all_reduce(
     if compressor is None:
         await ALL_REDUCE[algorithm](ctx, values, group)
         return values
-    for vector in compressor.add_up(values, len(ctx.peers(group))):
+    for vector in compressor.sum_over_workers(values, len(ctx.peers(group))):
         await ALL_REDUCE[algorithm](ctx, vector, group)
     return values
 

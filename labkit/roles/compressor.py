@@ -27,7 +27,7 @@ from ..nn.codecs.base import Messages, Shapes
 
 __all__ = ["Compressor", "check_codec", "compressor_of"]
 
-Draws = Callable[[], np.random.Generator]
+StreamFactory = Callable[[], np.random.Generator]
 
 
 def check_codec(strategy: Any, servers: int) -> None:
@@ -39,7 +39,7 @@ def check_codec(strategy: Any, servers: int) -> None:
         )
 
 
-def compressor_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) -> Compressor | None:
+def compressor_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: StreamFactory) -> Compressor | None:
     """The compressor of one worker, by the strategy's option `codec`; None without a codec.
 
     `strategy`: the engine's copy, whose rate may change. `parts`: the parts of the parameters owned by the shards (slices or
@@ -70,26 +70,26 @@ class Compressor:
 
     def __init__(
         self, codec: Codec, shapes: Sequence[Shapes], dtype: Any, rate: Callable[[int], float],
-        rng: Draws = np.random.default_rng,
+        rng: StreamFactory = np.random.default_rng,
     ):  # fmt: skip
         self.codec, self.shapes, self.dtype, self.rate = codec, tuple(shapes), np.dtype(dtype), rate
         self.version = 0  # of the newest gradient; set by the model that computes it
         self.memory: dict[int, np.ndarray] = {}
-        self._draws, self._states = rng, dict[int, Any]()
+        self._make_stream, self._states = rng, dict[int, Any]()
 
     def encode(self, values: np.ndarray, part: int = 0, version: int | None = None) -> tuple[np.ndarray, ...]:
         """The message of a gradient's `part` (flat), computed on `version` of it. Call it once for each gradient."""
         codec, shapes = self.codec, self.shapes[part]
         if values.strides == (0,):
-            return tuple(_blank(codec.message(shapes, self.dtype)))
+            return tuple(_arrays_without_memory(codec.message(shapes, self.dtype)))
         rate = self.rate(self.version if version is None else version)
-        wanted = self._wanted(values, part, rate)
-        arrays = codec.encode(wanted, self._state(part))
+        target = self._with_memory(values, part, rate)
+        arrays = codec.encode(target, self._state(part))
         if codec.feedback:
-            self._keep(part, wanted, codec.decode(arrays, len(wanted), wanted.dtype), rate)
+            self._store_error(part, target, codec.decode(arrays, len(target), target.dtype), rate)
         return arrays
 
-    def add_up(self, values: np.ndarray, workers: int) -> Generator[np.ndarray, None, None]:
+    def sum_over_workers(self, values: np.ndarray, workers: int) -> Generator[np.ndarray, None, None]:
         """For an all-reduce of `values`: yields the vectors to be summed over all workers, one after the other.
 
         Each must be summed, in place, before the next is requested. At the end `values` contains the sum of the compressed
@@ -97,23 +97,23 @@ class Compressor:
         """
         codec, shapes = self.codec, self.shapes[0]
         if values.strides == (0,):
-            yield from _blank(codec.sums(shapes, self.dtype))
+            yield from _arrays_without_memory(codec.sums(shapes, self.dtype))
             return
         rate = self.rate(self.version)
-        wanted = self._wanted(values, 0, rate)
-        if codec.feedback and wanted is values:
-            wanted = values.copy()  # it is needed after the sum has come into `values`
-        mine = yield from codec.add_up(wanted, values, self._state(0), workers)
+        target = self._with_memory(values, 0, rate)
+        if codec.feedback and target is values:
+            target = values.copy()  # it is needed after the sum was written to `values`
+        sent = yield from codec.sum_over_workers(target, values, self._state(0), workers)
         if codec.feedback:
-            self._keep(0, wanted, mine, rate)
+            self._store_error(0, target, sent, rate)
 
     def _state(self, part: int) -> Any:
         if not self._states:  # for all parts at once, because they share the stream
-            rng = self._draws()
+            rng = self._make_stream()
             self._states = {i: self.codec.state(shapes, self.dtype, rng) for i, shapes in enumerate(self.shapes)}
         return self._states[part]
 
-    def _wanted(self, values: np.ndarray, part: int, rate: float) -> np.ndarray:
+    def _with_memory(self, values: np.ndarray, part: int, rate: float) -> np.ndarray:
         """The gradient plus the memory; at rate 0 the gradient alone."""
         memory = self.memory.get(part)
         if memory is None or not rate:
@@ -121,19 +121,19 @@ class Compressor:
         with np.errstate(over="ignore", invalid="ignore"):
             return values + memory / np.asarray(rate, values.dtype)
 
-    def _keep(self, part: int, wanted: np.ndarray, sent: np.ndarray, rate: float) -> None:
+    def _store_error(self, part: int, target: np.ndarray, sent: np.ndarray, rate: float) -> None:
         """Store the compression error, if it is finite. Otherwise the memory is unchanged, so that later gradients stay finite;
         the loss shows that the model has diverged.
         """
         if not rate:
             return
         with np.errstate(over="ignore", invalid="ignore"):
-            rest = np.subtract(wanted, sent, out=sent)
-            rest *= rate
-        if np.isfinite(rest).all():
-            self.memory[part] = rest
+            error = np.subtract(target, sent, out=sent)
+            error *= rate
+        if np.isfinite(error).all():
+            self.memory[part] = error
 
 
-def _blank(arrays: Messages) -> list[np.ndarray]:
+def _arrays_without_memory(arrays: Messages) -> list[np.ndarray]:
     """Arrays of the given shapes without memory (zero strides)."""
     return [np.broadcast_to(dtype.type(0), shape) for shape, dtype in arrays]

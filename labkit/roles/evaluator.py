@@ -29,7 +29,7 @@ class Evaluator(Part):
     "diverged", or the one in `stop_requested`. An engine sets `stop_requested` to end the run after one more evaluation.
 
     Results of the last evaluation: `parameters`, `loss`, `accuracy`, `update`; `samples`, the number of examples in the applied
-    gradients; `held`, [[shard, gradients contained in its part of the parameters], ...] as in `Snapshot`, None if a snapshot
+    gradients; `contained`, [[shard, gradients contained in its part of the parameters], ...] as in `Snapshot`, None if a snapshot
     has no such information.
     """
 
@@ -48,14 +48,14 @@ class Evaluator(Part):
         self.stop_requested: str | None = None
         self.parameters: Any = None
         self.update, self.samples = -1, 0
-        self.held: list[list[Any]] | None = None
+        self.contained: list[list[Any]] | None = None
         self.loss = self.accuracy = None
         self.shard_limits = limits.divided(layout.shares) if layout.replication == "local" else limits
         self._replicas = whole_replicas(layout)
         self._peers: list[tuple[str, ...]] = [()] * len(layout.roles)
         self._kinds = tuple(dict.fromkeys(role.kind for role in layout.roles))
         self._shard_of = {role.name: role.shard for role in layout.roles if role.shard is not None}
-        self._here = self._present = owners
+        self._observed = self._present = owners
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def warm_up(self, seed: int) -> None:
@@ -70,10 +70,10 @@ class Evaluator(Part):
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         """Evaluate the model assembled from the shards' snapshots, and decide whether the run is over."""
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
-        values = self.layout.together(snapshot)
+        values = self.layout.assemble_model(snapshot)
         self.update, self.samples, self.parameters = update, samples, values
-        said = [[s.shard, s.held] for s in snapshot if s.held]
-        self.held = said if len(said) == len(snapshot) else None
+        contained = [[s.shard, s.contained] for s in snapshot if s.contained]
+        self.contained = contained if len(contained) == len(snapshot) else None
         if self.x is not None:
             with np.errstate(all="ignore"):
                 self.loss, self.accuracy = self.objective.evaluate(values, self.x, self.y)
@@ -100,7 +100,7 @@ class Evaluator(Part):
             return "samples" if self.limits.samples == self.budget.samples else "epochs"
         return (self.stop_requested or "seconds") if final else None
 
-    def take(self, snapshot: Snapshot) -> None:
+    def register(self, snapshot: Snapshot) -> None:
         """Register a snapshot: whether its shard has applied all that the budget allows."""
         if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
@@ -117,12 +117,12 @@ class Evaluator(Part):
         ):  # membership has changed
             present = tuple(name for names in peers for name in names if name in self._shard_of)
             self._peers, self._present = peers, present or self.owners
-            self._here = self._present
+            self._observed = self._present
             if self.layout.replication == "synchronized":
-                self._here = self.owners if self.owners[0] in present or not present else present[:1]
-        return self._here
+                self._observed = self.owners if self.owners[0] in present or not present else present[:1]
+        return self._observed
 
-    def numbers(self, owners: Iterable[str]) -> set[int]:
+    def shard_numbers(self, owners: Iterable[str]) -> set[int]:
         """The numbers of these roles' shards."""
         return {self._shard_of[owner] for owner in owners}
 
@@ -151,12 +151,13 @@ class Evaluator(Part):
 
     def state(self) -> dict[str, Any]:
         """The state that the chief saves: the evaluated parameters and their version."""
-        weightless = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
-        kept = None if weightless else self.parameters
+        timing_only = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
+        parameters = None if timing_only else self.parameters
         state = {
-            "parameters": kept, "update": self.update, "samples": self.samples, "loss": self.loss, "accuracy": self.accuracy,
+            "parameters": parameters, "update": self.update, "samples": self.samples, "loss": self.loss,
+            "accuracy": self.accuracy,
         }  # fmt: skip
-        return state if self.held is None else state | {"held": self.held}
+        return state if self.contained is None else state | {"held": self.contained}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Restore the state saved by an earlier incarnation of the chief; None: nothing was saved."""
@@ -164,7 +165,7 @@ class Evaluator(Part):
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
             self.samples = int(state.get("samples", 0))  # missing in files of older versions
-            self.held = state.get("held")
+            self.contained = state.get("held")
 
     def time_left(self, now: float) -> float | None:
         """Seconds until the end of the budget; None without a time limit."""

@@ -18,7 +18,7 @@ from typing import Any
 from .context import Context
 from .messages import Joined, Left, Pull, Push
 
-__all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_order", "next_pushes"]
+__all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_worker_order", "next_pushes"]
 
 
 # gradients of the present version -------------------------------------------------------------------------------------
@@ -33,17 +33,17 @@ async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
     - a push that was computed on an older version, because its worker was absent in between. It is dropped as "late".
 
     If a restarted worker pushes again, its first push is dropped. Workers that leave, or are lost and not waited for, are not
-    required. For workers that join when there are several servers, see `Round.begin_again`.
+    required. For workers that join when there are several servers, see `Round.restart`.
     """
     step = Round(shard)
     async for request in ctx.inbox(Push, Pull, Left, Joined):
         if isinstance(request, Push):
-            if not step.take(request):
+            if not step.add(request):
                 ctx.send(request, shard.weights())
         elif isinstance(request, Pull):
             ctx.send(request, shard.weights())
         elif isinstance(request, Joined):
-            for push in step.begin_again(ctx.peers("server")):
+            for push in step.restart(ctx.peers("server")):
                 ctx.send(push, shard.weights())
         if step.complete(ctx.peers("worker")):
             break
@@ -59,13 +59,13 @@ async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
     """
     pushes: dict[str, Push] = {}
     while len(pushes) < min(count, max(1, len(ctx.peers("worker")))):
-        push = await _present_push(ctx, shard)
+        push = await _receive_current_push(ctx, shard)
         if push is not None:
             before = pushes.pop(push.sender, None)
             if before is not None:
                 shard.drop(before, "late")
             pushes[push.sender] = push
-    return in_order(shard, pushes.values())
+    return in_worker_order(shard, pushes.values())
 
 
 async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
@@ -74,13 +74,13 @@ async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
     """
     pushes: list[Push] = []
     while len(pushes) < count:
-        push = await _present_push(ctx, shard)
+        push = await _receive_current_push(ctx, shard)
         if push is not None:
             pushes.append(push)
-    return in_order(shard, pushes)
+    return in_worker_order(shard, pushes)
 
 
-async def _present_push(ctx: Context, shard: Any) -> Push | None:
+async def _receive_current_push(ctx: Context, shard: Any) -> Push | None:
     """Receive one message: the push if it was computed on the present version, else None."""
     request = await ctx.recv(Push, Pull, Left, Joined)
     if isinstance(request, Pull):
@@ -93,46 +93,46 @@ async def _present_push(ctx: Context, shard: Any) -> Push | None:
 
 
 class Round:
-    """Collects one push of every worker, all computed on the present version of `shard`. `taken`: {worker: its push}."""
+    """Collects one push of every worker, all computed on the present version of `shard`. `received`: {worker: its push}."""
 
     def __init__(self, shard: Any):
         self._shard = shard
-        self.taken: dict[str, Any] = {}
+        self.received: dict[str, Any] = {}
 
-    def take(self, push: Any) -> bool:
+    def add(self, push: Any) -> bool:
         """Add `push`. Returns False if it was computed on an older version; it is then dropped as "late"."""
         if not self._shard.fresh(push):
             self._shard.drop(push, "late")
             return False
-        before = self.taken.get(push.sender)
+        before = self.received.get(push.sender)
         if before is not None:  # from the worker's previous incarnation
             self._shard.drop(before, "late")
-        self.taken[push.sender] = push
+        self.received[push.sender] = push
         return True
 
     def complete(self, workers: Sequence[str]) -> bool:
         """Whether there is a push of each of `workers`, and at least one."""
-        return len(self.taken) >= max(1, len(workers)) and all(worker in self.taken for worker in workers)
+        return len(self.received) >= max(1, len(workers)) and all(worker in self.received for worker in workers)
 
-    def begin_again(self, servers: Sequence[str]) -> list[Any]:
+    def restart(self, servers: Sequence[str]) -> list[Any]:
         """Restart the round because a worker has joined. With one server, nothing happens. With several, the round may be
         complete at one server and not at another, and workers that wait for different servers would deadlock. Therefore all
         pushes are dropped as "late" and returned, to be answered: the next pushes belong to the same round on all servers.
         """
         if len(servers) < 2:
             return []
-        given_up = self.pushes()
-        for push in given_up:
+        dropped = self.pushes()
+        for push in dropped:
             self._shard.drop(push, "late")
-        return given_up
+        return dropped
 
     def pushes(self) -> list[Any]:
         """Returns all pushes, in the order of the workers, and starts the next round."""
-        made, self.taken = in_order(self._shard, self.taken.values()), {}
-        return made
+        pushes, self.received = in_worker_order(self._shard, self.received.values()), {}
+        return pushes
 
 
-def in_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
+def in_worker_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
     """`pushes` in the order of their senders, so that their sum does not depend on the order of arrival."""
     return sorted(pushes, key=lambda push: shard.role_ids[push.sender])
 
@@ -169,7 +169,7 @@ class Gate:
         self._ctx = ctx
         self.clocks = dict.fromkeys(ctx.peers("worker"), 0)
         self.slowest = 0
-        self._at = {0: len(self.clocks)}  # {clock: number of workers at it}, to find the minimum without a search
+        self._workers_at = {0: len(self.clocks)}  # {clock: number of workers at it}, to find the minimum without a search
         self._waiting: dict[int, list[Any]] = {}  # {clock: requests of workers that wait for their next iteration}
 
     def admit(self, request: Any, slack: int) -> list[Any]:
@@ -179,10 +179,10 @@ class Gate:
         update the membership.
         """
         if isinstance(request, (Left, Joined)):
-            self._members(self._ctx.peers("worker"))
+            self._update_members(self._ctx.peers("worker"))
         else:
             if isinstance(request, Push):
-                self._tick(request.sender)
+                self._count_iteration(request.sender)
             self._waiting.setdefault(self.clocks.get(request.sender, self.slowest), []).append(request)
         ready = []
         for clock in sorted(self._waiting):
@@ -190,28 +190,28 @@ class Gate:
                 ready += self._waiting.pop(clock)
         return ready
 
-    def _tick(self, worker: str) -> None:
+    def _count_iteration(self, worker: str) -> None:
         """Count an iteration of `worker`."""
         clock = self.clocks.get(worker)
         if clock is None:  # it has left in the meantime
             return
         self.clocks[worker] = clock + 1
-        self._at[clock] -= 1
-        self._at[clock + 1] = self._at.get(clock + 1, 0) + 1
+        self._workers_at[clock] -= 1
+        self._workers_at[clock + 1] = self._workers_at.get(clock + 1, 0) + 1
         self._advance()
 
     def _advance(self) -> None:
-        while self.clocks and not self._at[self.slowest]:
-            del self._at[self.slowest]
+        while self.clocks and not self._workers_at[self.slowest]:
+            del self._workers_at[self.slowest]
             self.slowest += 1
-            self._at.setdefault(self.slowest, 0)
+            self._workers_at.setdefault(self.slowest, 0)
 
-    def _members(self, workers: Sequence[str]) -> None:
+    def _update_members(self, workers: Sequence[str]) -> None:
         """Set the workers that take part from now on."""
-        there = set(workers)
-        for gone in [worker for worker in self.clocks if worker not in there]:
-            self._at[self.clocks.pop(gone)] -= 1
+        present = set(workers)
+        for gone in [worker for worker in self.clocks if worker not in present]:
+            self._workers_at[self.clocks.pop(gone)] -= 1
         for new in [worker for worker in workers if worker not in self.clocks]:
             self.clocks[new] = self.slowest
-            self._at[self.slowest] = self._at.get(self.slowest, 0) + 1
+            self._workers_at[self.slowest] = self._workers_at.get(self.slowest, 0) + 1
         self._advance()

@@ -15,7 +15,7 @@ from ..nn.pool import BufferPool
 from ..trace.recorder import Recorder
 from ..trace.schema import CANCELLED, EVERYONE
 from .compressor import Compressor
-from .messages import Push, weightless
+from .messages import Push, timing_only_message
 from .part import Part, Work
 
 __all__ = ["Contribution", "Gradient", "Model", "Parameters"]
@@ -38,10 +38,10 @@ class Gradient:
     """A gradient (flat, parameter size) of `count` mini-batches, `samples` examples in all.
 
     `step`: the number, from 0, of the newest of its worker's gradients in it. `read`: the versions it was computed on.
-    `everyone`: whether it combines one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
+    `all_workers`: whether it combines one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
     """
 
-    __slots__ = ("compressor", "count", "everyone", "loss", "parts", "read", "samples", "step", "values")
+    __slots__ = ("all_workers", "compressor", "count", "loss", "parts", "read", "samples", "step", "values")
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class Gradient:
         parts: tuple[slice, ...],
         loss: float = float("nan"),
         count: int = 1,
-        everyone: bool = False,
+        all_workers: bool = False,
         compressor: Compressor | None = None,
     ):
         self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
-        self.loss, self.count, self.everyone, self.compressor = loss, count, everyone, compressor
+        self.loss, self.count, self.all_workers, self.compressor = loss, count, all_workers, compressor
 
     def push(self, shard: int) -> Push:
         """The message for `shard`: its part of this gradient, encoded if there is a compressor, and the version read."""
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
-        said: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
+        encoded: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
         if values.strides != (0,):
-            return Push(said, self.step, generation, version, self.count, self.samples)
-        nbytes = values.nbytes if said is values else sum(array.nbytes for array in said)
-        return weightless(Push, {
-            "values": said, "step": self.step, "generation": generation, "version": version,
-            "count": self.count, "samples": self.samples, "weightless": nbytes,
+            return Push(encoded, self.step, generation, version, self.count, self.samples)
+        nbytes = values.nbytes if encoded is values else sum(array.nbytes for array in encoded)
+        return timing_only_message(Push, {
+            "values": encoded, "step": self.step, "generation": generation, "version": version,
+            "count": self.count, "samples": self.samples, "timing_only_bytes": nbytes,
         })  # fmt: skip
 
     def plus(self, other: Gradient) -> Gradient:
@@ -78,11 +78,11 @@ class Gradient:
         self.step, self.count, self.samples = other.step, self.count + other.count, self.samples + other.samples
         return self
 
-    def of_everyone(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
+    def of_all_workers(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
         """This gradient as one contribution of every worker: `total` is their sum, divided if `reduce` is "mean"."""
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)
-        self.values, self.count, self.samples, self.everyone = total, workers, self.samples * workers, True
+        self.values, self.count, self.samples, self.all_workers = total, workers, self.samples * workers, True
         return self
 
 
@@ -106,7 +106,7 @@ class Model(Part):
         self.layers = tuple(objective.layout.groups().values())
         self.pool = BufferPool()
         self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size but no memory
-        self.nothing = objective.start(0) if self.null else np.empty(0)
+        self.null_values = objective.start(0) if self.null else np.empty(0)
 
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
         """The gradient of the mean loss over `batch`. The caller owns it."""
@@ -116,7 +116,7 @@ class Model(Part):
             compressor.version = parameters.read[0][1]
         if self.null:
             counters.computed = step + 1
-            return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts, compressor=compressor)
+            return Gradient(self.null_values, step, parameters.read, batch.samples, self.parts, compressor=compressor)
         like = parameters.values
         values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
         loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)

@@ -18,7 +18,8 @@ from .messages import Push
 
 __all__ = ["GradientCheck"]
 
-IN_A_ROW = 1000  # refused pushes, of senders without an accepted push since, that count as a failure of all workers
+# refused pushes, of senders without an accepted push since, that count as a failure of all workers
+MAX_CONSECUTIVE_REFUSALS = 1000
 
 
 class GradientCheck:
@@ -57,7 +58,7 @@ class GradientCheck:
     def _all_fail(self, sender: str) -> bool:
         """Count a failed push of `sender`; whether the last push of every sender has failed."""
         self._failed[sender] = self._failed.get(sender, 0) + 1
-        return len(self._failed) >= self._senders or sum(self._failed.values()) >= IN_A_ROW
+        return len(self._failed) >= self._senders or sum(self._failed.values()) >= MAX_CONSECUTIVE_REFUSALS
 
 
 def _finite(values: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ from typing import overload
 
 from ..errors import nearest
 
-__all__ = ["GRAPHS", "Graph", "metropolis", "neighbours", "sides"]
+__all__ = ["GRAPHS", "Graph", "metropolis", "neighbours", "two_colouring"]
 
 GRAPHS = ("ring", "grid", "complete")
 
@@ -67,7 +67,7 @@ def neighbours(graph: str, workers: int) -> Graph:
 
 
 @lru_cache(maxsize=4)  # called by every replica
-def sides(graph: str, workers: int) -> tuple[int, ...]:
+def two_colouring(graph: str, workers: int) -> tuple[int, ...]:
     """A two-colouring, 0 or 1 for each worker, such that the edges between different colours still connect all workers. On a grid
     (coloured like a chess board) and on a ring of an even number of workers, these are all edges.
     """
@@ -82,6 +82,6 @@ def _columns(workers: int) -> int:
 
 def metropolis(graph: Sequence[tuple[int, ...]], worker: int) -> tuple[float, ...]:
     """The weight of `worker` itself, then those of its neighbours in order; they sum to 1."""
-    near = graph[worker]
-    shares = [1 / (1 + max(len(near), len(graph[other]))) for other in near]
+    others = graph[worker]
+    shares = [1 / (1 + max(len(others), len(graph[other]))) for other in others]
     return (1 - sum(shares), *shares)

@@ -55,7 +55,7 @@ def group_restart_states(
     """
     owners = [role.name for role in layout.roles if role.shard is not None and role.name in set(members)]
     if not whole_replicas(layout):
-        return _saved_together(layout, owners, saved)
+        return _common_states(layout, owners, saved)
     if not survivors:
         newest = [(version, state) for owner in owners for version, state in saved(owner).items()]
         last = max(newest, key=lambda pair: pair[0])[1] if newest else None
@@ -68,22 +68,22 @@ def group_restart_states(
     return {owner: {**survivors.get(owner, behind), **mean} for owner in owners}
 
 
-def _saved_together(layout: Layout, owners: list[str], saved: Callable[[str], Mapping[int, State]]) -> dict[str, Any]:
-    everything = {owner: saved(owner) for owner in owners}
-    common = set.intersection(*(set(states) for states in everything.values())) if owners else set()
+def _common_states(layout: Layout, owners: list[str], saved: Callable[[str], Mapping[int, State]]) -> dict[str, Any]:
+    saved_states = {owner: saved(owner) for owner in owners}
+    common = set.intersection(*(set(states) for states in saved_states.values())) if owners else set()
     if not common:
         return dict.fromkeys(owners)
-    return {owner: states[max(common)] for owner, states in everything.items()}
+    return {owner: states[max(common)] for owner, states in saved_states.items()}
 
 
 def _mean(states: list[State]) -> dict[str, Any]:
     """The mean of replicas, which contains every gradient that one of them contains."""
     last: dict[int, list[int]] = {}
     for state in states:
-        for life, count, step in state["applied"]:
-            before = last.get(life, [0, -1])
-            last[life] = [max(before[0], count), max(before[1], step)]
-    mixed: dict[str, Any] = {"applied": [[life, *count] for life, count in last.items()]}
+        for instance, count, step in state["applied"]:
+            before = last.get(instance, [0, -1])
+            last[instance] = [max(before[0], count), max(before[1], step)]
+    mixed: dict[str, Any] = {"applied": [[instance, *count] for instance, count in last.items()]}
     if "values" in states[0]:
         total = states[0]["values"].copy()
         for state in states[1:]:
@@ -99,7 +99,7 @@ def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State 
     counters, held = recorder.counters, 0
     if state is not None:
         rounds = dict(map(tuple, state["eras"])) | {state["incarnation"]: state["rounds"]}
-        applied = {life: step for life, _, step in state["applied"]}
+        applied = {instance: step for instance, _, step in state["applied"]}
         held = max(rounds.get(recorder.incarnation, 0), applied.get(role + recorder.incarnation * roles, -1) + 1)
     first = max(counters.released, held)
     if counters.computed > first:

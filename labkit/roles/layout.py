@@ -19,7 +19,7 @@ from .messages import Snapshot
 __all__ = ["Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
 
 Snapshots = tuple[Snapshot, ...]
-EXPORTED = {"": "", "synchronized": "equal", "local": "own"}  # {`replication`: its name in traces}
+NAMES_IN_TRACE = {"": "", "synchronized": "equal", "local": "own"}  # {`replication`: its name in traces}
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Layout:
         """{role: its backup}, cached because it is used by every role."""
         return {self.roles[spec.backs].name: spec.name for spec in self.roles if spec.backs is not None}
 
-    def on_node_of(self, role: str) -> set[str]:
+    def roles_on_node(self, role: str) -> set[str]:
         """The names of the roles that share a node, and so a process, with `role`, including itself."""
         nodes = {spec.name: spec.node for spec in self.roles}
         return {name for name, node in nodes.items() if node == nodes[role]}
@@ -106,7 +106,7 @@ class Layout:
         """Whether a gradient counts as applied only when every shard has applied it."""
         return bool(self.replication)
 
-    def together(self, snapshots: Snapshots) -> Any:
+    def assemble_model(self, snapshots: Snapshots) -> Any:
         """The model assembled from the observed shards' snapshots."""
         if self.assemble is not None:
             return self.assemble(snapshots)
@@ -138,7 +138,7 @@ class Layout:
         ]  # fmt: skip
         return {
             "roles": roles, "observed": list(self.observed), "replicated": self.replicated,
-            "copies": EXPORTED[self.replication], "positions": self.positions,
+            "copies": NAMES_IN_TRACE[self.replication], "positions": self.positions,
             "groups": {name: list(members) for name, members in self.groups.items()},
         }  # fmt: skip
 

@@ -21,18 +21,20 @@ from .gradient import Gradient
 from .messages import Position, Weights
 from .part import Part, Work
 
-__all__ = ["Local", "Moved"]
+__all__ = ["Local", "MovedWeights"]
 
 
-class Moved(Gradient):
-    """Weights (flat, parameter size), pushed in place of the gradients `moved`, which were applied to them. `clocks`: for each
+class MovedWeights(Gradient):
+    """Weights (flat, parameter size), pushed in place of the `gradients`, which were applied to them. `clocks`: for each
     shard, the gradients of other role instances contained in its part of the weights, {role instance: last step}.
     """
 
     __slots__ = ("clocks",)
 
-    def __init__(self, values: np.ndarray, moved: Gradient, clocks: Sequence[Mapping[int, int]]):
-        super().__init__(values, moved.step, moved.read, moved.samples, moved.parts, moved.loss, moved.count)
+    def __init__(self, values: np.ndarray, gradients: Gradient, clocks: Sequence[Mapping[int, int]]):
+        super().__init__(
+            values, gradients.step, gradients.read, gradients.samples, gradients.parts, gradients.loss, gradients.count
+        )  # fmt: skip
         self.clocks = tuple(tuple(number for entry in clock.items() for number in entry) for clock in clocks)
 
     def push(self, shard: int) -> Position:
@@ -52,25 +54,25 @@ class Local(Part):
 
     def __init__(self, weights: Weights | Any, strategy: Any):
         self.strategy, self.steps = strategy, 0
-        self.take(weights)
-        self._real = self.values.strides != (0,)
+        self.reset(weights)
+        self._has_values = self.values.strides != (0,)
         self._state: State = {}
         self._sum: Gradient | None = None
         self._force: Any = None  # of the spring, for the next step
 
-    def take(self, weights: Weights | Any) -> None:
+    def reset(self, weights: Weights | Any) -> None:
         """Replace the local weights by those of the servers."""
-        real = weights.values.strides != (0,)
-        self.values, self.read = weights.values.copy() if real else weights.values, weights.read
+        has_values = weights.values.strides != (0,)
+        self.values, self.read = weights.values.copy() if has_values else weights.values, weights.read
         self._clocks: list[dict[int, int]] = [{} for _ in weights.clocks]
-        self._join(weights.clocks)
+        self._merge_clocks(weights.clocks)
 
     def step(self, gradient: Gradient) -> None:
         """One step of the optimizer, and of the spring if the weights are tied to a centre."""
         strategy = self.strategy
         rate = strategy.learning_rate * strategy.schedule(self.steps)
         self.steps += 1
-        if self._real:
+        if self._has_values:
             if not self._state:
                 self._state = strategy.optimizer.state(len(self.values), self.values.dtype)
             decay_weights(self.values, rate, strategy.weight_decay)
@@ -89,24 +91,24 @@ class Local(Part):
         total, self._sum = self._sum, None
         return total
 
-    def position(self) -> Moved:
+    def position(self) -> MovedWeights:
         """The weights, in place of the gradients since the last position: elastic averaging's push."""
-        return Moved(self.values, self.gradients(), self._clocks)
+        return MovedWeights(self.values, self.gradients(), self._clocks)
 
-    def tie(self, centre: Weights | Any, share: float) -> None:
+    def set_elastic_force(self, centre: Weights | Any, share: float) -> None:
         """Pull the weights towards the servers' weights z, together with the next step:
         x <- x - rate g(x) - share (x - z), with the present x. From now on the version of z counts as read, and later positions
         contain the gradients in z, because a step lies in between.
         """
         self.read = centre.read
-        self._join(centre.clocks)
-        if self._real:
+        self._merge_clocks(centre.clocks)
+        if self._has_values:
             self._force = self.values - centre.values
             self._force *= self._force.dtype.type(share)
 
-    def _join(self, clocks: Sequence[Sequence[int]]) -> None:
+    def _merge_clocks(self, clocks: Sequence[Sequence[int]]) -> None:
         """Record that the weights also contain the gradients in `clocks`, one clock per shard."""
         for mine, clock in zip(self._clocks, clocks, strict=True):
-            for life, step in zip(clock[::2], clock[1::2]):
-                if step > mine.get(life, -1):
-                    mine[life] = step
+            for instance, step in zip(clock[::2], clock[1::2]):
+                if step > mine.get(instance, -1):
+                    mine[instance] = step

@@ -23,7 +23,8 @@ from ..errors import RoleError
 
 __all__ = [
     "Ack", "CentreWeights", "Chunk", "Joined", "Left", "Message", "Mix", "Position", "Pull", "Push", "Snapshot",
-    "SnapshotRequest", "Weights", "field_names", "loose_bytes", "own_copy", "payload_bytes", "weightless",
+    "SnapshotRequest", "Weights", "bytes_outside_arrays", "copied_for_sending", "field_names", "payload_bytes",
+    "timing_only_message",
 ]  # fmt: skip
 
 
@@ -166,8 +167,8 @@ class SnapshotRequest(Message):
 class Snapshot(Message):
     """shard -> chief: weights to evaluate; sent by the engine. `final`: whether it answers a final request.
 
-    `ids`: for a shard that owns rows of a table, the rows at the beginning of `values`. `held`: the gradients contained in the
-    values, as JSON (`AppliedLog.held`, and the time in ns), in case the shard is lost before it reports them.
+    `ids`: for a shard that owns rows of a table, the rows at the beginning of `values`. `contained`: the gradients contained in
+    the values, as JSON (`AppliedLog.contained`, and the time in ns), in case the shard is lost before it reports them.
     """
 
     values: np.ndarray
@@ -176,8 +177,8 @@ class Snapshot(Message):
     samples: int
     final: bool = False
     ids: np.ndarray | None = None
-    held: str = ""
-    header: ClassVar[tuple[str, ...]] = ("shard", "version", "samples", "final", "ids", "held")
+    contained: str = ""
+    header: ClassVar[tuple[str, ...]] = ("shard", "version", "samples", "final", "ids", "contained")
 
 
 @dataclass(frozen=True)
@@ -217,30 +218,30 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
     return names
 
 
-def loose_bytes(message: Message) -> int:
+def bytes_outside_arrays(message: Message) -> int:
     """The payload bytes of a message outside of arrays: see the docstring of this module."""
     kind: Any = message.__class__
     have, size = message.__dict__, 0
-    for name in _counted(kind):
+    for name in _payload_fields(kind):
         value = have[name]
         if value.__class__ is tuple:
-            size += sum(map(_loose, value))
+            size += sum(map(_plain_bytes, value))
         elif value.__class__ is not np.ndarray:
-            size += _loose(value)
+            size += _plain_bytes(value)
         elif value.ndim > 2 and not value.size:
             size += 8 * value.ndim
     return size
 
 
 @cache
-def _counted(kind: Any) -> tuple[str, ...]:
+def _payload_fields(kind: Any) -> tuple[str, ...]:
     """The fields of a kind of message that are payload."""
     return tuple(name for name in field_names(kind) if name not in kind.header)
 
 
-def _loose(value: Any) -> int:
+def _plain_bytes(value: Any) -> int:
     if isinstance(value, tuple):
-        return 1 + sum(map(_loose, value))
+        return 1 + sum(map(_plain_bytes, value))
     if isinstance(value, np.ndarray):
         return 0 if value.size else 8 * value.ndim  # only the shape is sent
     if isinstance(value, str):
@@ -248,10 +249,10 @@ def _loose(value: Any) -> int:
     return 1 if value is None or isinstance(value, (bool, np.bool_)) else 8
 
 
-def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
+def timing_only_message(kind: type[Message], fields: dict[str, Any]) -> Any:
     """Create a message of a timing-only run: numbers, and arrays without memory.
 
-    It needs no check and no copy. `fields` includes `weightless`, its payload in bytes. This takes 0.35 us, the `__init__` of a
+    It needs no check and no copy. `fields` includes `timing_only_bytes`, its payload. This takes 0.35 us, the `__init__` of a
     frozen dataclass 0.7 us (`timeit`).
     """
     made = object.__new__(kind)
@@ -259,7 +260,7 @@ def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
     return made
 
 
-def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Message, int]:
+def copied_for_sending(message: Message, sender: str, incarnation: int = 0) -> tuple[Message, int]:
     """(a copy of a message, marked as sent by an `incarnation` of `sender`, its payload bytes).
 
     The copy shares no memory with the original. A message without arrays is immutable and may be returned itself. `RoleError`
@@ -282,20 +283,20 @@ def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Messa
         else:
             own[name] = copied = _copy_value(kind, name, value)
             size += _array_bytes(copied)
-    size += loose_bytes(message)
+    size += bytes_outside_arrays(message)
     if not own and not incarnation and have.setdefault("sender", sender) == sender:
         return message, size
-    twin = object.__new__(kind)
-    twin.__dict__.update(have, sender=sender, incarnation=incarnation, **own)
-    return twin, size
+    copy = object.__new__(kind)
+    copy.__dict__.update(have, sender=sender, incarnation=incarnation, **own)
+    return copy, size
 
 
 def payload_bytes(message: Message) -> int:
     """The bytes of a message's payload."""
-    size: int | None = message.__dict__.get("weightless")
+    size: int | None = message.__dict__.get("timing_only_bytes")
     if size is None:
         have = message.__dict__
-        size = sum(_array_bytes(have[name]) for name in field_names(message.__class__)) + loose_bytes(message)
+        size = sum(_array_bytes(have[name]) for name in field_names(message.__class__)) + bytes_outside_arrays(message)
     return size
 
 

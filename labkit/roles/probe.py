@@ -44,10 +44,10 @@ class Probe:
 
     def __init__(self, inputs: ProbeInputs, objective: Any, x: np.ndarray, recorder: Recorder):
         self.objective, self.recorder = objective, recorder
-        some = x[: inputs.samples]
-        self._samples = len(some)
-        asked = np.concatenate([some, inputs.cells().astype(x.dtype)]) if inputs.side else some
-        self._parts = [asked[i : i + ROWS] for i in range(0, len(asked), ROWS)]
+        samples = x[: inputs.samples]
+        self._samples = len(samples)
+        inputs_of_model = np.concatenate([samples, inputs.cells().astype(x.dtype)]) if inputs.side else samples
+        self._parts = [inputs_of_model[i : i + ROWS] for i in range(0, len(inputs_of_model), ROWS)]
         self._evaluations = self._recorded = 0
 
     def record(self, time: int, update: int, values: Any, finite: bool, last: bool) -> None:
@@ -56,8 +56,8 @@ class Probe:
         if not last and DENSITY * (self._evaluations - self._recorded) < self._evaluations:
             return
         self._recorded = self._evaluations
-        said = self.predict(values) if finite else bytes([NO_ANSWER]) * sum(len(part) for part in self._parts)
-        self.recorder.add_predictions(time, update, said[: self._samples], said[self._samples :])
+        predictions = self.predict(values) if finite else bytes([NO_ANSWER]) * sum(len(part) for part in self._parts)
+        self.recorder.add_predictions(time, update, predictions[: self._samples], predictions[self._samples :])
 
     def predict(self, values: Any) -> bytes:
         """The predicted classes, one byte each, of the samples, then of the cells."""

@@ -29,13 +29,13 @@ class Replica(Shard):
     """A worker's replica of the whole model.
 
     A snapshot for the chief is taken right after a step, before the replica is averaged again, so that the mean of replicas at
-    the same step is meaningful. `_end`: the parameters after the last step that the budget allows.
+    the same step is meaningful. `_final_values`: the parameters after the last step that the budget allows.
     """
 
     parameters: DenseParameters
-    _end: np.ndarray | None = None
+    _final_values: np.ndarray | None = None
 
-    def trains(self) -> None:
+    def count_step(self) -> None:
         """Count a mini-batch that another role, the worker, has computed for this replica."""
         self.recorder.counters.steps += 1
 
@@ -43,19 +43,19 @@ class Replica(Shard):
         """As `Shard.request`, but never due at once: the parameters may have been averaged since the last step."""
         if self.finished or not self.version:
             return super().request(at)
-        self._wanted = at if self.eval_every else NEVER
+        self._snapshot_at = at if self.eval_every else NEVER
         return False
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
         """As `Shard.snapshot`; once the budget is used up, of the parameters after the last step."""
         made = super().snapshot(final, shown)
-        return made if self._end is None or not shown else replace(made, values=self._end)
+        return made if self._final_values is None or not shown else replace(made, values=self._final_values)
 
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
         """As `Shard.apply`; the parameters after the last step that the budget allows are copied for snapshots."""
         applied = super().apply(gradients, learning_rate, reduce)
         if applied and self.finished:
-            self._end = self.copy()
+            self._final_values = self.copy()
         return applied
 
     def copy(self) -> np.ndarray:
@@ -66,18 +66,18 @@ class Replica(Shard):
         """For each worker, the last step whose gradient the parameters contain; -1 for none."""
         return self.log.vector_clock(workers)
 
-    def become(self, values: np.ndarray, workers: Sequence[str], clock: Sequence[int]) -> None:
+    def assign(self, values: np.ndarray, workers: Sequence[str], clock: Sequence[int]) -> None:
         """Replace the parameters by `values`, shape (size,), an average that contains the workers' gradients up to `clock`."""
         if values.shape != self.values.shape:
-            raise RoleError(f"A replica of {len(self.values)} parameters cannot become {values.shape}.")
+            raise RoleError(f"A replica of {len(self.values)} parameters cannot take values of shape {values.shape}.")
         self.parameters.assign(values)
         self.log.merge(workers, clock)
 
-    def share_of(self, total: np.ndarray, replicas: int) -> np.ndarray:
+    def mean_of(self, total: np.ndarray, replicas: int) -> np.ndarray:
         """Divide `total`, the sum of the parameters of `replicas` replicas, by their number, in place."""
         return total if self.parameters.timing_only else np.divide(total, replicas, out=total)
 
-    def mixed(self, others: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    def weighted_mean(self, others: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
         """weights[0] x these parameters + weights[1] x others[0] + ...: a new array, shape (size,)."""
         if self.parameters.timing_only:
             return self.values
@@ -103,7 +103,7 @@ class Centre(Shard):
         """As `Shard.weights`, with the gradients that they contain."""
         return CentreWeights(self.values, self.index, self.generation, self.version, self.log.all_steps())
 
-    def attract(self, position: Position, share: float) -> bool:
+    def elastic_step(self, position: Position, share: float) -> bool:
         """Move towards the parameters in `position`: z += share (x - z). This applies the gradients contained in x: it counts as
         an update, and is refused when the budget is used up.
         """
@@ -111,6 +111,6 @@ class Centre(Shard):
         if not admitted:
             return False
         self.parameters.move_towards(admitted[0].values, share)
-        self.log.join(position)
+        self.log.merge_position(position)
         self._applied(admitted)
         return True

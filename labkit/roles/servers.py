@@ -16,7 +16,7 @@ from .context import Context
 from .gradient import Gradient, Parameters
 from .messages import Ack, Joined, Left, Message, Pull, Weights
 
-__all__ = ["NewestWeights", "answers", "post", "pull", "push", "push_pull"]
+__all__ = ["NewestWeights", "post", "pull", "push", "push_pull", "replies"]
 
 PULL, WEIGHTS = Pull(), (Weights, Joined)
 
@@ -25,10 +25,10 @@ async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weig
     """Fetch the weights of every shard. `kind`: the kind of message of the replies."""
     servers = ctx.peers("server")
     if len(servers) == 1:
-        return await _asked(ctx, servers[0], PULL, kind)
+        return await _request(ctx, servers[0], PULL, kind)
     for server in servers:
         ctx.send(server, PULL)
-    return _together(await answers(ctx, servers, lambda shard: PULL, kind))
+    return _assemble(await replies(ctx, servers, lambda shard: PULL, kind))
 
 
 def post(ctx: Context, gradient: Gradient) -> None:
@@ -39,30 +39,30 @@ def post(ctx: Context, gradient: Gradient) -> None:
 
 async def push(ctx: Context, gradient: Gradient) -> None:
     """Send `gradient` to every shard and wait until all have acknowledged it."""
-    await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__, Ack)
+    await replies(ctx, ctx.peers("server"), _send_pushes(ctx, gradient).__getitem__, Ack)
 
 
 async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weights) -> Parameters | Weights:
     """Send `gradient` to every shard and wait for the weights in their replies, messages of this `kind`."""
     servers = ctx.peers("server")
     if len(servers) == 1:
-        return await _asked(ctx, servers[0], gradient.push(0), kind)
-    return _together(await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__, kind))
+        return await _request(ctx, servers[0], gradient.push(0), kind)
+    return _assemble(await replies(ctx, ctx.peers("server"), _send_pushes(ctx, gradient).__getitem__, kind))
 
 
-async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) -> Weights:
-    """Fast path of `answers` for a single server; its weights have all attributes of `Parameters`."""
-    ctx.send(server, said)
+async def _request(ctx: Context, server: str, request: Message, kind: type[Weights]) -> Weights:
+    """Fast path of `replies` for a single server; its weights have all attributes of `Parameters`."""
+    ctx.send(server, request)
     kinds = WEIGHTS if kind is Weights else (kind, Joined)
     while True:
         message: Any = await ctx.recv(*kinds)
         if message.__class__ is not Joined:
             return message  # type: ignore[no-any-return]
         if message.name == server:
-            ctx.send(server, said)
+            ctx.send(server, request)
 
 
-def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
+def _send_pushes(ctx: Context, gradient: Gradient) -> list[Any]:
     """Send the pushes of `gradient`. Returns them for retransmissions, which must not be compressed again."""
     pushes = []
     for shard, server in enumerate(ctx.peers("server")):
@@ -71,10 +71,10 @@ def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
     return pushes
 
 
-async def answers(
-    ctx: Context, servers: Sequence[str], said: Callable[[int], Any], kind: type[Message] = Weights
+async def replies(
+    ctx: Context, servers: Sequence[str], request: Callable[[int], Any], kind: type[Message] = Weights
 ) -> list[Any]:  # fmt: skip
-    """The replies of all servers, in the order of the servers. The request `said(shard)` is retransmitted to a server that is
+    """The replies of all servers, in the order of the servers. The request `request(shard)` is retransmitted to a server that is
     restarted before it has answered; a push that it had received before is applied only once.
     """
     kinds = (kind, Joined)
@@ -84,7 +84,7 @@ async def answers(
         message = await ctx.recv(*kinds)
         if message.__class__ is Joined:
             if message.name in servers and arrived[servers.index(message.name)] is None:
-                ctx.send(message.name, said(servers.index(message.name)))
+                ctx.send(message.name, request(servers.index(message.name)))
             continue
         shard = 0 if len(servers) == 1 else servers.index(message.sender)
         missing -= arrived[shard] is None
@@ -104,8 +104,8 @@ class NewestWeights:
     def __init__(self, ctx: Context):
         self._ctx, self._shards = ctx, len(ctx.peers("server"))
         self._parts: dict[int, Weights] = {}
-        self._taken: dict[int, tuple[int, int]] = {}
-        self._uneven = ctx.incarnation > 0
+        self._returned: dict[int, tuple[int, int]] = {}
+        self._versions_differ = ctx.incarnation > 0
 
     async def pull(self) -> Parameters | Weights:
         """Request the initial weights and wait for them."""
@@ -119,34 +119,34 @@ class NewestWeights:
         Of several arrived versions the newest is returned. If only a duplicate reply arrives, the same weights are returned
         again.
         """
-        came = False
+        received = False
         while True:
-            patience = None if self._torn() or (wait and not came and not self._new()) else 0
-            arrived = await self._ctx.recv(Weights, Left, Joined, timeout=patience)
+            timeout = None if self._incomplete() or (wait and not received and not self._has_newer()) else 0
+            arrived = await self._ctx.recv(Weights, Left, Joined, timeout=timeout)
             if arrived is None:
                 break
             if arrived.__class__ is Weights:
-                self._uneven = self._uneven or arrived.generation > 0
-                self._parts[arrived.shard], came = arrived, True
+                self._versions_differ = self._versions_differ or arrived.generation > 0
+                self._parts[arrived.shard], received = arrived, True
                 continue
-            self._uneven = self._uneven or not arrived.name.startswith("chief")
+            self._versions_differ = self._versions_differ or not arrived.name.startswith("chief")
             if arrived.__class__ is Joined and arrived.name in self._ctx.peers("server"):
                 self._ctx.send(arrived.name, PULL)
         parts = [self._parts[shard] for shard in range(self._shards)]
-        self._taken = {part.shard: (part.generation, part.version) for part in parts}
-        return _together(parts)
+        self._returned = {part.shard: (part.generation, part.version) for part in parts}
+        return _assemble(parts)
 
-    def _torn(self) -> bool:
+    def _incomplete(self) -> bool:
         """Whether a part is missing, or the newest parts are of different versions, so that more will arrive."""
         if len(self._parts) < self._shards:
             return True
-        return not self._uneven and len({part.version for part in self._parts.values()}) > 1
+        return not self._versions_differ and len({part.version for part in self._parts.values()}) > 1
 
-    def _new(self) -> bool:
-        return any(self._taken.get(s) != (part.generation, part.version) for s, part in self._parts.items())
+    def _has_newer(self) -> bool:
+        return any(self._returned.get(s) != (part.generation, part.version) for s, part in self._parts.items())
 
 
-def _together(parts: Sequence[Weights]) -> Parameters | Weights:
+def _assemble(parts: Sequence[Weights]) -> Parameters | Weights:
     """The shards' weights as one vector, with the vector of their versions."""
     if len(parts) == 1:
         return parts[0]

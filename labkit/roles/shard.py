@@ -30,7 +30,7 @@ from .budget import Limits
 from .dense_parameters import DenseParameters
 from .gradient import Contribution, Gradient
 from .gradient_check import GradientCheck
-from .messages import Push, Snapshot, Weights, weightless
+from .messages import Push, Snapshot, Weights, timing_only_message
 from .part import Part, Work
 from .staleness_correction import StalenessCorrection, staleness_correction
 
@@ -74,8 +74,8 @@ class Shard(Part):
 
     `schedule(version)`: a factor of the learning rate. `senders`: the number of roles that push to the shard. `role_ids`: {name:
     number in the trace}. `clock` returns ns. `watcher(shard)` is called when the shard reaches a version requested by the chief
-    (a multiple of `eval_every`, or the last one). `keeper(shard)` is called after an update at `save_at` (ns) or later.
-    `observed`: whether the chief evaluates this shard (a synchronized replica only if the first one is absent).
+    (a multiple of `eval_every`, or the last one). `on_checkpoint_due(shard)` is called after an update at `save_at` (ns) or
+    later. `observed`: whether the chief evaluates this shard (a synchronized replica only if the first one is absent).
     """
 
     work: ClassVar[Work] = "server"
@@ -96,12 +96,12 @@ class Shard(Part):
         self.schedule, self.eval_every, self.watcher = schedule, eval_every, watcher
         self.generation = self.version = self.samples = 0
         self.observed, self.save_at = True, NEVER
-        self.keeper: Callable[[Any], object] | None = None
+        self.on_checkpoint_due: Callable[[Any], object] | None = None
         self._timing_only, self._steps, self._nbytes = parameters.timing_only, parameters.steps, parameters.nbytes
-        self._most_updates = NEVER if limits.updates is None else limits.updates
-        self._most_samples = NEVER if limits.samples is None else limits.samples
+        self._max_updates = NEVER if limits.updates is None else limits.updates
+        self._max_samples = NEVER if limits.samples is None else limits.samples
         self.finished = limits.reached(0, 0)  # the budget is used up: nothing more may be applied
-        self._wanted = NEVER  # the version from which on the chief wants a snapshot
+        self._snapshot_at = NEVER  # the version from which on a snapshot for the chief is due
 
     @classmethod
     def make(
@@ -138,9 +138,9 @@ class Shard(Part):
             if self.parameters.correction is not None:
                 self.parameters.correction.remember(self.version, self.values, self.recorder.counters.reads)
             return Weights(self.values, self.index, self.generation, self.version)
-        return weightless(Weights, {
+        return timing_only_message(Weights, {
             "values": self.values, "shard": self.index, "generation": self.generation, "version": self.version,
-            "weightless": self._nbytes,
+            "timing_only_bytes": self._nbytes,
         })  # fmt: skip
 
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
@@ -178,29 +178,29 @@ class Shard(Part):
             for gradient in gradients:
                 self.log.drop(gradient, AFTER_END, self.version)
             return ()
-        new = self.log.new(gradients)
+        new = self.log.without_duplicates(gradients)
         if self._timing_only:
             return new
-        kept: list[Contribution] = []
+        valid: list[Contribution] = []
         for g in new:
             if not isinstance(g, Gradient):
-                g, wrong = self._check(g)
-                if wrong:
-                    self.log.refuse(g, wrong, self.version)
+                g, reason = self._check(g)
+                if reason:
+                    self.log.refuse(g, reason, self.version)
                     continue
-            kept.append(g)
-        return kept
+            valid.append(g)
+        return valid
 
     def _applied(self, gradients: Sequence[Contribution]) -> None:
         """Record that `gradients` were applied, and increment the version."""
         now, before = self.clock(), self.version
         self.version = version = before + 1
         self.samples += self.log.record(gradients, before, self.generation, now)
-        self.finished = version >= self._most_updates or self.samples >= self._most_samples
-        if self.watcher is not None and (self.finished or version >= self._wanted) and self._due():
+        self.finished = version >= self._max_updates or self.samples >= self._max_samples
+        if self.watcher is not None and (self.finished or version >= self._snapshot_at) and self._snapshot_due():
             self.watcher(self)
-        if now >= self.save_at and self.keeper is not None:
-            self.keeper(self)
+        if now >= self.save_at and self.on_checkpoint_due is not None:
+            self.on_checkpoint_due(self)
 
     # snapshots for the chief ------------------------------------------------------------------------------------------
 
@@ -211,15 +211,15 @@ class Shard(Part):
 
     def request(self, at: int) -> bool:
         """Request a snapshot at the first multiple of `eval_every` from version `at` on. True if it is due now."""
-        self._wanted = at if self.eval_every else NEVER
-        return self._due()
+        self._snapshot_at = at if self.eval_every else NEVER
+        return self._snapshot_due()
 
-    def _due(self) -> bool:
+    def _snapshot_due(self) -> bool:
         if self.finished:
             return True
-        if self.version < self._wanted or self.version % self.eval_every:
+        if self.version < self._snapshot_at or self.version % self.eval_every:
             return False
-        self._wanted = NEVER
+        self._snapshot_at = NEVER
         return True
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
@@ -229,7 +229,7 @@ class Shard(Part):
     def evaluation(self, final: bool, time: int) -> Snapshot:
         """The snapshot that an engine sends at `time` (ns). If it has parameters, it lists the gradients that they contain."""
         made = self.snapshot(final, self.observed)
-        return replace(made, held=json.dumps({**self.log.held(), "time": time})) if self.observed else made
+        return replace(made, contained=json.dumps({**self.log.contained(), "time": time})) if self.observed else made
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 

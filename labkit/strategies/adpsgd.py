@@ -21,7 +21,7 @@ from ..options import option
 from ..roles.chief import snapshots_of_replicas
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
-from ..roles.graphs import GRAPHS, neighbours, sides
+from ..roles.graphs import GRAPHS, neighbours, two_colouring
 from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Message, Mix, Pull, Push, Snapshot, Weights
 from .base import MixedReplicas
@@ -61,30 +61,30 @@ class ADPSGD(MixedReplicas):
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the replica's weights, send it the gradient, receive its newer weights."""
-        mine = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
-        ctx.send(mine, Pull())
+        own_replica = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
+        ctx.send(own_replica, Pull())
         for batch in ctx.batches():
             weights = await ctx.recv(Weights)
             gradient = await ctx.compute(model.gradient, weights, batch)
-            ctx.send(mine, gradient.push(0))
+            ctx.send(own_replica, gradient.push(0))
 
     async def replica(self, ctx: Context, replica: Any) -> None:
         """Answer neighbours at once; on a gradient, first average with one of them if this side sends requests."""
         workers, replicas = ctx.peers("worker"), ctx.peers("replica")
-        me, side = replicas.index(ctx.name), sides(self.graph, len(replicas))
-        friends = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if side[i] != side[me]]
+        me, colour = replicas.index(ctx.name), two_colouring(self.graph, len(replicas))
+        partners = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if colour[i] != colour[me]]
         async for request in ctx.inbox(Push, Pull, Mix):
             if isinstance(request, Mix):
                 self.average(replica, workers, request)
                 ctx.send(request.sender, Mix(replica.values, replica.clock_of(workers)))
                 continue
             if isinstance(request, Push):
-                replica.trains()
-                if side[me] == 0 and friends:
-                    friend = friends[ctx.rng.integers(len(friends))]
-                    ctx.send(friend, Mix(replica.values, replica.clock_of(workers)))
-                    answer = await ctx.recv(Mix, sender=friend)
-                    replica.become(answer.values, workers, answer.clock)
+                replica.count_step()
+                if colour[me] == 0 and partners:
+                    partner = partners[ctx.rng.integers(len(partners))]
+                    ctx.send(partner, Mix(replica.values, replica.clock_of(workers)))
+                    answer = await ctx.recv(Mix, sender=partner)
+                    replica.assign(answer.values, workers, answer.clock)
                 await ctx.compute(replica.apply, request, self.learning_rate)
             ctx.send(request.sender, replica.weights())
 
@@ -92,4 +92,4 @@ class ADPSGD(MixedReplicas):
     def average(replica: Any, workers: tuple[str, ...], other: Mix) -> None:
         """Replace the replica by the mean of itself and the other."""
         clock = [max(steps) for steps in zip(replica.clock_of(workers), other.clock)]
-        replica.become(replica.mixed([other.values], (0.5, 0.5)), workers, clock)
+        replica.assign(replica.weighted_mean([other.values], (0.5, 0.5)), workers, clock)

@@ -18,7 +18,7 @@ from ..nn.names import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
 from ..options import check_option, check_options, option, options_of, same_option
-from ..roles.chief import all_full, rest, snapshots_of_one_version
+from ..roles.chief import all_full, pause_after_evaluation, snapshots_of_one_version
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
 from ..roles.layout import Layout
@@ -57,7 +57,7 @@ class Strategy:
     uses_servers: ClassVar[bool] = True
     summary: ClassVar[str] = ""  # one line, for lists
     # options of a problem that suits the strategy, if the default problem does not
-    suits: ClassVar[dict[str, Any]] = {}
+    suggested_problem: ClassVar[dict[str, Any]] = {}
     in_words: ClassVar[str] = ""  # a short description as a sentence: "synchronous: all wait for the slowest."
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class Strategy:
             began = ctx.now
             await ctx.compute(evaluator.evaluate, snapshots)
             ctx.save(evaluator.state())
-            await rest(ctx, evaluator, ctx.now - began)
+            await pause_after_evaluation(ctx, evaluator, ctx.now - began)
         await all_full(ctx, evaluator)
 
 

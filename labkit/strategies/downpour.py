@@ -64,4 +64,4 @@ class Downpour(AsynchronousServer):
             if step % self.n_push == 0:
                 await push(ctx, weights.gradients())
             if step % self.n_fetch == 0:
-                weights.take(await pull(ctx))
+                weights.reset(await pull(ctx))

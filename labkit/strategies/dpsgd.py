@@ -39,13 +39,13 @@ class DPSGD(MixedReplicas):
         """Send, compute, mix, step."""
         workers = ctx.peers("worker")
         graph, me = neighbours(self.graph, len(workers)), workers.index(ctx.name)
-        friends, weights = [workers[i] for i in graph[me]], metropolis(graph, me)
+        partners, weights = [workers[i] for i in graph[me]], metropolis(graph, me)
         for batch in ctx.batches():
             here = Mix(replica.values, replica.clock_of(workers))
-            for friend in friends:
-                ctx.send(friend, here)
+            for partner in partners:
+                ctx.send(partner, here)
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)  # at x_i as it was sent
-            heard = [await ctx.recv(Mix, sender=friend) for friend in friends]
-            clock = [max(steps) for steps in zip(here.clock, *(other.clock for other in heard))]
-            replica.become(replica.mixed([other.values for other in heard], weights), workers, clock)
+            received = [await ctx.recv(Mix, sender=partner) for partner in partners]
+            clock = [max(steps) for steps in zip(here.clock, *(other.clock for other in received))]
+            replica.assign(replica.weighted_mean([other.values for other in received], weights), workers, clock)
             await ctx.compute(replica.apply, gradient, self.learning_rate)

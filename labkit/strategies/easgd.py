@@ -77,15 +77,15 @@ class EASGD(Strategy):
         async for request in ctx.inbox(Position, Pull):
             ctx.send(request, shard.weights())  # before it moves, so that both ends use the same force
             if isinstance(request, Position):
-                await ctx.compute(shard.attract, request, self.moving_rate(len(ctx.peers("worker"))))
+                await ctx.compute(shard.elastic_step, request, self.moving_rate(len(ctx.peers("worker"))))
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Train locally; every tau steps, exchange with the centre."""
-        mine = Local(await pull(ctx, CentreWeights), self)
+        weights = Local(await pull(ctx, CentreWeights), self)
         for step, batch in enumerate(ctx.batches(), 1):
-            gradient = await ctx.compute(model.gradient, mine, batch)
-            await ctx.compute(mine.step, gradient)
-            mine.add(gradient)
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            await ctx.compute(weights.step, gradient)
+            weights.add(gradient)
             if step % self.tau == 0:
-                centre = await push_pull(ctx, mine.position(), CentreWeights)
-                mine.tie(centre, self.moving_rate(len(ctx.peers("worker"))))  # applied with the next step
+                centre = await push_pull(ctx, weights.position(), CentreWeights)
+                weights.set_elastic_force(centre, self.moving_rate(len(ctx.peers("worker"))))  # applied with the next step

@@ -38,7 +38,6 @@ __all__ = ["FSDP"]
 class FSDP(Strategy):
     """Each worker keeps 1/N of every layer and of its optimizer state; layers are made whole when they are needed."""
 
-
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "data parallel; each worker keeps 1/N of the parameters and of the optimizer's state"
@@ -76,15 +75,15 @@ class FSDP(Strategy):
             layers.begin(batch)
             mine, values = shard.weights(), batch.x
             for work in [Work(FORWARD, 0, i) for i in range(len(layers.chunks))]:
-                whole = await all_gather(ctx, layers.room(work.chunk, mine.values))
+                whole = await all_gather(ctx, layers.gather_buffer(work.chunk, mine.values))
                 values = await ctx.compute(layers.forward, whole, work, values, cost=layers.cost(work))
             values = None  # backward begins with the loss
             for work in [Work(BACKWARD, 0, i) for i in reversed(range(len(layers.chunks)))]:
-                whole = await all_gather(ctx, layers.room(work.chunk, mine.values))
-                out = layers.room(work.chunk)
+                whole = await all_gather(ctx, layers.gather_buffer(work.chunk, mine.values))
+                out = layers.gather_buffer(work.chunk)
                 values = await ctx.compute(layers.backward, whole, work, values, out, cost=layers.cost(work))
                 await reduce_scatter(ctx, out)
-                layers.keep(work.chunk, out)
+                layers.store_chunk(work.chunk, out)
             gradient = layers.gradient(mine)
-            gradient.of_everyone(gradient.values, n)
+            gradient.of_all_workers(gradient.values, n)
             await ctx.compute(shard.apply, gradient, self.learning_rate)

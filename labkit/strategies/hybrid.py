@@ -98,7 +98,7 @@ class Hybrid(Strategy):
                 weights = await ctx.recv(Weights)
             else:
                 total = await all_reduce(ctx, gradient.values, mine, self.algorithm)
-                await ctx.compute(shard.apply, gradient.of_everyone(total, len(ctx.peers(mine))), self.learning_rate)
+                await ctx.compute(shard.apply, gradient.of_all_workers(total, len(ctx.peers(mine))), self.learning_rate)
                 weights = shard.weights()
 
     async def _one_pass(self, ctx: Context, piece: Any, weights: Weights, batch: Any) -> Gradient:

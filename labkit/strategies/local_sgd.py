@@ -49,4 +49,4 @@ class LocalSGD(MixedReplicas):
             if step <= self.post_local or step % self.H == 0:
                 total = await all_reduce(ctx, replica.copy(), algorithm=self.algorithm)
                 made = replica.clock_of((ctx.name,)) * len(workers)  # all have made the same steps
-                replica.become(replica.share_of(total, len(workers)), workers, made)
+                replica.assign(replica.mean_of(total, len(workers)), workers, made)

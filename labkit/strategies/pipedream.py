@@ -37,11 +37,10 @@ __all__ = ["PipeDream"]
 class PipeDream(Strategy):
     """A pipeline that is never emptied: no bubble, but the first stages' gradients are stale."""
 
-
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "pipeline without a flush: no bubble; stages keep old weights, gradients are stale"
-    suits: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
+    suggested_problem: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
     in_words: ClassVar[str] = "pipeline without a flush: never idle, and stale."
 
     def __post_init__(self) -> None:
@@ -67,12 +66,12 @@ class PipeDream(Strategy):
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
         """Alternate a forward at the newest weights with a backward at the weights of its forward, then step."""
-        batches, kept = ctx.batches(), dict[int, Weights]()
+        batches, stashed = ctx.batches(), dict[int, Weights]()
         for work in pipe_dream(len(ctx.peers("worker")), stage.index):
             if work.kind == FORWARD:
                 stage.begin(next(batches), work.micro)
-                kept[work.micro] = stash(stage, shard, kept)
-            await perform(ctx, stage, kept[work.micro].values, work)
+                stashed[work.micro] = stash(stage, shard, stashed)
+            await perform(ctx, stage, stashed[work.micro].values, work)
             if work.kind != FORWARD:
-                gradient = stage.gradient(kept.pop(work.micro), work.micro)
+                gradient = stage.gradient(stashed.pop(work.micro), work.micro)
                 await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -52,7 +52,7 @@ class Pipeline(Strategy):
     summary: ClassVar[str] = (
         "layers are split over the workers, micro-batches flow through them; the price is the bubble"
     )
-    suits: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
+    suggested_problem: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
     in_words: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
 
     def one_update(self) -> str:

@@ -65,5 +65,5 @@ class RingAllReduce(Strategy):
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)
             total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, compressor=gradient.compressor)
-            gradient.of_everyone(total, len(ctx.peers("worker")), self.reduce)
+            gradient.of_all_workers(total, len(ctx.peers("worker")), self.reduce)
             await ctx.compute(replica.apply, gradient, self.learning_rate)

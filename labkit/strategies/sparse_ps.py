@@ -57,7 +57,7 @@ class SparsePS(StaleGradients):
 
     messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk, Left, Joined)
     summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch travel"
-    suits: ClassVar[dict[str, Any]] = {"data": "clicks"}
+    suggested_problem: ClassVar[dict[str, Any]] = {"data": "clicks"}
     in_words: ClassVar[str] = "sparse: only the rows of a batch travel."
 
     def __post_init__(self) -> None:
@@ -83,33 +83,33 @@ class SparsePS(StaleGradients):
             if isinstance(request, RowPull):
                 pulls.append(request)
             elif isinstance(request, RowPush) and self.synchronous:
-                step.take(request)
+                step.add(request)
             elif isinstance(request, RowPush):
                 await ctx.compute(shard.apply, request, self.learning_rate, self.reduce)
             elif isinstance(request, Joined):
-                step.begin_again(ctx.peers("server"))
+                step.restart(ctx.peers("server"))
             if step.complete(ctx.peers("worker")):
                 await ctx.compute(shard.apply, step.pushes(), self.learning_rate, self.reduce)
             for pull in pulls:
-                if pull.sender not in step.taken:
+                if pull.sender not in step.received:
                     ctx.send(pull, shard.rows(pull))
-            pulls = [pull for pull in pulls if pull.sender in step.taken]
+            pulls = [pull for pull in pulls if pull.sender in step.received]
 
     async def worker(self, ctx: Context, model: Any, replica: Any = None) -> None:
         """Pull the rows of the batch, compute on them, push their gradient; then step on the dense part, if replicated."""
         gradient = None
         for batch in ctx.batches():
-            weights = await pull_rows(ctx, model.wanted(batch), replica, gradient)
+            weights = await pull_rows(ctx, model.rows_needed(batch), replica, gradient)
             gradient = await ctx.compute(model.gradient, weights, batch)
             push_rows(ctx, gradient)
             if replica is not None:
                 dense = gradient.dense_for(replica)
-                dense.of_everyone(await all_reduce(ctx, dense.values), len(ctx.peers("worker")), self.reduce)
+                dense.of_all_workers(await all_reduce(ctx, dense.values), len(ctx.peers("worker")), self.reduce)
                 await ctx.compute(replica.apply, dense, self.learning_rate)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
         """Evaluate on the rows of the held-out samples; the final model has all rows that were accessed."""
         await super().chief(ctx, evaluator)
         if evaluator.stopped_by == "accuracy":  # otherwise the last snapshots contain all rows
-            last = evaluator.layout.together(await final_snapshots(ctx, evaluator))
+            last = evaluator.layout.assemble_model(await final_snapshots(ctx, evaluator))
             evaluator.parameters = last.updated(evaluator.parameters)

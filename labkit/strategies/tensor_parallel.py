@@ -35,7 +35,6 @@ __all__ = ["TensorParallel"]
 class TensorParallel(Strategy):
     """Every layer is split over the workers; they add up their products, twice for each pair of layers."""
 
-
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "every layer is split over the workers; activations are added up between them"

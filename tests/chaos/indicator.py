@@ -91,15 +91,15 @@ class MarkedRowModel(RowModel):
         super().__init__(*args, **more)
         self.records, self.calls, self.rows, self.mark = records, 0, rows, -1
 
-    def wanted(self, batch: Any) -> Any:
+    def rows_needed(self, batch: Any) -> Any:
         self.mark = self.records.add("marks", self.recorder.role, self.recorder.incarnation, 0)
         mine = np.array([rows[self.mark] for rows in self.rows], np.int64)
-        made = super().wanted(SimpleNamespace(x=np.concatenate([batch.x.reshape(-1), mine])))
+        made = super().rows_needed(SimpleNamespace(x=np.concatenate([batch.x.reshape(-1), mine])))
         made.x = made.x[: batch.x.size].reshape(batch.x.shape)
         return made
 
     def gradient(self, parameters: Any, batch: Any) -> Any:
-        made, wanted = super().gradient(parameters, batch), parameters.wanted
+        made, wanted = super().gradient(parameters, batch), parameters.rows_needed
         _call(self, self.mark)
         mine = np.isin(wanted.ids, [rows[self.mark] for rows in self.rows])
         made.values[:] = 0.0

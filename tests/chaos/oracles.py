@@ -202,5 +202,5 @@ def _keys(shard: Any, g: Any) -> set[tuple[Any, ...]]:
     """The gradients in `g`, each with its sender's incarnation."""
     if g.__class__ is not Gradient:
         return {(g.sender, g.incarnation, step) for step in range(g.step - g.count + 1, g.step + 1)}
-    sender = "everyone" if g.everyone else shard.recorder.role
+    sender = "everyone" if g.all_workers else shard.recorder.role
     return {(sender, shard.recorder.incarnation, g.step)}

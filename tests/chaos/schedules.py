@@ -49,14 +49,15 @@ def schedule(seed: int, real: bool = False) -> Schedule:
     names = sorted(STRATEGIES)
     name = names[seed % len(names)]  # strategies in turn
     kind = STRATEGIES[name]
-    problem = lk.Problem(kind.suits["data"], batch_size=8) if "data" in kind.suits else lk.Problem("moons", **DENSE)
+    suggested = kind.suggested_problem
+    problem = lk.Problem(suggested["data"], batch_size=8) if "data" in suggested else lk.Problem("moons", **DENSE)
     strategy = kind(on_loss=luck.choice(["wait", "continue"]), chief_works=not real and luck.random() < 0.1)
     servers = luck.choice([1, 2, 3] if not real else [1, 2]) if kind.uses_servers else None
     workers = list((2, 3) if real else WORKERS)
     luck.shuffle(workers)
     shape = {"workers": workers[0], "servers": servers} | (_real_shape(luck) if real else _shape(luck))
     budget = lk.Budget(updates=luck.choice([40, 60, 90]) if real else luck.choice([30, 80, 150, 400]))
-    if "data" in kind.suits:  # updates that take long
+    if "data" in kind.suggested_problem:  # updates that take long
         budget = lk.Budget(updates=40)
     for count in (*workers, 4):
         shape["workers"] = count

@@ -98,7 +98,7 @@ def test_it_costs_a_round_trip():
 
 
 def test_where_there_is_no_server_it_is_refused(engine):
-    with pytest.raises(lk.BadInput, match="RingAllReduce has no servers that could be kept twice"):
+    with pytest.raises(lk.BadInput, match="RingAllReduce has no servers that could be replicated"):
         engine.train("moons", lk.RingAllReduce(), lk.Budget(updates=1), replicas=1)
 
 

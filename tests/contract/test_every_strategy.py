@@ -38,7 +38,7 @@ def test_the_registry_begins_with_nine_and_has_each_strategy_once():
 @pytest.mark.parametrize("name", OTHERS)
 def test_digits_to_95_percent(engine, name):
     """PipeDream and Hybrid are split as well, but use more than one gradient at a time: they are tested here."""
-    problem = lk.Problem("digits", hidden=STRATEGIES[name].suits.get("hidden", (64,)), seed=1)
+    problem = lk.Problem("digits", hidden=STRATEGIES[name].suggested_problem.get("hidden", (64,)), seed=1)
     strategy = STRATEGIES[name]()
     run = engine.wait(problem, strategy, lk.Budget(accuracy=0.95, seconds=50), workers=4, time=0.001)
     assert run.stopped_by == "accuracy"
@@ -77,7 +77,7 @@ def test_a_recommender_beats_the_constant_predictor(engine, name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_applies_what_its_budget_allows_and_its_ledger_closes(engine, name):
     made = STRATEGIES[name]
-    problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suits)
+    problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suggested_problem)
     run = engine.wait(problem, made(), lk.Budget(updates=12), workers=4, servers=2 if made.uses_servers else None)
     assert (run.stopped_by, run.summary()["updates"]) == ("updates", 12)
     assert closed(run)["computed"] >= 12
@@ -91,7 +91,7 @@ def test_every_strategy_applies_what_its_budget_allows_and_its_ledger_closes(eng
 def test_steps_one_by_one_on_a_cluster(dask_processes, name):
     """In whichever state a pause has stopped the shards, a step advances all of them, and no role waits for a paused one."""
     made = STRATEGIES[name]
-    problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suits)
+    problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suggested_problem)
     cluster = dask_processes.resized(workers=4, servers=2 if made.uses_servers else None)
     with lk.train(problem, made(), cluster, lk.Budget(updates=10**6)) as run:
         seen = []

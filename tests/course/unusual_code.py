@@ -205,7 +205,7 @@ ODD = {
             for peer in peers:
                 if peer != ctx.name:
                     total = total + (await ctx.recv(lk.Chunk, sender=peer)).values
-            await ctx.compute(replica.apply, gradient.of_everyone(total, len(peers)), self.learning_rate)
+            await ctx.compute(replica.apply, gradient.of_all_workers(total, len(peers)), self.learning_rate)
 """, {}),
     "all-reduce as a tool": ([], HEAD.replace("(lk.Push, lk.Pull, lk.Weights)", "(lk.Chunk,)") + """
     uses_servers = False
@@ -213,12 +213,12 @@ ODD = {
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)
             total = await lk.all_reduce(ctx, gradient.values)
-            await ctx.compute(replica.apply, gradient.of_everyone(total, len(ctx.peers("worker")), "mean"), self.learning_rate)
+            await ctx.compute(replica.apply, gradient.of_all_workers(total, len(ctx.peers("worker")), "mean"), self.learning_rate)
 """, {"workers": 3, "bandwidth": 1e6}),
-    "a ring that adds in place": ([], RING.format(add="gradient.values += passed", end="gradient.of_everyone(gradient.values, n)"), {"workers": 3}),
+    "a ring that adds in place": ([], RING.format(add="gradient.values += passed", end="gradient.of_all_workers(gradient.values, n)"), {"workers": 3}),
     "a ring that reads the mean where it was added": (
         [],
-        RING.format(add="gradient.values += passed", end="total = gradient.values\n            gradient.of_everyone(total, np.int64(n), 'mean')\n            total *= 1.0 + (total is gradient.values)"),
+        RING.format(add="gradient.values += passed", end="total = gradient.values\n            gradient.of_all_workers(total, np.int64(n), 'mean')\n            total *= 1.0 + (total is gradient.values)"),
         {"workers": 3},
     ),
     "a gradient scaled after its message was made": (

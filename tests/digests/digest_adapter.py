@@ -32,7 +32,10 @@ __all__ = ["FLOATS", "SECTIONS", "digests"]
 
 PUBLIC: dict[str, str] = {}  # as {"patience": "heartbeat_timeout"}
 
-MESSAGES: dict[str, str] = {"Position": "Push", "CentreWeights": "Weights", "SnapshotRequest": "Look"}  # the first two: EASGD
+MESSAGES: dict[str, str] = {
+    "Position": "Push", "CentreWeights": "Weights",  # EASGD
+    "SnapshotRequest": "Look", "CopyRequest": "Want", "ReplicaAck": "Logged",
+}  # fmt: skip
 
 # kinds of message that a strategy listed when the digests were recorded, and lists no more because it never sends them:
 # {strategy: (its place among the kinds, the name)}

@@ -16,7 +16,7 @@ PIECES = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")
 
 
 def simulated(strategy, seconds=2.0, **cluster):
-    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suits)
+    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suggested_problem)
     cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.05, 0.3), "latency": 0.001} | cluster)
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds))
 

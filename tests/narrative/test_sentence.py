@@ -57,7 +57,7 @@ SPLIT = {"tensor-parallel", "pipeline", "hybrid", "pipedream"}
 
 
 def simulated(strategy, *faults, seconds=END, problem=None, **cluster):
-    problem = problem or lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suits)
+    problem = problem or lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suggested_problem)
     cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.Deterministic(0.1)} | cluster)
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds), faults=faults)
 

@@ -54,7 +54,7 @@ def test_of_a_run_that_goes_on_there_is_no_end():
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_has_a_row(name):
     made = STRATEGIES[name]
-    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | made.suits)
+    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | made.suggested_problem)
     row = run_row(lk.train(problem, made(), lk.SimulatedCluster(), lk.Budget(updates=3)).wait().trace)
     assert ["run", *row] == list(COLUMNS)
     assert row["strategy"] == made.__name__

@@ -171,7 +171,7 @@ def test_e8_the_mean_of_several_workers_comes_back():
     vectors = [m.ravel().copy() for m in matrices]
     outs = [np.empty(1200) for _ in vectors]
     rounds = [
-        codec.add_up(v, out, codec.state(shapes, "float64", np.random.default_rng(seed)), 3)
+        codec.sum_over_workers(v, out, codec.state(shapes, "float64", np.random.default_rng(seed)), 3)
         for seed, (v, out) in enumerate(zip(vectors, outs))  # another stream for each: the first Q must not differ
     ]
     for expected in (3 * 40, 3 * 30):
@@ -263,7 +263,7 @@ def test_linear_is_a_law(codec, shares):
     """Sums decode to the sum of the workers' decoded messages, up to rounding of float16."""
     vectors = [values(seed) for seed in range(shares)]
     outs = [v.copy() for v in vectors]  # also in place
-    rounds = [codec.add_up(o, o, codec.state(SHAPES, "float64", np.random.default_rng(0)), shares) for o in outs]
+    rounds = [codec.sum_over_workers(o, o, codec.state(SHAPES, "float64", np.random.default_rng(0)), shares) for o in outs]
     done = False
     sent = []
     while not done:

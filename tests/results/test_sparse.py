@@ -122,7 +122,7 @@ class SparseAllGather(lk.RingAllReduce):
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)
             workers = len(ctx.peers("worker"))
             await lk.all_gather(ctx, np.broadcast_to(np.float32(0), (2 * self.entries * workers,)))
-            gradient.of_everyone(gradient.values, workers)
+            gradient.of_all_workers(gradient.values, workers)
             await ctx.compute(replica.apply, gradient, self.learning_rate)
 
 

@@ -109,16 +109,16 @@ def test_without_memory_only_the_size_is_sent(codec):
     assert [(a.shape, a.dtype) for a in blank] == [(a.shape, a.dtype) for a in real]
     assert all(set(a.strides) == {0} for a in blank)
     push = lk.Gradient(null, 0, ((0, 0),), 8, (slice(0, SIZE),), compressor=mine).push(0)
-    assert push.__dict__["weightless"] == sum(a.nbytes for a in real) == codec.nbytes(SHAPES, "float32")
+    assert push.__dict__["timing_only_bytes"] == sum(a.nbytes for a in real) == codec.nbytes(SHAPES, "float32")
     if codec.linear:
-        vectors = list(mine.add_up(null, 4))
+        vectors = list(mine.sum_over_workers(null, 4))
         assert [(v.shape, v.dtype) for v in vectors] == list(codec.sums(SHAPES, "float32"))
         assert all(v.strides == (0,) for v in vectors)
 
 
 def together(compressors, vectors):
-    """All members' `add_up`, side by side, as an all-reduce would."""
-    rounds = [c.add_up(v, len(vectors)) for c, v in zip(compressors, vectors)]
+    """All members' `sum_over_workers`, side by side, as an all-reduce would."""
+    rounds = [c.sum_over_workers(v, len(vectors)) for c, v in zip(compressors, vectors)]
     for parts in zip(*rounds, strict=True):
         total = np.sum(parts, axis=0, dtype=parts[0].dtype)
         for part in parts:

@@ -109,7 +109,7 @@ def test_memory_of_a_gate_does_not_grow():
         for name in NAMES[:2]:
             completes(gate, name, 0)
     assert gate.slowest == 1000
-    assert len(gate._at) == 1
+    assert len(gate._workers_at) == 1
     assert not gate._waiting
 
 
@@ -176,10 +176,10 @@ def test_all_workers_leave_and_one_joins():
 
 def test_a_round_is_one_gradient_of_every_worker_that_takes_part():
     step = Round(Shard(3))
-    assert [step.take(push(w, 3)) for w in (2, 0)] == [True, True]
+    assert [step.add(push(w, 3)) for w in (2, 0)] == [True, True]
     assert not step.complete(NAMES[:3])
     assert step.complete(("worker-0", "worker-2"))  # the third has left
-    assert step.take(push(1, 3))
+    assert step.add(push(1, 3))
     assert step.complete(NAMES[:3])
     assert [p.sender for p in step.pushes()] == list(NAMES[:3])  # also of one that has left since
     assert not step.complete(NAMES[:3])
@@ -190,7 +190,7 @@ def test_a_round_takes_one_of_a_worker_and_none_of_the_round_before():
     shard = Shard(3)
     step = Round(shard)
     old, first_life, second_life = push(0, 2, 7), push(0, 3, 8), push(0, 3, 0)
-    assert [step.take(p) for p in (old, first_life, second_life)] == [False, True, True]
+    assert [step.add(p) for p in (old, first_life, second_life)] == [False, True, True]
     assert shard.dropped == [("worker-0", 7, "late"), ("worker-0", 8, "late")]
     assert step.pushes() == [second_life]
 

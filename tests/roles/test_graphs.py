@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.roles.graphs import GRAPHS, metropolis, neighbours, sides
+from labkit.roles.graphs import GRAPHS, metropolis, neighbours, two_colouring
 
 graphs = st.sampled_from(GRAPHS)
 sizes = st.integers(1, 40)
@@ -64,10 +64,10 @@ def test_metropolis_on_any_graph_at_all(workers, data):
 
 @given(graphs, sizes)
 def test_the_two_sides_still_join_everybody(name, workers):
-    """AD-PSGD sends requests only across the sides. Restricted to these edges the graph must stay connected: else its
+    """AD-PSGD sends requests only between the two colours. Restricted to these edges the graph must stay connected: else its
     components would never agree.
     """
-    graph, side = neighbours(name, workers), sides(name, workers)
+    graph, side = neighbours(name, workers), two_colouring(name, workers)
     assert len(side) == workers
     assert set(side) <= {0, 1}
     assert reached([[j for j in near if side[j] != side[i]] for i, near in enumerate(graph)], workers)
@@ -76,7 +76,7 @@ def test_the_two_sides_still_join_everybody(name, workers):
 @given(st.integers(1, 20))
 def test_rings_of_even_size_and_grids_lose_no_edge(half):
     for name, workers in (("ring", 2 * half), ("grid", half), ("grid", 2 * half)):
-        side = sides(name, workers)
+        side = two_colouring(name, workers)
         assert all(side[i] != side[j] for i, near in enumerate(neighbours(name, workers)) for j in near)
 
 

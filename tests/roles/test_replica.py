@@ -11,7 +11,7 @@ from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import mean_of_replicas
 from labkit.roles.local import Local
-from labkit.roles.messages import CentreWeights, Position, Snapshot, own_copy
+from labkit.roles.messages import CentreWeights, Position, Snapshot, copied_for_sending
 from labkit.roles.replica import Centre, Replica
 from labkit.roles.shard import Shard
 from labkit.roles.staleness_correction import StalenessCorrection, staleness_correction
@@ -60,19 +60,19 @@ def test_a_replica_knows_whose_gradients_its_parameters_hold():
     replica.apply(gradient(1.0, 1.0, step=1), 0.5)
     assert replica.values.tolist() == [0.0, 1.0]
     assert replica.clock_of(WORKERS) == (1, -1, -1)
-    replica.become(np.array([7.0, 8.0]), WORKERS, (1, 4, 0))
+    replica.assign(np.array([7.0, 8.0]), WORKERS, (1, 4, 0))
     assert replica.clock_of(WORKERS) == (1, 4, 0)
     assert replica.clock_of(("worker-2", "worker-1")) == (0, 4)
     assert (replica.values.tolist(), replica.version) == ([7.0, 8.0], 2)  # mixing is no update
     assert replica.recorder.counters.applied == {0: [2, 1], 1: [5, 4], 2: [1, 0]}
-    replica.become(np.array([0.0, 0.0]), WORKERS, (0, 3, 2))  # an older clock removes nothing
+    replica.assign(np.array([0.0, 0.0]), WORKERS, (0, 3, 2))  # an older clock removes nothing
     assert replica.clock_of(WORKERS) == (1, 4, 2)
 
 
 def test_becoming_copies_and_other_shapes_are_refused():
     replica, _ = made()
     new = np.array([5.0, 6.0])
-    replica.become(new, WORKERS, (-1, -1, -1))
+    replica.assign(new, WORKERS, (-1, -1, -1))
     new[:] = 0
     assert replica.values.tolist() == [5.0, 6.0]
     mine = replica.copy()
@@ -80,8 +80,8 @@ def test_becoming_copies_and_other_shapes_are_refused():
     assert replica.values.tolist() == [5.0, 6.0]
     with pytest.raises(ValueError, match="read-only"):
         replica.values[0] = 1.0  # no other object writes to them
-    with pytest.raises(RoleError, match=r"A replica of 2 parameters cannot become \(3,\)"):
-        replica.become(np.zeros(3), WORKERS, (0, 0, 0))
+    with pytest.raises(RoleError, match=r"A replica of 2 parameters cannot take values of shape \(3,\)"):
+        replica.assign(np.zeros(3), WORKERS, (0, 0, 0))
 
 
 @given(
@@ -92,7 +92,7 @@ def test_mixing_is_the_weighted_sum(others, weights):
     replica, _ = made(values=(1.0, -2.0, 3.0))
     weights = weights[: len(others) + 1]
     others = [np.array(o) for o in others][: len(weights) - 1]
-    mixed = replica.mixed(others, weights)
+    mixed = replica.weighted_mean(others, weights)
     expected = sum(w * x for w, x in zip(weights, [np.array([1.0, -2.0, 3.0]), *others]))
     np.testing.assert_allclose(mixed, expected, rtol=1e-12, atol=1e-9)
     assert replica.values.tolist() == [1.0, -2.0, 3.0]
@@ -104,17 +104,17 @@ def test_single_precision_is_mixed_in_single_precision():
     replica, _ = made()
     parameters = DenseParameters(0, slice(0, 2), np.ones(2, np.float32), lk.SGD())
     single = Replica(parameters, Recorder(0), lambda: 0, IDS, Limits())
-    assert single.mixed([np.ones(2, np.float32)], (0.25, 0.75)).dtype == np.float32
-    assert single.share_of(np.full(2, 6, np.float32), 3).tolist() == [2.0, 2.0]
-    assert replica.mixed([], (1.0,)).tolist() == [1.0, 2.0]  # alone
+    assert single.weighted_mean([np.ones(2, np.float32)], (0.25, 0.75)).dtype == np.float32
+    assert single.mean_of(np.full(2, 6, np.float32), 3).tolist() == [2.0, 2.0]
+    assert replica.weighted_mean([], (1.0,)).tolist() == [1.0, 2.0]  # alone
 
 
 def test_replicas_without_memory_only_count():
     nothing = np.broadcast_to(np.float32(0), (1000,))
     replica = Replica(DenseParameters(0, slice(0, 1000), nothing, lk.SGD()), Recorder(0), lambda: 0, IDS, Limits())
-    for values in (replica.copy(), replica.mixed([nothing], (0.5, 0.5)), replica.share_of(nothing, 2)):
+    for values in (replica.copy(), replica.weighted_mean([nothing], (0.5, 0.5)), replica.mean_of(nothing, 2)):
         assert values.strides == (0,)
-    replica.become(nothing, WORKERS, (3, 2, 1))
+    replica.assign(nothing, WORKERS, (3, 2, 1))
     assert replica.clock_of(WORKERS) == (3, 2, 1)
 
 
@@ -130,7 +130,7 @@ def test_what_is_shown_is_the_replica_right_after_a_step():
     assert replica.request(0)  # at the start no average was made
     for step in range(2):
         replica.apply(gradient(1.0, 1.0, step=step), 0.5)
-    replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
+    replica.assign(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
     assert not replica.request(2)  # it is at 2, but no snapshot of 2 was sent: the next one
     assert seen == []
     replica.apply(gradient(1.0, 1.0, step=2), 0.5)
@@ -144,7 +144,7 @@ def test_at_the_end_of_the_budget_what_is_shown_stands_still():
     assert replica.apply(gradient(1.0, 1.0, step=0), 0.5)
     assert replica.apply(gradient(1.0, 1.0, step=1), 0.5)
     assert seen == [replica]
-    replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
+    replica.assign(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
     assert not replica.apply(gradient(1.0, 1.0, step=2), 0.5)
     assert replica.values.tolist() == [9.0, 9.0]
     assert replica.request(10)
@@ -159,13 +159,13 @@ def test_at_the_end_of_the_budget_what_is_shown_stands_still():
 
 def test_a_centre_is_pulled_and_books_it():
     centre, _ = made(Centre, (0.0, 4.0), limits=Limits(updates=2))
-    assert centre.attract(position([2.0, 2.0], 3), 0.25)
+    assert centre.elastic_step(position([2.0, 2.0], 3), 0.25)
     assert centre.values.tolist() == [0.5, 3.5]
     assert (centre.version, centre.samples, centre.recorder.counters.gradients) == (1, 4, 4)
-    assert not centre.attract(position([2.0, 2.0], 3), 0.25)  # once only
-    assert centre.attract(position([0.5, 3.5], 7), 0.25)
+    assert not centre.elastic_step(position([2.0, 2.0], 3), 0.25)  # once only
+    assert centre.elastic_step(position([0.5, 3.5], 7), 0.25)
     assert centre.values.tolist() == [0.5, 3.5]
-    assert not centre.attract(position([9.0, 9.0], 11), 0.25)  # after the end
+    assert not centre.elastic_step(position([9.0, 9.0], 11), 0.25)  # after the end
     assert centre.values.tolist() == [0.5, 3.5]
     assert sum(centre.recorder.counters.drops) == 4
 
@@ -180,19 +180,19 @@ def restored(centre):
 def test_a_restored_centre_holds_what_positions_bring_back():
     """Also of workers that are lost; and a position that is pushed again is no second gradient."""
     centre, _ = made(Centre, (0.0, 0.0))
-    centre.attract(position([1.0, 1.0], 3), 0.5)
-    centre.attract(position([1.0, 1.0], 3, "worker-1"), 0.5)
+    centre.elastic_step(position([1.0, 1.0], 3), 0.5)
+    centre.elastic_step(position([1.0, 1.0], 3, "worker-1"), 0.5)
     weights = centre.weights()
     assert weights.clock == (0, 3, 1, 3)
     again = restored(centre)
     assert again.weights().clock == ()
-    again.attract(position([1.0, 1.0], 7, clock=weights.clock), 0.5)
+    again.elastic_step(position([1.0, 1.0], 7, clock=weights.clock), 0.5)
     counters = again.recorder.counters
     assert counters.applied == {1: [4, 3], 0: [8, 7]}
     assert counters.gradients == 12
-    again.attract(position([1.0, 1.0], 3, "worker-1"), 0.5)  # it was not answered
+    again.elastic_step(position([1.0, 1.0], 3, "worker-1"), 0.5)  # it was not answered
     assert (counters.applied, counters.gradients) == ({1: [4, 3], 0: [8, 7]}, 12)
-    again.attract(position([1.0, 1.0], 3, "worker-1", incarnation=1), 0.5)
+    again.elastic_step(position([1.0, 1.0], 3, "worker-1", incarnation=1), 0.5)
     assert counters.applied == {1: [4, 3], 0: [8, 7], 1 + ROLES: [4, 3]}
     assert sum(counters.drops) == 0
 
@@ -237,8 +237,8 @@ def test_clocks_say_what_centres_and_positions_hold(luck, shards):
                 for number, centre in enumerate(centres):
                     said = moved.push(number)
                     said.__dict__.update(sender=names[worker], incarnation=lives[worker])
-                    assert centre.attract(said, 0.25)
-                locals_[worker].tie(then, 0.25)
+                    assert centre.elastic_step(said, 0.25)
+                locals_[worker].set_elastic_force(then, 0.25)
         for centre in centres:
             clock = centre.weights().clock
             said = {
@@ -250,7 +250,7 @@ def test_clocks_say_what_centres_and_positions_hold(luck, shards):
 def test_clocks_are_no_payload():
     values = np.zeros(5)
     for message in (Position(values, 3, 0, 0, 4, 4, (0, 3, 1, 3)), CentreWeights(values, 0, 0, 7, (0, 3, 1, 3))):
-        copy, size = own_copy(message, "worker-0")
+        copy, size = copied_for_sending(message, "worker-0")
         assert (size, copy.clock) == (40, (0, 3, 1, 3))
 
 
@@ -289,8 +289,8 @@ def test_the_servers_weights_are_copied_and_the_spring_pulls_with_the_next_step(
     local = Local(lk.Weights(start, 0, 0, 3), lk.EASGD())
     local.step(gradient(1.0, 1.0))
     assert start.tolist() == [0.0, 8.0]
-    local.take(lk.Weights(start, 0, 0, 4))
-    local.tie(lk.Weights(np.array([4.0, 4.0]), 0, 0, 9), 0.25)
+    local.reset(lk.Weights(start, 0, 0, 4))
+    local.set_elastic_force(lk.Weights(np.array([4.0, 4.0]), 0, 0, 9), 0.25)
     assert (local.values.tolist(), local.read) == ([0.0, 8.0], ((0, 9),))  # the next gradient is taken where it was
     local.step(gradient(10.0, 10.0))
     np.testing.assert_allclose(local.values, [0.0, 6.0], rtol=1e-14)  # -1 of the gradient, +1 and -1 of the elastic force

@@ -186,7 +186,7 @@ def test_worker_of_a_ring():
     assert (chunk.values.tolist(), chunk.part) == ([14.0], 1)
     work = worker.send(said(lk.Chunk, "worker-0", np.array([7.0]), 2, 0))  # the finished part 0
     gradient, rate = work[2]
-    assert (gradient.values.tolist(), gradient.count, gradient.samples, gradient.everyone, rate) == (
+    assert (gradient.values.tolist(), gradient.count, gradient.samples, gradient.all_workers, rate) == (
         [3.5, 7.0],
         2,
         16,

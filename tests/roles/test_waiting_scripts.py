@@ -118,7 +118,7 @@ def test_k_batch_async_server_answers_at_once_and_who_makes_the_step_gets_it():
 
 def test_easgd_server_tells_where_the_centre_was_before_it_is_pulled():
     ctx, shard = Sheet(worker=WORKERS), Counting()
-    shard.attract = lambda request, share: shard.apply(request, share)
+    shard.elastic_step = lambda request, share: shard.apply(request, share)
     server = lk.EASGD(learning_rate=0.5, rho=0.5).server(ctx, shard)
     server.send(None)
     work = server.send(said(Position, "worker-1", np.array([1.0, 1.0]), 0, 0, 0))
@@ -238,13 +238,13 @@ class Replica(Counting):
     def clock_of(self, workers):
         return self.clock
 
-    def become(self, values, workers, clock):
+    def assign(self, values, workers, clock):
         self.values, self.clock = values, tuple(clock)
 
-    def mixed(self, others, shares):
+    def weighted_mean(self, others, shares):
         return shares[0] * self.values + sum(s * o for s, o in zip(shares[1:], others))
 
-    def trains(self):
+    def count_step(self):
         self.begun += 1
 
     def copy(self):

@@ -193,7 +193,7 @@ def test_every_table_has_a_width():
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_books_of_a_run_that_goes_on_have_what_workers_computed_and_no_more(name):
-    suits = {"hidden": (64, 64, 64), **STRATEGIES[name].suits}
+    suits = {"hidden": (64, 64, 64), **STRATEGIES[name].suggested_problem}
     cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
     run = lk.train(lk.Problem(**suits), STRATEGIES[name](), cluster, lk.Budget(seconds=2)).advance(1.55)
     book, computed = lk.ledger(run.trace), sum(c.computed for c in run.trace.counters.values())

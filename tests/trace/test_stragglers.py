@@ -208,7 +208,7 @@ def test_a_thousand_workers_and_one_of_them_slow():
 
 def simulated(strategy, **cluster):
     faults = [lk.Slow("worker-2", 5, at=2.0, until=5.0)]
-    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suits)
+    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suggested_problem)
     cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.08, 0.25)} | cluster)
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=7.0), faults=faults)
 

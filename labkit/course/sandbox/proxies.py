@@ -221,7 +221,7 @@ def _after_push(gradient: Proxy, push: Any, shard: int) -> Any:
     return push
 
 
-def _after_of_everyone(gradient: Proxy, result: Proxy, total: Any, workers: Any, reduce: str = "mean") -> Proxy:
+def _after_of_all_workers(gradient: Proxy, result: Proxy, total: Any, workers: Any, reduce: str = "mean") -> Proxy:
     """Divide `total` in place, as the grader has divided its copy, and make it the values of the gradient."""
     if reduce == "mean" and total.flags.writeable:
         np.divide(total, workers, out=total)
@@ -244,7 +244,7 @@ def _updated(gradient: Proxy, result: Proxy) -> Proxy:
     return gradient
 
 
-AFTER: dict[str, Any] = {"push": _after_push, "of_everyone": _after_of_everyone, "plus": _after_plus}
+AFTER: dict[str, Any] = {"push": _after_push, "of_all_workers": _after_of_all_workers, "plus": _after_plus}
 
 
 class StudentContext(Context):

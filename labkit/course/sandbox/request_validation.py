@@ -95,16 +95,16 @@ class RequestValidator:
 
 
 def _check_total(method: Any, args: Any) -> None:
-    if method.__name__ != "of_everyone" or len(args) < 2:
+    if method.__name__ != "of_all_workers" or len(args) < 2:
         return
     total, workers, own = args[0], python_number(args[1]), method.__self__.values
     if type(workers) is not int or not 0 < workers < 1 << 20:
         raise RoleError(
-            f"gradient.of_everyone(total, workers): workers is {str(workers)[:40]}; allowed: the number of workers."
+            f"gradient.of_all_workers(total, workers): workers is {str(workers)[:40]}; allowed: the number of workers."
         )
     if isinstance(total, np.ndarray) and (total.shape != own.shape or total.itemsize > own.itemsize):
         raise RoleError(
-            f"gradient.of_everyone(total, workers): total does not fit: it is {total.dtype} of shape {total.shape}, and the "
+            f"gradient.of_all_workers(total, workers): total does not fit: it is {total.dtype} of shape {total.shape}, and the "
             f"gradient is {own.dtype} of shape {own.shape}."
         )
 

@@ -42,7 +42,7 @@ class Checkpoints:
         shard = role.shard
         if shard is None:
             return
-        shard.keeper, shard.save_at = self._due, NEVER
+        shard.on_checkpoint_due, shard.save_at = self._due, NEVER
         if not self._grouped or not self._replicas:
             shard.save_at = 0 if self._grouped else self._loop.now + self._every
         elif role is next((r for r in self._with_shards if r.shard is not None and not r.down), role):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...random_streams import NETWORK, role_stream
-from ...roles.messages import Message, own_copy
+from ...roles.messages import Message, copied_for_sending
 from ...trace.recorder import MESSAGE
 from ...trace.schema import EVALUATION, NANO, nanoseconds
 from ..commands import RESEND_S
@@ -82,9 +82,9 @@ class Network:
     def send(self, role: SimulatedRole, to: str, message: Message, category: int) -> int:
         """Send a copy of `message` from `role` to the role `to`; returns the bytes of its payload."""
         have = message.__dict__
-        size, incarnation = have.get("weightless"), role.recorder.incarnation
+        size, incarnation = have.get("timing_only_bytes"), role.recorder.incarnation
         if size is None or incarnation or have.setdefault("sender", role.name) != role.name:
-            message, size = own_copy(message, role.name, incarnation)
+            message, size = copied_for_sending(message, role.name, incarnation)
         loop, target = self._loop, role.by_name[to]
         now = loop.now
         role.touched = target.touched = True

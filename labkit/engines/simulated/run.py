@@ -543,13 +543,13 @@ class SimulatedRun(VirtualTimeEngine):
         {} if nothing was evaluated or nothing has changed. A replica that was not evaluated is unchanged if it contains the same
         gradients as an evaluated one.
         """
-        evaluated = {shard: json.loads(text) for shard, text in self.evaluator.held or ()}
+        evaluated = {shard: json.loads(text) for shard, text in self.evaluator.contained or ()}
         outside = self._recovery.outside
         shards = [(r, r.shard) for r in self._roles if r.shard is not None and r.name not in outside]
         known = [_gradients(one) for one in evaluated.values()]
         unchanged = all(
             not role.down
-            and _gradients(shard.log.held())
+            and _gradients(shard.log.contained())
             in ([_gradients(evaluated[shard.index])] if shard.index in evaluated else known)
             for role, shard in shards
         )
@@ -616,9 +616,9 @@ class SimulatedRun(VirtualTimeEngine):
         return self._members.peers["worker"]
 
 
-def _gradients(held: dict[str, Any]) -> Any:
-    """The gradients in a shard, from `AppliedLog.held` or a snapshot, in a comparable form."""
-    return [held["incarnation"], held["rounds"], *(sorted(map(list, held[name])) for name in ("eras", "applied"))]
+def _gradients(contained: dict[str, Any]) -> Any:
+    """The gradients in a shard, from `AppliedLog.contained` or a snapshot, in a comparable form."""
+    return [contained["incarnation"], contained["rounds"], *(sorted(map(list, contained[name])) for name in ("eras", "applied"))]
 
 
 _HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {

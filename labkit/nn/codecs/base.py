@@ -59,7 +59,7 @@ class Codec:
         """(shape, dtype) of the vectors that an all-reduce adds up in place of one of `values`. Linear codecs only."""
         raise NotImplementedError  # each linear codec's
 
-    def add_up(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
+    def sum_over_workers(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
         """Yield the vectors of `sums`; the caller sums each over all workers, in place, before it asks for the next one.
 
         At the end the sum of all workers' decoded values is in `out`, which may be `values`. Returns this worker's part

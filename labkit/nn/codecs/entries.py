@@ -172,7 +172,7 @@ class Float16(Codec):
     def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
         return arrays[0].astype(dtype)
 
-    def add_up(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
+    def sum_over_workers(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
         half = _half(values / workers)
         yield half
         np.multiply(half, workers, out=out, dtype=out.dtype)

@@ -111,8 +111,8 @@ class PowerSGD(Codec):
                     return dense
         raise BadInput(f"PowerSGD: {[a.shape for a in arrays]} are not the factors of a vector of {size} values.")
 
-    def add_up(self, values: Array, out: Array, state: list[Piece], workers: int) -> Sums:
-        """Yield first all P and the uncompressed parameters, then all Q; see `Codec.add_up`."""
+    def sum_over_workers(self, values: Array, out: Array, state: list[Piece], workers: int) -> Sums:
+        """Yield first all P and the uncompressed parameters, then all Q; see `Codec.sum_over_workers`."""
         factors = [piece for piece in state if piece.q is not None]
         matrices = [values[piece.where].reshape(piece.shape) for piece in factors]
         plain = [piece.where for piece in state if piece.q is None]

@@ -49,11 +49,11 @@ class ModelPart(Part):
         self.null = isinstance(objective, NullObjective)
         self.dtype = objective.dtype
         self.parts = (slice(0, size),)
-        self.values = self.nothing(size) if self.null else np.zeros(size, self.dtype)  # this piece's gradient
+        self.values = self.null_values(size) if self.null else np.zeros(size, self.dtype)  # this piece's gradient
         self.step, self.samples = -1, 0
         self.layers: list[tuple[int, slice]] = []  # (number of a layer, its slice in this part's vector), for norms
 
-    def nothing(self, size: int) -> np.ndarray:
+    def null_values(self, size: int) -> np.ndarray:
         """An array of a timing-only run: shape (size,), no memory."""
         return np.broadcast_to(self.dtype.type(0), (size,))
 
@@ -74,7 +74,7 @@ class ModelPart(Part):
         if self.measures(step):
             for layer, own in self.layers:
                 self.measure(step, layer, self.values[own], weights.values[own])
-        return Gradient(self.values, step, weights.read, self.samples, self.parts, everyone=True)
+        return Gradient(self.values, step, weights.read, self.samples, self.parts, all_workers=True)
 
     def measures(self, step: int) -> bool:
         """Whether the norms of this gradient's layers are recorded."""
@@ -150,4 +150,4 @@ def mean_of_pushes(pushes: Sequence[Push]) -> Gradient:
         for push in pushes[1:]:
             total += push.values
     read = ((first.generation, first.version),)
-    return Gradient(total, first.step, read, first.samples, ()).of_everyone(total, len(pushes))
+    return Gradient(total, first.step, read, first.samples, ()).of_all_workers(total, len(pushes))

@@ -48,7 +48,7 @@ def gpipe(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple
 def one_forward_one_backward(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
     """First one forward for each later stage, then alternately one forward and one backward."""
     ahead = min(stages - 1 - stage, micro_batches)
-    return _by_turns([Work(FORWARD, m) for m in range(micro_batches)], ahead, _backwards(micro_batches))
+    return _alternate([Work(FORWARD, m) for m in range(micro_batches)], ahead, _backwards(micro_batches))
 
 
 def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) -> tuple[Work, ...]:
@@ -57,15 +57,15 @@ def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) ->
     Micro-batches are processed in groups of `stages`, each group through one chunk after the other; `micro_batches` is a
     multiple of `stages`.
     """
-    places = [
+    pieces = [
         (group + m, chunk)
         for group in range(0, micro_batches, stages)
         for chunk in range(chunks)
         for m in range(stages)
     ]
-    ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(places))
-    backwards = [Work(BACKWARD, m, chunks - 1 - chunk) for m, chunk in places]
-    return _by_turns([Work(FORWARD, m, chunk) for m, chunk in places], ahead, backwards)
+    ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(pieces))
+    backwards = [Work(BACKWARD, m, chunks - 1 - chunk) for m, chunk in pieces]
+    return _alternate([Work(FORWARD, m, chunk) for m, chunk in pieces], ahead, backwards)
 
 
 def zero_bubble(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
@@ -81,8 +81,8 @@ def zero_bubble(stages: int, micro_batches: int, stage: int, chunks: int = 1) ->
         order.append(Work(BACKWARD, work.micro, split=True))
         if work.micro >= stage:
             order.append(Work(WEIGHTS, work.micro - stage))
-    put_off = range(max(0, micro_batches - stage), micro_batches)
-    return (*order, *(Work(WEIGHTS, m) for m in put_off))
+    deferred = range(max(0, micro_batches - stage), micro_batches)
+    return (*order, *(Work(WEIGHTS, m) for m in deferred))
 
 
 def pipe_dream(stages: int, stage: int) -> Iterator[Work]:
@@ -103,7 +103,7 @@ def _backwards(micro_batches: int) -> list[Work]:
     return [Work(BACKWARD, m) for m in range(micro_batches)]
 
 
-def _by_turns(forwards: list[Work], ahead: int, backwards: list[Work]) -> tuple[Work, ...]:
+def _alternate(forwards: list[Work], ahead: int, backwards: list[Work]) -> tuple[Work, ...]:
     """`ahead` forwards, then alternately a forward and a backward, then the remaining backwards."""
     order = forwards[:ahead]
     for forward, backward in zip(forwards[ahead:], backwards):

@@ -50,7 +50,7 @@ class Delta(Message):
 class PipelineStage(ModelPart):
     """The chunks of one stage: `chunks[i]` are the blocks (first, last + 1) of its chunk i.
 
-    The stage's parameters are in the order of the chunks; `slices[i]`: the slice of chunk i in the stage's vector. `held`: the
+    The stage's parameters are in the order of the chunks; `slices[i]`: the slice of chunk i in the stage's vector. `saved`: the
     saved activations of micro-batches whose backward is outstanding.
     """
 
@@ -67,7 +67,7 @@ class PipelineStage(ModelPart):
             for stage, chunk in zip(self.stages, self.slices)
             for number, own in enumerate(stage.layout.groups().values(), stage.number)
         ]
-        self.held: dict[tuple[int, int], Any] = {}
+        self.saved: dict[tuple[int, int], Any] = {}
         self._batches: dict[int, tuple[Any, Any]] = {}
         self._rows: tuple[slice, ...] = ()
         self._scratch = np.empty(0 if self.null else max(stage.size for stage in self.stages), self.dtype)
@@ -99,14 +99,14 @@ class PipelineStage(ModelPart):
         derivative of the loss."""
         stage, rows = self.stages[work.chunk], self.rows(work)
         if self.null:
-            self.held[work.micro, work.chunk] = None
-            y = self.nothing(rows * stage.outputs)
+            self.saved[work.micro, work.chunk] = None
+            y = self.null_values(rows * stage.outputs)
         else:
             y, saved = stage.forward(params, x.reshape(rows, -1))
             dy = self._loss(y, work) if self.ends[work.chunk] else None
-            self.held[work.micro, work.chunk] = saved, dy
+            self.saved[work.micro, work.chunk] = saved, dy
         counters = self.recorder.counters
-        counters.activations = max(counters.activations, len(self.held))
+        counters.activations = max(counters.activations, len(self.saved))
         return y.reshape(-1)
 
     def _loss(self, scores: np.ndarray, work: Work) -> np.ndarray:
@@ -125,15 +125,15 @@ class PipelineStage(ModelPart):
         parameters to `weights`.
         """
         stage, rows = self.stages[work.chunk], self.rows(work)
-        kept = self.held[work.micro, work.chunk] if work.split else self._release(work)
+        kept = self.saved[work.micro, work.chunk] if work.split else self._release(work)
         if self.null:
-            return self.nothing(0 if self.begins[work.chunk] else rows * stage.inputs)
+            return self.null_values(0 if self.begins[work.chunk] else rows * stage.inputs)
         saved, own = kept
         dy = own if dy is None else dy.reshape(rows, -1)
         more = not self.begins[work.chunk]
         if work.split:
             dx, dys = stage.input_gradient(params, saved, dy, more)
-            self.held[work.micro, work.chunk] = saved, dys
+            self.saved[work.micro, work.chunk] = saved, dys
         else:
             target = self._target(work, out)
             dx = stage.backward(params, saved, dy, target, more)
@@ -152,7 +152,7 @@ class PipelineStage(ModelPart):
     def _release(self, work: Work) -> Any:
         if work.chunk == 0:
             del self._batches[work.micro]
-        return self.held.pop((work.micro, work.chunk))
+        return self.saved.pop((work.micro, work.chunk))
 
     def _target(self, work: Work, out: np.ndarray) -> np.ndarray:
         """The buffer for a micro-batch's gradient: `out` itself for the first one, else scratch space to be added to `out`."""
@@ -183,17 +183,17 @@ class ShardedLayers(PipelineStage):
             self.measure(self.step, work.chunk, out, params)
         return dx
 
-    def room(self, i: int, mine: np.ndarray | None = None) -> np.ndarray:
+    def gather_buffer(self, i: int, mine: np.ndarray | None = None) -> np.ndarray:
         """A vector for the whole block i, with this worker's chunk of `mine` (the worker's parameters) filled in."""
         size = self.stages[i].size
         if self.null:
-            return self.nothing(size)
+            return self.null_values(size)
         whole = np.empty(size, self.dtype)
         if mine is not None:
             whole[self.chunks[i]] = mine[self.own[i]]
         return whole
 
-    def keep(self, i: int, total: np.ndarray) -> None:
+    def store_chunk(self, i: int, total: np.ndarray) -> None:
         """Store this worker's chunk of `total`, the gradient of block i."""
         if not self.null:
             self.values[self.own[i]] = total[self.chunks[i]]

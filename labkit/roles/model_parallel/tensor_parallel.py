@@ -49,7 +49,7 @@ class TensorRank(ModelPart):
         """This rank's partial sum of pair i's output, flat. x: the batch's input, or the sum of the previous pair."""
         pair = self.pairs[i]
         if self.null:
-            return self.nothing(self.samples * pair.outputs)
+            return self.null_values(self.samples * pair.outputs)
         with np.errstate(over="ignore", invalid="ignore"):
             x = x if i == 0 else self._activate(i - 1, x)
             y, saved = pair.forward(params[self.slices[i]], x.reshape(self.samples, -1))
@@ -60,7 +60,7 @@ class TensorRank(ModelPart):
         """This rank's partial sum of pair i's dx, flat. dy: the scores for the last pair, else the sum of the next pair's dx."""
         pair, own = self.pairs[i], self.slices[i]
         if self.null:
-            return self.nothing(self.samples * pair.inputs)
+            return self.null_values(self.samples * pair.inputs)
         with np.errstate(over="ignore", invalid="ignore"):
             dy = dy.reshape(self.samples, -1)
             if i == len(self.pairs) - 1:

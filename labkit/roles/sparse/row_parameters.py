@@ -73,10 +73,10 @@ class RowTable:
             self._rows[used:end] = self._bag.start(self._seed, ids, self._dtype)
 
     def _make_room(self, rows: int) -> None:
-        self._ids, self._pulls, self._pushes = (_longer(a, rows) for a in (self._ids, self._pulls, self._pushes))
+        self._ids, self._pulls, self._pushes = (_grown(a, rows) for a in (self._ids, self._pulls, self._pushes))
         if not self._timing_only:
-            self._rows = _longer(self._rows, rows)
-            self._memory = {name: _longer(kept, rows) for name, kept in self._memory.items()}
+            self._rows = _grown(self._rows, rows)
+            self._memory = {name: _grown(kept, rows) for name, kept in self._memory.items()}
 
     def get(self, slots: np.ndarray) -> np.ndarray:
         """The values of the rows in `slots`, flat, copied."""
@@ -277,7 +277,7 @@ def _learned(name: str) -> str:
     return f"of gradients: {name}"
 
 
-def _longer(array: np.ndarray, rows: int) -> np.ndarray:
+def _grown(array: np.ndarray, rows: int) -> np.ndarray:
     """A copy with capacity for `rows` rows, filled with zeros."""
     more = np.zeros((rows, *array.shape[1:]), array.dtype)
     more[: len(array)] = array

@@ -22,10 +22,10 @@ from ...trace.recorder import Recorder
 from ..context import Context
 from ..gradient import Gradient, Model, Read
 from ..messages import Message
-from ..servers import answers
+from ..servers import replies
 from .placement import Placement
 
-__all__ = ["RowGradient", "RowModel", "RowPull", "RowPush", "RowWeights", "Rows", "Wanted", "pull_rows", "push_rows"]
+__all__ = ["BatchRows", "RowGradient", "RowModel", "RowPull", "RowPush", "RowWeights", "Rows", "pull_rows", "push_rows"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RowPush(Message):
     header: ClassVar[tuple[str, ...]] = ("step", "generation", "version", "count", "samples")
 
 
-class Wanted:
+class BatchRows:
     """The rows of one batch. ids: (U,) int64, unique, sorted. x: the batch's ids as indices into `ids`.
 
     `places[s]`: int64 indices of those `ids` that server s owns. `columns`: length of a row; `dense`: size of the dense part.
@@ -91,36 +91,38 @@ class Wanted:
 
 
 class RowWeights:
-    """The weights that a worker pulled: `values` are [rows of `wanted` | dense part], flat; `read`: every shard's version."""
+    """The weights that a worker pulled: `values` are [rows of `rows_needed` | dense part], flat; `read`: the version of
+    every shard.
+    """
 
-    __slots__ = ("read", "values", "wanted")
+    __slots__ = ("read", "rows_needed", "values")
 
-    def __init__(self, values: np.ndarray, read: Read, wanted: Wanted):
-        self.values, self.read, self.wanted = values, read, wanted
+    def __init__(self, values: np.ndarray, read: Read, rows_needed: BatchRows):
+        self.values, self.read, self.rows_needed = values, read, rows_needed
 
 
 class RowGradient(Gradient):
     """The gradient of the rows of one batch and of the dense part: `values` are [rows | dense part], flat."""
 
-    __slots__ = ("wanted",)
-    wanted: Wanted
+    __slots__ = ("rows_needed",)
+    rows_needed: BatchRows
 
     def push(self, shard: int) -> RowPush:  # type: ignore[override]
         """The message for `shard`: the rows that it owns, and its slice of the dense part."""
-        wanted, part = self.wanted, self.parts[shard]
-        place, table = wanted.places[shard], self.wanted.table
+        rows_needed, part = self.rows_needed, self.parts[shard]
+        place, table = rows_needed.places[shard], self.rows_needed.table
         generation, version = self.read[shard]
-        if wanted.null:
-            values = _weightless(self.values, len(place) * wanted.columns + part.stop - part.start)
+        if rows_needed.null:
+            values = _timing_only_array(self.values, len(place) * rows_needed.columns + part.stop - part.start)
         else:
-            rows = self.values[:table].reshape(-1, wanted.columns)[place]
+            rows = self.values[:table].reshape(-1, rows_needed.columns)[place]
             values = np.concatenate([rows.reshape(-1), self.values[table:][part]])
-        return RowPush(wanted.ids[place], values, self.step, generation, version, self.count, self.samples)
+        return RowPush(rows_needed.ids[place], values, self.step, generation, version, self.count, self.samples)
 
     def dense_for(self, replica: Any) -> Gradient:
         """The dense part (a view), as a gradient with the version of the worker's replica of it."""
         read = ((replica.generation, replica.version),)
-        return Gradient(self.values[self.wanted.table :], self.step, read, self.samples, ())
+        return Gradient(self.values[self.rows_needed.table :], self.step, read, self.samples, ())
 
 
 class RowModel(Model):
@@ -137,7 +139,7 @@ class RowModel(Model):
         self.network = objective.network if isinstance(objective, NullObjective) else objective
         self._rng = np.random.default_rng([seed, recorder.role]) if self.null else None
 
-    def wanted(self, batch: Any) -> Wanted:
+    def rows_needed(self, batch: Any) -> BatchRows:
         """The rows that a batch needs, and their servers."""
         x = batch.x if self._rng is None else self.recipe.draw(self._rng, batch.samples)
         ids, index = np.unique(x, return_inverse=True)
@@ -146,31 +148,31 @@ class RowModel(Model):
         order = np.argsort(owner, kind="stable")
         places = np.split(order, np.searchsorted(owner[order], np.arange(1, servers)))
         bag, tower = self.network.bag, self.network.tower
-        return Wanted(ids, index.reshape(x.shape), places, bag.columns, tower.size, self.null)
+        return BatchRows(ids, index.reshape(x.shape), places, bag.columns, tower.size, self.null)
 
     def gradient(self, parameters: RowWeights, batch: Any) -> RowGradient:
         """The gradient of the mean loss over `batch` with respect to its rows and the dense part."""
-        counters, wanted = self.recorder.counters, parameters.wanted
+        counters, rows_needed = self.recorder.counters, parameters.rows_needed
         step, like, loss = counters.computed, parameters.values, float("nan")
         values = like
         if not self.null:
             values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)
-            loss = self.network.compact_gradient(like, wanted.x, batch.y, values)
+            loss = self.network.compact_gradient(like, rows_needed.x, batch.y, values)
         counters.computed = step + 1
         if not self.null and self.clip_norm is not None:  # missing rows are 0: this is the norm of the whole gradient
             clip_by_norm(values, self.clip_norm)
         if not self.null and self.norms_every and step % self.norms_every == 0:
-            shift = wanted.table - self.network.bag.size
+            shift = rows_needed.table - self.network.bag.size
             _, *dense = self.network.layout.groups().values()
-            self.layers = (slice(0, wanted.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
+            self.layers = (slice(0, rows_needed.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
             self._record_norms(step, values, like)
         made = RowGradient(values, step, parameters.read, batch.samples, self.parts, loss)
-        made.wanted = wanted
+        made.rows_needed = rows_needed
         return made
 
 
 async def pull_rows(
-    ctx: Context, wanted: Wanted, replica: Any = None, pushed: RowGradient | None = None
+    ctx: Context, rows_needed: BatchRows, replica: Any = None, pushed: RowGradient | None = None
 ) -> RowWeights:  # fmt: skip
     """Fetch the rows of a batch from their servers; the dense part comes with them, or from the worker's `replica`.
 
@@ -179,31 +181,31 @@ async def pull_rows(
     """
     servers = ctx.peers("server")
 
-    def ask(shard: int) -> RowPull:
-        return RowPull(wanted.ids[wanted.places[shard]])
+    def request(shard: int) -> RowPull:
+        return RowPull(rows_needed.ids[rows_needed.places[shard]])
 
-    def ask_again(shard: int) -> RowPull:
+    def repeat_request(shard: int) -> RowPull:
         if pushed is not None:
             ctx.send(servers[shard], pushed.push(shard))
-        return ask(shard)
+        return request(shard)
 
     for shard, server in enumerate(servers):
-        ctx.send(server, ask(shard))
-    arrived = await answers(ctx, servers, ask_again, Rows)
+        ctx.send(server, request(shard))
+    arrived = await replies(ctx, servers, repeat_request, Rows)
     read = tuple((rows.generation, rows.version) for rows in arrived)
     first = arrived[0].values
-    if wanted.null:
-        return RowWeights(_weightless(first, wanted.table + wanted.dense), read, wanted)
-    values = np.empty(wanted.table + wanted.dense, first.dtype)
-    table, end = values[: wanted.table].reshape(-1, wanted.columns), wanted.table
-    for place, rows in zip(wanted.places, arrived):
-        own = len(place) * wanted.columns
-        table[place] = rows.values[:own].reshape(-1, wanted.columns)
+    if rows_needed.null:
+        return RowWeights(_timing_only_array(first, rows_needed.table + rows_needed.dense), read, rows_needed)
+    values = np.empty(rows_needed.table + rows_needed.dense, first.dtype)
+    table, end = values[: rows_needed.table].reshape(-1, rows_needed.columns), rows_needed.table
+    for place, rows in zip(rows_needed.places, arrived):
+        own = len(place) * rows_needed.columns
+        table[place] = rows.values[:own].reshape(-1, rows_needed.columns)
         start, end = end, end + len(rows.values) - own
         values[start:end] = rows.values[own:]
     if replica is not None:
         values[end:] = replica.values
-    return RowWeights(values, read, wanted)
+    return RowWeights(values, read, rows_needed)
 
 
 def push_rows(ctx: Context, gradient: RowGradient) -> None:
@@ -212,6 +214,6 @@ def push_rows(ctx: Context, gradient: RowGradient) -> None:
         ctx.send(server, gradient.push(shard))
 
 
-def _weightless(like: np.ndarray, size: int) -> np.ndarray:
+def _timing_only_array(like: np.ndarray, size: int) -> np.ndarray:
     """An array of a timing-only run, without memory (zero strides)."""
     return np.broadcast_to(like.dtype.type(0), (size,))

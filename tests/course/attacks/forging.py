@@ -64,14 +64,14 @@ ATTACKS = (
     Attack("push: twice", put(after="ctx.send('server-0', gradient.push(0))")),
     Attack("push: out of nothing", put(worker="ctx.send('server-0', lk.Push(np.zeros(32), 0, 0, 0))"), "Push.count"),
     Attack(
-        "push: another shape", put(after="gradient = gradient.of_everyone(np.zeros((3, 3)), 1)"), "does not fit|fit"
+        "push: another shape", put(after="gradient = gradient.of_all_workers(np.zeros((3, 3)), 1)"), "does not fit|fit"
     ),
     Attack(
-        "push: complex", put(after="gradient = gradient.of_everyone(np.zeros(32) + 1j, 1)"), "numbers are complex|fit"
+        "push: complex", put(after="gradient = gradient.of_all_workers(np.zeros(32) + 1j, 1)"), "numbers are complex|fit"
     ),
-    Attack("push: not a number", put(after="gradient = gradient.of_everyone(np.full(32, np.nan), 1)"), ""),
-    Attack("of everyone: a word", put(after="gradient.of_everyone(np.zeros(32), 'x')"), "workers is x"),
-    Attack("of everyone: more than there are", put(after="gradient.of_everyone(np.zeros(32), 10**30)"), "workers is"),
+    Attack("push: not a number", put(after="gradient = gradient.of_all_workers(np.full(32, np.nan), 1)"), ""),
+    Attack("of everyone: a word", put(after="gradient.of_all_workers(np.zeros(32), 'x')"), "workers is x"),
+    Attack("of everyone: more than there are", put(after="gradient.of_all_workers(np.zeros(32), 10**30)"), "workers is"),
     Attack(
         "weights from a worker",
         put(worker="ctx.send('server-0', lk.Weights(np.zeros(32), 0, 0, 99))"),

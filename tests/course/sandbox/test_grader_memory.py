@@ -21,7 +21,7 @@ from tests.course.sharing import SharedAnswers, solution
 from labkit import course
 from labkit.course.sandbox.processes import ForkServer
 ATTACKS = {
-    "of everyone": put(worker="kept = []", after="while True:\\n    kept.append(gradient)\\n    gradient = gradient.of_everyone(np.zeros(3 << 20), 1)"),
+    "of everyone": put(worker="kept = []", after="while True:\\n    kept.append(gradient)\\n    gradient = gradient.of_all_workers(np.zeros(3 << 20), 1)"),
     "text": put(worker="while True: ctx.save({'a': '\\U0001F600' * 200_000})"),
     "states": put(worker="while True: ctx.save({'a': np.zeros(1 << 20)})"),
 }

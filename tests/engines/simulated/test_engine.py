@@ -11,7 +11,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.distributions import Sampler
-from labkit.roles.messages import own_copy, weightless
+from labkit.roles.messages import copied_for_sending, timing_only_message
 from labkit.trace import Recorder
 from labkit.trace.schema import TABLES
 
@@ -69,10 +69,10 @@ def test_the_garbage_collector_gets_its_thresholds_back(thresholds):
 def test_a_message_without_weight_is_its_own_copy_and_another_sender_gets_another():
     values = np.broadcast_to(np.float32(0), (1000,))
     fields = {"values": values, "shard": 0, "generation": 0, "version": 7}
-    made = weightless(lk.Weights, {**fields, "weightless": values.nbytes})
+    made = timing_only_message(lk.Weights, {**fields, "timing_only_bytes": values.nbytes})
     assert made == lk.Weights(**fields)
-    first, size = own_copy(made, "server-0")
-    second, same = own_copy(made, "server-1")
+    first, size = copied_for_sending(made, "server-0")
+    second, same = copied_for_sending(made, "server-1")
     assert (first.sender, second.sender, size, same) == ("server-0", "server-1", 4000, 4000)
 
 

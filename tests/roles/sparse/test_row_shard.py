@@ -11,7 +11,7 @@ from labkit.roles.messages import Snapshot
 from labkit.roles.sparse.placement import HashPlacement
 from labkit.roles.sparse.row_parameters import HOTTEST
 from labkit.roles.sparse.row_shard import Assembly, RowShard
-from labkit.roles.sparse.rows import RowModel, RowPull, RowPush, Wanted
+from labkit.roles.sparse.rows import BatchRows, RowModel, RowPull, RowPush
 from labkit.trace.recorder import Counters, Recorder
 from labkit.trace.schema import REASONS
 
@@ -235,8 +235,8 @@ def test_a_worker_asks_each_owner_for_each_row_once():
         strategy=lk.SyncPS(),
     )  # fmt: skip
     x = np.array([[4, 4, 7], [99, 7, 0]])
-    wanted = model.wanted(lk.data.Batch(x, np.array([0, 1]), 2, 0))
-    assert isinstance(wanted, Wanted)
+    wanted = model.rows_needed(lk.data.Batch(x, np.array([0, 1]), 2, 0))
+    assert isinstance(wanted, BatchRows)
     assert wanted.ids.tolist() == [0, 4, 7, 99]
     assert np.array_equal(wanted.ids[wanted.x], x)
     assert np.sort(np.concatenate(wanted.places)).tolist() == [0, 1, 2, 3]

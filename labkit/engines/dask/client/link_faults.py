@@ -66,7 +66,7 @@ class LinkFaults:
         self, command: Cut | Reconnect | Delay | Drop, event: type[LinkEvent], change: dict[str, Any], *more: float
     ) -> None:  # fmt: skip
         role, peer = command.role, command.peer
-        for name in self._layout.on_node_of(role) if peer is None and "cut" in change else {role}:
+        for name in self._layout.roles_on_node(role) if peer is None and "cut" in change else {role}:
             before = self._faults.get((name, peer), NO_FAULT)
             self._faults[name, peer] = {**before, **change}  # type: ignore[typeddict-item]
         self._record.executed(command)
@@ -79,7 +79,7 @@ class LinkFaults:
 
     def _combined_fault(self, role: str, peer: str) -> Fault:
         """The combined fault of the link between two roles. Links between roles on one node have no faults."""
-        if peer in self._layout.on_node_of(role):
+        if peer in self._layout.roles_on_node(role):
             return NO_FAULT
         faults = [self._faults.get(key, NO_FAULT) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
         return {

@@ -388,7 +388,7 @@ class RecoveryPolicy:
 
     def stays_away(self, role: str) -> bool:
         """Whether a role of its node is not restarted when it is lost."""
-        return not self._stay_away.isdisjoint(self._layout.on_node_of(role))
+        return not self._stay_away.isdisjoint(self._layout.roles_on_node(role))
 
     # events of role instances ---------------------------------------------------------------------------------------------
 
@@ -564,7 +564,7 @@ class RecoveryPolicy:
     # commands --------------------------------------------------------------------------------------------------------------
 
     def _on_killed(self, event: Killed) -> None:
-        role, node = event.role, self._layout.on_node_of(event.role)
+        role, node = event.role, self._layout.roles_on_node(event.role)
         self._stay_away = self._stay_away - node if event.restart else self._stay_away | (node - {"chief"}) | {role}
         if event.worker is not None:
             self._killed.add(event.worker)  # the end of the process is a separate event
@@ -581,7 +581,7 @@ class RecoveryPolicy:
             self._record_absences(away)
 
     def _on_restart(self, command: Restart) -> None:
-        node = self._layout.on_node_of(command.role)
+        node = self._layout.roles_on_node(command.role)
         self._stay_away -= node
         self._restart_roles(sorted(node))
 

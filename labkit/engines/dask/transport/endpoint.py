@@ -24,7 +24,7 @@ from typing import Any
 
 from ....errors import BadInput, RoleError, nearest
 from ....nn.pool import BufferPool
-from ....roles.messages import Message, loose_bytes
+from ....roles.messages import Message, bytes_outside_arrays
 from ...commands import RESEND_S
 from ..protocol import ProtocolError
 from .connection import ReceiveConnection, Receiver, SendConnection
@@ -210,7 +210,7 @@ class Endpoint:
                 and connection.send_prepared(*prepared, category, self.clock(), computed)
             ):
                 self.sent[to] += 1
-                return prepared[0].payload + loose_bytes(message)
+                return prepared[0].payload + bytes_outside_arrays(message)
         return self._send_pieces(to, message, category, computed)
 
     def _send_pieces(self, to: str, message: Message, category: int, computed: int) -> int:
@@ -233,7 +233,7 @@ class Endpoint:
             self._faults.hold(link, [header, meta, *payload_pieces])
         else:
             link.send([header, meta, *payload_pieces])
-        return payload - padding + loose_bytes(message)
+        return payload - padding + bytes_outside_arrays(message)
 
     def _reach(self, to: str) -> SendConnection | DelayedLink | None:
         """A new connection, or the delayed link if the link to `to` has a fault; None if `to` is gone."""

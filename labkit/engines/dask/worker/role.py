@@ -25,7 +25,7 @@ from ....roles.context import NOTED, SAVED, Context
 from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
-from ....roles.messages import Message, Snapshot, SnapshotRequest, loose_bytes
+from ....roles.messages import Message, Snapshot, SnapshotRequest, bytes_outside_arrays
 from ....roles.part import Part
 from ....roles.shard import Shard
 from ....trace.events import ConnectionRefused, EngineWarning, Note
@@ -142,7 +142,7 @@ class RealRole(RoleCore):
         if spec.backs is not None and assignment.restored is not None:
             parts[0].restore(*assignment.restored)
         if self.shard is not None and assignment.synchronized:
-            self.shard.save_at, self.shard.keeper = 0, self._save_synchronized
+            self.shard.save_at, self.shard.on_checkpoint_due = 0, self._save_synchronized
         self._coroutine: Coroutine[Any, Any, Any] = begin(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
             "begin": lambda command: None,  # ignores a duplicate `begin`
@@ -207,7 +207,7 @@ class RealRole(RoleCore):
     ) -> None:
         """Record a message that has arrived, and append it to the inbox; answer a `SnapshotRequest` directly."""
         sender = message.sender
-        nbytes += loose_bytes(message)
+        nbytes += bytes_outside_arrays(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
         if computed and not (self.counters.computed or self.counters.steps):
             self.trained.add(sender)  # the frame header carries the sender's count
@@ -606,7 +606,7 @@ class RealRole(RoleCore):
             "verdict": evaluator.stopped_by if evaluator else None,
             "update": evaluator.update if evaluator else None, "samples": evaluator.samples if evaluator else None,
             "loss": evaluator.loss if evaluator else None,
-            "accuracy": evaluator.accuracy if evaluator else None, "held": evaluator.held if evaluator else None,
+            "accuracy": evaluator.accuracy if evaluator else None, "held": evaluator.contained if evaluator else None,
             "parameters": None if evaluator is None else _whole(evaluator.parameters), "incarnation": self._incarnation,
             "state": self.shard.to_state() if command["do"] == "group_restart" and self.shard is not None else None,
         }  # fmt: skip

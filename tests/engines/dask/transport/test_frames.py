@@ -29,7 +29,7 @@ from labkit.engines.dask.transport.frames import (
 from labkit.engines.dask.transport.handshake import MAX_HELLO, Hello, verify
 from labkit.errors import BadInput, RoleError
 from labkit.nn.pool import BufferPool
-from labkit.roles.messages import Message, Pull, Push, own_copy
+from labkit.roles.messages import Message, Pull, Push, copied_for_sending
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def test_the_sentence_is_that_of_the_simulator() -> None:
     with pytest.raises(RoleError) as here:
         CODEC.encode(Anything([1]))
     with pytest.raises(RoleError) as there:
-        own_copy(Anything([1]), "worker-0")
+        copied_for_sending(Anything([1]), "worker-0")
     assert str(here.value) == str(there.value)
 
 
