@@ -7,7 +7,7 @@ from .accuracy import Accuracy
 from .compare import compare
 from .data_distribution import DataDistribution
 from .decision_boundary import DecisionBoundary
-from .figures import LabFigure, bare, panel_figure, save, stack
+from .figures import LabFigure, bare_figure, panel_figure, save, stack
 from .gradient_flow import GradientFlow
 from .ledger_panel import Ledger
 from .loss import Loss
@@ -20,6 +20,6 @@ from .timeline import Timeline
 
 __all__ = [
     "PANELS", "Accuracy", "DecisionBoundary", "GradientFlow", "LabFigure", "Ledger", "Loss", "Panel", "Plots",
-    "Predictions", "Staleness", "Throughput", "Timeline", "DataDistribution", "bare", "compare", "make_panel", "overview",
+    "Predictions", "Staleness", "Throughput", "Timeline", "DataDistribution", "bare_figure", "compare", "make_panel", "overview",
     "panel_figure", "pictures", "save", "stack",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ class Accuracy(Evaluated):
         target = trace.header["budget"].get("accuracy")
         if target is not None and len(found[0].x):
             near = abs(100 * target - found[0].y[-1]) <= 15
-            label = f"goal {100 * target:g}%" if len(found) == 1 or not near else ""
+            label = f"target {100 * target:g}%" if len(found) == 1 or not near else ""
             ends = np.array([0.0, self.end(trace, t)])
             found.append(Curve(ends, np.full(2, 100 * target), label, style.INK, ":", 1.2))
         return found
@@ -53,5 +53,5 @@ class Accuracy(Evaluated):
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: regressions and timing-only runs have no accuracy."""
         if trace.header["problem"].get("timing_only"):
-            return "timing only: nothing is evaluated"
-        return "this problem has no accuracy" if rows_written(trace, "evaluations") else "nothing evaluated yet"
+            return "timing-only run: no evaluation"
+        return "this problem has no accuracy" if rows_written(trace, "evaluations") else "no evaluation yet"

@@ -13,7 +13,7 @@ __all__ = ["Line", "bars"]
 Line = tuple[str, float, float, float, str, str, bool]
 WIDTH, TOP, ROW, FOOT = 940, 76, 40, 42  # pixels
 LEFT, RIGHT = 190, 90  # room for the names, and for the sums
-PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("bytes on the wire", style.GREEN))
+PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("transfer", style.GREEN))
 LETTERS, SMALLEST = 124, 8.0  # letters of a formula that fit into a line; points
 
 
@@ -31,7 +31,7 @@ def bars(lines: Sequence[Line], facts: str) -> LabFigure:
     axes.set_xlim(0, most)
     axes.set_ylim(len(lines), 0)
     axes.set_yticks([])
-    axes.set_xlabel("milliseconds a step", **style.text())
+    axes.set_xlabel("milliseconds per step", **style.text())
     for i, (label, *seconds, formula, total, fits) in enumerate(lines):
         start, y = 0.0, i + 0.3
         for (_, colour), part in zip(PARTS, seconds):
@@ -42,11 +42,11 @@ def bars(lines: Sequence[Line], facts: str) -> LabFigure:
         style.write(
             axes, -0.012, y, label, ink, style.NORMAL, ha="right", va="center", transform=axes.get_yaxis_transform()
         )
-        far = f"{total}{'' if fits else ', too big'}" + (" →" if 1000 * sums[i] > most * 1.0001 else "")
+        far = f"{total}{'' if fits else ', too large'}" + (" →" if 1000 * sums[i] > most * 1.0001 else "")
         style.write(axes, start + most * 0.008, y, far, ink, style.NORMAL, va="center", fontweight="bold")
         cut = formula if len(formula) <= LETTERS else formula[: LETTERS - 1] + "…"
         style.write(axes, most * 0.004, i + 0.7, cut, style.GREY, SMALLEST, va="center")
-    head(figure, 0, 4, "Predicted time of a step", "the fastest first; how much a gradient teaches is not in it")
+    head(figure, 0, 4, "Predicted time of a step", "fastest first; statistical efficiency is not included")
     figure.text(8 / WIDTH, 1 - 36 / height, facts, **style.text(style.GREY, style.SMALL, va="center"))
     at = LEFT / WIDTH
     for name, colour in PARTS:

@@ -55,7 +55,7 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]
     for k, (panel, curves, words) in enumerate(
         (
-            (Throughput(), speed, "gradients per second; in figures: the mean"),
+            (Throughput(), speed, "gradients per second; numbers: the mean"),
             (Accuracy(), learned, "% of held-out samples"),
         )
     ):

@@ -18,7 +18,7 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels
 from .events import Events
-from .label_placement import WISH, LabelPlacement
+from .label_placement import WEAK, LabelPlacement
 from .panel import Panel, moment
 
 __all__ = ["Curve", "Curves", "reference_curve", "this_run", "until"]
@@ -124,7 +124,7 @@ class Curves(Panel):
         self.axes.set_ylim(-0.015 * top, top)
         room = LabelPlacement(self.axes)
         for x, _ in marks:
-            room.curve(np.array([x, x]), np.array([0.0, top]), 5 * WISH)
+            room.curve(np.array([x, x]), np.array([0.0, top]), 5 * WEAK)
         for k, line in enumerate(self.lines):
             curve = known[k] if k < len(known) else None
             line.set_data(*((curve.x, curve.y) if curve else ([], [])))
@@ -159,7 +159,7 @@ class Curves(Panel):
 
     def nothing(self, trace: Trace) -> str:
         """The text shown if there is no curve."""
-        return "nothing measured yet"
+        return "no data yet"
 
 
 def _last_inside(curve: Curve, end: float) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from ..formatting import short
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from . import style
-from .evaluation_samples import missing, named
+from .evaluation_samples import class_name, missing_text
 from .panel import Panel, moment
 
 __all__ = ["DataDistribution", "draw"]
@@ -79,7 +79,7 @@ class DataDistribution(Panel):
         """Draw the table, if it is not drawn yet."""
         shares, slow = trace.header.get("shares", {}), tuple(slowed(trace, moment(trace, t)))
         known = "counts" in shares
-        self.note.set_text(missing(trace, self.size[0], "shares"))
+        self.note.set_text(missing_text(trace, self.size[0], "shares"))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, self.bars, self.even):
             part.set_visible(known)
         state = (trace.header["seed"], str(shares), slow)
@@ -153,7 +153,7 @@ class DataDistribution(Panel):
         end = self.axes.get_xlim()[1]
         at = [x + 0.5 for x in range(0, columns, sparse)]
         bars = columns * (1 + GAP) + columns * BARS / 2 if columns else end / 2
-        names = [named(shares, x, 6) for x in range(0, columns, sparse)]
+        names = [class_name(shares, x, 6) for x in range(0, columns, sparse)]
         self.axes.set_xticks([*at, bars], [*names, "total" if columns else "samples"])
 
 

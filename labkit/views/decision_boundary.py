@@ -14,7 +14,7 @@ from matplotlib.transforms import offset_copy
 
 from ..trace.trace import Trace
 from . import style
-from .evaluation_samples import answers, lines_of, missing, named
+from .evaluation_samples import class_name, missing_text, predicted_classes, wrapped
 from .panel import Panel, moment
 
 __all__ = ["DecisionBoundary", "draw"]
@@ -70,9 +70,9 @@ class DecisionBoundary(Panel):
         if plane is None:
             return ""
         if not plane["side"]:
-            return "too large a network for a map"
+            return "network too large for a map"
         look = trace.predictions_at(moment(trace, t))
-        return "training points; not asked yet" if look is None else "the model's answers"
+        return "training points; no evaluation yet" if look is None else "predicted classes"
 
     def key(self, trace: Trace, t: int) -> Any:
         """The entry of `looks` that is shown."""
@@ -86,7 +86,7 @@ class DecisionBoundary(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Colour the plane by the last predictions of the model."""
         t, plane = moment(trace, t), self._plane(trace)
-        self.note.set_text("" if plane is not None else self._why_not(trace))
+        self.note.set_text("" if plane is not None else self._unavailable_text(trace))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, *self.axes.spines.values()):
             part.set_visible(plane is not None)
         self.axes.set_aspect("equal" if plane is not None else "auto")
@@ -97,7 +97,7 @@ class DecisionBoundary(Panel):
         training = np.array(plane["labels"])
         self.points.set_offsets(np.array(plane["points"]))
         self.points.set_facecolors([_point(label) for label in training])
-        said, labels = answers(trace, t), samples["labels"]
+        said, labels = predicted_classes(trace, t), samples["labels"]
         where = np.array(samples["features"])
         wrong = np.array([said is not None and a != b for a, b in zip(labels, said or labels)])
         self.held.set_offsets(where[~wrong])
@@ -109,10 +109,10 @@ class DecisionBoundary(Panel):
         found: dict[str, Any] | None = trace.header.get("samples", {}).get("plane")
         return found
 
-    def _why_not(self, trace: Trace) -> str:
+    def _unavailable_text(self, trace: Trace) -> str:
         data = trace.header["problem"].get("data", "these data")
-        words = f"{data}: this needs two numbers a sample, as moons, circles and spirals have"
-        return missing(trace, self.size[0]) or lines_of(words, round(0.75 * self.size[0]))
+        words = f"{data}: this panel needs two features per sample (moons, circles, spirals)"
+        return missing_text(trace, self.size[0]) or wrapped(words, round(0.75 * self.size[0]))
 
     def _regions(self, trace: Trace, t: int, plane: dict[str, Any]) -> None:
         low, high, side = plane["low"], plane["high"], plane["side"]
@@ -129,7 +129,7 @@ class DecisionBoundary(Panel):
 
     def _legend(self, samples: dict[str, Any], asked: bool, wrong: int) -> None:
         classes = samples["classes"]
-        lines = [(f"● class {named(samples, k)}", _point(k)) for k in range(min(classes, MOST_NAMED))]
+        lines = [(f"● class {class_name(samples, k)}", _point(k)) for k in range(min(classes, MOST_NAMED))]
         if classes > MOST_NAMED:
             lines[-1] = (f"and {classes - MOST_NAMED + 1} more", style.GREY)
         if asked:

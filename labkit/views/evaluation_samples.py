@@ -1,4 +1,4 @@
-"""Shared by the panels about data: predictions of the model at a time, class names, and the reason for missing data."""
+"""Shared by the panels about data: predictions of the model at a time, class names, and the reason for missing_text data."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from matplotlib.axes import Axes
 from ..trace.prediction_history import NO_ANSWER
 from ..trace.trace import Trace
 
-__all__ = ["answers", "lines_of", "missing", "named", "without_axes"]
+__all__ = ["predicted_classes", "wrapped", "missing_text", "class_name", "without_axes"]
 
 LETTER = 7  # maximum average width of a letter in pixels
 
 
-def missing(trace: Trace, wide: int, what: str = "samples") -> str:
+def missing_text(trace: Trace, wide: int, what: str = "samples") -> str:
     """Why the trace has no `what` ("samples", "shares"), wrapped to `wide` pixels; "" if it has."""
-    return lines_of(str(trace.header.get(what, {"none": "not recorded in this run"}).get("none", "")), wide)
+    return wrapped(str(trace.header.get(what, {"none": "not recorded in this run"}).get("none", "")), wide)
 
 
-def lines_of(words: str, wide: int) -> str:
+def wrapped(words: str, wide: int) -> str:
     """`words` wrapped to `wide` pixels."""
     return textwrap.fill(words, max(20, (wide - 20) // LETTER))
 
 
-def answers(trace: Trace, t: int) -> list[int | None] | None:
+def predicted_classes(trace: Trace, t: int) -> list[int | None] | None:
     """The last prediction for each held-out sample before `t` (ns): None for a sample without a finite output, and None
     instead of the list before the first evaluation.
     """
@@ -35,8 +35,8 @@ def answers(trace: Trace, t: int) -> list[int | None] | None:
     return [None if said == NO_ANSWER else said for said in look.samples]
 
 
-def named(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
-    """The class name, if the header has one, else its number; None for a missing prediction."""
+def class_name(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
+    """The class name, if the header has one, else its number; None for a missing_text prediction."""
     if number is None:
         return None
     names = about.get("names")

@@ -33,7 +33,7 @@ from ..trace.trace import Trace
 __all__ = ["event_labels", "option_steps", "slow_spans"]
 
 MOST_LETTERS = 30
-FOR_THE_LOG = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused)  # not shown on axes
+LOG_ONLY = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused)  # not shown on axes
 ROLE_LABELS: dict[type[RoleEvent], str] = {
     RoleKilled: "{} killed", RoleLost: "{} lost", RoleLeft: "{} left", RoleJoined: "{} joined", RoleRestarted: "{} restarted",
     RoleFrozen: "{} frozen", RoleThawed: "{} thawed",
@@ -65,7 +65,7 @@ def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
             gone.add(event.name)
         elif isinstance(event, RoleRestarted | RoleJoined):
             gone.discard(event.name)
-        if event.recorder >= 0 or event.time <= 0 or isinstance(event, FOR_THE_LOG) or follows:
+        if event.recorder >= 0 or event.time <= 0 or isinstance(event, LOG_ONLY) or follows:
             continue
         label = _label(event)
         found.append((event.time, label if len(label) <= MOST_LETTERS else label[: MOST_LETTERS - 1].rstrip() + "…"))

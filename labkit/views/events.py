@@ -53,7 +53,7 @@ class Events:
             words.set_text("")
         newest = kept[::-1][:MOST_LABELS]
         if self.above:
-            self._in_a_row(newest, wide)
+            self._above_axes(newest, wide)
         elif room is not None:
             self._inside(newest, room)
 
@@ -72,7 +72,7 @@ class Events:
                     room.put(words, left, bottom, wide)
                     break
 
-    def _in_a_row(self, newest: list[tuple[float, str]], wide: float) -> None:
+    def _above_axes(self, newest: list[tuple[float, str]], wide: float) -> None:
         taken: list[tuple[float, float]] = []
         high = pixels_of(self.axes)[1]
         for words, (x, label) in zip(self.words, newest):

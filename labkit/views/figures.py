@@ -20,7 +20,7 @@ from ..trace.trace import Trace
 from . import style
 from .panel import Panel, moment
 
-__all__ = ["LabFigure", "blank", "bare", "panel_figure", "place", "save", "stack"]
+__all__ = ["LabFigure", "blank", "bare_figure", "panel_figure", "place", "save", "stack"]
 
 WIDTH, GUTTER, TITLE_ROOM, EDGE = 940, 16, 24, 6  # pixels
 
@@ -64,7 +64,7 @@ def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: i
     return axes
 
 
-def bare(panel: Any) -> LabFigure:
+def bare_figure(panel: Any) -> LabFigure:
     """A figure of `panel` alone, without a title, for a live view."""
     width, height = panel.size
     figure = blank(width, height)
@@ -83,11 +83,11 @@ def head(figure: Figure, left: int, top: int, title: str, rest: str, width: int 
     canvas: Any = figure.canvas
     wide = bold.get_window_extent(canvas.get_renderer()).width
     if width is not None:
-        rest = fitting(rest, width - 8 - wide - 7)
+        rest = truncated(rest, width - 8 - wide - 7)
     figure.text((left + 8 + wide + 7) / whole, y, rest, **style.text(style.GREY, style.NORMAL, va="center"))
 
 
-def fitting(words: str, room: float) -> str:
+def truncated(words: str, room: float) -> str:
     """As many whole parts of a caption as fit into `room` pixels; if the first part is too long, as many letters."""
     for mark in (" · ", "; "):
         while style.width(words, style.NORMAL) > room and mark in words:

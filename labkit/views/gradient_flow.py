@@ -89,8 +89,8 @@ class GradientFlow(Panel):
         """The meaning of numbers and colours."""
         workers = len(trace.role_ids("worker"))
         if workers > MOST_ROWS:
-            return f"norm over {workers:,} workers · colour: against the median"
-        return "norm · colour: against the layer's median"
+            return f"norm over {workers:,} workers · colour: relative to the median"
+        return "norm · colour: relative to the layer's median"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Write and colour the newest norms."""
@@ -124,8 +124,8 @@ class GradientFlow(Panel):
     @staticmethod
     def _nothing(trace: Trace) -> str:
         if trace.header["problem"].get("timing_only"):
-            return "timing only: there are no gradients to show"
-        return "this run keeps no norms" if totals_only(trace, "norms") and trace.ending else "no gradient yet"
+            return "timing-only run: no gradients"
+        return "norms were not recorded" if totals_only(trace, "norms") and trace.ending else "no gradient yet"
 
     @staticmethod
     def _rows(trace: Trace, t: int, workers: list[int], norms: np.ndarray) -> tuple[list[tuple[str, bool]], np.ndarray]:

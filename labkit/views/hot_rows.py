@@ -58,7 +58,7 @@ class HotRows(Panel):
         rows = rows[
             : max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)
         ]  # as many as there is room for a name
-        self.note.set_text("" if rows else "this model has no table of rows")
+        self.note.set_text("" if rows else "this model has no embedding table")
         batches = max(1, computed_gradients(trace))
         heights = np.zeros(len(self.bars))
         heights[: len(rows)] = [min(100.0, 100 * pulls / batches) for _, pulls, _ in rows]

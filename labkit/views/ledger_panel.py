@@ -82,7 +82,7 @@ class Ledger(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What is shown."""
-        return "every gradient has one place"
+        return "each gradient is in one category"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the ledger at `t`."""
@@ -110,9 +110,9 @@ class Ledger(Panel):
             name.set(text=what, y=at, color=style.RED if wrong else style.GREY)
             number.set(text="" if not what else "?" if count is None else f"{count:,}", y=at)
             number.set_color(style.RED if wrong else style.INK)
-        self._say(book, t, trace, (len(shown) + 0.55) * step)
+        self._write_verdict(book, t, trace, (len(shown) + 0.55) * step)
 
-    def _say(self, book: dict[str, Any], t: int, trace: Trace, y: float) -> None:
+    def _write_verdict(self, book: dict[str, Any], t: int, trace: Trace, y: float) -> None:
         text, colour = _verdict(book, t, trace)
         self.verdict.set(text=text, color=colour, y=y, fontweight="normal" if book["closes"] is None else "bold")
 
@@ -123,7 +123,7 @@ def _verdict(book: dict[str, Any], t: int, trace: Trace) -> tuple[str, str]:
     if book["closes"] is False:
         return f"{_missing(book):,} gradients not accounted for", style.RED
     if book["in_flight"] is None:
-        return "not all of it was recorded for this time", style.GREY
+        return "incomplete records for this time", style.GREY
     if t < trace.watermark():
-        return f"at {t / NANO:.2f} s; in flight is the rest", style.GREY
-    return "still counting; in flight is the rest", style.GREY
+        return f"at {t / NANO:.2f} s; the rest is in flight", style.GREY
+    return "still counting; the rest is in flight", style.GREY

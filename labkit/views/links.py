@@ -24,7 +24,7 @@ from . import style
 from .label_placement import pixels_of
 from .panel import Panel, moment
 
-__all__ = ["Links", "Row", "draw", "percent", "recent_ns", "rows", "said"]
+__all__ = ["Links", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
 
 MOST = {"server": 2, "worker": 3}  # separate rows of each kind; one more if no role is left for "others"
 HEADROOM = 17  # pixels above the bars, for the label of the line
@@ -129,7 +129,7 @@ class Links(Panel):
         found, width = rows(trace, t, self._lookup), bandwidth(trace)
         highest = max((max(row.into, row.out) for row in found), default=0.0)
         quiet = not highest
-        self.note.set_text("" if highest or width else "nothing sent yet")
+        self.note.set_text("" if highest or width else "no traffic yet")
         full = width if width is not None else style.nice_above(highest)
         size, unit = next((u for u in UNITS if full >= u[0]), UNITS[-1])
         self.axes.set_xlim(0, (1.6 if width is None else 1.22) * max(full, highest) / size)
@@ -137,7 +137,7 @@ class Links(Panel):
         above = 0.0 if width is None else HEADROOM / (height - HEADROOM) * len(found)
         self.axes.set_ylim(len(found) - 0.5, -0.5 - above)
         self._label(found, unit, width)
-        self._wire(width, size)
+        self._draw_bandwidth(width, size)
         boxes, colours = [], []
         for k, row in enumerate(found):
             for value, top, colour in zip((row.into, row.out), (-0.36, 0.02), COLOURS[row.colour]):
@@ -159,30 +159,30 @@ class Links(Panel):
             label.set_color(style.ORANGE if row.colour == "slowed" else style.GREY)
         self.axes.set_xlabel(unit)
 
-    def _wire(self, width: float | None, size: float) -> None:
+    def _draw_bandwidth(self, width: float | None, size: float) -> None:
         self.link.set_data(*(([], []) if width is None else ([width / size] * 2, self.axes.get_ylim())))
-        self.link_text.set_text("" if width is None else f"the link: {bytes_text(width)}/s ")
+        self.link_text.set_text("" if width is None else f"bandwidth: {bytes_text(width)}/s ")
         self.link_text.set_x(0 if width is None else width / size)
 
     def _write(self, found: list[Row], size: float, width: float | None, quiet: bool) -> None:
         for k, words in enumerate(self.words):
             row = found[k] if k < len(found) and not (quiet and width is None) else None
-            words.set_text("" if row is None else said(row.into, row.out, width))
+            words.set_text("" if row is None else rate_text(row.into, row.out, width))
             if row is not None:
                 words.set_position((max(row.into, row.out) / size + 0.01 * self.axes.get_xlim()[1], k))
 
 
-def said(into: float, out: float, width: float | None) -> str:
+def rate_text(into: float, out: float, width: float | None) -> str:
     """The text next to a row: one number if both are equal after rounding."""
     if width is None:
         most = max(into, out)
         if abs(into - out) <= 0.03 * most:
             return f"{bytes_text(most)}/s"
         return f"{bytes_text(into)}/s in, {bytes_text(out)}/s out"
-    one, other = percent(into / width), percent(out / width)
+    one, other = share_text(into / width), share_text(out / width)
     return one if one == other else f"{one} in, {other} out"
 
 
-def percent(share: float) -> str:
+def share_text(share: float) -> str:
     """`34%`, `0.3%`."""
     return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"

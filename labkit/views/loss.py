@@ -45,4 +45,4 @@ class Loss(Evaluated):
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: timing-only runs do not train."""
         timing = trace.header["problem"].get("timing_only")
-        return "timing only: nothing is evaluated" if timing else "nothing evaluated yet"
+        return "timing-only run: no evaluation" if timing else "no evaluation yet"

@@ -150,7 +150,7 @@ def build_replay(trace: Trace, update: Update, lookup: Lookup | None = None) -> 
     role, time = lookup.applies.between(trace, first + 1, last).columns("role", "time")
     applied = np.stack([role, clock.applied(time)], axis=-1)
     who = "last step" if update.sender == EVERYONE else short(trace.roles[update.sender])
-    whose = f"the {who}" if update.sender == EVERYONE else f"{who}'s last gradient"
+    whose = f"the {who}" if update.sender == EVERYONE else f"last gradient of {who}"
     long, brief = clock.words(loop_ns(trace))
     spoken = tuple(
         f"{x}, {duration(last - first, 2)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief))
@@ -211,7 +211,7 @@ class Moving(Clock):
         if self.even:
             return (speed(shown / self.whole, 2),) * 2
         said = f"messages {speed(shown * SLOW / self.travel, 2)}"
-        return f"{said}, the rest cut short", said
+        return f"{said}, other times shortened", said
 
 
 class Instant(Clock):
@@ -250,7 +250,7 @@ class Instant(Clock):
         return np.minimum(self.before(time) + self.unit, self.after(time))
 
     def words(self, loop: int) -> tuple[str, str]:
-        return "messages take no time here: shown in turn", "no network: in turn"
+        return "no latency: messages shown in sequence", "no latency: in sequence"
 
 
 def _turns(source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray) -> np.ndarray:

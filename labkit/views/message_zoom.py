@@ -33,7 +33,7 @@ from .label_placement import pixels_of
 from .panel import Panel, moment
 from .timeline import shown_roles
 
-__all__ = ["PERIOD", "MessageZoom", "ZoomInterval", "draw", "zoom_interval", "turn"]
+__all__ = ["PERIOD", "MessageZoom", "ZoomInterval", "draw", "zoom_interval", "slow_motion_period"]
 
 LEAST = 15  # minimum pixels per row
 HALF = 0.3  # half the height of a row's boxes
@@ -66,7 +66,7 @@ class ZoomInterval:
         return self.end - self.begin
 
 
-def turn(t: int) -> tuple[int, int]:
+def slow_motion_period(t: int) -> tuple[int, int]:
     """(start of the slow motion at time `t`, its maximum duration), ns."""
     if t >= PERIOD:
         return t // PERIOD * PERIOD, PERIOD
@@ -77,7 +77,7 @@ def turn(t: int) -> tuple[int, int]:
 def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
     """The interval that is shown at `t` ns; None if nothing has been computed yet."""
     over = trace.ending is not None and t >= trace.ending["time"]
-    known, lasts = (t, PERIOD) if over else turn(t)
+    known, lasts = (t, PERIOD) if over else slow_motion_period(t)
     most = RECENT + 4 * len(trace.roles)
     rows = lookup.spans.newest(trace, known, most) if known else lookup.spans.oldest(trace, t, most)
     work = rows.where(rows["phase"] == COMPUTE)
@@ -158,18 +158,18 @@ class MessageZoom(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The length of the interval, and the slowdown factor."""
-        found = self._taken(trace, moment(trace, t))
+        found = self._interval_at(trace, moment(trace, t))
         if found is None:
             return "the last updates in slow motion"
         slower = f", {found.slower:,.0f}x slower" if found.slower > 1 else ""
         which = "first" if found.first else "last"
-        return f"the {which} {duration(found.length)}{slower}; lines are messages"
+        return f"the {which} {duration(found.length)}{slower}; lines = messages"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the interval for `t`, up to the position of its slow motion."""
         t = moment(trace, t)
-        found = self._taken(trace, t)
-        empty = "this run keeps totals only" if totals_only(trace, "spans") else "nothing computed yet"
+        found = self._interval_at(trace, t)
+        empty = "only totals were recorded" if totals_only(trace, "spans") else "no gradient yet"
         self.note.set_text("" if found else empty)
         for axis in (self.axes.xaxis, self.axes.yaxis):
             axis.set_visible(found is not None)
@@ -178,13 +178,13 @@ class MessageZoom(Panel):
         rows = self._rows(trace, t)
         place = np.full(len(trace.roles), -1.0)
         place[rows] = np.arange(len(rows))
-        self._axis(trace, t, rows, f"{name} from {self._interval.begin / NANO:,.3f} s on")
+        self._axis(trace, t, rows, f"{name} after {self._interval.begin / NANO:,.3f} s")
         self._boxes(trace, t, place if found else place * 0 - 1)
         self._lines(trace, t, place if found else place * 0 - 1)
         marks = [(self._x(np.array([time]))[0], label) for time, label in event_labels(trace, t)]
         self.events.show(marks if found else ())
 
-    def _taken(self, trace: Trace, t: int) -> ZoomInterval | None:
+    def _interval_at(self, trace: Trace, t: int) -> ZoomInterval | None:
         """The interval shown at `t`, cached because picture and caption both need it."""
         key = t, rows_written(trace, "spans"), trace.ending is None
         if self._last[0] is not trace or self._last[1] != key:

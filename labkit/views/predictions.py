@@ -17,7 +17,7 @@ from ..errors import BadInput, shown
 from ..options import as_numbers
 from ..trace.trace import Trace
 from . import style
-from .evaluation_samples import answers, missing, named, without_axes
+from .evaluation_samples import class_name, missing_text, predicted_classes, without_axes
 from .panel import Panel, moment
 
 __all__ = ["Predictions", "draw"]
@@ -55,7 +55,7 @@ class Predictions(Panel):
     """
 
     name: ClassVar[str] = "predictions"
-    title: ClassVar[str] = "Predictions now"
+    title: ClassVar[str] = "Predictions"
     size: ClassVar[tuple[int, int]] = (940, 56)
     margins: ClassVar[tuple[int, int, int, int]] = (10, 6, 4, 4)
     most: ClassVar[int] = 18
@@ -81,14 +81,14 @@ class Predictions(Panel):
         if shown is None:
             return ""
         if shown.predicted is None:
-            return "on held-out samples; not asked yet"
+            return "held-out samples; no evaluation yet"
         digits = self.given is None and trace.header["problem"].get("data") == "digits"
         wrong, what = shown.wrong, "digits" if digits else "samples"
         if self.size[0] < NARROW:
             return f"{wrong} of {len(shown.labels)} wrong" + (", boxed" if wrong else "")
-        boxed = {0: "none is wrong", 1: "the wrong one is boxed"}.get(wrong, f"the {wrong} wrong ones are boxed")
-        tiles = "" if shown.pictures is not None else "what the model says, and what is so; "
-        return f"on held-out {what}; {tiles}{boxed}"
+        boxed = f"{wrong} wrong (boxed)" if wrong else "none wrong"
+        tiles = "" if shown.pictures is not None else "prediction and true class; "
+        return f"held-out {what}; {tiles}{boxed}"
 
     def key(self, trace: Trace, t: int) -> Any:
         """The entry of `looks` that is shown."""
@@ -98,7 +98,7 @@ class Predictions(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Show the last predictions of the model."""
         shown = self._shown(trace, t)
-        self.note.set_text("" if shown is not None else missing(trace, self.size[0]))
+        self.note.set_text("" if shown is not None else missing_text(trace, self.size[0]))
         count = len(shown.labels) if shown is not None else 0
         shape = shown.pictures.shape if shown is not None and shown.pictures is not None else None
         letters = _letters(trace.header.get("samples", {})) if self.given is None else 1
@@ -120,11 +120,11 @@ class Predictions(Panel):
         else:
             rows, across = self._tiles(_letters(samples))
             most = min(most, rows * across)
-        said = answers(trace, moment(trace, t))
+        said = predicted_classes(trace, moment(trace, t))
         return Samples(
             pictures,
-            [named(samples, label, LONGEST) for label in samples["labels"][:most]],
-            None if said is None else [named(samples, label, LONGEST) for label in said[:most]],
+            [class_name(samples, label, LONGEST) for label in samples["labels"][:most]],
+            None if said is None else [class_name(samples, label, LONGEST) for label in said[:most]],
         )
 
     def _tiles(self, letters: int) -> tuple[int, int]:
@@ -232,7 +232,7 @@ class Predictions(Panel):
 
 def _letters(samples: dict[str, Any]) -> int:
     """Length of the longest class name."""
-    return max((len(named(samples, number, LONGEST)) for number in range(samples.get("classes", 0))), default=1)
+    return max((len(class_name(samples, number, LONGEST)) for number in range(samples.get("classes", 0))), default=1)
 
 
 def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:

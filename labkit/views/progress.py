@@ -37,7 +37,7 @@ class Progress(Curves):
     """See the module."""
 
     name: ClassVar[str] = "progress"
-    title: ClassVar[str] = "Clocks"
+    title: ClassVar[str] = "Worker clocks"
     tables: ClassVar[tuple[str, ...]] = ("spans", "progress")
 
     def setup(self, axes: Any) -> Self:
@@ -75,7 +75,7 @@ class Progress(Curves):
             how = gone.get(found.roles[i]) or (f"{ahead[i]:,} ahead" if ahead[i] else "last")
             words = f"{short(trace.roles[found.roles[i]])}, {how}"
             label = words if i == front or found.roles[i] in slow else ""
-            return Curve(*_stairs(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold)
+            return Curve(*_step_function(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold)
 
         rest = [i for i in range(len(found.roles)) if i != front]
         made = [line(front, style.ORANGE if found.roles[front] in slow else style.BLUE, 2.4, True)]
@@ -83,8 +83,8 @@ class Progress(Curves):
         if few:
             made += [line(i, style.BLUE_LINE, 1.3) for i in rest if found.roles[i] not in slow]
         else:
-            x, low = _stairs(edges / NANO, np.percentile(np.c_[most, most[:, -1]], 5, axis=0))
-            _, high = _stairs(edges / NANO, np.percentile(np.c_[most, most[:, -1]], 95, axis=0))
+            x, low = _step_function(edges / NANO, np.percentile(np.c_[most, most[:, -1]], 5, axis=0))
+            _, high = _step_function(edges / NANO, np.percentile(np.c_[most, most[:, -1]], 95, axis=0))
             self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)])
         return self._bound(trace, t, int(most.max()), 1 if found.applied else 0) + made
 
@@ -98,11 +98,11 @@ class Progress(Curves):
             return []
         self._roof = max(value + more for _, value in steps)
         hair = 0.02 * self.ceiling(trace, reached)
-        x, y = _stairs(
+        x, y = _step_function(
             np.array([*(time for time, _ in steps), until(trace, t) * NANO]) / NANO,
             np.array([*(value + more + hair for _, value in steps), s + more + hair]),
         )
-        words = f"the bound: s + 1 = {s + 1:,g}" if more else f"the bound: s = {s:,g}"
+        words = f"bound: s + 1 = {s + 1:,g}" if more else f"bound: s = {s:,g}"
         return [Curve(x, y, words, style.RED, "-", 1.8)]
 
     def ceiling(self, trace: Trace, highest: float) -> float:
@@ -112,12 +112,12 @@ class Progress(Curves):
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: one clock has no lead; in a synchronous run no worker gets ahead."""
         if len(roles_with_clock(trace)) < 2:
-            return "one clock: no worker to be ahead of"
+            return "only one worker clock"
         if self._even:
-            return "no worker is ahead: all work on the same step"
-        return "this run keeps totals only" if computed_gradients(trace) else "nothing begun yet"
+            return "synchronous: all workers are at the same step"
+        return "only totals were recorded" if computed_gradients(trace) else "no gradient yet"
 
 
-def _stairs(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _step_function(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The points as a step function: each value holds until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]

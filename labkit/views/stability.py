@@ -29,10 +29,10 @@ from .event_labels import option_steps
 from .label_placement import pixels_of
 from .panel import Panel, moment
 
-__all__ = ["Place", "Stability", "draw", "edge", "here", "smooth_edge"]
+__all__ = ["Position", "Stability", "draw", "edge", "locate_run", "smooth_edge"]
 
 POINTS = 200
-HERE, AWAY = "you are here", 14  # pixels between the centres of the dot and the label
+THIS_RUN, AWAY = "this run", 14  # pixels between the centres of the dot and the label
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Stability:
@@ -52,7 +52,7 @@ def smooth_edge(tau: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Position of a run: mean staleness, the rate of one step, and rate x largest curvature (None: unknown)."""
 
     tau: float
@@ -65,7 +65,7 @@ class Place:
         return None if self.product is None else bool(self.product < edge(self.tau))
 
 
-def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
+def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position | None:
     """Position of the run at `t` ns; None before the first gradient is applied."""
     options = trace.header["strategy"]["options"]
     steps = option_steps(trace, "learning_rate", t)
@@ -84,14 +84,14 @@ def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
     if options.get("reduce") == "sum":
         rate *= len(trace.role_ids("worker"))
     curvature = trace.header["problem"].get("curvature")
-    return Place(tau, rate, None if curvature is None else rate * float(max(curvature)))
+    return Position(tau, rate, None if curvature is None else rate * float(max(curvature)))
 
 
 class Stability(Panel):
     """See the module."""
 
     name: ClassVar[str] = "stability"
-    title: ClassVar[str] = "Stable or not"
+    title: ClassVar[str] = "Stability"
     margins: ClassVar[tuple[int, int, int, int]] = (70, 20, 36, 8)
     tables: ClassVar[tuple[str, ...]] = ("applies",)
 
@@ -118,7 +118,7 @@ class Stability(Panel):
         self.edge_text = style.write(axes, 0, 0, "the edge", style.RED, va="bottom", zorder=5)
         self.smooth_text = style.write(axes, 0, 0, "below: no oscillation", va="top", ha="right", zorder=5)
         inside: dict[str, Any] = {"transform": axes.transAxes, "zorder": 5}
-        self.dot_text = style.write(axes, 0, 0, HERE, size=style.NORMAL, fontweight="bold", va="center", **inside)
+        self.dot_text = style.write(axes, 0, 0, THIS_RUN, size=style.NORMAL, fontweight="bold", va="center", **inside)
         self.stable_text = style.write(axes, 0.02, 0.06, "stable", style.BLUE, va="bottom", **inside)
         self.aside = style.write(axes, 0.985, 0.95, "", ha="right", va="top", linespacing=1.35, **inside)
         for words in (self.edge_text, self.smooth_text, self.dot_text, self.aside):
@@ -127,21 +127,21 @@ class Stability(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The verdict as text."""
-        place = here(trace, moment(trace, t), self._lookup)
+        place = locate_run(trace, moment(trace, t), self._lookup)
         options = trace.header["strategy"]["options"]
         plain = options.get("optimizer") == "SGD()" and not options.get("compensation")
         aside = "" if plain else " · for plain SGD"
         if place is None:
-            return "how long a step may be" + aside
+            return "largest stable step" + aside
         limit = float(edge(place.tau))
         if place.product is None:
-            return f"at staleness {place.tau:.3g} the edge is {limit:.3g}{aside}"
-        return f"{'inside' if place.stable else 'outside'}, {place.product:.3g} against {limit:.3g}{aside}"
+            return f"edge of stability at staleness {place.tau:.3g}: {limit:.3g}{aside}"
+        return f"{'stable' if place.stable else 'unstable'}: {place.product:.3g}, edge at {limit:.3g}{aside}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the relevant part of the edge, and the run at `t`."""
         t = moment(trace, t)
-        place = here(trace, t, self._lookup)
+        place = locate_run(trace, t, self._lookup)
         right = style.nice_above(max(8.0, 1.25 * place.tau if place else 0.0))
         tau = np.linspace(0, right, POINTS)
         inside = [place.product] if place is not None and place.product else []
@@ -156,10 +156,10 @@ class Stability(Panel):
         named = (0.2 if inside else 0.5) * right
         self.edge_text.set_position((named, 1.12 * float(edge(named))))
         self.smooth_text.set_position((0.985 * right, 0.88 * float(smooth_edge(right))))
-        self._here(place)
-        self._before(trace, t, place)
+        self._draw_run(place)
+        self._draw_previous(trace, t, place)
 
-    def _here(self, place: Place | None) -> None:
+    def _draw_run(self, place: Position | None) -> None:
         """The dot, its label, and its distance from the edge; or why there is no dot."""
         for line in (self.dot, self.guide):
             line.set_data([], [])
@@ -171,7 +171,7 @@ class Stability(Panel):
         if place.product is None:
             self.guide.set_data([place.tau] * 2, [self.axes.get_ylim()[0], limit])
             self.guide.set_color(style.BLUE)
-            self.aside.set_text("where are you? That needs a known\ncurvature: Problem('quadratic')")
+            self.aside.set_text("curvature unknown;\nuse Problem('quadratic')")
             return
         colour = style.BLUE if place.stable else style.RED
         self.dot.set_data([place.tau], [place.product])
@@ -180,19 +180,19 @@ class Stability(Panel):
         self.guide.set_color(colour)
         wide, high = pixels_of(self.axes)
         to_axes = self.axes.transData - self.axes.transAxes
-        half = style.width(HERE, style.NORMAL, bold=True) / wide / 2
+        half = style.width(THIS_RUN, style.NORMAL, bold=True) / wide / 2
         x, y = to_axes.transform((place.tau, place.product))
         above = not place.stable
         if x - half < 0.01:  # where the curves are steep, there is room for labels only above them
             x, y = x + half, to_axes.transform((place.tau, max(place.product, limit)))[1]
             above = True
-        self.dot_text.set(text=HERE, color=colour, x=min(x - half, 0.99 - 2 * half))
+        self.dot_text.set(text=THIS_RUN, color=colour, x=min(x - half, 0.99 - 2 * half))
         self.dot_text.set_y(y + (AWAY if above else -AWAY) / high)
 
-    def _before(self, trace: Trace, t: int, place: Place | None) -> None:
+    def _draw_previous(self, trace: Trace, t: int, place: Position | None) -> None:
         """Mark the position before the last change of the rate."""
         steps = option_steps(trace, "learning_rate", t)
-        was = here(trace, steps[-1][0] - 1, self._lookup) if len(steps) > 1 and place is not None else None
+        was = locate_run(trace, steps[-1][0] - 1, self._lookup) if len(steps) > 1 and place is not None else None
         if was is None or place is None or was.product is None or place.product is None:
             self.was.set_data([], [])
             self.way.set_data([], [])

@@ -74,14 +74,14 @@ class Staleness(Panel):
         then = self._compared(trace, moment(trace, t))
         kept = "a sample of the gradients" if skipped(trace, "applies") else "gradients"
         unknown = self._now.at(trace, moment(trace, t))["unknown"]
-        lost = f" · of {unknown:,} unknown: the server had been restored" if unknown else ""
+        lost = f" · {unknown:,} unknown: the server was restored" if unknown else ""
         return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw bars, theory, comparison and pins as of `t`."""
         t = moment(trace, t)
         counts, then, theory = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
-        empty = "this run keeps totals only" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
+        empty = "only totals were recorded" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
         largest = max([*counts, *(then[0] if then else ()), int(2 * theory[0]) if theory else 0, 5])
         wide = max(1, round(style.nice_above((largest + 1) / MOST_BARS)))

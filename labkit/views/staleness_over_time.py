@@ -19,7 +19,7 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve, Curves, this_run
-from .label_placement import WISH, LabelPlacement
+from .label_placement import WEAK, LabelPlacement
 from .panel import moment
 
 __all__ = ["StalenessOverTime", "draw"]
@@ -96,7 +96,7 @@ class StalenessOverTime(Curves):
         wide = style.width(words, style.NORMAL)
         _, y = room.pixels(0.0, self._theory[0])
         for line in (self.found[1], self.found[2], self.found[3]):
-            room.curve(self.found[0], line, WISH)
+            room.curve(self.found[0], line, WEAK)
         room.curve(np.asarray(self.theory.get_xdata()), np.asarray(self.theory.get_ydata()))
         spots = [4 + k * (room.wide - wide - 8) / 6 for k in range(7)]
         left, bottom, _ = room.near(wide, 0, float(y) + 8, spots)
@@ -105,4 +105,4 @@ class StalenessOverTime(Curves):
 
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: runs without rows have no history."""
-        return "this run keeps totals only" if totals_only(trace, "applies") else "no gradient applied yet"
+        return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"

@@ -23,7 +23,7 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve, Curves, reference_curve, this_run
-from .label_placement import WISH, LabelPlacement
+from .label_placement import WEAK, LabelPlacement
 from .panel import moment
 
 __all__ = ["Throughput", "draw"]
@@ -95,11 +95,11 @@ class Throughput(Curves):
     def behind(self, room: LabelPlacement) -> None:
         """Labels avoid the lines of single workers at low cost."""
         for line in self.each.get_segments():
-            room.curve(line[:, 0], line[:, 1], WISH)
+            room.curve(line[:, 0], line[:, 1], WEAK)
 
     def nothing(self, trace: Trace) -> str:
         """Why there are no curves: runs without rows have no history."""
-        return "this run keeps totals only" if totals_only(trace, "applies") else "no gradient applied yet"
+        return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"
 
     def _text(self, value: float) -> str:
         return f"{bytes_text(value) if self.of == 'bytes' else rate(value)}/s"
@@ -115,7 +115,7 @@ class Throughput(Curves):
         self.band.set_verts([])
         self.each.set_segments([])
         if len(workers) > MOST_LINES:
-            x, low, middle, high = self._nine_in_ten(trace, t)
+            x, low, middle, high = self._percentile_band(trace, t)
             if len(x):
                 self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)])
                 self.each.set_segments([np.stack([x, middle], axis=-1)])
@@ -125,7 +125,7 @@ class Throughput(Curves):
             self.each.set_segments([np.stack(line, axis=-1) for line in lines if len(line[0])])
         return 0.0
 
-    def _nine_in_ten(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:
+    def _percentile_band(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:
         """(seconds, 5%, median, 95%) of the workers' rates times their number, at fixed round times."""
         step = max(1, round(style.nice_above(t / NANO / BANDS) * NANO))
         last = t // step

@@ -120,8 +120,8 @@ class Timeline(Panel):
         rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
         some = f" · {rows} of {workers:,} workers" if rows < workers else ""
         cut = skipped(trace, "spans") or skipped(trace, "applies")
-        gap = "too fast to report it all: a gap can be what was left out" if cut else "a gap is waiting"
-        work = "forward, and darker backward" if pipelined(trace) else "compute"
+        gap = "gap = waiting or not recorded" if cut else "gap = waiting"
+        work = "pale = forward, dark = backward" if pipelined(trace) else "blue = computing"
         shown = style.plain(float(f"{self._window(trace, moment(trace, t))[1] / NANO:.3g}"))
         return f"{work}; {gap}; {green} · last {shown} s{some}"
 
@@ -137,7 +137,7 @@ class Timeline(Panel):
         self._applies(trace, t, place, first, window)
         self._gaps(trace, t, place, first, window)
         self.events.show([(time / NANO, label) for time, label in event_labels(trace, t)])
-        self.note.set_text("this run keeps totals only" if totals_only(trace, "spans") else "")
+        self.note.set_text("only totals were recorded" if totals_only(trace, "spans") else "")
 
     @staticmethod
     def _window(trace: Trace, t: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def test_bars_are_as_long_as_their_seconds():
     assert wide[:6] == pytest.approx([10, 1, 2, 10, 2, 10])
     assert sum(wide[6:]) == pytest.approx(axes.get_xlim()[1])  # truncated, with a note
     texts = [t.get_text() for t in axes.texts]
-    assert {"Fast", "13 ms", "22 ms, too big", "90 s →", "c + a + m"} <= set(texts)
+    assert {"Fast", "13 ms", "22 ms, too large", "90 s →", "c + a + m"} <= set(texts)
     assert "One step = 4 gradients." in [t.get_text() for t in figure.texts]
 
 

@@ -32,7 +32,7 @@ from labkit.trace.query import (
 from labkit.trace.recorder import Recorder
 from labkit.trace.schema import COMPUTE, NANO
 from labkit.views.gradient_flow import step_rate
-from labkit.views.message_zoom import PERIOD, turn, zoom_interval
+from labkit.views.message_zoom import PERIOD, slow_motion_period, zoom_interval
 from labkit.views.throughput import Throughput
 
 
@@ -125,9 +125,9 @@ def test_of_many_workers_each_has_its_own_rate():
     assert by.sum(0)[-1] == sum(c.gradients for c in trace.counters.values())
 
 
-def test_the_band_holds_nine_in_ten_and_is_scaled_to_the_total():
+def test_the_band_contains_nine_workers_in_ten_and_is_scaled_to_the_total():
     panel, trace = Throughput(), simulate(lk.AsyncPS(), seconds=4.0, workers=20)
-    x, low, middle, high = panel._nine_in_ten(trace, trace.now)
+    x, low, middle, high = panel._percentile_band(trace, trace.now)
     assert np.all(x <= 4.0)
     for edge in (low, middle, high):
         assert edge == pytest.approx(np.full(len(edge), 200.0), rel=1e-6)
@@ -256,11 +256,11 @@ def test_accuracy_against_updates_and_samples(strategy, each):
 
 
 def test_a_replay_lasts_until_the_next_one_begins():
-    assert [turn(t)[0] / NANO for t in (0, NANO // 4, NANO, 3 * NANO, 7 * NANO, 9 * NANO)] == [0, 0, 1, 2, 4, 8]
+    assert [slow_motion_period(t)[0] / NANO for t in (0, NANO // 4, NANO, 3 * NANO, 7 * NANO, 9 * NANO)] == [0, 0, 1, 2, 4, 8]
     for t in range(0, 3 * PERIOD, PERIOD // 64):
-        begin, lasts = turn(t)
+        begin, lasts = slow_motion_period(t)
         assert begin <= t < begin + lasts
-        assert turn(begin + lasts)[0] == begin + lasts
+        assert slow_motion_period(begin + lasts)[0] == begin + lasts
 
 
 def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_them():

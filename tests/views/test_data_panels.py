@@ -11,7 +11,7 @@ import pytest
 
 import labkit as lk
 from labkit.trace import ledger
-from labkit.views import Plots, bare, make_panel, overview, panel_figure
+from labkit.views import Plots, bare_figure, make_panel, overview, panel_figure
 from labkit.views.style import RED
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(8)]
@@ -59,7 +59,7 @@ def drawn(name, trace, t=None, size=None):
     panel = make_panel(name)
     if size is not None:
         panel.size = size
-    figure = bare(panel)
+    figure = bare_figure(panel)
     panel.update(trace, t)
     figure.canvas.draw()
     return panel, figure
@@ -125,7 +125,7 @@ def test_predictions_follow_the_time(traces):
     assert words(panel) == [str(c) for c in early.samples]
     panel.update(trace, -1)  # before the first evaluation: pictures without answers
     assert words(panel) == []
-    assert "not asked" in panel.caption(trace, -1)
+    assert "no evaluation" in panel.caption(trace, -1)
 
 
 def test_points_and_diverged_models_have_predictions_too(traces):
@@ -141,7 +141,7 @@ def test_the_overview_ends_with_predictions_if_there_are_any(traces):
     def figures(trace):
         return [text.get_text() for text in overview(trace).texts]
 
-    assert "Predictions now" in figures(traces["digits"])
+    assert "Predictions" in figures(traces["digits"])
     assert not any(text.startswith("Predictions") for text in figures(traces["timing"]))
 
 
@@ -172,7 +172,7 @@ def test_the_plane_is_coloured_as_the_model_says(traces):
 
 @pytest.mark.parametrize(
     ("run", "why"),
-    [("digits", "two numbers"), ("regression", "no classes"), ("timing", "timing"), ("totals", "totals")],
+    [("digits", "two features"), ("regression", "no classes"), ("timing", "timing"), ("totals", "totals")],
 )
 def test_without_a_plane_a_sentence_says_why(traces, run, why):
     panel, _ = drawn("decision_boundary", traces[run])

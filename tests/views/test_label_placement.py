@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from labkit.views import style
 from labkit.views.events import Events
-from labkit.views.figures import blank, fitting
+from labkit.views.figures import blank, truncated
 from labkit.views.label_placement import HIGH, WORDS, LabelPlacement
 
 
@@ -41,11 +41,11 @@ def test_words_are_about_as_wide_as_reckoned(words, bold):
 
 def test_a_caption_loses_whole_parts_and_only_then_letters():
     words = "gradients per second · dashed: reference, SyncPS · pale: each worker"
-    assert fitting(words, 1000) == words
-    assert fitting(words, 350) == "gradients per second · dashed: reference, SyncPS"
-    assert fitting(words, 150) == "gradients per second"
-    assert fitting(words, 60).endswith("…")
-    assert style.width(fitting(words, 60), style.NORMAL) <= 60
+    assert truncated(words, 1000) == words
+    assert truncated(words, 350) == "gradients per second · dashed: reference, SyncPS"
+    assert truncated(words, 150) == "gradients per second"
+    assert truncated(words, 60).endswith("…")
+    assert style.width(truncated(words, 60), style.NORMAL) <= 60
 
 
 def test_a_name_keeps_off_what_is_drawn_and_near_to_its_end():

@@ -11,8 +11,8 @@ from labkit.trace import Trace
 from labkit.trace.query import traffic, traffic_by_node
 from labkit.trace.recorder import Recorder
 from labkit.trace.schema import EVALUATION, NANO, TRAINING
-from labkit.views import bare, make_panel
-from labkit.views.links import percent, recent_ns, rows, said
+from labkit.views import bare_figure, make_panel
+from labkit.views.links import rate_text, recent_ns, rows, share_text
 
 pytestmark = pytest.mark.filterwarnings("error")
 TIMING = lk.Problem("digits", hidden=(256,), timing_only=True)
@@ -129,9 +129,9 @@ def test_the_rest_of_many_workers_is_their_mean_and_nobody_is_forgotten():
 
 def test_the_picture_has_the_bandwidth_in_red_and_the_share_beside_each_bar(one):
     panel = make_panel("links")
-    bare(panel)
+    bare_figure(panel)
     panel.update(one, None)
-    assert panel.link_text.get_text().strip() == "the link: 3 MB/s"
+    assert panel.link_text.get_text().strip() == "bandwidth: 3 MB/s"
     assert panel.link.get_xdata()[0] == 3.0
     assert panel.words[0].get_text().startswith(("98%", "99%", "100%"))
     right = max(box.vertices[:, 0].max() for box in panel.bars.get_paths())
@@ -143,11 +143,11 @@ def test_the_picture_has_the_bandwidth_in_red_and_the_share_beside_each_bar(one)
 
 
 def test_words_of_a_row():
-    assert said(340.0, 341.0, 1000.0) == "34%"
-    assert said(340.0, 120.0, 1000.0) == "34% in, 12% out"
-    assert said(2e6, 1.98e6, None) == "2 MB/s"
-    assert said(2e6, 4e5, None) == "2 MB/s in, 400 kB/s out"
-    assert [percent(x) for x in (0.0, 0.0003, 0.003, 0.0149, 1.0)] == ["0%", "0%", "0.3%", "1%", "100%"]
+    assert rate_text(340.0, 341.0, 1000.0) == "34%"
+    assert rate_text(340.0, 120.0, 1000.0) == "34% in, 12% out"
+    assert rate_text(2e6, 1.98e6, None) == "2 MB/s"
+    assert rate_text(2e6, 4e5, None) == "2 MB/s in, 400 kB/s out"
+    assert [share_text(x) for x in (0.0, 0.0003, 0.003, 0.0149, 1.0)] == ["0%", "0%", "0.3%", "1%", "100%"]
     assert [bytes_text(x) for x in (0, 999, 999.9, 1234, 5e6, 2.5e9)] == [
         "0 B",
         "999 B",

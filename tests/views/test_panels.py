@@ -12,7 +12,7 @@ import pytest
 import labkit as lk
 from labkit.formatting import rate
 from labkit.trace.summary import summary
-from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, panel_figure
+from labkit.views import PANELS, Plots, bare_figure, compare, make_panel, overview, panel_figure
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6)]
 OWN = [
@@ -51,7 +51,7 @@ def test_every_panel_draws_every_run_at_every_time(trace, name):
 @pytest.mark.parametrize("name", OWN)
 def test_nothing_is_cut_and_no_words_lie_on_others_in_half_a_column(trace, name):
     panel = sized(name, (724, 200) if name == "timeline" else (354, 180))
-    figure = bare(panel)
+    figure = bare_figure(panel)
     for t in (None, trace.now // 2):
         panel.update(trace, t)
         pixels(figure)
@@ -88,7 +88,7 @@ def test_a_panel_that_followed_a_run_shows_what_a_fresh_one_shows(name):
     problem = lk.Problem("digits", hidden=(8,))
     run = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(seconds=9), faults=faults)
     followed, fresh = make_panel(name), make_panel(name)
-    one, two = bare(followed), bare(fresh)
+    one, two = bare_figure(followed), bare_figure(fresh)
     for seconds in (0.0, 0.3, 1.1, 1.2, 1.9, 4.5, 4.6):
         run.advance(seconds)
         followed.update(run.trace, None)
@@ -106,7 +106,7 @@ def test_a_panel_that_followed_a_run_shows_what_a_fresh_one_shows(name):
 @pytest.mark.parametrize("t", [None, 1_700_000_000])
 def test_same_trace_and_time_same_pixels_whatever_was_drawn_before(slowed_trace, name, t):
     fresh, used = make_panel(name), make_panel(name)
-    one, two = bare(fresh), bare(used)
+    one, two = bare_figure(fresh), bare_figure(used)
     used.update(slowed_trace, 400_000_000)
     used.update(slowed_trace, None)
     for panel in (fresh, used):
@@ -124,7 +124,7 @@ def test_what_comes_later_does_not_change_the_picture_of_an_earlier_time():
         if name in ("hot_rows",):
             continue  # totals, not their course
         a, b = make_panel(name), make_panel(name)
-        one, two = bare(a), bare(b)
+        one, two = bare_figure(a), bare_figure(b)
         a.update(early.trace, 10**9)
         b.update(late.trace, 10**9)
         assert np.array_equal(pixels(one), pixels(two)), name
@@ -157,7 +157,7 @@ def test_a_comparison_says_the_same_throughput_as_the_table(slowed_trace, sync_t
 
 def test_only_the_colours_of_the_grammar_are_used_for_the_slowed_worker(slowed_trace):
     panel = make_panel("timeline")
-    figure = bare(panel)
+    figure = bare_figure(panel)
     panel.update(slowed_trace, 1_000_000_000)
     pixels(figure)
     assert not panel.boxes["orange"].get_paths()  # not slowed yet

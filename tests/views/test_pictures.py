@@ -247,7 +247,7 @@ def test_predicted_and_measured_step_times_agree():
 
 
 def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
-    """A6 on the link: min(N / (c + 2a + 2m), 1 / m)."""
+    """A6 on bandwidth: min(N / (c + 2a + 2m), 1 / m)."""
     runs = {n: run(lk.AsyncPS(), workers=n, **WIRE) for n in (1, 8)}
     m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / WIRE["bandwidth"]
     wanted = [1 / (0.1 + 2 * 0.001 + 2 * m), 1 / m]

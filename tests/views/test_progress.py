@@ -10,7 +10,7 @@ from labkit.trace import Trace
 from labkit.trace.clocks import Clocks, binned_maximum, leads, roles_with_clock
 from labkit.trace.recorder import Recorder
 from labkit.trace.schema import COMPUTE, EVERYONE, NANO
-from labkit.views import bare, make_panel
+from labkit.views import bare_figure, make_panel
 from labkit.views.style import BLUE, ORANGE, RED
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -58,13 +58,13 @@ def test_without_a_bound_it_runs_away_by_the_difference_of_speeds():
 
 
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()])
-def test_in_step_nobody_is_ahead(strategy):
+def test_synchronous_workers_have_no_lead(strategy):
     trace = run(strategy, seconds=2.0, slow={"worker-2": 3}).wait().trace
     assert not leads(trace, trace.now).lead.any()
     panel = make_panel("progress")
-    bare(panel)
+    bare_figure(panel)
     panel.update(trace, None)
-    assert panel.note.get_text().startswith("no worker is ahead")
+    assert panel.note.get_text().startswith("synchronous: all workers")
 
 
 def test_stages_of_a_pipeline_have_one_clock():
@@ -72,9 +72,9 @@ def test_stages_of_a_pipeline_have_one_clock():
     trace = run(lk.Pipeline(), seconds=1.0, problem=deep).wait().trace
     assert [trace.roles[role] for role in roles_with_clock(trace)] == ["worker-0"]
     panel = make_panel("progress")
-    bare(panel)
+    bare_figure(panel)
     panel.update(trace, None)
-    assert panel.note.get_text().startswith("one clock")
+    assert panel.note.get_text().startswith("only one worker clock")
     replicas = run(lk.Hybrid(shape="2x2"), seconds=1.0, problem=deep).wait().trace
     assert [replicas.roles[role] for role in roles_with_clock(replicas)] == ["worker-0", "worker-2"]
 
@@ -125,7 +125,7 @@ def test_the_largest_of_a_stretch_counts_what_held_on_from_before():
 def drawn(trace, t=None):
     """{colour: heights} of the lines that are drawn, and the words beside them."""
     panel = make_panel("progress")
-    bare(panel)
+    bare_figure(panel)
     panel.update(trace, t)
     lines = {}
     for line in panel.lines:
@@ -139,7 +139,7 @@ def test_the_picture_of_a_runaway_that_is_caught():
     going.set(s=5)
     trace = going.wait().trace
     _, lines, words = drawn(trace)
-    assert "the bound: s = 5" in words
+    assert "bound: s = 5" in words
     assert "w2, last" in words
     (bound,) = lines[RED]
     step = np.unique(np.round(bound, 1))
@@ -148,7 +148,7 @@ def test_the_picture_of_a_runaway_that_is_caught():
     assert lines[ORANGE][0][-1] == 0
     assert lines[BLUE][0].max() == 5
     _, early, words = drawn(trace, 2_500_000_000)
-    assert "the bound: s = 3" in words
+    assert "bound: s = 3" in words
     assert early[BLUE][0].max() == 3
 
 

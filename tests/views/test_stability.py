@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.views import bare, make_panel
-from labkit.views.stability import edge, here, smooth_edge
+from labkit.views import bare_figure, make_panel
+from labkit.views.stability import edge, locate_run, smooth_edge
 from labkit.views.style import BLUE, RED
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -50,26 +50,26 @@ def test_the_dot_says_what_the_run_does(rate, stable):
     trace = run(lk.AsyncPS(learning_rate=rate, eval_every=500), seconds=40.0).wait().trace
     loss = trace.column("evaluations", "loss")
     assert (loss[-1] < loss[0]) == stable
-    place = here(trace, trace.now)
+    place = locate_run(trace, trace.now)
     assert place.stable == stable
     assert place.tau == 7
     assert place.product == pytest.approx(rate)
     said = make_panel("stability").caption(trace, trace.now)
-    assert said == f"{'inside' if stable else 'outside'}, {rate:g} against 0.209"
+    assert said == f"{'stable' if stable else 'unstable'}: {rate:g}, edge at 0.209"
 
 
 def test_the_largest_curvature_decides():
     trace = run(lk.SyncPS(learning_rate=0.5), seconds=1.0, curvature=(1.0, 3.0, 0.1), dimension=3).wait().trace
     assert trace.header["problem"]["curvature"] == [0.1, 3.0]
-    place = here(trace, trace.now)
+    place = locate_run(trace, trace.now)
     assert (place.tau, place.product) == (0.0, 1.5)
 
 
 def test_sums_and_staleness_aware_rates_are_reckoned_as_they_act():
     summed = run(lk.SyncPS(learning_rate=0.1, reduce="sum"), seconds=1.0).wait().trace
-    assert here(summed, summed.now).product == pytest.approx(0.8)
+    assert locate_run(summed, summed.now).product == pytest.approx(0.8)
     aware = run(lk.AsyncPS(learning_rate=0.7, staleness_aware=True), seconds=6.0).wait().trace
-    assert here(aware, aware.now).product == pytest.approx(0.1)
+    assert locate_run(aware, aware.now).product == pytest.approx(0.1)
 
 
 def test_a_rate_that_is_set_moves_the_dot_and_leaves_the_old_place_in_sight():
@@ -77,7 +77,7 @@ def test_a_rate_that_is_set_moves_the_dot_and_leaves_the_old_place_in_sight():
     going.set(learning_rate=0.3)
     trace = going.wait().trace
     panel = make_panel("stability")
-    bare(panel)
+    bare_figure(panel)
     for t, at, was, colour in ((1_900_000_000, 0.1, [], BLUE), (None, 0.3, [0.1], RED)):
         panel.update(trace, t)
         assert list(panel.dot.get_ydata()) == pytest.approx([at])
@@ -85,13 +85,13 @@ def test_a_rate_that_is_set_moves_the_dot_and_leaves_the_old_place_in_sight():
         assert panel.dot.get_markerfacecolor() == colour
 
 
-def test_where_nobody_knows_the_curvature_it_says_what_is_needed(slowed_trace):
+def test_without_a_known_curvature_a_text_names_the_problem_to_use(slowed_trace):
     panel = make_panel("stability")
-    bare(panel)
+    bare_figure(panel)
     panel.update(slowed_trace, None)
     assert len(panel.dot.get_xdata()) == 0
     assert "Problem('quadratic')" in panel.aside.get_text()
-    assert panel.caption(slowed_trace).startswith("at staleness ")
+    assert panel.caption(slowed_trace).startswith("edge of stability at staleness ")
     panel.update(slowed_trace, 0)
     assert panel.aside.get_text() == "no gradient applied yet"
 
@@ -103,7 +103,7 @@ def test_other_optimizers_are_told_that_the_edge_is_not_theirs():
 
 def test_the_line_of_the_edge_is_drawn_at_the_theoretical_edge(slowed_trace):
     panel = make_panel("stability")
-    bare(panel)
+    bare_figure(panel)
     panel.update(slowed_trace, None)
     x, y = (np.asarray(values) for values in panel.edge.get_data())
     assert x[0] == 0

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 import labkit as lk
 from labkit.formatting import duration, speed
 from labkit.trace.schema import COMPUTE, NANO
-from labkit.views import bare, make_panel
+from labkit.views import bare_figure, make_panel
 from labkit.views.message_replay import REST, build_replay, last_update, loop_ns, phase_of, replay
 from labkit.views.style import BLUE, GREEN, ORANGE, ORANGE_FILL
 from labkit.views.topology import way
@@ -96,7 +96,7 @@ def test_it_is_as_much_slower_as_it_says():
     loop = loop_ns(wired)
     for update in updates_of(wired):
         shown = build_replay(wired, update)
-        assert shown.words[0].endswith("the rest cut short")
+        assert shown.words[0].endswith("other times shortened")
         said = float(re.search(r"messages ([\d.,]+)x slower", shown.words[0])[1].replace(",", ""))
         (i,) = np.flatnonzero(of(wired, shown, "Push") & (shown.source == update.sender))
         rows = wired.tables["messages"].rows().tolist()
@@ -254,7 +254,7 @@ def test_a_line_begins_and_ends_at_its_nodes_and_swings_out_to_its_right():
 
 def test_dots_have_the_colour_of_their_direction_and_are_where_the_film_says(wired):
     panel = make_panel("topology")
-    bare(panel)
+    bare_figure(panel)
     seen = set()
     for t in range(NANO, 3 * NANO, 37_000_000):
         panel.update(wired, t)
@@ -274,7 +274,7 @@ def test_dots_have_the_colour_of_their_direction_and_are_where_the_film_says(wir
 
 def test_who_is_slowed_is_orange_then_and_only_then(slowed_trace):
     panel = make_panel("topology")
-    bare(panel)
+    bare_figure(panel)
     for t, slow in ((1_000_000_000, False), (2_000_000_000, True), (2_900_000_000, False)):
         panel.update(slowed_trace, t)
         edges = [to_hex(e) for e in panel.nodes[False].get_edgecolor()]
@@ -286,7 +286,7 @@ def test_who_is_slowed_is_orange_then_and_only_then(slowed_trace):
 def test_the_busiest_line_is_the_widest():
     trace = run(lk.AsyncPS(), slow={"worker-2": 10}, latency=0.001)
     panel = make_panel("topology")
-    bare(panel)
+    bare_figure(panel)
     panel.update(trace, None)
     wide = dict(zip(panel.rates, panel.lines.get_linewidth()))
     slow = [width for (a, b), width in wide.items() if 3 in (a, b)]  # nodes: the server, then the workers

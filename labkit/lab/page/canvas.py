@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ...views import LabFigure, Panel, bare, style
+from ...views import LabFigure, Panel, bare_figure, style
 
 __all__ = ["Canvas", "encode"]
 
@@ -24,7 +24,7 @@ class Canvas:
 
     def __init__(self, panel: Panel, figure: LabFigure | None = None):
         self.panel = panel
-        self.figure = bare(panel) if figure is None else figure
+        self.figure = bare_figure(panel) if figure is None else figure
         self._canvas: Any = self.figure.canvas
         self._key: Any = None
         self._empty: Any = None  # the pixels of the axes with nothing on them

@@ -22,7 +22,7 @@ from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
 from ..label_placement import pixels_of
-from ..stability import Place, edge, here
+from ..stability import Position, edge, locate_run
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace_of
 
 __all__ = ["divergence"]
@@ -67,8 +67,8 @@ def divergence(inside: Any, outside: Any, paths: Sequence[Any] | None = None) ->
     return figure
 
 
-def _place(trace: Trace) -> Place:
-    place = here(trace, trace.watermark())
+def _place(trace: Trace) -> Position:
+    place = locate_run(trace, trace.watermark())
     if place is None:
         raise BadInput("divergence: a run has applied no gradient; let both run for a few seconds.")
     if place.product is None:
@@ -76,11 +76,11 @@ def _place(trace: Trace) -> Place:
     return place
 
 
-def _colour(place: Place) -> str:
+def _colour(place: Position) -> str:
     return style.BLUE if place.stable else style.RED
 
 
-def _title(places: list[Place]) -> str:
+def _title(places: list[Position]) -> str:
     verdicts = ["converges" if place.stable else "diverges" for place in places]
     products, taus = [number(float(p.product or 0)) for p in places], [number(p.tau) for p in places]
     if taus[0] == taus[1]:
@@ -115,7 +115,7 @@ def _path(path: Any) -> np.ndarray:
     return w
 
 
-def _spiral(axes: Axes, place: Place, w: np.ndarray) -> None:
+def _spiral(axes: Axes, place: Position, w: np.ndarray) -> None:
     """Draw (weight at which a gradient was computed, weight at which it is applied), update by update, until it leaves
     the frame.
     """
@@ -148,7 +148,7 @@ def _spiral(axes: Axes, place: Place, w: np.ndarray) -> None:
     made.set(path_effects=style.halo(), zorder=4)
 
 
-def _losses(axes: Axes, traces: Sequence[Trace], places: list[Place]) -> None:
+def _losses(axes: Axes, traces: Sequence[Trace], places: list[Position]) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(10, (1.0,), numticks=7))
@@ -175,7 +175,7 @@ def _power(value: float, _: Any = None) -> str:
     return style.plain(value) if -4 <= exponent <= 3 else raised
 
 
-def _edge(axes: Axes, places: list[Place]) -> None:
+def _edge(axes: Axes, places: list[Position]) -> None:
     """Draw the theory and both runs."""
     products = [float(place.product or 0.0) for place in places]
     right = style.nice_above(max(6.0, 1.6 * max(place.tau for place in places)))

@@ -7,7 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.lab.page.canvas import Canvas
-from labkit.views import PANELS, bare, make_panel
+from labkit.views import PANELS, bare_figure, make_panel
 
 pytestmark = pytest.mark.sample(4)
 
@@ -20,7 +20,7 @@ def test_a_frame_on_kept_axes_is_the_frame_drawn_anew(name):
     trace, canvas = run.wait().trace, Canvas(make_panel(name))
     for t, scale in ((0.0, 1), (0.8, 1), (0.81, 1), (1.7, 1), (2.0, 1), (2.0, 2), (0.5, 1)):
         anew = make_panel(name)
-        figure = bare(anew)
+        figure = bare_figure(anew)
         for panel in (anew, canvas.panel):
             panel.update(trace, round(t * 1e9))
         figure.set_dpi(scale * figure.get_dpi())
