@@ -66,7 +66,7 @@ def test_nobody_is_left_and_nobody_comes():
 def test_a_process_that_dask_has_given_up_is_started_again():
     """Dask removes a worker that is absent 15 s after it or its predecessor was lost, even if it is just starting."""
     with lk.DaskCluster(workers=2) as small:
-        processes = small.open()._backend._cluster
+        processes = small.open().client.cluster
         name = next(iter(processes.workers))
         processes.sync(processes.workers.pop(name).close)
         usable(small)

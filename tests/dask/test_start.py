@@ -31,7 +31,7 @@ def workers_of_this_process(but=()):
 
 
 def pids(cluster):
-    return {nanny.pid for nanny in cluster._backend._cluster.workers.values()}
+    return {nanny.pid for nanny in cluster.client.cluster.workers.values()}
 
 
 def in_thread(work):
@@ -103,7 +103,7 @@ def test_a_lost_process_comes_back_by_forking_whatever_dask_says_about_lost_work
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
         victim = min(before)
         os.kill(victim, signal.SIGKILL)
-        made = cluster._backend._cluster
+        made = cluster.client.cluster
         eventually(lambda: len(pids(cluster) - {victim, None}) == len(before))
         eventually(lambda: len(made.scheduler.workers) == len(before))
         passed(0.1)

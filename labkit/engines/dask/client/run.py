@@ -187,7 +187,7 @@ class DaskRun(Engine):
 
     def _known_workers(self) -> list[str]:
         try:
-            return list(self.backend.known())
+            return list(self.backend.worker_addresses())
         except ClusterError:  # the loss of the scheduler is detected later
             return list(self.supervisor.where.values())
 

@@ -1,4 +1,9 @@
-"""The backend of a `DaskCluster`: starts its processes or connects to a scheduler, checks the processes, and ends them."""
+"""The backend of a `DaskCluster`: the Dask client, the processes behind it, and the checks of these processes.
+
+`Backend` holds what is the same for all clusters: the lock, the runs, the number of roles on each Dask worker, and the check
+that a Dask worker answers and has the same version of labkit. It has one of two components with the same interface,
+`DaskProcesses`: `LocalProcesses` starts and ends processes on this machine, `ExistingScheduler` connects to a scheduler.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ import importlib.util
 import os
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import wait
@@ -25,7 +31,7 @@ from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
 from .forked import disown, in_forked_child
-from .local import PresentWorkers, check_script, interrupt_is_pending, interrupts_blocked, new_cluster, settings
+from .local import WorkerCounter, check_script, interrupt_is_pending, interrupts_blocked, new_cluster, settings
 from .nannies import OwnCluster
 from .servers import with_token
 
@@ -34,10 +40,308 @@ __all__ = ["Backend"]
 LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, seconds
 
 
-class Backend:
-    """A Dask client and, if labkit starts the processes (`local`), these processes. Thread-safe.
+class DaskProcesses(ABC):
+    """A scheduler and its Dask workers, and the client connected to them.
 
-    `usage`: number of roles on each address. `runs`: the current runs.
+    `client`: None until `connect`. `local`: labkit starts and ends the processes, on this machine. A method that changes
+    something is called by one thread at a time; any thread may call the others, and `cancel_start`, at any time.
+    """
+
+    local: bool
+    client: Client | None
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """The location of the processes, for `repr`."""
+
+    @property
+    @abstractmethod
+    def connected(self) -> bool:
+        """Whether the client is connected, and the processes were not closed."""
+
+    @property
+    @abstractmethod
+    def recovering(self) -> bool:
+        """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
+
+    @abstractmethod
+    def count(self, wanted: int, ready: bool) -> int:
+        """The number of the `wanted` processes that are up. `ready`: the cluster is open."""
+
+    @abstractmethod
+    def dashboard_link(self, client: Client) -> str | None:
+        """The address of Dask's dashboard; None if there is none."""
+
+    @abstractmethod
+    def check_room(self, nodes: int) -> None:
+        """`BadInput` if labkit cannot start processes until there are `nodes`."""
+
+    @abstractmethod
+    def connect(self) -> Client:
+        """Replace the client by a connected one, starting processes if there are none. `ClusterError` if that fails."""
+
+    @abstractmethod
+    def provide(self, nodes: int) -> bool:
+        """Start missing processes, and wait until there are `nodes`. Returns False if labkit cannot start any."""
+
+    @abstractmethod
+    def scale_up(self, nodes: int) -> None:
+        """Start processes until there are `nodes`, if labkit can, including replacements of lost ones. Does not wait."""
+
+    @abstractmethod
+    def worker_addresses(self, client: Client) -> list[str]:
+        """The addresses of all Dask workers. `ClusterError` if the scheduler does not answer."""
+
+    @abstractmethod
+    def cancel_start(self) -> None:
+        """Abort a start in progress, and allow no other."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the processes and the client, as far as they are labkit's own."""
+
+    @abstractmethod
+    def disown(self) -> bool:
+        """In a forked child: give up the parent's client and processes. Returns False if there are none."""
+
+
+class LocalProcesses(DaskProcesses):
+    """Processes of a local cluster. `starting()` is called before they are started. `dashboard`: start Dask's dashboard."""
+
+    local = True
+    description = "on this machine"
+
+    def __init__(self, dashboard: bool, starting: Callable[[], None]):
+        self.client: Client | None = None
+        self._token = new_token() if dashboard else None
+        self._starting = starting
+        self._cluster: OwnCluster | None = None
+        self._counter = WorkerCounter()
+        self._cancelled = False
+        self._failures = 0  # consecutive failures to replace lost processes
+
+    @property
+    def connected(self) -> bool:
+        """See `DaskProcesses`."""
+        client = self.client
+        return client is not None and client.status == "running" and _is_running(self._cluster)
+
+    @property
+    def recovering(self) -> bool:
+        """See `DaskProcesses`."""
+        cluster = self._cluster
+        if cluster is None or self._failures >= STARTS:
+            return False
+        return any(nanny.has_process for nanny in list(cluster.workers.values()))
+
+    def count(self, wanted: int, ready: bool) -> int:
+        """See `DaskProcesses`. Also counts during a start."""
+        return min(wanted, self._counter.count)
+
+    def dashboard_link(self, client: Client) -> str | None:
+        """See `DaskProcesses`. The link contains the token."""
+        link = None if self._token is None else _dashboard_link(client)
+        return with_token(link, self._token) if link and self._token else None
+
+    def check_room(self, nodes: int) -> None:
+        """See `DaskProcesses`."""
+        cluster = self._cluster
+        check_room(nodes, 0 if cluster is None else len(cluster.workers))
+
+    def connect(self) -> Client:
+        """See `DaskProcesses`."""
+        if _is_running(self._cluster):
+            self.client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
+        else:
+            self._start(1)
+        assert self.client is not None
+        return self.client
+
+    def provide(self, nodes: int) -> bool:
+        """See `DaskProcesses`."""
+        if not _is_running(self._cluster):
+            self._start(nodes)
+        else:
+            if self.client is None or self.client.status in ("closed", "closing"):
+                self.connect()
+            self._grow(nodes)
+        return True
+
+    def _start(self, nodes: int) -> None:
+        check_script()
+        self.close()  # of a cluster that was closed from outside
+        self._starting()
+        self._counter = WorkerCounter()
+        try:
+            with settings(), interrupts_blocked():
+                self._cluster = new_cluster(self._counter, self._token)
+                self.client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
+                self._grow(nodes)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, ClusterError) or not isinstance(error, Exception):  # Ctrl-C
+                raise
+            why = f"{type(error).__name__}: {error}"
+            raise ClusterError(f"The local cluster of {nodes} processes did not start: {why}") from error
+
+    def _grow(self, nodes: int) -> None:
+        """Start missing processes, and wait until there are `nodes`. Lost processes are restarted.
+
+        There is no timeout: a nanny ends processes that make no progress, and several failed starts are an error.
+        """
+        cluster, client = self._cluster, self.client
+        assert cluster is not None
+        assert client is not None
+        while True:
+            with settings():
+                _scale(cluster, nodes)
+                replaced = cluster.submit(cluster.replace_lost())
+            while not replaced.done():
+                if self._cancelled or not _is_running(cluster):
+                    raise ClusterError("The local cluster was closed while its processes were starting.")
+                if interrupt_is_pending():  # Ctrl-C is delivered when `interrupts_blocked` is left
+                    raise ClusterError("The start of the local cluster was interrupted.")
+                wait([replaced], LOOK_S / 5)
+            if replaced.exception() is not None:
+                why = f"The local cluster did not reach {nodes} processes: {replaced.exception()}."
+                raise ClusterError(why) from replaced.exception()
+            with contextlib.suppress(TimeoutError):  # a process that was lost meanwhile is replaced in the next iteration
+                return client.wait_for_workers(nodes, timeout=LOOK_S)
+
+    def scale_up(self, nodes: int) -> None:
+        """See `DaskProcesses`."""
+        cluster = self._cluster
+        if cluster is not None and _is_running(cluster):
+            with settings():
+                _scale(cluster, min(MOST_PROCESSES, nodes))
+            cluster.submit(cluster.replace_lost()).add_done_callback(self._count_failure)
+
+    def _count_failure(self, replaced: Any) -> None:
+        failed = not replaced.cancelled() and replaced.exception() is not None
+        self._failures = self._failures + 1 if failed else 0
+
+    def worker_addresses(self, client: Client) -> list[str]:
+        """See `DaskProcesses`."""
+        return _worker_addresses(client)
+
+    def cancel_start(self) -> None:
+        """See `DaskProcesses`."""
+        self._cancelled = True
+
+    def close(self) -> None:
+        """See `DaskProcesses`."""
+        client, cluster = self.client, self._cluster
+        self.client = self._cluster = None
+        if client is not None:
+            _close_in_order("the client", lambda: client.close(timeout=CLOSE_S))
+        if cluster is not None:
+            _close_in_order("the cluster", lambda: _end_cluster(cluster))
+
+    def disown(self) -> bool:
+        """See `DaskProcesses`."""
+        client, cluster = self.client, self._cluster
+        if client is None:
+            return False
+        self.client = self._cluster = None
+        disown(client, cluster)
+        return True
+
+
+class ExistingScheduler(DaskProcesses):
+    """Dask workers that labkit did not start. `target`: the scheduler's address, or a client of it, which is not closed."""
+
+    local = False
+    recovering = False
+
+    def __init__(self, target: str | Client):
+        self._address = target if isinstance(target, str) else None
+        self.client = target if isinstance(target, Client) else None
+
+    @property
+    def description(self) -> str:
+        """See `DaskProcesses`."""
+        return self._address or "on a given client"
+
+    @property
+    def connected(self) -> bool:
+        """See `DaskProcesses`."""
+        client = self.client
+        return client is not None and client.status == "running"
+
+    def count(self, wanted: int, ready: bool) -> int:
+        """See `DaskProcesses`. All count as up once the cluster is open."""
+        return wanted if ready else 0
+
+    def dashboard_link(self, client: Client) -> str | None:
+        """See `DaskProcesses`. The client returns an address even if the scheduler has no bokeh and so no dashboard."""
+        try:
+            run_on_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
+        except Exception:  # no bokeh, or no answer
+            return None
+        return _dashboard_link(client)
+
+    def check_room(self, nodes: int) -> None:
+        """No check: the processes exist."""
+
+    def connect(self) -> Client:
+        """See `DaskProcesses`."""
+        if self._address is None:
+            raise ClusterError("The given Client has been closed; make a new one, and a new DaskCluster of it.")
+        try:
+            found = server_type(self._address, REACH_S)
+            if found == "Scheduler":
+                self.client = Client(self._address, set_as_default=False, timeout=REACH_S)
+                return self.client
+        except Exception as error:  # any kind of server may run at this address
+            found = type(error).__name__
+        raise ClusterError(
+            f"No Dask scheduler answers at {shown(self._address)} within {REACH_S:g} s ({found}). Is the address right, and "
+            "the scheduler running (`dask scheduler`)?"
+        )
+
+    def provide(self, nodes: int) -> bool:
+        """Returns False: labkit starts no process."""
+        return False
+
+    def scale_up(self, nodes: int) -> None:
+        """No action: labkit starts no process."""
+
+    def worker_addresses(self, client: Client) -> list[str]:
+        """See `DaskProcesses`. If there are none, waits for the first."""
+        found = _worker_addresses(client)
+        if found:
+            return found
+        try:
+            client.wait_for_workers(1, timeout=REACH_S)
+        except Exception:
+            return []
+        return _worker_addresses(client)
+
+    def cancel_start(self) -> None:
+        """No action: nothing is started."""
+
+    def close(self) -> None:
+        """See `DaskProcesses`."""
+        client = self.client
+        if self._address is not None and client is not None:
+            self.client = None
+            _close_in_order("the client", lambda: client.close(timeout=CLOSE_S))
+
+    def disown(self) -> bool:
+        """See `DaskProcesses`."""
+        client, self.client = self.client, None
+        if client is None:
+            return False
+        disown(client, None)
+        return True
+
+
+class Backend:
+    """The processes of a cluster, and its runs. Thread-safe.
+
+    `target`: None for processes started by labkit, else a scheduler's address or a `distributed.Client`. `local`: whether labkit
+    starts the processes. `usage`: number of roles on each address. `runs`: the current runs.
     """
 
     def __init__(self, target: Any, dashboard: bool = False):
@@ -51,34 +355,33 @@ class Backend:
             )
         if dashboard and importlib.util.find_spec("bokeh") is None:
             raise BadInput("dashboard=True needs bokeh, which is not installed: pip install bokeh.")
-        self._target, self.local, self._dashboard = target, target is None, dashboard
-        self._token = new_token() if dashboard else None
-        self._client: Client | None = target if isinstance(target, Client) else None
-        self._cluster: OwnCluster | None = None
+        self._processes: DaskProcesses = (
+            LocalProcesses(dashboard, self._before_start) if target is None else ExistingScheduler(target)
+        )
+        self.local = self._processes.local
         self._lock = threading.RLock()
-        self._present = PresentWorkers()
-        self._reached = False  # enough processes have answered
+        self._ready = False  # enough processes have answered
         self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
-        self._silent: set[str] = set()  # Dask workers that did not answer the last request
+        self._unresponsive: set[str] = set()  # Dask workers that did not answer the last request
         self._closed = False
         self._owner = os.getpid()  # pid of the process that owns this backend
-        self._failures = 0  # consecutive failures to replace lost processes
         self.usage: Counter[str] = Counter()
         self.runs: set[Any] = set()
         in_forked_child(self._forked)
 
+    def _before_start(self) -> None:
+        self._ready = False
+        atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
+
     def _forked(self) -> None:
         """Disable this copy in a forked child: the processes and runs belong to the parent, which continues to use them."""
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
-        client, cluster = self._client, self._cluster
-        if client is None:
+        if not self._processes.disown():
             self._owner = os.getpid()
             return
-        self._client = self._cluster = None
-        self._reached, self._closed = False, True
+        self._ready, self._closed = False, True
         atexit.unregister(self.close)
         runs, self.runs = self.runs, set()
-        disown(client, cluster)
         for run in runs:
             run.forked(
                 ClusterError(f"This run belongs to the process {self._owner}, which started it, and continues there.")
@@ -86,42 +389,39 @@ class Backend:
 
     def describe(self) -> str:
         """The location of the processes, for `repr`."""
-        if self._target is None:
-            return "on this machine"
-        return self._target if isinstance(self._target, str) else "on a given client"
+        return self._processes.description
 
     # to read from any thread, also while another one opens the cluster: none of these waits for it -----------------
 
     @property
     def is_open(self) -> bool:
         """Whether the processes have been started or connected to, and not been closed since."""
-        client, cluster = self._client, self._cluster
-        if not self._reached or client is None or client.status != "running":
-            return False
-        return not self.local or (cluster is not None and cluster.status.name == "running")
+        return self._ready and self._processes.connected
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed for good."""
         return self._closed
 
+    @property
+    def recovering(self) -> bool:
+        """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
+        return self._processes.recovering
+
     def up(self, wanted: int) -> int:
         """The number of the `wanted` processes that are up. On a given scheduler all count as up once it was connected to."""
-        if not self.local:
-            return wanted if self.is_open else 0
-        return min(wanted, self._present.count)
+        return self._processes.count(wanted, self.is_open)
 
     def dashboard_link(self) -> str | None:
         """The address of Dask's dashboard; None if there is none."""
-        client = self._client
-        if client is None or not self.is_open or (self.local and not self._dashboard):
+        client = self._processes.client
+        if client is None or not self.is_open:
             return None
         if self._link is None or self._link[0] is not client:
-            link = _dashboard_of(client, ask_first=not self.local)
-            self._link = client, with_token(link, self._token) if link and self._token else link
+            self._link = client, self._processes.dashboard_link(client)
         return self._link[1]
 
-    # reaching ---------------------------------------------------------------------------------------------------------
+    # connecting -------------------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
         """The client, connected."""
@@ -132,205 +432,98 @@ class Backend:
                 )
             if self._closed:
                 raise ClusterError("This DaskCluster has been closed; make a new one.")
-            if self._client is None or self._client.status in ("closed", "closing"):
-                if isinstance(self._target, Client):
-                    raise ClusterError("The given Client has been closed; make a new one, and a new DaskCluster of it.")
-                if isinstance(self._target, str):
-                    self._reach()
-                elif self._cluster is not None and self._cluster.status.name == "running":
-                    self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
-                else:
-                    self._start(1)
-            assert self._client is not None
-            return self._client
+            client = self._processes.client
+            return self._processes.connect() if client is None or client.status in ("closed", "closing") else client
 
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
         """`nodes` Dask workers that answer and have the same labkit (`every`: all of them), least used first.
 
         A local cluster is enlarged as needed; `BadInput` if a given cluster is too small.
         """
-        if self._target is None:
-            cluster = self._cluster
-            check_room(nodes, 0 if cluster is None else len(cluster.workers))
+        self._processes.check_room(nodes)
         with self._lock:
-            if self._target is None and not self._closed:
-                if self._cluster is None or self._cluster.status.name != "running":
-                    self._start(nodes)
-                else:
-                    self._grow(nodes)
-            client = self.client()
-            awake = self._awake(client, sys.maxsize if every else nodes)
-            if self._target is None and len(awake) < nodes:
-                self._grow(nodes + len(self._silent))
-                awake = self._awake(client, nodes)
-            if len(awake) < nodes:
-                has = f"the cluster has {len(awake)} Dask workers"
+            if not self._closed:
+                self._processes.provide(nodes)
+            found = self._responsive(self.client(), sys.maxsize if every else nodes)
+            if len(found) < nodes and self._processes.provide(nodes + len(self._unresponsive)):
+                found = self._responsive(self.client(), nodes)
+            if len(found) < nodes:
+                has = f"the cluster has {len(found)} Dask workers"
                 needs = f"This run has {nodes} nodes (one Dask worker each) and {has}"
-                if self._silent:
-                    silent = f"{len(self._silent)} more do not answer (frozen, or cut off)"
-                    raise ClusterError(f"{needs} that answer; {silent}.")
+                if self._unresponsive:
+                    others = f"{len(self._unresponsive)} more do not answer (frozen, or cut off)"
+                    raise ClusterError(f"{needs} that answer; {others}.")
                 raise BadInput(f"{needs}; start more, or ask for fewer workers or servers.")
-            self._reached = True
-            return awake
+            self._ready = True
+            return found
 
-    def _awake(self, client: Client, nodes: int) -> list[str]:
+    def _responsive(self, client: Client, nodes: int) -> list[str]:
         """Up to `nodes` Dask workers that have answered a request, because a frozen one would delay the run."""
-        there = self._there(client)
-        if not there and self._target is not None:
-            there = self._await_workers(client)
-        self._silent &= set(there)
-        there.sort(key=lambda address: (address in self._silent, self.usage[address], address))
-        awake: list[str] = []
-        while len(awake) < nodes and there:
-            asked, there = there[: nodes - len(awake)], there[nodes - len(awake) :]
+        untried = self._processes.worker_addresses(client)
+        self._unresponsive &= set(untried)
+        untried.sort(key=lambda address: (address in self._unresponsive, self.usage[address], address))
+        found: list[str] = []
+        while len(found) < nodes and untried:
+            asked, untried = untried[: nodes - len(found)], untried[nodes - len(found) :]
             for address, answer in run_on_workers(client, asked, ANSWER_S, version, lambda address: ()).items():
                 if isinstance(answer, OSError):  # TimeoutError is one
-                    self._silent.add(address)
+                    self._unresponsive.add(address)
                     continue
-                self._silent.discard(address)
+                self._unresponsive.discard(address)
                 _check(address, answer)
-                awake.append(address)
-        return awake
+                found.append(address)
+        return found
 
-    # local cluster ----------------------------------------------------------------------------------------------------
-
-    def _start(self, nodes: int) -> None:
-        check_script()
-        self._end_processes()  # of a cluster that was closed from outside
-        atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
-        self._present = PresentWorkers()
-        try:
-            with settings(), interrupts_blocked():
-                self._cluster = new_cluster(self._present, self._token)
-                self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
-                self._grow(nodes)
-        except BaseException as error:
-            self._end_processes()
-            if isinstance(error, ClusterError) or not isinstance(error, Exception):  # Ctrl-C
-                raise
-            why = f"{type(error).__name__}: {error}"
-            raise ClusterError(f"The local cluster of {nodes} processes did not start: {why}") from error
-
-    def _grow(self, nodes: int) -> None:
-        """Start missing processes, and wait until there are `nodes`. Lost processes are restarted.
-
-        There is no timeout: a nanny ends processes that make no progress, and several failed starts are an error.
-        """
-        cluster, client = self._cluster, self._client
-        assert cluster is not None
-        assert client is not None
-        while True:
-            with settings():
-                self._scale(nodes)
-                replaced = cluster.submit(cluster.replace_lost())
-            while not replaced.done():
-                if self._closed or cluster.status.name != "running":
-                    raise ClusterError("The local cluster was closed while its processes were starting.")
-                if interrupt_is_pending():  # Ctrl-C is delivered when `interrupts_blocked` is left
-                    raise ClusterError("The start of the local cluster was interrupted.")
-                wait([replaced], LOOK_S / 5)
-            if replaced.exception() is not None:
-                why = f"The local cluster did not reach {nodes} processes: {replaced.exception()}."
-                raise ClusterError(why) from replaced.exception()
-            with contextlib.suppress(TimeoutError):  # a process that was lost meanwhile is replaced in the next iteration
-                return client.wait_for_workers(nodes, timeout=LOOK_S)
-
-    def _scale(self, nodes: int) -> None:
-        """Scale the cluster to `nodes` processes, but never down."""
-        assert self._cluster is not None
-        self._cluster.scale(max(len(self._cluster.worker_spec), nodes))
+    def worker_addresses(self) -> list[str]:
+        """The addresses of all Dask workers of the cluster, without waiting for the first."""
+        return _worker_addresses(self.client())
 
     def scale_up(self, nodes: int) -> None:
         """Start processes until there are `nodes`, including replacements of those given up. Does not wait for them."""
         with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed cannot grow
-            cluster = self._cluster
-            if self.local and cluster is not None and cluster.status.name == "running":
-                with settings():
-                    self._scale(min(MOST_PROCESSES, nodes))
-                replaced = cluster.submit(cluster.replace_lost())
-                replaced.add_done_callback(self._count_failure)
-
-    def _count_failure(self, replaced: Any) -> None:
-        failed = not replaced.cancelled() and replaced.exception() is not None
-        self._failures = self._failures + 1 if failed else 0
-
-    @property
-    def recovering(self) -> bool:
-        """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
-        cluster = self._cluster
-        if cluster is None or self._failures >= STARTS:
-            return False
-        return any(nanny.has_process for nanny in list(cluster.workers.values()))
-
-    def known(self) -> list[str]:
-        """The addresses of all Dask workers of the cluster."""
-        return self._there(self.client())
-
-    # existing scheduler -----------------------------------------------------------------------------------------------
-
-    def _reach(self) -> None:
-        assert isinstance(self._target, str)
-        try:
-            found = server_type(self._target, REACH_S)
-            if found == "Scheduler":
-                self._client = Client(self._target, set_as_default=False, timeout=REACH_S)
-                return
-        except Exception as error:  # any kind of server may run at this address
-            found = type(error).__name__
-        raise ClusterError(
-            f"No Dask scheduler answers at {shown(self._target)} within {REACH_S:g} s ({found}). Is the address right, and "
-            "the scheduler running (`dask scheduler`)?"
-        )
-
-    def _await_workers(self, client: Client) -> list[str]:
-        try:
-            client.wait_for_workers(1, timeout=REACH_S)
-        except Exception:
-            return []
-        return self._there(client)
-
-    def _there(self, client: Client) -> list[str]:
-        """The addresses of all Dask workers."""
-        try:
-            return worker_addresses(client, REACH_S)
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
+            self._processes.scale_up(nodes)
 
     # closing ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the runs, then the processes of labkit's own. Idempotent; any thread may call it, even during a start."""
-        if self._client is not None and in_async_call(self._client.loop):
+        client = self._processes.client
+        if client is not None and in_async_call(client.loop):
             threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
             return
         for run in list(self.runs):
             run.execute(Stop("closed"))
-        first, self._closed = not self._closed, True  # set before locking: a start in progress holds the lock, and aborts
+        first, self._closed = not self._closed, True
+        self._processes.cancel_start()  # before locking: a start in progress holds the lock, and aborts
         with self._lock:
             if first:
                 atexit.unregister(self.close)
-                if not isinstance(self._target, Client):
-                    self._end_processes()
-
-    def _end_processes(self) -> None:
-        client, cluster = self._client, self._cluster
-        self._client = self._cluster = None
-        self._reached = False
-        ends: list[tuple[str, Callable[[], None]]] = []
-        if client is not None:
-            ends.append(("the client", lambda: _close_client(client)))
-        if cluster is not None:
-            ends.append(("the cluster", lambda: _end_cluster(cluster)))
-        for name, end in ends:
-            try:
-                end()
-            except Exception as error:  # continue: the other part may still hold processes
-                print(f"labkit: {name} did not close cleanly: {error!r}", file=sys.stderr)
+                self._processes.close()
 
 
-def _close_client(client: Client) -> None:
-    client.close(timeout=CLOSE_S)
+def _is_running(cluster: OwnCluster | None) -> bool:
+    return cluster is not None and cluster.status.name == "running"
+
+
+def _scale(cluster: OwnCluster, nodes: int) -> None:
+    """Scale the cluster to `nodes` processes, but never down."""
+    cluster.scale(max(len(cluster.worker_spec), nodes))
+
+
+def _worker_addresses(client: Client) -> list[str]:
+    """The addresses of all Dask workers. `ClusterError` if the scheduler does not answer."""
+    try:
+        return worker_addresses(client, REACH_S)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
+
+
+def _close_in_order(name: str, close: Callable[[], Any]) -> None:
+    try:
+        close()
+    except Exception as error:  # continue: other parts may still hold processes
+        print(f"labkit: {name} did not close cleanly: {error!r}", file=sys.stderr)
 
 
 def _end_cluster(cluster: OwnCluster) -> None:
@@ -338,16 +531,11 @@ def _end_cluster(cluster: OwnCluster) -> None:
     cluster.close(timeout=KILLED_S)  # it has ended: this stops its event loop
 
 
-def _dashboard_of(client: Client, ask_first: bool) -> str | None:
-    """The client's dashboard address, by Dask's setting `distributed.dashboard.link` (a proxy's address, for example).
-
-    The client returns an address even if the scheduler has no bokeh and so no dashboard. `ask_first`: check for bokeh first.
-    """
+def _dashboard_link(client: Client) -> str | None:
+    """The client's dashboard address, by Dask's setting `distributed.dashboard.link` (a proxy's address, for example)."""
     try:
-        if ask_first:
-            run_on_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
         return client.dashboard_link or None
-    except Exception:  # no bokeh, no answer, or an invalid setting
+    except Exception:  # an invalid setting
         return None
 
 

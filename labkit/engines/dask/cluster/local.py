@@ -23,7 +23,7 @@ from .nannies import Nanny, OwnCluster
 from .servers import Scheduler
 
 __all__ = [
-    "PresentWorkers", "check_script", "guard_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
+    "WorkerCounter", "check_script", "guard_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
 ]  # fmt: skip
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
@@ -32,10 +32,10 @@ SILENT = 50  # logging level of Dask's servers
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
-class PresentWorkers(SchedulerPlugin):
+class WorkerCounter(SchedulerPlugin):
     """Counts the Dask workers that are registered with the scheduler. Any thread may read the count, even during a start."""
 
-    name = "labkit-present-workers"
+    name = "labkit-worker-counter"
 
     def __init__(self) -> None:
         self._addresses: set[str] = set()
@@ -54,7 +54,7 @@ class PresentWorkers(SchedulerPlugin):
         self._addresses.discard(worker)
 
 
-def new_cluster(present: PresentWorkers, token: str | None) -> OwnCluster:
+def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
     """A cluster with a scheduler in this process; `scale` adds processes with one thread each. Call it inside `settings()`.
 
     Only processes and clients with the cluster's credentials, which are generated here, can connect to it.
@@ -66,7 +66,7 @@ def new_cluster(present: PresentWorkers, token: str | None) -> OwnCluster:
         forkserver.ensure_running()  # it imports its modules while the key is generated
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
     scheduler = {
-        "plugins": [present],
+        "plugins": [counter],
         "dashboard": token is not None,
         "dashboard_address": "127.0.0.1:0",
         "token": token,
