@@ -26,6 +26,8 @@ from ..strategies import Strategy
 from ..trace import Trace
 from ..trace.schema import NANO
 from ..views import LabFigure, overview
+from . import actions
+from .actions import Action
 from .cells import forget, in_kernel, remember, stale, this_cell
 from .command_thread import CommandQueue
 from .page import Page
@@ -41,23 +43,6 @@ from .view import View, make_view
 __all__ = ["Lab"]
 
 _numbers = count(1)
-
-# What the page shows while an action is carried out.
-PROGRESS: dict[str, str] = {
-    "run": "starting", "pause": "pausing", "resume": "resuming", "stop": "stopping", "reset": "resetting",
-    "step": "stepping", "what_if": "repeating", "pin": "pinning", "unpin": "unpinning", "answer": "starting",
-    "play": "starting", "show_run": "loading", "set": "setting", "execute": "working",
-}  # fmt: skip
-COMMAND_PROGRESS: dict[type[Command], str] = {
-    Slow: "slowing", Kill: "killing", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting",
-    Reconnect: "reconnecting",
-}  # fmt: skip
-ONCE = (
-    "run",
-    "reset",
-    "what_if",
-    "play",
-)  # a second press while the first is executed is ignored as a double click
 
 
 class Lab:
@@ -106,27 +91,27 @@ class Lab:
 
     def run(self) -> Self:
         """Start the scenario, if one was chosen, else a run with the present settings. Returns at once; see `wait`."""
-        return self._do("run")
+        return self._do(actions.Start())
 
     def pause(self) -> Self:
         """Pause the run (or the replay)."""
-        return self._do("pause")
+        return self._do(actions.Pause())
 
     def resume(self) -> Self:
         """Go on after a pause."""
-        return self._do("resume")
+        return self._do(actions.Resume())
 
     def stop(self) -> Self:
         """End the run now, with a final evaluation; this ends a scenario, too."""
-        return self._do("stop")
+        return self._do(actions.Stop())
 
     def reset(self) -> Self:
         """End the run, and prepare the same one again, with the same settings and the same seed."""
-        return self._do("reset")
+        return self._do(actions.Reset())
 
     def step(self) -> Self:
         """Go to the next applied update, and pause there."""
-        return self._do("step")
+        return self._do(actions.Step())
 
     def seek(self, seconds: float) -> Self:
         """Show an earlier time of the run in all panels."""
@@ -145,7 +130,7 @@ class Lab:
     def what_if(self) -> Self:
         """Repeat a simulated run up to the displayed time, and continue from there. The run so far becomes the reference run.
         """
-        return self._do("what_if")
+        return self._do(actions.WhatIf())
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
         """Wait until the lab is idle: the run or the scenario is over, a question waits for its answer, or a program has paused
@@ -156,11 +141,11 @@ class Lab:
         """
         self._display()
         if self.session.run is self._given_run and self.session.simulated and not self._queue.held:
-            self._do("resume")
+            self._do(actions.Resume())
         try:
             self._queue.rest(timeout, fast or not in_kernel())
         except KeyboardInterrupt:
-            self.press("stop")
+            self.press(actions.Stop())
             raise
         run = self.session.run
         error: Exception | None = run.engine.error if run is not None else None
@@ -178,28 +163,28 @@ class Lab:
     def set(self, **settings: Any) -> Self:
         """Change settings by name: live options affect the present run, all others the next run."""
         self.session.change(settings)
-        return self._do("set", settings)
+        return self._do(actions.ChangeSettings(settings))
 
     def answer(self, answer: int | str) -> Self:
         """Answer the question of the scenario, by the number of the answer (0 is the first) or its text."""
         self._scenarios.commit(answer)
-        return self._do("answer")
+        return self._do(actions.Answer(answer))
 
     def play(self, scenario: str) -> Self:
         """Play a scenario, by its name (`lk.Lab.scenarios()`)."""
-        return self._do("play", scenario)
+        return self._do(actions.PlayScenario(scenario))
 
     def pin(self, number: int | None = None) -> Self:
         """Make this run (or run `number` of the table) the reference run: later runs are drawn over it."""
-        return self._do("pin", number)
+        return self._do(actions.Pin(number))
 
     def unpin(self) -> Self:
         """Remove the reference run."""
-        return self._do("unpin")
+        return self._do(actions.Unpin())
 
     def show_run(self, number: int) -> Self:
         """Show run `number` of the table again."""
-        return self._do("show_run", number)
+        return self._do(actions.ShowRun(number))
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -208,7 +193,7 @@ class Lab:
 
         Before the first run a `Slow` is a setting of the next run. `BadInput` for other commands while no run is active.
         """
-        return self._do("execute", command)
+        return self._do(actions.Execute(command))
 
     def slow(self, role: str, factor: float) -> Self:
         """Make a role compute `factor` times slower; 1 undoes it."""
@@ -335,32 +320,29 @@ class Lab:
 
     # the page ---------------------------------------------------------------------------------------------------------
 
-    def press(self, action: str, *arguments: Any) -> None:
-        """Execute the action of a button as soon as possible; an error is shown and not raised.
-
-        `action`: the name of a method without arguments from "running"; or "set" (a dict of settings), "answer", "play", "pin",
-        "unpin", "show_run", "execute", with the arguments of the method.
-        """
+    def press(self, action: Action) -> None:
+        """Execute an action of the page (see `lab.actions`) as soon as possible; an error is shown and not raised."""
         if self._closed:
             return
         try:
-            if action == "seek":
-                self.seek(*arguments)
-                return
-            if action == "live":
-                self.live()
-                return
-            if action == "set":
-                arguments = (self._read(arguments[0]),)
-                self.session.change(arguments[0])
-            elif action == "answer":
-                self._scenarios.commit(*arguments)
-                arguments = ()
+            match action:
+                case actions.Seek(seconds=seconds):
+                    self.seek(seconds)
+                    return
+                case actions.BackToLive():
+                    self.live()
+                    return
+                case actions.ChangeSettings(settings=settings):
+                    action = actions.ChangeSettings(self._read(settings))
+                    self.session.change(action.settings)
+                case actions.Answer(answer=answer):
+                    self._scenarios.commit(answer)
         except LabkitError as error:
             self._queue.refuse(str(error))
             return
-        command = partial(self._carries_out(action), *arguments)
-        self._queue.press(_progress(action, arguments), command, once=action in ONCE, holds=action == "pause")
+        self._queue.press(
+            action.progress, self._operation(action), once=action.once, holds=isinstance(action, actions.Pause)
+        )
 
     def view(self) -> View:
         """The present state, as the page shows it."""
@@ -416,21 +398,44 @@ class Lab:
 
     # executing actions ---------------------------------------------------------------------------------------------
 
-    def _carries_out(self, action: str) -> Callable[..., Any]:
+    def _operation(self, action: Action) -> Callable[[], Any]:
         """The function that executes an action, on the command thread."""
         session, scenarios = self.session, self._scenarios
-        actions: dict[str, Callable[..., Any]] = {
-            "run": scenarios.start, "pause": session.pause, "resume": session.resume, "stop": scenarios.stop,
-            "reset": scenarios.reset, "step": session.step, "what_if": session.what_if, "execute": session.execute,
-            "answer": scenarios.show_result, "play": self._play, "pin": session.pin, "unpin": session.unpin,
-            "show_run": scenarios.show_run, "set": session.set_options,
-        }  # fmt: skip
-        return actions[action]
+        match action:
+            case actions.Start():
+                return scenarios.start
+            case actions.Pause():
+                return session.pause
+            case actions.Resume():
+                return session.resume
+            case actions.Stop():
+                return scenarios.stop
+            case actions.Reset():
+                return scenarios.reset
+            case actions.Step():
+                return session.step
+            case actions.WhatIf():
+                return session.what_if
+            case actions.Answer():
+                return scenarios.show_result
+            case actions.Unpin():
+                return session.unpin
+            case actions.Execute(command=command):
+                return partial(session.execute, command)
+            case actions.PlayScenario(scenario=name):
+                return partial(self._play, name)
+            case actions.Pin(number=number):
+                return partial(session.pin, number)
+            case actions.ShowRun(number=number):
+                return partial(scenarios.show_run, number)
+            case actions.ChangeSettings(settings=settings):
+                return partial(session.set_options, settings)
+        raise TypeError(f"{action!r} is not executed on the command thread")
 
-    def _do(self, action: str, *arguments: Any) -> Self:
+    def _do(self, action: Action) -> Self:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
-        self._queue.call(_progress(action, arguments), partial(self._carries_out(action), *arguments))
+        self._queue.call(action.progress, self._operation(action))
         self._changed()
         return self
 
@@ -458,11 +463,6 @@ class Lab:
 
         if not self._displayed and not self._closed and in_kernel():
             display(self)
-
-
-def _progress(action: str, arguments: tuple[Any, ...]) -> str:
-    """What the page shows while an action is carried out."""
-    return COMMAND_PROGRESS.get(type(arguments[0]), PROGRESS[action]) if action == "execute" else PROGRESS[action]
 
 
 def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:

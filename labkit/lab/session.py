@@ -24,6 +24,22 @@ from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply
 from ..trace.schema import NANO
+from .actions import (
+    Action,
+    BackToLive,
+    ChangeSettings,
+    Execute,
+    Pause,
+    Pin,
+    Reset,
+    Resume,
+    Seek,
+    Start,
+    Step,
+    Stop,
+    Unpin,
+    WhatIf,
+)
 from .processes import Processes
 from .run_table import RunTable
 from .settings import Settings
@@ -127,26 +143,26 @@ class Session:
         return "paused" if self._paused or not moves else "running"
 
     @property
-    def actions(self) -> frozenset[str]:
-        """The names of the actions that are available now."""
-        found = {"run", "set"}
+    def actions(self) -> frozenset[type[Action]]:
+        """The classes of the actions that are available now."""
+        found: set[type[Action]] = {Start, ChangeSettings}
         run, active, back = self.run, self.active, self.position is not None
         if (active and not self._paused and (self._playing or not self.simulated)) or (back and self._playing):
-            found.add("pause")
+            found.add(Pause)
         elif active or back:
-            found.add("resume")
+            found.add(Resume)
         if active:
-            found |= {"stop", "slow"}
+            found |= {Stop, Execute}
         if run is not None:
-            found |= {"reset", "seek", "pin"}
+            found |= {Reset, Seek, Pin}
             if self.simulated and not self.previewing:
-                found.add("what_if")
+                found.add(WhatIf)
         if back:
-            found.add("live")
+            found.add(BackToLive)
         if back or (active and not self.previewing) or (run is None and self.settings.cluster.virtual_time):
-            found.add("step")
+            found.add(Step)
         if self.reference is not None:
-            found.add("unpin")
+            found.add(Unpin)
         return frozenset(found)
 
     def moment(self) -> int:

@@ -9,6 +9,7 @@ from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import conditions, slowed, undoable
 from ..trace.schema import NANO
+from .actions import Action
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
 from .scenarios.scenario import Scenario
@@ -28,7 +29,7 @@ class View:
     displayed run; `changed`: names of settings that differ. `step`: number of the scenario's step, -1 for none; `text`: its
     sentence; `asked`: the question is to be shown; `answer`: number of the answer given. `slow`: {role: factor} at `t`;
     `conditions`: {role: "killed", "frozen", ...} at `t`. `supported`: the commands that the engine executes; `undo`: {role: words
-    of the commands that would undo something now}. `actions`: names of the actions that are available now.
+    of the commands that would undo something now}. `actions`: classes of the actions that are available now.
     """
 
     trace: Trace
@@ -56,7 +57,7 @@ class View:
     conditions: dict[str, str]
     supported: frozenset[type[Command]]
     undo: dict[str, frozenset[str]]
-    actions: frozenset[str]
+    actions: frozenset[type[Action]]
     dashboard: str | None
 
 

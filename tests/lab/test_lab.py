@@ -10,7 +10,7 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 import labkit as lk
-from labkit.lab import cells
+from labkit.lab import actions, cells
 
 QUICK = {"engine": "simulated", "seconds": 3, "workers": 3}
 
@@ -176,19 +176,20 @@ def test_the_table_of_runs_can_be_read_by_a_spreadsheet(lab, tmp_path):
 def test_every_press_is_carried_out_and_nothing_is_raised(lab):
     one = lab()
     for _ in range(3):
-        one.press("run")  # once is enough
+        one.press(actions.Start())  # once is enough
     one.wait()
     assert len(one.runs) == 1
     presses = [
-        ("pause",), ("step",), ("seek", 1.0), ("what_if",), ("pin",), ("set", {"workers": 2}), ("run",),
-        ("set", {"workers": -2}),
-        ("execute", lk.Slow("worker-7", 3.0)), ("execute", lk.Kill("nobody")), ("answer", 3), ("show_run", 99),
-        ("live",), ("reset",), ("unpin",), ("play", "foo"), ("stop",),
+        actions.Pause(), actions.Step(), actions.Seek(1.0), actions.WhatIf(), actions.Pin(),
+        actions.ChangeSettings({"workers": 2}), actions.Start(),
+        actions.ChangeSettings({"workers": -2}),
+        actions.Execute(lk.Slow("worker-7", 3.0)), actions.Execute(lk.Kill("nobody")), actions.Answer(3), actions.ShowRun(99),
+        actions.BackToLive(), actions.Reset(), actions.Unpin(), actions.PlayScenario("foo"), actions.Stop(),
     ]  # fmt: skip
     for press in presses:
-        one.press(*press)
+        one.press(press)
     one.wait()
-    one.press("execute", lk.Kill("nobody"))
+    one.press(actions.Execute(lk.Kill("nobody")))
     one.wait()
     assert "no run is active" in one.view().problem
 
@@ -197,14 +198,15 @@ def test_presses_from_many_threads_at_once(lab):
     one = lab().set(seconds=30)
     one.run()
     moves = [
-        ("pause",), ("resume",), ("execute", lk.Slow("worker-1", 2.0)), ("seek", 0.5), ("live",), ("step",), ("run",), ("pin",),
-        ("what_if",),
+        actions.Pause(), actions.Resume(), actions.Execute(lk.Slow("worker-1", 2.0)), actions.Seek(0.5),
+        actions.BackToLive(), actions.Step(), actions.Start(), actions.Pin(),
+        actions.WhatIf(),
     ]  # fmt: skip
 
     def play(seed):
         draws = np.random.default_rng(seed)
         for _ in range(40):
-            one.press(*moves[draws.integers(len(moves))])
+            one.press(moves[draws.integers(len(moves))])
 
     hands = [threading.Thread(target=play, args=(seed,)) for seed in range(4)]
     for hand in hands:
@@ -234,7 +236,7 @@ def test_close_ends_threads_and_widgets_and_is_idempotent():
     one.close()
     assert threads() == before
     assert one.latest.done
-    one.press("run")  # no effect
+    one.press(actions.Start())  # no effect
     with pytest.raises(lk.BadInput, match="closed"):
         one.run()
     assert set(_instances) <= widgets
@@ -262,18 +264,18 @@ def test_what_is_typed_is_read_as_a_value(lab):
     one = lab()
     for typed, name, meant in [("8", "seed", 8), ("64, 32", "hidden", (64, 32)), ("momentum:0.8", "optimizer", lk.Momentum(0.8)),
                                ("none", "clip_norm", None), ("", "seed", 8)]:  # fmt: skip
-        one.press("set", {name: typed})
+        one.press(actions.ChangeSettings({name: typed}))
         assert one.settings.value(name) == meant
-    one.press("set", {"seed": "eight"})
+    one.press(actions.ChangeSettings({"seed": "eight"}))
     assert "seed='eight'" in one.view().problem
 
 
 def test_quick_presses_of_one_kind_all_count(lab):
     one = lab().set(seconds=30).run()
     for worker in range(3):
-        one.press("execute", lk.Slow(f"worker-{worker}", 5.0))
+        one.press(actions.Execute(lk.Slow(f"worker-{worker}", 5.0)))
     for rate in (0.05, 0.2):
-        one.press("set", {"learning_rate": rate})
+        one.press(actions.ChangeSettings({"learning_rate": rate}))
     one.stop()
     assert one.view().slow == {f"worker-{i}": 5.0 for i in range(3)}
     assert one.latest.engine.roles["worker-0"].strategy.learning_rate == 0.2

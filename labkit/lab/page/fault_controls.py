@@ -15,6 +15,7 @@ import ipywidgets as widgets
 from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from ...formatting import short
 from ...trace.trace import Trace
+from ..actions import Execute
 from .host import Press
 from .widget_factory import InputWidget, WidgetFactory
 
@@ -77,7 +78,7 @@ class FaultControls:
 
     def _slow(self, factor: float) -> None:
         if self.role:
-            self._press("execute", Slow(self.role, factor))
+            self._press(Execute(Slow(self.role, factor)))
 
     def _button_pressed(self, kind: Kind) -> None:
         view, role = self._view, self.role
@@ -85,7 +86,7 @@ class FaultControls:
             return
         now: Any = self._now(kind, view)
         stays_down = {"restart": False} if now is Kill and Restart in view.supported else {}
-        self._press("execute", now(role, **stays_down))
+        self._press(Execute(now(role, **stays_down)))
 
     def _now(self, kind: Kind, view: View) -> Kind:
         """The class of the command that a button executes now: `kind`, or the one that undoes it if it is in effect."""

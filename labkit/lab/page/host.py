@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from ..actions import Action
 
 if TYPE_CHECKING:
     from ..view import View
@@ -13,8 +15,8 @@ __all__ = ["Host", "Press"]
 class Press(Protocol):
     """Executes the action of a button as soon as possible. Never raises: errors are shown."""
 
-    def __call__(self, action: str, *arguments: Any) -> None:
-        """`action`: see `Lab.press`."""
+    def __call__(self, action: Action) -> None:
+        """See `Lab.press`."""
 
 
 class Host(Protocol):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BadInput, nearest
 from ...views import PANELS
+from ..actions import Action, Answer, ChangeSettings
 from ..controls import controls as check_controls
 from .drawing_thread import BUSY, SHARE, DrawingThread
 from .fault_controls import FaultControls
@@ -67,7 +68,7 @@ class Page:
         self._style = factory.html("lk-css", stylesheet(shapes))
         self._toolbar = Toolbar(factory, self.press, self.refresh, lab.scenarios())
         self._headline, self._footer = Headline(factory), Footer(factory)
-        self._question = QuestionBox(factory, lambda number: self.press("answer", number))
+        self._question = QuestionBox(factory, lambda number: self.press(Answer(number)))
         self._grid = PanelGrid(factory, names, beside)
         self._faults = FaultControls(factory, self.press)
         self._sidebar: Sidebar | None = None
@@ -126,10 +127,10 @@ class Page:
 
     # what the user does -----------------------------------------------------------------------------------------------
 
-    def press(self, action: str, *arguments: Any) -> None:
+    def press(self, action: Action) -> None:
         """Pass an action to the lab, and show at once that it was received."""
-        self.lab.press(action, *arguments)
-        if action == "set":  # accepted or refused by now
+        self.lab.press(action)
+        if isinstance(action, ChangeSettings):  # accepted or refused by now
             with self._factory.lock:
                 self._toolbar.settle()
                 if self._sidebar is not None:

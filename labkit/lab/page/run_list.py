@@ -7,6 +7,7 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from ...narrative import runs_csv
+from ..actions import Pin, ShowRun, Unpin
 from .host import Press
 from .widget_factory import WidgetFactory
 
@@ -37,7 +38,7 @@ class RunList:
     def _row(self, place: int) -> tuple[Any, Any, Any, Any]:
         factory = self.factory
         show = factory.button(
-            "", lambda: self._press("show_run", self._numbers[place]), "lk-show", tip="show this run again"
+            "", lambda: self._press(ShowRun(self._numbers[place])), "lk-show", tip="show this run again"
         )
         tip = "make this the reference run: other runs are drawn over it"
         pin = factory.button("", lambda: self._pin(place), "lk-pin", "thumb-tack", tip)
@@ -46,9 +47,9 @@ class RunList:
 
     def _pin(self, place: int) -> None:
         if self._pinned[place]:
-            self._press("unpin")
+            self._press(Unpin())
         else:
-            self._press("pin", self._numbers[place])
+            self._press(Pin(self._numbers[place]))
 
     def show(self, view: View) -> None:
         """The newest runs of the view."""

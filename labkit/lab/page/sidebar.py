@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from ...errors import LabkitError
+from ..actions import ChangeSettings
 from ..controls import GROUPS, controls
 from .fault_controls import FaultControls
 from .host import Press
@@ -40,7 +41,7 @@ class Sidebar:
         self._written: Any = None
 
         def chosen(name: str, value: Any) -> None:
-            press("set", {name: value})
+            press(ChangeSettings({name: value}))
 
         self._runs = RunList(factory, press)
         self._sections = {group: Section(factory, group, chosen, folded=group == "more") for group in GROUPS}

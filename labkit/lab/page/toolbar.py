@@ -15,6 +15,22 @@ import ipywidgets as widgets
 
 from ...trace.schema import NANO
 from ...views.style import nice_above
+from ..actions import (
+    Action,
+    BackToLive,
+    ChangeSettings,
+    Pause,
+    Pin,
+    PlayScenario,
+    Reset,
+    Resume,
+    Seek,
+    Start,
+    Step,
+    Stop,
+    Unpin,
+    WhatIf,
+)  # fmt: skip
 from .host import Press
 from .widget_factory import InputWidget, WidgetFactory
 
@@ -29,6 +45,7 @@ ENDED = {
     "epochs": "epochs done", "finished": "all workers finished", "user": "stopped by you", "interrupted": "interrupted",
     "error": "by an error", "closed": "the cluster was closed",
 }  # fmt: skip
+Toggle = type[Start | Pause | Resume | Stop | Reset | Pin | Unpin | Step | WhatIf | BackToLive]  # without arguments
 NO_SCENARIO = "no scenario: my own settings"
 TICKS = 300  # of the slider: integers, because a browser rounds other numbers and reports the change as the user's choice
 REFUSED = 1.5  # seconds for which the page shows that an action has no effect now
@@ -40,22 +57,23 @@ class Toolbar:
 
     def __init__(self, factory: WidgetFactory, press: Press, refresh: Callable[[], None], scenarios: dict[str, str]):
         self.factory, self._press, self._refresh = factory, press, refresh
-        self._actions: frozenset[str] = frozenset()
+        self._actions: frozenset[type[Action]] = frozenset()
         self._refused, self._refused_at = "", -REFUSED
-        self._toggled = {"pause": False, "pin": False}  # whether the button executes the opposite action now
-        self._buttons: dict[tuple[str, ...], Any] = {}
+        # Whether the button executes the opposite action now.
+        self._toggled: dict[type[Action], bool] = {Pause: False, Pin: False}
+        self._buttons: dict[tuple[Toggle, ...], Any] = {}
         self._scenario = self._scenario_menu(scenarios)
         make = self._button
-        self._run = make("Run", ("run",), "lk-main", "play", "start a run with these settings")
-        self._pause = make("Pause", ("pause", "resume"), "", "pause")
-        self._stop = make("Stop", ("stop",), "", "stop", "end the run, with a last evaluation")
-        self._reset = make("Reset, same seed", ("reset",), "", "undo", "back to 0 s with the same settings")
+        self._run = make("Run", (Start,), "lk-main", "play", "start a run with these settings")
+        self._pause = make("Pause", (Pause, Resume), "", "pause")
+        self._stop = make("Stop", (Stop,), "", "stop", "end the run, with a last evaluation")
+        self._reset = make("Reset, same seed", (Reset,), "", "undo", "back to 0 s with the same settings")
         pinned = "make this the reference run: later runs are drawn over it"
-        self._pin = make("Pin", ("pin", "unpin"), "", "thumb-tack", pinned)
-        self._step = make("Step", ("step",), "lk-quiet", "step-forward", "go to the next applied update", again=True)
+        self._pin = make("Pin", (Pin, Unpin), "", "thumb-tack", pinned)
+        self._step = make("Step", (Step,), "lk-quiet", "step-forward", "go to the next applied update", again=True)
         fork = "repeat the run up to this moment, and go on from there"
-        self._what_if = make("What if from here", ("what_if",), "", "code-fork", fork)
-        self._live = make("Back to live", ("live",), "lk-quiet lk-gone", "", "look at the present again")
+        self._what_if = make("What if from here", (WhatIf,), "", "code-fork", fork)
+        self._live = make("Back to live", (BackToLive,), "lk-quiet lk-gone", "", "look at the present again")
         self._now, self._ends = factory.html("lk-now"), factory.html("lk-ends")
         back = "look at an earlier moment of the run"
         slider = factory.make(widgets.IntSlider, "lk-scrub", min=0, max=TICKS, value=0, readout=False, tooltip=back)
@@ -63,7 +81,7 @@ class Toolbar:
         self._recorded, self._length = 0.0, 1.0
         fast = "playback speed, in seconds of virtual time per second"
         speeds = factory.make(widgets.Dropdown, "lk-speed", options=_speeds(1.0), value=1.0, tooltip=fast)
-        self._speed = InputWidget(factory, speeds, lambda speed: press("set", {"speed": speed}))
+        self._speed = InputWidget(factory, speeds, lambda speed: press(ChangeSettings({"speed": speed})))
         buttons = [self._scenario.widget, self._run, self._pause, self._stop, self._reset, self._pin, self._what_if]
         state, slot = factory.box([self._now], "lk-state"), factory.box([self._ends, self._live], "lk-slot")
         player = [state, slider, slot, self._step, speeds]
@@ -73,17 +91,17 @@ class Toolbar:
         options = [(NO_SCENARIO, ""), *((f"Scenario: {title}", name) for name, title in scenarios.items())]
         tip = "prepared experiments; a choice is played at once"
         menu = self.factory.make(widgets.Dropdown, "lk-scenario", options=options, value="", tooltip=tip)
-        return InputWidget(self.factory, menu, lambda name: self._press("play", name or None))
+        return InputWidget(self.factory, menu, lambda name: self._press(PlayScenario(name or None)))
 
-    def _button(self, label: str, actions: tuple[str, ...], *more: Any, **flags: Any) -> Any:
+    def _button(self, label: str, actions: tuple[Toggle, ...], *more: Any, **flags: Any) -> Any:
         """A button for one action, or for an action and its opposite. It acts only if one of them is available now."""
 
         def act() -> None:
             action = actions[-1] if self._toggled.get(actions[0]) else actions[0]
-            if any(name in self._actions for name in actions):
-                self._press(action)
+            if any(kind in self._actions for kind in actions):
+                self._press(action())
             else:
-                self._refused, self._refused_at = f"{action.replace('_', ' ')}: not now", self.factory.clock()
+                self._refused, self._refused_at = f"{action.name}: not available now", self.factory.clock()
                 self._refresh()
 
         made = self.factory.button(label, act, *more, **flags)
@@ -93,9 +111,9 @@ class Toolbar:
     def _seek(self, tick: int) -> None:
         seconds = tick * self._length / TICKS
         if seconds >= self._recorded:
-            self._press("live")
+            self._press(BackToLive())
         else:
-            self._press("seek", seconds)
+            self._press(Seek(seconds))
 
     # drawing ----------------------------------------------------------------------------------------------------------
 
@@ -110,10 +128,10 @@ class Toolbar:
         active = view.state in ("running", "paused")
         label = "Run again" if active and view.changed else "Run on cluster" if dask else "Run"
         factory.put(self._run, description=label)
-        paused = "pause" not in view.actions and "resume" in view.actions
+        paused = Pause not in view.actions and Resume in view.actions
         paused = {"pausing": True, "resuming": False}.get(view.busy, paused)  # show the requested state at once
-        pinned = "unpin" in view.actions  # also if the reference run is this one, which is not drawn twice
-        self._toggled = {"pause": paused, "pin": pinned}
+        pinned = Unpin in view.actions  # also if the reference run is this one, which is not drawn twice
+        self._toggled = {Pause: paused, Pin: pinned}
         label, icon = ("Resume", "play") if paused else ("Pause", "pause")
         factory.put(self._pause, description=label, icon=icon, tooltip="go on" if paused else "pause the run")
         factory.put(self._pin, description="Unpin" if pinned else "Pin")
@@ -121,9 +139,9 @@ class Toolbar:
         looking = not view.live
         factory.mark(self._live, lk_gone=not looking)
         factory.mark(self._ends, lk_gone=looking)
-        factory.mark(self._what_if, lk_gone=not (looking and "what_if" in view.actions))
+        factory.mark(self._what_if, lk_gone=not (looking and WhatIf in view.actions))
         for actions, button in self._buttons.items():
-            factory.mark(button, lk_off=not any(name in view.actions for name in actions))
+            factory.mark(button, lk_off=not any(kind in view.actions for kind in actions))
         self._show_player(view, looking)
         factory.write(self._now, self._state(view))
         scenario = view.scenario.name if view.scenario is not None else ""

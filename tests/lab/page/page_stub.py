@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import ipywidgets
 
 import labkit as lk
+from labkit.lab import actions
 from labkit.lab.run_table import Entry
 from labkit.lab.scenarios.scenario import Question, Scenario, Step
 from labkit.lab.settings import Settings
@@ -20,7 +21,7 @@ from labkit.narrative import run_row
 from labkit.trace.schema import NANO
 
 EVERYTHING = frozenset(
-    {"run", "pause", "stop", "reset", "step", "pin", "seek", "what_if", "slow", "kill", "set", "live"}
+    {getattr(actions, name) for name in actions.__all__} - {actions.Action, actions.Resume, actions.Unpin}
 )
 SCENARIO = Scenario(
     "slow-worker", "One straggler", "All wait.", (Step(text="Synchronous."), Step(text="Asynchronous.")),
@@ -55,14 +56,14 @@ class Stub:
     """A lab that does nothing. `answers`: the effect of each press."""
 
     def __init__(self, now):
-        self.now, self.pressed, self.answers = now, [], lambda name, *arguments: {}
+        self.now, self.pressed, self.answers = now, [], lambda action: {}
 
     def view(self):
         return self.now
 
-    def press(self, name, *arguments):
-        self.pressed.append((name, *arguments))
-        self.now = dataclasses.replace(self.now, **self.answers(name, *arguments))
+    def press(self, action):
+        self.pressed.append(action)
+        self.now = dataclasses.replace(self.now, **self.answers(action))
 
     def scenarios(self):
         return {SCENARIO.name: SCENARIO.title}

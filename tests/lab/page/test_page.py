@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from labkit.errors import BadInput
+from labkit.lab import actions
 from labkit.lab.page import Page
 from labkit.lab.page.panels import shape_of
 from labkit.lab.page.widget_factory import InputWidget, WidgetFactory
@@ -124,11 +125,11 @@ def test_two_pages_of_two_labs(open_page):
     one, two = open_page(), open_page(view(trace(6)))
     button(one, "Run").click()
     by_class(two, "lk-scrub").value = 3
-    assert one.lab.pressed == [("run",)]
-    assert two.lab.pressed == [("seek", pytest.approx(0.1))]
+    assert one.lab.pressed == [actions.Start()]
+    assert two.lab.pressed == [actions.Seek(pytest.approx(0.1))]
     one.close()
     button(two, "Stop").click()
-    assert two.lab.pressed[-1] == ("stop",)
+    assert two.lab.pressed[-1] == actions.Stop()
 
 
 # widgets --------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import COMMANDS, Cut, Reconnect, Restart, Thaw
+from labkit.lab import actions
 from labkit.lab.controls import controls
 from labkit.lab.settings import Settings
 from tests.lab.page.page_stub import (
@@ -65,7 +66,7 @@ def test_every_control_is_on_the_page_and_changes_its_setting(open_page, strateg
             widget.value = wanted
         else:
             widget.value, wanted = " 17 ", "17"
-        assert page.lab.pressed == [("set", {name: wanted})]
+        assert page.lab.pressed == [actions.ChangeSettings({name: wanted})]
         if control.choices:  # the stub has not accepted it: the widget is reset
             assert control.choices[widget.index][1] == control.value
         else:
@@ -74,11 +75,11 @@ def test_every_control_is_on_the_page_and_changes_its_setting(open_page, strateg
 
 def test_what_is_refused_is_put_back_and_said(open_page):
     page = open_page()
-    page.lab.answers = lambda name, settings: {"problem": "workers=2 is not <allowed>"}
+    page.lab.answers = lambda action: {"problem": "workers=2 is not <allowed>"}
     workers = setting(page, "workers")
     before = workers.index
     workers.index = 0
-    assert page.lab.pressed == [("set", {"workers": 1})]
+    assert page.lab.pressed == [actions.ChangeSettings({"workers": 1})]
     assert workers.index == before
     assert "workers=2 is not &lt;allowed&gt;" in by_class(page, "lk-headline").value
 
@@ -147,7 +148,7 @@ def test_choose_a_role_and_slow_it_and_kill_it(open_page):
     assert chips[1].value
     by_class(page, "lk-slowdown").value = 5.0
     button(page, "Kill").click()
-    assert page.lab.pressed == [("execute", lk.Slow("worker-1", 5.0)), ("execute", lk.Kill("worker-1"))]
+    assert page.lab.pressed == [actions.Execute(lk.Slow("worker-1", 5.0)), actions.Execute(lk.Kill("worker-1"))]
 
 
 def test_a_slow_role_is_orange_and_chosen_until_the_user_chooses_one(open_page):
@@ -168,7 +169,7 @@ def test_of_many_workers_there_is_a_menu(open_page):
     assert not any(seen(chip) for chip in by_class(page, "lk-chips").children)
     setting(page, "role").value = "worker-33"
     by_class(page, "lk-slowdown").value = 2.0
-    assert page.lab.pressed == [("execute", lk.Slow("worker-33", 2.0))]
+    assert page.lab.pressed == [actions.Execute(lk.Slow("worker-33", 2.0))]
 
 
 ALL = frozenset(COMMANDS.values())
@@ -185,14 +186,14 @@ def test_a_command_is_undone_by_the_same_button(open_page, label, command, back,
     assert [b.description for b in by_class(page, "lk-faults").children] == ["Kill", "Freeze", "Cut off"]
     pressed = button(page, label)
     pressed.click()
-    assert page.lab.pressed[-1] == ("execute", command)
+    assert page.lab.pressed[-1] == actions.Execute(command)
     page.lab.now = view(supported=ALL, undo={"worker-0": frozenset({undo.word})})
     page.refresh()
     assert pressed.description == back
     assert "w0" in pressed.tooltip
     page.set_clock(lambda: 1e9)  # no double click
     pressed.click()
-    assert page.lab.pressed[-1] == ("execute", undo)
+    assert page.lab.pressed[-1] == actions.Execute(undo)
     by_class(page, "lk-chips").children[1].value = True
     assert pressed.description == label  # the other one is unchanged
 
@@ -232,7 +233,7 @@ def test_the_question_is_asked_answered_and_its_verdict_shown(open_page):
     answers = [b for b in by_class(page, "lk-answers").children if seen(b)]
     assert [b.description for b in answers] == ["80%", "50%", "20%"]
     answers[1].click()
-    assert page.lab.pressed == [("answer", 1)]
+    assert page.lab.pressed == [actions.Answer(1)]
     page.lab.now = view(scenario=SCENARIO, step=1, asked=True, answer=1, state="running")
     page.refresh()
     assert "You answered <b>50%</b>" in text(page)
@@ -251,7 +252,7 @@ def test_a_run_of_the_list_is_shown_and_pinned(open_page):
     rows[0][0].click()
     rows[0][2].click()
     rows[1][2].click()
-    assert page.lab.pressed == [("show_run", 2), ("pin", 2), ("unpin",)]
+    assert page.lab.pressed == [actions.ShowRun(2), actions.Pin(2), actions.Unpin()]
 
 
 def test_the_list_of_runs_is_a_file(open_page):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from labkit.lab import actions
 from labkit.lab.settings import Settings
 from labkit.trace.schema import NANO
 from tests.lab.page.page_stub import EVERYTHING, SCENARIO, button, by_class, seen, text, trace, view
@@ -12,41 +13,41 @@ from tests.lab.page.page_stub import EVERYTHING, SCENARIO, button, by_class, see
 @pytest.mark.parametrize(
     ("label", "now", "pressed"),
     [
-        ("Run", {}, "run"),
-        ("Pause", {}, "pause"),
-        ("Resume", {"actions": EVERYTHING - {"pause"} | {"resume"}}, "resume"),
-        ("Stop", {}, "stop"),
-        ("Reset, same seed 7", {}, "reset"),
-        ("Step", {}, "step"),
-        ("Pin", {}, "pin"),
-        ("What if", {"live": False}, "what_if"),
-        ("Back to live", {"live": False}, "live"),
+        ("Run", {}, actions.Start()),
+        ("Pause", {}, actions.Pause()),
+        ("Resume", {"actions": EVERYTHING - {actions.Pause} | {actions.Resume}}, actions.Resume()),
+        ("Stop", {}, actions.Stop()),
+        ("Reset, same seed 7", {}, actions.Reset()),
+        ("Step", {}, actions.Step()),
+        ("Pin", {}, actions.Pin()),
+        ("What if", {"live": False}, actions.WhatIf()),
+        ("Back to live", {"live": False}, actions.BackToLive()),
     ],
 )
 def test_a_button_carries_out_its_action(open_page, label, now, pressed):
     page = open_page(view(**now))
     assert seen(button(page, label))
     button(page, label).click()
-    assert page.lab.pressed == [(pressed,)]
+    assert page.lab.pressed == [pressed]
 
 
 def test_a_reference_run_is_unpinned_with_the_same_button(open_page):
-    page = open_page(view(reference=trace(2), actions=EVERYTHING | {"unpin"}))
+    page = open_page(view(reference=trace(2), actions=EVERYTHING | {actions.Unpin}))
     button(page, "Unpin").click()
-    assert page.lab.pressed == [("unpin",)]
+    assert page.lab.pressed == [actions.Unpin()]
 
 
 def test_pause_becomes_resume_at_once_also_while_it_is_carried_out(open_page):
     page = open_page(view(state="running"))
-    page.lab.answers = lambda name, *_: {"busy": {"pause": "pausing", "resume": "resuming"}[name]}
+    page.lab.answers = lambda action: {"busy": action.progress}
     button(page, "Pause").click()
     button(page, "Resume").click()
     assert button(page, "Pause")
-    assert page.lab.pressed == [("pause",), ("resume",)]
+    assert page.lab.pressed == [actions.Pause(), actions.Resume()]
 
 
 def test_a_button_that_makes_no_sense_now_is_pale_says_so_and_is_not_disabled(open_page):
-    page = open_page(view(actions=frozenset({"run", "set"}), state="ready"))
+    page = open_page(view(actions=frozenset({actions.Start, actions.ChangeSettings}), state="ready"))
     page.set_clock(lambda: 0.0)
     stop = button(page, "Stop")
     assert "lk-off" in stop._dom_classes
@@ -54,7 +55,7 @@ def test_a_button_that_makes_no_sense_now_is_pale_says_so_and_is_not_disabled(op
     page.set_clock(lambda: 5.0)
     stop.click()
     assert page.lab.pressed == []
-    assert "stop: not now" in by_class(page, "lk-now").value
+    assert "stop: not available now" in by_class(page, "lk-now").value
 
 
 @pytest.mark.parametrize(
@@ -76,10 +77,10 @@ def test_a_double_click_is_one_click_but_steps_are_counted(open_page):
     for _ in range(2):
         button(page, "Run").click()
         button(page, "Step").click()
-    assert page.lab.pressed == [("run",), ("step",), ("step",)]
+    assert page.lab.pressed == [actions.Start(), actions.Step(), actions.Step()]
     page.set_clock(lambda: 101.0)
     button(page, "Run").click()
-    assert page.lab.pressed[-1] == ("run",)
+    assert page.lab.pressed[-1] == actions.Start()
 
 
 @pytest.mark.parametrize(
@@ -114,21 +115,21 @@ def test_the_slider_looks_back_and_its_end_is_now(open_page):
     slider = by_class(page, "lk-scrub")
     assert slider.value == slider.max * 0.05  # 0.5 s of 10 s
     slider.value = slider.max // 100
-    assert page.lab.pressed == [("seek", pytest.approx(0.1))]
+    assert page.lab.pressed == [actions.Seek(pytest.approx(0.1))]
     slider.value = slider.max
-    assert page.lab.pressed[-1] == ("live",)
+    assert page.lab.pressed[-1] == actions.BackToLive()
 
 
 def test_a_choice_of_speed_and_of_a_scenario(open_page):
     page = open_page()
     by_class(page, "lk-speed").value = 10.0
     by_class(page, "lk-scenario").value = "slow-worker"
-    assert page.lab.pressed == [("set", {"speed": 10.0}), ("play", "slow-worker")]
+    assert page.lab.pressed == [actions.ChangeSettings({"speed": 10.0}), actions.PlayScenario("slow-worker")]
     page.lab.now = view(scenario=SCENARIO)
     page.refresh()
     assert by_class(page, "lk-scenario").value == "slow-worker"
     by_class(page, "lk-scenario").value = ""
-    assert page.lab.pressed[-1] == ("play", None)
+    assert page.lab.pressed[-1] == actions.PlayScenario(None)
 
 
 def test_a_speed_that_is_not_in_the_menu_is_shown_too(open_page):

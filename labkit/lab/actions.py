@@ -1,0 +1,171 @@
+"""Actions of the page: one frozen dataclass per action of a button, menu, slider or field.
+
+The page creates an action and passes it to `Lab.press`; the lab executes it on its command thread. `Session.actions` are the
+classes of the actions that are available now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
+
+__all__ = [
+    "Action", "Answer", "BackToLive", "ChangeSettings", "Execute", "Pause", "Pin", "PlayScenario", "Reset", "Resume", "Seek",
+    "ShowRun", "Start", "Step", "Stop", "Unpin", "WhatIf",
+]  # fmt: skip
+
+COMMAND_PROGRESS: dict[type[Command], str] = {
+    Slow: "slowing", Kill: "killing", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting",
+    Reconnect: "reconnecting",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Action:
+    """Base class of actions.
+
+    `name`: the action in a message. `doing`: shown while it is executed. `once`: a second one while the first is executed is
+    ignored as a double click.
+    """
+
+    name: ClassVar[str] = ""
+    doing: ClassVar[str] = "working"
+    once: ClassVar[bool] = False
+
+    @property
+    def progress(self) -> str:
+        """What the page shows while the action is executed."""
+        return self.doing
+
+
+@dataclass(frozen=True)
+class Start(Action):
+    """Start the scenario, if one was chosen, else a run."""
+
+    name, doing, once = "run", "starting", True
+
+
+@dataclass(frozen=True)
+class Pause(Action):
+    """Pause the run or the replay."""
+
+    name, doing = "pause", "pausing"
+
+
+@dataclass(frozen=True)
+class Resume(Action):
+    """Continue after a pause."""
+
+    name, doing = "resume", "resuming"
+
+
+@dataclass(frozen=True)
+class Stop(Action):
+    """End the run, with a final evaluation."""
+
+    name, doing = "stop", "stopping"
+
+
+@dataclass(frozen=True)
+class Reset(Action):
+    """End the run and prepare the same one again."""
+
+    name, doing, once = "reset", "resetting", True
+
+
+@dataclass(frozen=True)
+class Step(Action):
+    """Advance to the next applied update."""
+
+    name, doing = "step", "stepping"
+
+
+@dataclass(frozen=True)
+class Seek(Action):
+    """Show the run at `seconds`."""
+
+    seconds: float
+
+    name = "seek"
+
+
+@dataclass(frozen=True)
+class BackToLive(Action):
+    """Show the present time."""
+
+    name = "back to live"
+
+
+@dataclass(frozen=True)
+class WhatIf(Action):
+    """Repeat a simulated run up to the displayed time, and continue from there."""
+
+    name, doing, once = "what if", "repeating", True
+
+
+@dataclass(frozen=True)
+class ChangeSettings(Action):
+    """Change settings, {name: value or text}."""
+
+    settings: dict[str, Any]
+
+    name, doing = "set", "setting"
+
+
+@dataclass(frozen=True)
+class Answer(Action):
+    """Answer the question of the scenario, by the number of the answer or its text."""
+
+    answer: int | str
+
+    name, doing = "answer", "starting"
+
+
+@dataclass(frozen=True)
+class PlayScenario(Action):
+    """Play the scenario of this name; None: leave the scenario."""
+
+    scenario: str | None
+
+    name, doing, once = "play", "starting", True
+
+
+@dataclass(frozen=True)
+class Pin(Action):
+    """Make this run, or run `number` of the table, the reference run."""
+
+    number: int | None = None
+
+    name, doing = "pin", "pinning"
+
+
+@dataclass(frozen=True)
+class Unpin(Action):
+    """Remove the reference run."""
+
+    name, doing = "unpin", "unpinning"
+
+
+@dataclass(frozen=True)
+class ShowRun(Action):
+    """Show run `number` of the table."""
+
+    number: int
+
+    name, doing = "show run", "loading"
+
+
+@dataclass(frozen=True)
+class Execute(Action):
+    """Execute a command on the present run."""
+
+    command: Command
+
+    name = "execute"
+
+    @property
+    def progress(self) -> str:
+        """What the page shows while the command is executed."""
+        return COMMAND_PROGRESS.get(type(self.command), self.doing)
