@@ -1,5 +1,6 @@
 """DESIGN.md names only files, modules, tests and identifiers that exist."""
 
+import ast
 import functools
 import re
 from pathlib import Path
@@ -34,6 +35,17 @@ def words():
     return set(re.findall(r"[A-Za-z_]\w*", text)) | parts
 
 
+@functools.cache
+def attributes():
+    """{class: the identifiers in its source}, for each class of labkit; classes of one name are taken together."""
+    found = {}
+    for path in (ROOT / "labkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(re.findall(r"[A-Za-z_]\w*", ast.unparse(node)))
+    return found
+
+
 def test_there_is_something_to_check():
     assert len(PATHS) > 100
     assert len(NAMES) > 100
@@ -53,6 +65,12 @@ def test_every_named_test_exists(test):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_occurs_in_the_sources(name):
     assert set(name.split(".")) - {"lk"} <= words()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if re.fullmatch(r"[A-Z]\w+\.\w+", name)])
+def test_every_attribute_belongs_to_its_class(name):
+    owner, attribute = name.split(".")
+    assert attribute in attributes()[owner]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("labkit.")])
