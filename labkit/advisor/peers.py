@@ -18,7 +18,7 @@ from .estimate import Estimate, slots
 from .estimate import time_text as t
 from .inputs import CostInputs
 
-__all__ = ["adpsgd", "all_reduce", "dpsgd", "fsdp", "local_sgd", "replicas", "all_reduce_seconds"]
+__all__ = ["adpsgd", "all_reduce", "all_reduce_seconds", "dpsgd", "fsdp", "local_sgd", "replicas"]
 
 
 def all_reduce(algorithm: str, n: int, f: CostInputs) -> tuple[float, float, str]:

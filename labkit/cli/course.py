@@ -168,7 +168,7 @@ def grade(
     Reports are written after each result. Ctrl-C ends the batch; the same command continues it.
     """
     from ..course.authoring.assign import read_reference
-    from ..course.grading.batch import Batch, signals_set
+    from ..course.grading.batch import Batch, stop_on_signals
     from ..course.grading.nbval_run import Harness, Interrupted, require_nbval
     from ..course.grading.reports import ReportFiles
     from ..course.grading.submissions import check_paths
@@ -195,7 +195,7 @@ def grade(
     reports = ReportFiles(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the batch in an orderly way.", err=True)
-    with signals_set(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
+    with stop_on_signals(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
         try:
             read = batch.read(submissions, policy, lms or "")
             for warning in read.warnings:
@@ -268,12 +268,12 @@ def _print_results(results: Sequence[Result], base: Assignment) -> None:
 
     rows = []
     for result in results:
-        points = [format_points(score.earned) + "*" * score.helped for score in result.questions if score.tests]
+        points = [format_points(score.earned) + "*" * score.with_reference for score in result.questions if score.tests]
         remark = result.problem or "; ".join(result.notes)
         rows.append([result.student.name, format_points(result.earned), *points, remark])
     rates = pass_rates(results, base)
     _table(["student", "points", *(row[0] for row in rates), ""], rows)
-    if any(score.helped for result in results for score in result.questions):
+    if any(score.with_reference for result in results for score in result.questions):
         click.echo("* with correct answers to the questions before it")
     click.echo()
     solved = [

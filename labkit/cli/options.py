@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..options import Option
     from ..spec import RunSpec
 
-__all__ = ["GivenOptions", "ResultFiles", "RunCommand", "given_options", "file_options", "run_specs", "writable_files"]
+__all__ = ["GivenOptions", "ResultFiles", "RunCommand", "file_options", "given_options", "run_specs", "writable_files"]
 
 # sections of the help: title, part of the specification, and its options, as {name on the command line: declared name}
 SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (

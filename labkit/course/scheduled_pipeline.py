@@ -27,14 +27,14 @@ WORDS = {"forward": FORWARD, "backward": BACKWARD}
 class ScheduledPipeline(Pipeline):
     """`lk.Pipeline` with another schedule: `orders[k]` has the passes of stage k in order."""
 
-    orders: tuple[tuple[tuple[str, int], ...], ...] = option((), help="for each stage its work, in order")
-    in_words: ClassVar[str] = "pipeline, in an order of your own."
+    orders: tuple[tuple[tuple[str, int], ...], ...] = option((), help="for each stage its list of work, in order")
+    summary: ClassVar[str] = "A pipeline with a schedule defined by the user."
 
     @classmethod
     def from_function(
         cls, order: Callable[[int, int, int], Any], stages: int, micro_batches: int, **options: Any
     ) -> ScheduledPipeline:
-        """From a function of (stages, micro_batches, stage). `BadInput` names a stage whose list is no schedule."""
+        """From a function of (stages, micro_batches, stage). `BadInput` names a stage whose list is not a schedule."""
         orders = tuple(_checked(order(stages, micro_batches, k), k, micro_batches) for k in range(stages))
         return cls(micro_batches=micro_batches, orders=orders, **options)
 

@@ -31,7 +31,7 @@ __all__ = [
     "FORMAT",
     "Assignment",
     "Cell",
-    "Refusals",
+    "NotebookErrors",
     "from_data",
     "parse",
     "public_data",
@@ -41,13 +41,13 @@ __all__ = [
 
 FORMAT = 1
 SCHEMA_VERSION = 3
-MOST_POINTS = 1_000_000  # of one test
+MAX_POINTS = 1_000_000  # of one test
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
-OF_NOTEBOOK = frozenset({"assignment", "title", "format", "tools", "variants", "variant"})
-OF_CELL = frozenset({"question", "given", "variant", "live"})
-OF_NBGRADER = frozenset({"grade_id", "grade", "solution", "locked", "task", "points", "schema_version", "cell_type"})
+NOTEBOOK_KEYS = frozenset({"assignment", "title", "format", "tools", "variants", "variant"})
+CELL_KEYS = frozenset({"question", "given", "variant", "live"})
+NBGRADER_KEYS = frozenset({"grade_id", "grade", "solution", "locked", "task", "points", "schema_version", "cell_type"})
 _OPTIONAL = frozenset({"checksum"})  # nbgrader's own tools add it
 
 # (code cell, grade, solution, locked, labkit's keys) -> kind
@@ -66,7 +66,7 @@ ALLOWED = (
 )
 
 
-class Refusals(BadInput):
+class NotebookErrors(BadInput):
     """All errors of a notebook; `lines` has one line for each."""
 
     def __init__(self, where: str, lines: list[str]) -> None:
@@ -173,7 +173,7 @@ def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
     """Parse the kinds of all cells.
 
     Raises:
-        Refusals: metadata is unknown or inconsistent; it has every place.
+        NotebookErrors: metadata is unknown or inconsistent; it has every place.
     """
     wrong: list[str] = []
     about = _parse_metadata(notebook.get("metadata", {}), wrong)
@@ -184,7 +184,7 @@ def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
         except BadInput as why:
             wrong.append(f"cell {number}: {why}")
     if wrong:
-        raise Refusals(where, wrong)
+        raise NotebookErrors(where, wrong)
     return Assignment(cells=tuple(cells), notebook=notebook, **about)
 
 
@@ -196,7 +196,7 @@ def _parse_metadata(metadata: Any, wrong: list[str]) -> dict[str, Any]:
             'its metadata has no "labkit": {"assignment": ..., "title": ..., "format": 1, "tools": [], "variants": {}}'
         )
         data = {"assignment": "none", "title": "", "format": FORMAT}
-    wrong.extend(f"notebook metadata: {nearest('key', key, OF_NOTEBOOK)}" for key in data if key not in OF_NOTEBOOK)
+    wrong.extend(f"notebook metadata: {nearest('key', key, NOTEBOOK_KEYS)}" for key in data if key not in NOTEBOOK_KEYS)
     name, tools, variants = data.get("assignment"), data.get("tools", []), data.get("variants", {})
     if not isinstance(name, str) or not NAME.fullmatch(name):
         wrong.append(
@@ -247,8 +247,8 @@ def _cell(number: int, raw: Any) -> Cell:
     if not isinstance(ours, dict):
         raise BadInput(f"labkit's metadata is {shown(ours)}; allowed: a table")
     for key in ours:
-        if key not in OF_CELL:
-            raise BadInput(f"labkit's metadata: {nearest('key', key, OF_CELL)}")
+        if key not in CELL_KEYS:
+            raise BadInput(f"labkit's metadata: {nearest('key', key, CELL_KEYS)}")
     keys = tuple(sorted(key for key in ours if ours[key] is not False))
     cell = {
         "number": number,
@@ -279,8 +279,8 @@ def _check_nbgrader(data: Any, cell_type: str) -> None:
     if not isinstance(data, dict):
         raise BadInput(f"nbgrader's metadata is {shown(data)}; allowed: a table")
     for key in data:
-        if key not in OF_NBGRADER | _OPTIONAL:
-            raise BadInput(f"nbgrader's metadata: {nearest('key', key, OF_NBGRADER)}")
+        if key not in NBGRADER_KEYS | _OPTIONAL:
+            raise BadInput(f"nbgrader's metadata: {nearest('key', key, NBGRADER_KEYS)}")
     grade_id, points = data.get("grade_id"), data.get("points")
     if not isinstance(grade_id, str) or not IDENTIFIER.fullmatch(grade_id):
         raise BadInput(f'grade_id is {shown(grade_id, 60)}; allowed: letters, digits, "_" and "-", at most 100')
@@ -294,7 +294,7 @@ def _check_nbgrader(data: Any, cell_type: str) -> None:
     if data.get("cell_type", cell_type) != cell_type:
         raise BadInput(f"nbgrader's cell_type is {shown(data['cell_type'])}, and the cell is a {cell_type} cell")
     number = isinstance(points, int | float) and not isinstance(points, bool)
-    if data["grade"] and not (number and 0 < points <= MOST_POINTS):  # type: ignore[operator]
-        raise BadInput(f"points is {shown(points)}; allowed: a number above 0, at most {MOST_POINTS:,}")
+    if data["grade"] and not (number and 0 < points <= MAX_POINTS):  # type: ignore[operator]
+        raise BadInput(f"points is {shown(points)}; allowed: a number above 0, at most {MAX_POINTS:,}")
     if not data["grade"] and "points" in data and points != 0:
         raise BadInput("points belong to tests and explain cells only")

@@ -65,12 +65,12 @@ class Trial:
     @cached_property
     def ledger(self) -> dict[str, Any]:
         """The gradients by their fate (see `lk.ledger`)."""
-        return ledger(self._record)
+        return ledger(self._required_trace)
 
     @cached_property
     def updates(self) -> int:
         """Updates of the whole model."""
-        return updates(self._record)
+        return updates(self._required_trace)
 
     @cached_property
     def gradients(self) -> int:
@@ -80,17 +80,17 @@ class Trial:
     @cached_property
     def seconds(self) -> float:
         """The duration of the run in seconds of virtual time, rounded to microseconds."""
-        return round(seconds(self._record.ending["time"] if self._record.ending else self._record.now), 6)
+        return round(seconds(self._required_trace.ending["time"] if self._required_trace.ending else self._required_trace.now), 6)
 
     @cached_property
     def staleness(self) -> list[int]:
         """The staleness of every gradient applied at the first shard, in the order of application."""
-        return staleness_in_order(self._record)
+        return staleness_in_order(self._required_trace)
 
     @cached_property
     def mean_staleness(self) -> float:
         """The mean staleness without the first gradients, as many as there are workers; nan if there are no others."""
-        workers = len(self._record.role_ids("worker"))
+        workers = len(self._required_trace.role_ids("worker"))
         later = self.staleness[workers:]
         return float(np.mean(later)) if later else float("nan")
 
@@ -107,21 +107,21 @@ class Trial:
     @cached_property
     def iterations(self) -> dict[str, list[tuple[int, int]]]:
         """By worker, the (begin, end) of the computation of each gradient, ns. Other computations are not included."""
-        names = self._record.roles
-        return {names[worker]: made for worker, made in iterations(self._record).items()}
+        names = self._required_trace.roles
+        return {names[worker]: made for worker, made in iterations(self._required_trace).items()}
 
     @cached_property
     def sent(self) -> dict[str, int]:
         """Bytes of training messages sent, by role."""
-        return {self._record.roles[role]: count for role, count in training_bytes(self._record).items()}
+        return {self._required_trace.roles[role]: count for role, count in training_bytes(self._required_trace).items()}
 
     @cached_property
     def computed(self) -> dict[str, int]:
         """Gradients computed, by worker."""
-        return {self._record.roles[worker]: count for worker, count in computed_by_worker(self._record).items()}
+        return {self._required_trace.roles[worker]: count for worker, count in computed_by_worker(self._required_trace).items()}
 
     @property
-    def _record(self) -> Trace:
+    def _required_trace(self) -> Trace:
         if self.trace is None:
             raise SubmissionFailed(f"The run did not start: {self.error}")
         return self.trace
@@ -168,8 +168,8 @@ def trial(
         return Trial(text, run.trace if run is not None else None, None, run)
     except Exception as error:  # an error in labkit or an attack, which no honest strategy causes
         return Trial(f"the run crashed ({type(error).__name__})", run.trace if run is not None else None, None, run)
-    made = run.engine.parameters
-    return Trial("", run.trace, None if made is None else np.array(made), run)
+    parameters = run.engine.parameters
+    return Trial("", run.trace, None if parameters is None else np.array(parameters), run)
 
 
 def same_parameters(first: Trial, second: Trial, tolerance: float = 1e-9) -> bool:
@@ -214,4 +214,4 @@ def _plain(value: Any) -> str:
     try:
         return repr(value.tolist() if hasattr(value, "tolist") else value)[:200]
     except ValueError:  # an int with more digits than Python converts
-        return f"a {type(value).__name__} that is too long to be printed"
+        return f"a {type(value).__name__} that is too long to print"

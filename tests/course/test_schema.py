@@ -5,14 +5,14 @@ import json
 import pytest
 
 from labkit.course.authoring.reference_checks import check_reference
-from labkit.course.schema import Refusals, parse, read_notebook
+from labkit.course.schema import NotebookErrors, parse, read_notebook
 from labkit.errors import BadInput
 from tests.course import toy_reference as toy
 
 
 def refusals(raw):
     """The lines with which a reference notebook is refused."""
-    with pytest.raises(Refusals) as caught:
+    with pytest.raises(NotebookErrors) as caught:
         check_reference(parse(raw, "m"), "m")
     return caught.value.lines
 

@@ -9,7 +9,7 @@ import ast
 
 from ...errors import BadInput
 from ..regions import HIDDEN, MARKER, SOLUTION, defined_names, has_region, released
-from ..schema import Assignment, Cell, Refusals
+from ..schema import Assignment, Cell, NotebookErrors
 from ..variants import first_choices, unknown_places
 
 __all__ = ["check_reference"]
@@ -19,13 +19,13 @@ def check_reference(reference: Assignment, where: str) -> None:
     """Check a reference notebook.
 
     Raises:
-        Refusals: all errors, with cell numbers.
+        NotebookErrors: all errors, with cell numbers.
     """
     wrong = [*_ids(reference), *_questions(reference), *_variant(reference)]
     for cell in reference.cells:
         wrong.extend(f"cell {cell.number}: {line}" for line in _cell(reference, cell))
     if wrong:
-        raise Refusals(where, wrong)
+        raise NotebookErrors(where, wrong)
 
 
 def _ids(reference: Assignment) -> list[str]:

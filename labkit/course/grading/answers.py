@@ -20,7 +20,7 @@ from .submitted_notebook import SubmittedCell, SubmittedNotebook
 
 __all__ = ["Answers", "find_answers"]
 
-MOST_HELPERS = 500
+MAX_HELPERS = 500
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ class _Collector:
         if not self.parts and not _mentions("\n".join(self.waiting), expected):
             raise BadInput("there is no solution cell in it: neither the ids nor the marker comments were found")
         helpers = sum(map(len, self.before.values())) + len(self.waiting)
-        if helpers > MOST_HELPERS:
-            raise BadInput(f"there are {helpers} extra code cells; allowed: {MOST_HELPERS}")
+        if helpers > MAX_HELPERS:
+            raise BadInput(f"there are {helpers} extra code cells; allowed: {MAX_HELPERS}")
         for cell in self.base.of_kind("solution"):
             if cell.id not in self.parts:
                 self.notes.append(f"the cell {cell.id!r} is not in the notebook (deleted?)")

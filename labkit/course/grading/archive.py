@@ -16,14 +16,14 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from ...errors import BadInput
-from .submitted_notebook import LARGEST_FILE, too_large
+from .submitted_notebook import MAX_FILE_BYTES, too_large
 
-__all__ = ["DAMAGED", "MOST_BYTES", "MOST_FILES", "ZipReader", "is_hidden", "leads_out", "members"]
+__all__ = ["DAMAGED", "MAX_FILES", "MAX_UNPACKED_BYTES", "ZipReader", "escapes_folder", "is_hidden", "members"]
 
-MOST_FILES = 20_000  # in one zip, of any kind
-MOST_BYTES = 2 * 2**30  # unpacked, of all zips of one submission
-LONGEST_PATH = 1_000  # characters
-DEEPEST = 1  # levels of zips in a zip: a student's in the platform's
+MAX_FILES = 20_000  # in one zip, of any kind
+MAX_UNPACKED_BYTES = 2 * 2**30  # unpacked, of all zips of one submission
+MAX_PATH_LENGTH = 1_000  # characters
+MAX_DEPTH = 1  # levels of zips in a zip: a student's in the platform's
 
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, EOFError, ValueError,
@@ -40,7 +40,7 @@ def is_hidden(path: PurePosixPath) -> bool:
     return any(part == "__MACOSX" or (part.startswith(".") and part not in ("..", ".")) for part in path.parts)
 
 
-def leads_out(path: PurePosixPath) -> bool:
+def escapes_folder(path: PurePosixPath) -> bool:
     """Whether a path would be outside the folder into which the zip is unpacked."""
     return path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts[:1])
 
@@ -48,13 +48,13 @@ def leads_out(path: PurePosixPath) -> bool:
 def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, PurePosixPath]]:
     """(index, member, path) of the notebooks and zips in a zip."""
     infos = archive.infolist()
-    if len(infos) > MOST_FILES:
-        raise BadInput(f"the zip has {len(infos):,} files; allowed: {MOST_FILES:,}")
+    if len(infos) > MAX_FILES:
+        raise BadInput(f"the zip has {len(infos):,} files; allowed: {MAX_FILES:,}")
     for index, member in enumerate(infos):
         path = inner_path(member)
         if member.is_dir() or path.suffix.lower() not in (".ipynb", ".zip"):
             continue
-        if leads_out(path) or not is_hidden(path):
+        if escapes_folder(path) or not is_hidden(path):
             yield index, member, path
 
 
@@ -71,7 +71,7 @@ def members(stream: BinaryIO) -> list[list[Any]]:
                 time = 0
                 for number in member.date_time:
                     time = time * 100 + number
-                rows.append([index, str(path)[:LONGEST_PATH], time])
+                rows.append([index, str(path)[:MAX_PATH_LENGTH], time])
             return rows
     except DAMAGED as why:
         if isinstance(why, BadInput):
@@ -84,7 +84,7 @@ class ZipReader:
 
     def __init__(self, assignment: str) -> None:
         self.assignment = assignment
-        self._left = MOST_BYTES
+        self._left = MAX_UNPACKED_BYTES
 
     def at_indices(self, stream: BinaryIO, indices: Sequence[int]) -> Iterator[tuple[str, bytes | str]]:
         """The members at these indices of a platform's zip, in this order."""
@@ -96,7 +96,7 @@ class ZipReader:
         except DAMAGED as why:
             yield "", f"the zip cannot be read: {why or type(why).__name__}"
 
-    def all(self, stream: BinaryIO, depth: int = DEEPEST, prefix: str = "") -> Iterator[tuple[str, bytes | str]]:
+    def all(self, stream: BinaryIO, depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[tuple[str, bytes | str]]:
         """All notebooks of a student's zip: first those with the name of the assignment, then by depth and name."""
         found = False
         try:
@@ -118,13 +118,13 @@ class ZipReader:
         self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, prefix: str, depth: int
     ) -> Iterator[tuple[str, bytes | str]]:
         path = inner_path(member)
-        shown = f"{prefix}{path}"[:LONGEST_PATH]
+        shown = f"{prefix}{path}"[:MAX_PATH_LENGTH]
         nested = path.suffix.lower() == ".zip"
-        if nested and depth >= DEEPEST:
+        if nested and depth >= MAX_DEPTH:
             return
-        if len(str(path)) > LONGEST_PATH:
-            yield shown, f"its path in the zip has {len(str(path)):,} characters; allowed: {LONGEST_PATH:,}"
-        elif leads_out(path):
+        if len(str(path)) > MAX_PATH_LENGTH:
+            yield shown, f"its path in the zip has {len(str(path)):,} characters; allowed: {MAX_PATH_LENGTH:,}"
+        elif escapes_folder(path):
             yield shown, "its path in the zip is outside its folder: ignored"
         elif stat.S_ISLNK(member.external_attr >> 16):
             yield shown, "it is a link in the zip: ignored"
@@ -144,14 +144,14 @@ class ZipReader:
 
     def _bytes(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
         """The content of a member, at most as many bytes as are allowed."""
-        limit = min(LARGEST_FILE, self._left)
+        limit = min(MAX_FILE_BYTES, self._left)
         with archive.open(member) as stream:
             data = stream.read(limit + 1)
         self._left -= min(len(data), limit)
         if len(data) > limit:
             raise BadInput(
                 too_large(max(member.file_size, len(data)))
-                if limit == LARGEST_FILE
-                else f"the zips of this submission have more than {MOST_BYTES >> 20} MB when unpacked"
+                if limit == MAX_FILE_BYTES
+                else f"the zips of this submission have more than {MAX_UNPACKED_BYTES >> 20} MB when unpacked"
             )
         return data

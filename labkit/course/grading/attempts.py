@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ...errors import BadInput
 
-__all__ = ["LAST", "MOST_GRADED", "AttemptPolicy"]
+__all__ = ["LAST", "MAX_GRADED", "AttemptPolicy"]
 
-MOST_GRADED = 10  # attempts of one student
+MAX_GRADED = 10  # attempts of one student
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class AttemptPolicy:
         if text in ("last", "first"):
             return cls(text)
         found = re.fullmatch(r"best-of-([1-9][0-9]?)", text, re.ASCII)
-        if found and int(found[1]) <= MOST_GRADED:
+        if found and int(found[1]) <= MAX_GRADED:
             return cls("best", int(found[1]))
-        raise BadInput(f"attempts are {text!r}; allowed: last, first, best-of-N with N from 1 to {MOST_GRADED}.")
+        raise BadInput(f"attempts are {text!r}; allowed: last, first, best-of-N with N from 1 to {MAX_GRADED}.")
 
     def __str__(self) -> str:
         return f"best-of-{self.most}" if self.kind == "best" else self.kind

@@ -20,14 +20,14 @@ from .nbval_run import Harness
 from .scores import Result
 from .submissions import Submission, Submissions, read_submissions
 
-__all__ = ["Batch", "signals_set"]
+__all__ = ["Batch", "stop_on_signals"]
 
 T = TypeVar("T")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 @contextlib.contextmanager
-def signals_set(stop: threading.Event) -> Iterator[None]:
+def stop_on_signals(stop: threading.Event) -> Iterator[None]:
     """Within the context, SIGINT, SIGTERM and SIGHUP set the event `stop` instead of interrupting the code.
 
     All long operations check `stop`, so a batch ends within a second, and never during a write. A signal that this process
@@ -63,8 +63,8 @@ class Batch:
         """The numbers of submissions that are reused and graded, as a sentence."""
         self.journal_error = ""
         """Why results could not be written to the journal."""
-        self._all: list[Submission] = []
-        self._chosen: list[int] = []
+        self._submissions: list[Submission] = []
+        self._planned: list[int] = []
         self._reused = 0
 
     def __enter__(self) -> Batch:
@@ -85,7 +85,7 @@ class Batch:
         Raises:
             BadInput: there are none.
         """
-        found = self._on_thread(
+        found = self._run_in_thread(
             lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop)
         )
         if not found.found:
@@ -101,42 +101,42 @@ class Batch:
         Raises:
             BadInput: a student in `only` has no submission.
         """
-        self._all = list(submissions)
+        self._submissions = list(submissions)
         for name in only:
-            if not any(_is(each, name) for each in self._all):
-                raise nearest("student", name, {each.student.name for each in self._all})
-        for i, submission in enumerate(self._all):
-            again = any(_is(submission, name) for name in only)
+            if not any(_matches(each, name) for each in self._submissions):
+                raise nearest("student", name, {each.student.name for each in self._submissions})
+        for i, submission in enumerate(self._submissions):
+            again = any(_matches(submission, name) for name in only)
             known = None if again or not self.journal else self.journal.find(submission)
             if known is not None:
                 self.results[i] = known
             elif again or not only:
-                self._chosen.append(i)
+                self._planned.append(i)
             else:
                 self.missing += 1
         self._reused = len(self.results)
-        self.summary = f"{len(self._all)} submissions"
+        self.summary = f"{len(self._submissions)} submissions"
         if self.journal and (self._reused or self.journal.other):
-            self.summary += f", {self._reused} reused from {self.journal.path.name}, {len(self._chosen)} to grade"
+            self.summary += f", {self._reused} reused from {self.journal.path.name}, {len(self._planned)} to grade"
             if self.journal.other:
                 self.summary += (
                     f" ({self.journal.other} results in it have another reference notebook, variant or version of labkit)"
                 )
         self.summary += "."
-        return self._chosen
+        return self._planned
 
     def run(self, done: Callable[[int, Result], object]) -> list[Result]:
         """Grade the planned submissions. Returns all results in order. `done(i, result)` is called after each journal entry."""
-        if self._chosen:
-            key = self._on_thread(lambda: make_key(self.base, self.variant, self.harness))
+        if self._planned:
+            key = self._run_in_thread(lambda: make_key(self.base, self.variant, self.harness))
 
             def add(number: int, result: Result) -> None:
-                i = self._chosen[number]
+                i = self._planned[number]
                 self.results[i] = result
-                self._write(self._all[i], result)
+                self._write(self._submissions[i], result)
                 done(i, result)
 
-            grade_all(key, [self._all[i] for i in self._chosen], self.harness, self.jobs, add)
+            grade_all(key, [self._submissions[i] for i in self._planned], self.harness, self.jobs, add)
         return [self.results[i] for i in sorted(self.results)]
 
     def _write(self, submission: Submission, result: Result) -> None:
@@ -148,7 +148,7 @@ class Batch:
                     f"{self.journal.path} cannot be written, so the batch cannot be continued: {why.strerror or why}"
                 )
 
-    def _on_thread(self, work: Callable[[], T]) -> T:
+    def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` on another thread, so that the main thread can handle signals."""
         with ThreadPoolExecutor(1, thread_name_prefix="batch") as pool:
             future = pool.submit(work)
@@ -160,5 +160,5 @@ class Batch:
                         raise  # raised by `work`
 
 
-def _is(submission: Submission, name: str) -> bool:
+def _matches(submission: Submission, name: str) -> bool:
     return name in (submission.student.name, submission.student.id, submission.path)

@@ -43,14 +43,14 @@ def _row(score: QuestionScore) -> str:
         if score.ok
         else "<br>".join(f'<span class="no">{escape(hint)}</span>' for hint in score.hints)
     )
-    helped = "<br>(graded with correct answers to the questions before it)" if score.helped else ""
+    note = "<br>(graded with correct answers to the questions before it)" if score.with_reference else ""
     points = f"{format_points(score.earned)} of {format_points(score.points)}"
-    return f"<tr><td>{escape(score.question)}<td>{points}<td>{found}{helped}</tr>"
+    return f"<tr><td>{escape(score.question)}<td>{points}<td>{found}{note}</tr>"
 
 
-def _by_hand(score: QuestionScore, unread: bool) -> list[str]:
+def _by_hand(score: QuestionScore, failed: bool) -> list[str]:
     """The text answers, for manual grading."""
-    if not score.answers or unread:
+    if not score.answers or failed:
         return []
     texts = "".join(
         f"<pre>{escape(text)}</pre>" if text else "<p>There is no answer.</p>" for text in score.answers.values()

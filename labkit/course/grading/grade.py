@@ -132,7 +132,7 @@ def _scores(
     outcome = run_notebook(rebuilt, harness)
     if outcome.broken:
         raise _Broken(outcome.broken)
-    return score_questions(base, outcome, key.outputs, answers.explained, helped=bool(replaced))
+    return score_questions(base, outcome, key.outputs, answers.explained, with_reference=bool(replaced))
 
 
 def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Harness, again: bool) -> QuestionScore:
@@ -155,8 +155,8 @@ def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Ha
         if not again:
             raise
         return score
-    helped = next(each for each in scores if each.question == score.question)
-    return replace(helped, helped=True) if helped.earned > score.earned else score
+    improved = next(each for each in scores if each.question == score.question)
+    return replace(improved, with_reference=True) if improved.earned > score.earned else score
 
 
 # a batch --------------------------------------------------------------------------------------------------------------

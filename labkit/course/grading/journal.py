@@ -159,7 +159,7 @@ def _result(data: Mapping[str, Any]) -> Result:
     questions = []
     for each in data["questions"]:
         tests = tuple(TestScore(**test) for test in each["tests"])
-        more = {name: each[name] for name in ("question", "by_hand", "answers", "helped")}
+        more = {name: each[name] for name in ("question", "by_hand", "answers", "with_reference")}
         questions.append(QuestionScore(tests=tests, **more))
     student = Student(**data["student"])
     return Result(

@@ -19,7 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-__all__ = ["PATTERNS", "Student", "platform_of_names", "plain_student", "student_of"]
+__all__ = ["PATTERNS", "Student", "plain_student", "platform_of_names", "student_of"]
 
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
 PATTERNS = {

@@ -19,10 +19,10 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 
 OUTPUT_SECONDS = 120.0
 POLL_S = 1.0  # between two checks of the kernel
-LONGEST = 20_000  # characters of a message
-BEGINS = re.compile(r"\w+ +Traceback \(most recent call last\)")
-AT = re.compile(r"Cell In\[\d+\], line (\d+)")
-COLOUR = re.compile("\x1b\\[[0-9;]*m")
+MAX_TEXT_LENGTH = 20_000  # characters of a message
+TRACEBACK_HEADER = re.compile(r"\w+ +Traceback \(most recent call last\)")
+CELL_LINE = re.compile(r"Cell In\[\d+\], line (\d+)")
+ANSI_COLOR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -71,32 +71,32 @@ def pytest_runtest_makereport(item: Any, call: Any) -> None:
     name = item.cell.metadata["labkit"]["cell"]
     record = cells.setdefault(name, {"passed": False, "error": "", "message": "", "detail": "", "outputs": []})
     if call.when == "call":
-        record["outputs"] = [_plain(output) for output in item.test_outputs or ()]
+        record["outputs"] = [_stored_output(output) for output in item.test_outputs or ()]
         record["passed"] = call.excinfo is None
     if call.excinfo is not None:
         record["passed"] = False
-        _explain(record, item, call.excinfo.value)
+        _record_error(record, item, call.excinfo.value)
 
 
-def _explain(record: dict[str, Any], item: Any, error: BaseException) -> None:
+def _record_error(record: dict[str, Any], item: Any, error: BaseException) -> None:
     """Record the exception that the cell raised, else nbval's error."""
     raised = [output for output in item.test_outputs or () if output.get("output_type") == "error"]
     timed_out = bool(item.parent.timed_out)
     if raised and not timed_out:
-        record["error"], record["message"] = raised[-1]["ename"], str(raised[-1]["evalue"])[:LONGEST]
-        lines = [COLOUR.sub("", line) for line in raised[-1]["traceback"]]
-        record["detail"], record["line"] = _shortened("\n".join(lines)), _line_of(lines)
+        record["error"], record["message"] = raised[-1]["ename"], str(raised[-1]["evalue"])[:MAX_TEXT_LENGTH]
+        lines = [ANSI_COLOR.sub("", line) for line in raised[-1]["traceback"]]
+        record["detail"], record["line"] = _truncated("\n".join(lines)), _line_of(lines)
         return
     record["error"] = type(error).__name__
-    record["message"] = str(error)[:LONGEST]
-    record["detail"] = str(getattr(error, "inner_traceback", None) or "")[:LONGEST]
+    record["message"] = str(error)[:MAX_TEXT_LENGTH]
+    record["detail"] = str(getattr(error, "inner_traceback", None) or "")[:MAX_TEXT_LENGTH]
     if timed_out or not isinstance(error, _cell_error()):
         record["error"] = "Broken"  # a time limit or a dead kernel, which is no result for the answer
 
 
-def _shortened(text: str) -> str:
+def _truncated(text: str) -> str:
     """The beginning and the end of a text."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n...\n{text[-LONGEST // 2 :]}"
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH // 2]}\n...\n{text[-MAX_TEXT_LENGTH // 2 :]}"
 
 
 def _line_of(parts: list[str]) -> int:
@@ -105,8 +105,8 @@ def _line_of(parts: list[str]) -> int:
     Of errors raised while others were handled it is the last. A part with a message begins with the name of the error and a
     colon, so a message cannot be mistaken for the beginning of a traceback.
     """
-    begins = [i for i, part in enumerate(parts) if BEGINS.fullmatch(part)]
-    found = AT.match(parts[begins[-1] + 1]) if begins and begins[-1] + 1 < len(parts) else None
+    begins = [i for i, part in enumerate(parts) if TRACEBACK_HEADER.fullmatch(part)]
+    found = CELL_LINE.match(parts[begins[-1] + 1]) if begins and begins[-1] + 1 < len(parts) else None
     return int(found[1]) if found else 0
 
 
@@ -116,7 +116,7 @@ def _cell_error() -> type[BaseException]:
     return NbCellError
 
 
-def _plain(output: Any) -> dict[str, Any]:
+def _stored_output(output: Any) -> dict[str, Any]:
     """An output as a notebook stores it, without data that differ between runs."""
     kept = {key: value for key, value in output.items() if key != "traceback"}
     if kept.get("output_type") == "execute_result":

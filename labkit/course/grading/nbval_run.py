@@ -1,10 +1,9 @@
 """Runs a rebuilt notebook with nbval in a separate process, isolated from the user's configuration.
 
-The result is nbval's verdict on each cell, or one sentence with the reason why there is none. It is reproducible:
-a new folder holds the notebook and its sources only; the environment is clean (no PYTHONPATH, no PYTEST_*, no user
-folders of IPython or Jupyter, a
-fixed hash seed, one thread); `conftest.py`, `pytest.ini` and other plugins are not loaded. Wall time is used for the outer limit
-only: a run that exceeds it is ended with all its children, and repeated alone.
+The result is nbval's verdict on each cell, or one sentence with the reason why there is none. It is reproducible: a new folder
+holds the notebook and its sources only; the environment is clean (no PYTHONPATH, no PYTEST_*, no user folders of IPython or
+Jupyter, a fixed hash seed, one thread); `conftest.py`, `pytest.ini` and other plugins are not loaded. Wall
+time is used for the outer limit only: a run that exceeds it is ended with all its children, and repeated alone.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .rebuild import ANSWERS_MODULE, SETUP_CELL, SOURCES, Rebuilt
 __all__ = ["CellResult", "Harness", "Interrupted", "RunResult", "require_nbval", "run_notebook"]
 
 NOTEBOOK, REPORT = "rebuilt.ipynb", "report.json"
-LONGEST_PATH = 80  # bytes; the path of a socket may have about 100
+MAX_ROOT_BYTES = 80  # bytes; the path of a socket may have about 100
 MEMORY = 3 << 30  # bytes of data of each process of a run; the sandbox limits what submissions use to about 256 MB
 POLL_S = 0.05  # between two checks of the process
 _KEPT = (
@@ -148,7 +147,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _command(root: Path, work: Path, harness: Harness) -> list[str]:
-    sockets = os.name != "nt" and len(os.fsencode(root)) < LONGEST_PATH
+    sockets = os.name != "nt" and len(os.fsencode(root)) < MAX_ROOT_BYTES
     return [
         sys.executable, "-P", "-c", _START, str(os.getpid()), "-q", "--color=no", "-c", str(root / "pytest.ini"),
         "--rootdir", str(work),

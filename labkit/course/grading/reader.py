@@ -16,10 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import BadInput
 from ..sandbox import launch
@@ -28,17 +28,18 @@ from ..schema import Assignment, public_data
 from .answers import Answers
 from .nbval_run import Interrupted
 
-__all__ = ["About", "Member", "ReadNotebook", "Reader"]
+__all__ = ["Member", "NotebookMetadata", "ReadNotebook", "Reader"]
 
+T = TypeVar("T")
 LAUNCH = Path(launch.__file__)
 PROCESSOR_S = 60  # seconds of processor time for one submission
 MEMORY = 1536 << 20  # bytes of address space beyond those in use when the process is confined
-LONGEST_LINE = 24 << 20  # bytes of one line: texts have at most 4 MB, which JSON may write with six times as many
-LARGEST_OUTPUT = 64 << 20  # bytes of all lines of one process
+MAX_LINE_BYTES = 24 << 20  # bytes of one line: texts have at most 4 MB, which JSON may write with six times as many
+MAX_OUTPUT_BYTES = 64 << 20  # bytes of all lines of one process
 WALL_S = 600.0  # wall time, for a process that hangs; the limit on processor time is lower
 POLL_MS = 50
-MOST_PROCESSES = 3  # for one submission: after a notebook that ended the process, the others are read by another one
-MOST_NOTEBOOKS = 20  # of one submission
+MAX_PROCESSES = 3  # for one submission: after a notebook that ended the process, the others are read by another one
+MAX_NOTEBOOKS = 20  # of one submission
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class About:
+class NotebookMetadata:
     """Metadata of a notebook. `ran`: when a cell last ran (ISO 8601); "" if that is not recorded."""
 
     assignment: str
@@ -71,7 +72,7 @@ class ReadNotebook:
     """Whether the machine may be the cause (a limit of wall time), so that reading it again may succeed."""
 
 
-class _Ended(Exception):
+class _ReaderEnded(Exception):
     """The process ended before it had answered; the text is the reason. `broken`: see `ReadNotebook`."""
 
     def __init__(self, why: str, broken: bool = False) -> None:
@@ -103,14 +104,14 @@ class Reader:
                 raise BadInput(_text(answer["problem"], 1000))
             rows = answer["members"]
             return [Member(_count(index), _text(path, 1000), _count(at)) for index, path, at in rows]
-        except _Ended as why:
+        except _ReaderEnded as why:
             raise BadInput(f"the zip cannot be read: {why}") from None
         except (KeyError, TypeError, ValueError) as why:
             if isinstance(why, BadInput):
                 raise
             raise BadInput("the zip cannot be read: its list is malformed") from None
 
-    def about(self, descriptor: int) -> About:
+    def about(self, descriptor: int) -> NotebookMetadata:
         """The metadata of one notebook.
 
         Raises:
@@ -120,8 +121,8 @@ class Reader:
             (answer,) = [*self._run(descriptor, {"do": "about"})] or [{}]
             if "problem" in answer:
                 raise BadInput(_text(answer["problem"], 1000))
-            return About(*(_text(answer[name], 200) for name in ("assignment", "variant", "ran")))
-        except _Ended as why:
+            return NotebookMetadata(*(_text(answer[name], 200) for name in ("assignment", "variant", "ran")))
+        except _ReaderEnded as why:
             raise BadInput(str(why)) from None
         except (KeyError, TypeError, ValueError) as why:
             if isinstance(why, BadInput):
@@ -140,11 +141,11 @@ class Reader:
         Raises:
             Interrupted: `stop` was set.
         """
-        request = {"do": "read", "base": public_data(base), "zip": is_zip, "most": MOST_NOTEBOOKS}
+        request = {"do": "read", "base": public_data(base), "zip": is_zip, "most": MAX_NOTEBOOKS}
         request["indices"] = None if indices is None else list(indices)
         found: list[ReadNotebook] = []
         left = 0
-        for _ in range(MOST_PROCESSES):
+        for _ in range(MAX_PROCESSES):
             path: str | None = None
             try:
                 with contextlib.closing(self._run(descriptor, {**request, "skip": len(found)})) as lines:
@@ -154,14 +155,14 @@ class Reader:
                         elif "left" in answer:
                             left = _count(answer["left"])
                         elif path is None:
-                            raise _Ended(_text(answer["problem"], 1000) if "problem" in answer else "it is malformed")
-                        elif len(found) >= MOST_NOTEBOOKS:
-                            raise _Ended("it answered too often")
+                            raise _ReaderEnded(_text(answer["problem"], 1000) if "problem" in answer else "it is malformed")
+                        elif len(found) >= MAX_NOTEBOOKS:
+                            raise _ReaderEnded("it sent too many answers")
                         else:
                             found.append(_notebook_of(path, answer, base))
                             path = None
                 return found, left
-            except _Ended as why:
+            except _ReaderEnded as why:
                 found.append(ReadNotebook(path or "", problem=str(why), broken=why.broken))
                 if path is None or (indices is None and not is_zip):
                     break  # there are no other notebooks, or the zip itself cannot be read
@@ -192,9 +193,9 @@ class Reader:
                 try:
                     answer = json.loads(line.decode("utf-8", "surrogatepass"))
                 except (ValueError, RecursionError):
-                    raise _Ended("the answer of the reader process is malformed") from None
+                    raise _ReaderEnded("the answer of the reader process is malformed") from None
                 if not isinstance(answer, dict):
-                    raise _Ended("the answer of the reader process is malformed")
+                    raise _ReaderEnded("the answer of the reader process is malformed")
                 yield answer
         finally:
             process.kill()
@@ -206,7 +207,7 @@ class Reader:
         """Yield the lines that the process writes.
 
         Raises:
-            _Ended: the process was ended, or failed.
+            _ReaderEnded: the process was ended, or failed.
             Interrupted: `stop` was set.
         """
         assert process.stdout is not None
@@ -218,13 +219,13 @@ class Reader:
             if self._stop.is_set():
                 raise Interrupted("Interrupted.")
             if time.monotonic() > end:
-                raise _Ended(f"reading it was ended after {WALL_S:g} s", broken=True)
+                raise _ReaderEnded(f"reading it was ended after {WALL_S:g} s", broken=True)
             if not _readable(descriptor):
                 continue
             data = os.read(descriptor, 1 << 20)
             total, line = total + len(data), line + len(data)
-            if total > LARGEST_OUTPUT or line > LONGEST_LINE:
-                raise _Ended(f"there is more than {LONGEST_LINE >> 20} MB to be read in it")
+            if total > MAX_OUTPUT_BYTES or line > MAX_LINE_BYTES:
+                raise _ReaderEnded(f"it has more than {MAX_LINE_BYTES >> 20} MB of text")
             if not data:
                 break
             *whole, rest = data.split(b"\n")
@@ -233,7 +234,7 @@ class Reader:
                 parts, line = [], len(rest)
             parts.append(rest)
         if status := process.wait():
-            raise _Ended(self._why(status))
+            raise _ReaderEnded(self._why(status))
 
     def _why(self, status: int) -> str:
         """Why a process ended, from its exit status."""
@@ -247,9 +248,9 @@ class Reader:
 def _readable(descriptor: int) -> bool:
     if not hasattr(select, "poll"):
         return True  # Windows: the read itself waits
-    asked = select.poll()
-    asked.register(descriptor, select.POLLIN)
-    return bool(asked.poll(POLL_MS))
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(POLL_MS))
 
 
 # validation of the returned data -------------------------------------------------------------------------------------
@@ -273,13 +274,13 @@ def _notebook_of(path: str, answer: Mapping[str, Any], base: Assignment) -> Read
     return ReadNotebook(path, answers, _text(answer["variant"], 200))
 
 
-def _text(value: Any, longest: int = LONGEST_LINE) -> str:
+def _text(value: Any, longest: int = MAX_LINE_BYTES) -> str:
     if type(value) is not str:
         raise TypeError("no text")
     return value[:longest]
 
 
-def _texts(value: Any, longest: int = LONGEST_LINE) -> list[str]:
+def _texts(value: Any, longest: int = MAX_LINE_BYTES) -> list[str]:
     if type(value) is not list:
         raise TypeError("no list")
     return [_text(each, longest) for each in value]
@@ -291,7 +292,7 @@ def _count(value: Any) -> int:
     return value
 
 
-def _table(value: Any, names: Sequence[str], of: Any) -> dict[str, Any]:
+def _table(value: Any, names: Sequence[str], parse: Callable[[Any], T]) -> dict[str, T]:
     if type(value) is not dict or not set(value) <= set(names):
         raise TypeError("no table of known names")
-    return {name: of(each) for name, each in value.items()}
+    return {name: parse(each) for name, each in value.items()}

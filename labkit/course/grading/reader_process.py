@@ -1,9 +1,8 @@
 """The process that reads one submission: `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`, started by
 `sandbox.launch`, with the request as JSON on standard input.
 
-It loads its modules, confines itself (with seccomp if the host supports it, else with limits of processor time and
-memory), and only
-then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates. Requests:
+It loads its modules, confines itself (with seccomp if the host supports it, else with limits of processor time and memory), and
+only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates. Requests:
 
     {"do": "list"}                                           -> {"members": [[index, path, time], ...]} or {"problem": ...}
     {"do": "about"}                                          -> {"assignment", "variant", "ran"} or {"problem": ...}
@@ -24,7 +23,7 @@ from ..sandbox.parent_death import end_with_parent
 from ..schema import Assignment, from_data
 from . import archive
 from .answers import find_answers
-from .submitted_notebook import LARGEST_FILE, parse_submitted
+from .submitted_notebook import MAX_FILE_BYTES, parse_submitted
 
 __all__ = ["main"]
 
@@ -144,4 +143,4 @@ def _content(stream: BinaryIO) -> bytes:
     """The content of a file, at most one byte more than is allowed; allocates no more than the size of the file."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
-    return stream.read(min(size, LARGEST_FILE) + 1)
+    return stream.read(min(size, MAX_FILE_BYTES) + 1)

@@ -25,7 +25,7 @@ CHECK_FAILED, FAILED, UNEXPECTED = (
     "UnexpectedValue",
 )  # classes of labkit.course.testing
 EXPECTED = " was expected: "  # the text before a hint
-LONGEST_HINT = 600
+MAX_HINT_LENGTH = 600
 _ENDED = re.compile(r"-+\n\w+ +Traceback \(most recent call last\)\nCell In\[\d+\], line (\d+)")  # IPython's
 
 
@@ -52,7 +52,7 @@ class QuestionScore:
     """Points of its explain cells."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """The texts of its explain cells by grade_id; "" if there is no answer."""
-    helped: bool = False
+    with_reference: bool = False
     """Whether the points were earned with the reference's answers to the questions before it."""
 
     @property
@@ -123,7 +123,7 @@ def score_questions(
     outputs: Mapping[str, Any],
     explained: Mapping[str, str],
     no_run_hint: str | None = None,
-    helped: bool = False,
+    with_reference: bool = False,
 ) -> tuple[QuestionScore, ...]:
     """The scores of one run.
 
@@ -132,14 +132,14 @@ def score_questions(
         outputs: the reference outputs of the test cells.
         explained: the texts of the explain cells.
         no_run_hint: the hint for a test that was not run; None: "it was not run".
-        helped: the submitted code could call correct answers, so hints contain no text that it has chosen.
+        with_reference: the submitted code could call correct answers, so hints contain no text that it has chosen.
     """
     scores = []
     for question in base.questions():
         cells = [cell for cell in base.cells if cell.question == question]
         own = [outcome.cells[c.id] for c in cells if c.kind == "solution" and c.id in outcome.cells]
         tests = [
-            _test_score(c, outcome.cells.get(c.id), own, outputs.get(c.id, ()), no_run_hint, helped)
+            _test_score(c, outcome.cells.get(c.id), own, outputs.get(c.id, ()), no_run_hint, with_reference)
             for c in cells
             if c.kind == "test"
         ]
@@ -161,25 +161,25 @@ def _test_score(
     own: Iterable[CellResult],
     expected: Sequence[Mapping[str, Any]],
     no_run_hint: str | None,
-    helped: bool,
+    with_reference: bool,
 ) -> TestScore:
     if result is None:
         return TestScore(cell.id, cell.points, False, "it was not run" if no_run_hint is None else no_run_hint)
     if result.passed:
         return TestScore(cell.id, cell.points, True)
     detail = f"{result.error}: {result.message}\n{result.detail}".strip()
-    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(cell, result, expected, helped)
-    return TestScore(cell.id, cell.points, False, _short(hint), detail)
+    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(cell, result, expected, with_reference)
+    return TestScore(cell.id, cell.points, False, _truncated(hint), detail)
 
 
-def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]], helped: bool) -> str:
+def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]], with_reference: bool) -> str:
     """The hint for a failed test. Text of the submitted code is shown only for a released line of the test, and only if the
     code could not call a correct answer.
     """
     if result.error == CHECK_FAILED:
         return result.message or "a check did not pass"
     released_line = _is_released(cell, result)
-    if not released_line or helped:
+    if not released_line or with_reference:
         hint = result.message.partition(EXPECTED)[2] if result.error == UNEXPECTED else ""
         which = "a hidden check" if released_line is False else "a check"
         return f"{which} did not pass{': ' if hint else ''}{hint}"
@@ -210,8 +210,8 @@ def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:
     for output in outputs:
         text = output.get("text") if output.get("name") == "stdout" else output.get("data", {}).get("text/plain")
         texts.append("".join(text) if isinstance(text, list) else text or "")
-    return _short("".join(texts).strip(), 200)
+    return _truncated("".join(texts).strip(), 200)
 
 
-def _short(text: str, longest: int = LONGEST_HINT) -> str:
+def _truncated(text: str, longest: int = MAX_HINT_LENGTH) -> str:
     return text if len(text) <= longest else f"{text[: longest - 4]} ..."

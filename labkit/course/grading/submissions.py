@@ -21,14 +21,14 @@ from pathlib import Path, PurePosixPath
 from ...errors import BadInput
 from ..schema import Assignment
 from .answers import Answers
-from .archive import MOST_FILES, is_hidden
+from .archive import MAX_FILES, is_hidden
 from .attempts import LAST, AttemptPolicy
 from .lms import PATTERNS, Student, plain_student, platform_of_names, student_of
-from .reader import MOST_NOTEBOOKS, Reader, ReadNotebook
+from .reader import MAX_NOTEBOOKS, Reader, ReadNotebook
 
 __all__ = ["Submission", "Submissions", "check_paths", "read_submissions"]
 
-SHOWN = 3  # paths in one note
+MAX_LISTED_PATHS = 3  # paths in one note
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class _File:
 
 
 @dataclass
-class _Unit:
+class _StudentFiles:
     """All files under one first name of a zip or folder."""
 
     student: Student
@@ -139,7 +139,7 @@ class _Finder:
 
     def __init__(self, assignment: str, reader: Reader, platform: str) -> None:
         self.assignment, self.reader, self.platform = assignment, reader, platform
-        self.units: list[_Unit] = []
+        self.units: list[_StudentFiles] = []
         self.refused: list[Submission] = []
         self.warnings: list[str] = []
 
@@ -150,36 +150,36 @@ class _Finder:
         students have chosen.
         """
         patterns = PATTERNS if not self.platform else {k: v for k, v in PATTERNS.items() if k == self.platform}
-        alike = [any(pattern.fullmatch(path.name) for pattern in patterns.values()) for path in paths]
-        for path, known in zip(paths, alike):
+        matching = [any(pattern.fullmatch(path.name) for pattern in patterns.values()) for path in paths]
+        for path, known in zip(paths, matching):
             if path.is_dir():
                 one = known and (self.platform or "moodle") == "moodle" and student_of(path.name, "moodle") is not None
             elif path.suffix.lower() == ".zip":
-                one = known and len(paths) > 1 and all(alike)  # else a platform's zip, which can have any name
+                one = known and len(paths) > 1 and all(matching)  # else a platform's zip, which can have any name
             else:
                 one = True
             if one:
-                self._one(path, known)
+                self._add_argument(path, known)
             elif path.is_dir():
-                self._many(path, self._in_folder(path))
+                self._add_container(path, self._in_folder(path))
             else:
-                self._zip(path)
+                self._add_platform_zip(path)
 
-    def _one(self, path: Path, known: bool) -> None:
+    def _add_argument(self, path: Path, known: bool) -> None:
         """An argument that is one student's submission."""
         student = student_of(path.name, self.platform) if known and self.platform else None
         if known and student is None:
             self.warnings.append(
-                f"{path} gives no id, because it was given by itself. Give the folder or zip that contains it, or the platform "
+                f"{path} gives no id, because it is a single argument. Give the folder or zip that contains it, or the platform "
                 "with --lms"
             )
-        unit = _Unit(student or plain_student(path.name, str(path)), str(path.parent))
+        unit = _StudentFiles(student or plain_student(path.name, str(path)), str(path.parent))
         unit.files += self._in_folder(path) if path.is_dir() else [_on_disk(path, PurePosixPath(path.name))]
         self.units.append(unit)
 
-    def _zip(self, path: Path) -> None:
+    def _add_platform_zip(self, path: Path) -> None:
         try:
-            with _opened(path) as descriptor:
+            with _open_regular_file(path) as descriptor:
                 members = self.reader.members(descriptor)
             if not members:
                 raise BadInput("the zip has no notebook in it")
@@ -190,7 +190,7 @@ class _Finder:
         for member in members:
             inner = PurePosixPath(member.path)
             files.append(_File(path, f"{path.name}:{inner}", inner, member.time, member.index))
-        self._many(path, files)
+        self._add_container(path, files)
 
     def _in_folder(self, path: Path) -> list[_File]:
         """The notebooks and zips in a folder, by path; symbolic links are not followed."""
@@ -202,11 +202,11 @@ class _Finder:
                 inner = PurePosixPath(file.relative_to(path).as_posix())
                 if not is_hidden(inner) and file.suffix.lower() in (".ipynb", ".zip"):
                     files.append(_on_disk(file, inner))
-            if len(files) > MOST_FILES:
-                raise BadInput(f"{path} has more than {MOST_FILES:,} notebooks and zips.")
+            if len(files) > MAX_FILES:
+                raise BadInput(f"{path} has more than {MAX_FILES:,} notebooks and zips.")
         return sorted(files, key=lambda file: file.inner.parts)
 
-    def _many(self, path: Path, files: Sequence[_File]) -> None:
+    def _add_container(self, path: Path, files: Sequence[_File]) -> None:
         """A platform's zip or a folder, with one student for each first name."""
         parts: dict[str, list[_File]] = {}
         for file in files:
@@ -217,25 +217,25 @@ class _Finder:
         for part, own in parts.items():
             student = student_of(part, platform) if platform else None
             name = PurePosixPath(part[1:]).name if part.startswith("\0") else part
-            self.units.append(_Unit(student or plain_student(name, f"{path}/{part}"), str(path), own))
+            self.units.append(_StudentFiles(student or plain_student(name, f"{path}/{part}"), str(path), own))
             if not student and len(own) > 1:
                 self.warnings.append(
-                    f"{len(own)} files in {path} are under {name!r} and are taken for one student's. Each first name in the "
+                    f"{len(own)} files in {path} are under {name!r} and count as one student's. Each first name in the "
                     "given folder or zip is one student; give the one that contains the students' own folders"
                 )
 
     def _platform(self, path: Path, parts: Sequence[str]) -> str:
         if self.platform:
             return "" if self.platform == "plain" else self.platform
-        found, alike = platform_of_names(parts)
-        if alike and not found:
+        found, matching = platform_of_names(parts)
+        if matching and not found:
             self.warnings.append(
-                f"{alike} of {len(parts)} names in {path} look like a platform's and the others do not, so none gives an "
-                "id (if they are a platform's, give --lms moodle or --lms canvas)"
+                f"{matching} of {len(parts)} names in {path} have the pattern of a platform and the others do not, so none "
+                "gives an id (if they are a platform's, give --lms moodle or --lms canvas)"
             )
         return found
 
-    def students(self) -> list[list[_Unit]]:
+    def students(self) -> list[list[_StudentFiles]]:
         """The units of each student, in the order in which they were found. One id with two names counts as two students."""
         names: dict[tuple[str, str], set[str]] = {}
         for unit in self.units:
@@ -247,13 +247,13 @@ class _Finder:
                 both = " and ".join(sorted(map(repr, names[student.platform, student.id])))
                 self.warnings.append(f"the id {student.id} has two names, {both}: it is used for neither")
                 unit.student = Student(student.name, late=student.late, key=f"{unit.where}/{student.name}/{student.id}")
-        groups: dict[tuple[str, str], list[_Unit]] = {}
+        groups: dict[tuple[str, str], list[_StudentFiles]] = {}
         for unit in self.units:
             groups.setdefault(unit.student.identity or ("", ""), []).append(unit)
-        called = Counter(group[0].student.name for group in groups.values())
+        name_counts = Counter(group[0].student.name for group in groups.values())
         for group in groups.values():
             for unit in group:
-                if called[unit.student.name] > 1 and not unit.student.id:
+                if name_counts[unit.student.name] > 1 and not unit.student.id:
                     unit.student = replace(unit.student, name=unit.student.key)
         self.warnings = list(dict.fromkeys(self.warnings))
         return list(groups.values())
@@ -275,7 +275,7 @@ def _on_disk(path: Path, inner: PurePosixPath) -> _File:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open_regular_file(path: Path) -> Iterator[int]:
     """A descriptor of a regular file; other files are refused, also if one has replaced it meanwhile.
 
     Raises:
@@ -297,15 +297,15 @@ def _opened(path: Path) -> Iterator[int]:
 # reading one student --------------------------------------------------------------------------------------------------
 
 
-def _attempts(units: Sequence[_Unit], base: Assignment, policy: AttemptPolicy, reader: Reader) -> list[Submission]:
+def _attempts(units: Sequence[_StudentFiles], base: Assignment, policy: AttemptPolicy, reader: Reader) -> list[Submission]:
     """The submissions of one student that are graded: at least one, at most as many as the policy allows."""
     files = [(unit, file) for unit in units for file in unit.files]
     files.sort(key=lambda row: (row[1].inner.stem != base.name, len(row[1].inner.parts), str(row[1].inner)))
     sign = 1 if policy.kind == "first" else -1
     files.sort(key=lambda row: (sign * row[0].student.upload, sign * row[1].time))
-    found: list[tuple[_Unit, str, ReadNotebook]] = []
+    found: list[tuple[_StudentFiles, str, ReadNotebook]] = []
     left = 0
-    while files and len(found) < MOST_NOTEBOOKS:
+    while files and len(found) < MAX_NOTEBOOKS:
         unit, first = files[0]
         count = 1
         if first.index is not None:  # one process reads consecutive notebooks of one platform's zip
@@ -315,9 +315,9 @@ def _attempts(units: Sequence[_Unit], base: Assignment, policy: AttemptPolicy, r
         notebooks, unread = _read(own, base, reader)
         found += [(unit, _path(own[0], each), each) for each in notebooks]
         left += unread
-    left += len(files) + max(len(found) - MOST_NOTEBOOKS, 0)
-    found = found[:MOST_NOTEBOOKS]
-    return _chosen(found, left, policy)
+    left += len(files) + max(len(found) - MAX_NOTEBOOKS, 0)
+    found = found[:MAX_NOTEBOOKS]
+    return _select_attempts(found, left, policy)
 
 
 def _read(files: Sequence[_File], base: Assignment, reader: Reader) -> tuple[list[ReadNotebook], int]:
@@ -326,7 +326,7 @@ def _read(files: Sequence[_File], base: Assignment, reader: Reader) -> tuple[lis
     if first.problem:
         return [ReadNotebook("", problem=first.problem)], 0
     try:
-        with _opened(first.path) as descriptor:
+        with _open_regular_file(first.path) as descriptor:
             indices = None if first.index is None else [file.index for file in files if file.index is not None]
             return reader.read(descriptor, base, indices, is_zip=first.index is None and first.is_zip)
     except BadInput as why:
@@ -339,7 +339,9 @@ def _path(first: _File, notebook: ReadNotebook) -> str:
     return f"{first.shown}:{notebook.path}" if notebook.path else first.shown
 
 
-def _chosen(found: Sequence[tuple[_Unit, str, ReadNotebook]], left: int, policy: AttemptPolicy) -> list[Submission]:
+def _select_attempts(
+    found: Sequence[tuple[_StudentFiles, str, ReadNotebook]], left: int, policy: AttemptPolicy
+) -> list[Submission]:
     """The attempts that are graded. A notebook that cannot be graded is no attempt, unless there is no other."""
     good = [row for row in found if row[2].answers is not None]
     chosen = good[: policy.most] or list(found[:1])
@@ -347,15 +349,16 @@ def _chosen(found: Sequence[tuple[_Unit, str, ReadNotebook]], left: int, policy:
     unread = [row for row in found if row[2].answers is None and row not in chosen]
     notes = []
     if others:
-        paths = ", ".join(path for _, path, _ in others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
-        notes.append(f"{len(others)} more of this student's notebooks not graded ({policy.sentence}): {paths}")
+        paths = ", ".join(path for _, path, _ in others[:MAX_LISTED_PATHS])
+        paths += ", ..." if len(others) > MAX_LISTED_PATHS else ""
+        notes.append(f"{len(others)} more notebooks of this student are not graded ({policy.sentence}): {paths}")
     if policy.most > 1 and len(chosen) > 1:
         notes.append(f"{len(chosen)} notebooks of this student are graded: {policy.sentence}")
-    notes += [f"not graded: {path}: {notebook.problem}" for _, path, notebook in unread[:SHOWN]]
-    if len(unread) > SHOWN:
-        notes.append(f"{len(unread) - SHOWN} more that cannot be graded")
+    notes += [f"not graded: {path}: {notebook.problem}" for _, path, notebook in unread[:MAX_LISTED_PATHS]]
+    if len(unread) > MAX_LISTED_PATHS:
+        notes.append(f"{len(unread) - MAX_LISTED_PATHS} more cannot be graded")
     if left:
-        notes.append(f"{left} more files not read; at most {MOST_NOTEBOOKS} notebooks of one submission are read")
+        notes.append(f"{left} more files were not read; at most {MAX_NOTEBOOKS} notebooks of one submission are read")
     return [
         Submission(
             path, unit.student, notebook.answers, notebook.problem,

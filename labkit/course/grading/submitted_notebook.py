@@ -14,12 +14,12 @@ from typing import Any
 from ...errors import BadInput
 from ..regions import normalize_newlines
 
-__all__ = ["LARGEST_FILE", "SubmittedCell", "SubmittedNotebook", "parse_submitted", "too_large"]
+__all__ = ["MAX_FILE_BYTES", "SubmittedCell", "SubmittedNotebook", "parse_submitted", "too_large"]
 
-LARGEST_FILE = 256 * 2**20  # bytes; a hundred megabytes of outputs can happen by accident
-LARGEST_SOURCE = 2**20  # characters in one cell
-LARGEST_SOURCES = 2**22  # bytes of UTF-8 in all cells
-MOST_CELLS = 10_000
+MAX_FILE_BYTES = 256 * 2**20  # bytes; a hundred megabytes of outputs can happen by accident
+MAX_CELL_CHARS = 2**20  # characters in one cell
+MAX_SOURCE_BYTES = 2**22  # bytes of UTF-8 in all cells
+MAX_CELLS = 10_000
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def parse_submitted(data: bytes) -> SubmittedNotebook:
     Raises:
         BadInput: it is no notebook, has another language than Python, or exceeds a limit.
     """
-    if len(data) > LARGEST_FILE:
+    if len(data) > MAX_FILE_BYTES:
         raise BadInput(too_large(len(data)))
     raw = _json(data)
     if not isinstance(raw, dict) or not ("cells" in raw or "worksheets" in raw):
@@ -63,20 +63,20 @@ def parse_submitted(data: bytes) -> SubmittedNotebook:
     _check_language(metadata)
     about = _table(metadata.get("labkit"))
     raw_cells = _cells(raw)
-    if len(raw_cells) > MOST_CELLS:
-        raise BadInput(f"the notebook has {len(raw_cells):,} cells; allowed: {MOST_CELLS:,}")
+    if len(raw_cells) > MAX_CELLS:
+        raise BadInput(f"the notebook has {len(raw_cells):,} cells; allowed: {MAX_CELLS:,}")
     cells = [_cell(cell) for cell in raw_cells if isinstance(cell, dict)]
-    if (size := sum(len(cell.source.encode("utf-8", "surrogatepass")) for cell in cells)) > LARGEST_SOURCES:
-        raise BadInput(f"its cells have {size >> 10:,} KB of text; allowed: {LARGEST_SOURCES >> 10:,} KB")
+    if (size := sum(len(cell.source.encode("utf-8", "surrogatepass")) for cell in cells)) > MAX_SOURCE_BYTES:
+        raise BadInput(f"its cells have {size >> 10:,} KB of text; allowed: {MAX_SOURCE_BYTES >> 10:,} KB")
     for number, cell in enumerate(cells, 1):
-        if len(cell.source) > LARGEST_SOURCE:
-            raise BadInput(f"cell {number} has {len(cell.source):,} characters; allowed: {LARGEST_SOURCE:,}")
-    return SubmittedNotebook(tuple(cells), _word(about.get("assignment")), _word(about.get("variant")))
+        if len(cell.source) > MAX_CELL_CHARS:
+            raise BadInput(f"cell {number} has {len(cell.source):,} characters; allowed: {MAX_CELL_CHARS:,}")
+    return SubmittedNotebook(tuple(cells), _short_text(about.get("assignment")), _short_text(about.get("variant")))
 
 
 def too_large(size: int) -> str:
     """The error text for a file of `size` bytes."""
-    return f"the file has {size >> 20} MB; allowed: {LARGEST_FILE >> 20} MB. Clear its outputs and save it"
+    return f"the file has {size >> 20} MB; allowed: {MAX_FILE_BYTES >> 20} MB. Clear its outputs and save it"
 
 
 def _json(data: bytes) -> Any:
@@ -109,14 +109,14 @@ def _cells(raw: Mapping[str, Any]) -> list[Any]:
 def _check_language(metadata: Mapping[str, Any]) -> None:
     """`BadInput` for a kernel of another language."""
     kernel, language = _table(metadata.get("kernelspec")), _table(metadata.get("language_info"))
-    found = _word(kernel.get("language")) or _word(language.get("name"))
+    found = _short_text(kernel.get("language")) or _short_text(language.get("name"))
     if found and found.lower() not in ("python", "ipython", "python3"):
-        name = _word(kernel.get("display_name")) or found
+        name = _short_text(kernel.get("display_name")) or found
         raise BadInput(f"its kernel is {name!r} ({found}); allowed: a Python kernel")
 
 
 def _cell(raw: Mapping[str, Any]) -> SubmittedCell:
-    kind = _word(raw.get("cell_type"))
+    kind = _short_text(raw.get("cell_type"))
     text = raw.get("input" if kind == "code" and "source" not in raw else "source", "")
     if isinstance(text, list):
         text = "".join(piece for piece in text if isinstance(piece, str))
@@ -125,10 +125,10 @@ def _cell(raw: Mapping[str, Any]) -> SubmittedCell:
     return SubmittedCell(
         type=kind,
         source=normalize_newlines(text if isinstance(text, str) else "").replace("\0", ""),
-        grade_id=_word(_table(metadata.get("nbgrader")).get("grade_id")),
-        key=_word(raw.get("id")),
+        grade_id=_short_text(_table(metadata.get("nbgrader")).get("grade_id")),
+        key=_short_text(raw.get("id")),
         live=_table(metadata.get("labkit")).get("live") is True,
-        ran=max((_word(time) for time in times.values()), default=""),
+        ran=max((_short_text(time) for time in times.values()), default=""),
     )
 
 
@@ -136,6 +136,6 @@ def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _word(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """A string of at most 200 characters; empty for any other value."""
     return value if isinstance(value, str) and len(value) <= 200 else ""

@@ -22,7 +22,7 @@ import struct
 import subprocess
 import sys
 
-__all__ = ["BROKEN", "UNCONFINED", "Unconfined", "confine", "confinement_problem"]
+__all__ = ["BROKEN", "UNCONFINED", "Unconfined", "bpf_program", "confine", "confinement_problem"]
 
 BROKEN = 70  # exit status of a student process that could not report what went wrong
 UNCONFINED = 71  # exit status of a process that could not be confined: the host's fault, no submitted code was run
@@ -33,7 +33,7 @@ MEMORY = 384 << 20  # bytes of address space beyond those in use when the proces
 
 NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER = 38, 22, 2
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000  # 1 is EPERM
-OVER = 0x00050000 | 110  # ETIMEDOUT
+TIMED_OUT = 0x00050000 | 110  # ETIMEDOUT
 LOAD, EQUAL, AT_LEAST, RETURN, AND = (
     0x20,
     0x15,
@@ -44,8 +44,7 @@ LOAD, EQUAL, AT_LEAST, RETURN, AND = (
 OPERATION, TIMEOUT = 24, (40, 44)  # offsets of a call's second and fourth arguments
 WAKE, WAITS = 1, (0, 9)  # operations of futex(2): FUTEX_WAKE; FUTEX_WAIT, FUTEX_WAIT_BITSET
 
-# (AUDIT_ARCH value, number of futex, numbers of the allowed calls). In order: read, write,
-# readv, writev,
+# (AUDIT_ARCH value, number of futex, numbers of the allowed calls). In order: read, write, readv, writev,
 # close, fstat, lseek; mmap, mprotect, munmap, brk, mremap, madvise; rt_sigaction, rt_sigprocmask, rt_sigreturn,
 # sigaltstack; sched_yield, restart_syscall; getpid, gettid, clock_gettime, clock_getres, gettimeofday, getrandom,
 # getrusage, times; exit, exit_group; and, of x86-64, time.
@@ -69,15 +68,15 @@ def confinement_problem() -> str:
     if platform.machine() not in MACHINES:
         return f"no filter is known for {platform.machine()}; known: {', '.join(MACHINES)}"
     try:
-        tried = subprocess.run(
+        probe = subprocess.run(
             [sys.executable, "-I", "-S", "-B", __file__], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S
         )
     except (OSError, subprocess.TimeoutExpired) as why:
         return f"the test whether a process can be confined here failed ({why})"
-    output = tried.stdout.decode(errors="replace").strip()
-    if tried.returncode == 0 and output == CONFINED:
+    output = probe.stdout.decode(errors="replace").strip()
+    if probe.returncode == 0 and output == CONFINED:
         return ""
-    why_not = output or f"the test process ended with status {tried.returncode}"
+    why_not = output or f"the test process ended with status {probe.returncode}"
     return f"a student's code cannot be confined on this host: {why_not}"
 
 
@@ -85,26 +84,26 @@ def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
     """Confine this process until it ends. `Unconfined` if the host does not support it."""
     try:
         with open("/proc/self/statm") as statm:
-            have = int(statm.read().split()[0]) * resource.getpagesize()
+            used = int(statm.read().split()[0]) * resource.getpagesize()
     except OSError as why:
         raise Unconfined(f"/proc cannot be read ({why.strerror}); it is needed to limit memory") from None
     limits = {
-        resource.RLIMIT_CPU: processor_s, resource.RLIMIT_AS: have + memory, resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: processor_s, resource.RLIMIT_AS: used + memory, resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: 0, resource.RLIMIT_NPROC: 0,
     }  # fmt: skip
-    for what, most in limits.items():
+    for resource_number, limit in limits.items():
         try:
-            resource.setrlimit(what, (most, most))
+            resource.setrlimit(resource_number, (limit, limit))
         except (ValueError, OSError):
             raise Unconfined(
-                f"resource limit {what} cannot be set to {most:,} (the limit of this process is "
-                f"{resource.getrlimit(what)[1]:,}); start with a higher one (ulimit -H)"
+                f"resource limit {resource_number} cannot be set to {limit:,} (the limit of this process is "
+                f"{resource.getrlimit(resource_number)[1]:,}); start with a higher one (ulimit -H)"
             ) from None
     libc = ctypes.CDLL(None, use_errno=True)
     _call(libc, NO_NEW_PRIVILEGES, 1)
-    program = _program(*MACHINES[platform.machine()])
-    held = ctypes.create_string_buffer(program, len(program))
-    about = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(held))
+    program = bpf_program(*MACHINES[platform.machine()])
+    buffer = ctypes.create_string_buffer(program, len(program))
+    about = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     _call(libc, SET_SECCOMP, FILTER, ctypes.create_string_buffer(about, len(about)))
 
 
@@ -118,7 +117,7 @@ def _call(libc: ctypes.CDLL, option: int, *arguments: object) -> None:
         )
 
 
-def _program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
+def bpf_program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
     """The BPF program: calls of another machine type kill the process, allowed calls pass, all others fail."""
     lines = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
     lines += [(AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, KILL)]  # the x32 calls of x86-64
@@ -128,7 +127,7 @@ def _program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
     lines += [(LOAD, 0, 0, OPERATION), (AND, 0, 0, 0x7F), (EQUAL, 0, 1, WAKE), (RETURN, 0, 0, ALLOW)]
     lines += [(EQUAL, 2, 0, WAITS[0]), (EQUAL, 1, 0, WAITS[1]), (RETURN, 0, 0, REFUSE)]
     for half in TIMEOUT:  # the address of the timeout; a wait without one is allowed, the grader ends it
-        lines += [(LOAD, 0, 0, half), (EQUAL, 1, 0, 0), (RETURN, 0, 0, OVER)]
+        lines += [(LOAD, 0, 0, half), (EQUAL, 1, 0, 0), (RETURN, 0, 0, TIMED_OUT)]
     return b"".join(struct.pack("HBBI", *line) for line in [*lines, (RETURN, 0, 0, ALLOW)])
 
 

@@ -1,6 +1,5 @@
 """The fork server of student processes: `main(DESCRIPTOR, PROCESSOR_S)` loads the modules that such a process may
-use, since a confined
-process cannot open files, and forks one for each request on the socket DESCRIPTOR.
+use, since a confined process cannot open files, and forks one for each request on the socket DESCRIPTOR.
 
 Two roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each process in seconds; 0: they are
 not confined. The fork server ends when the other end of the socket is closed, for instance because the grader has ended.
@@ -54,12 +53,12 @@ def serve(control: socket.socket, processor_s: int) -> None:
             _, status, used = os.wait4(int(message[3:]), 0)
             control.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
             continue
-        here = os.getpid()
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             control.close()
             try:
-                run_student_process(descriptors[0], descriptors[1], processor_s, here)
+                run_student_process(descriptors[0], descriptors[1], processor_s, parent)
             except Unconfined:
                 os._exit(UNCONFINED)
             finally:
@@ -71,9 +70,9 @@ def serve(control: socket.socket, processor_s: int) -> None:
 
 def run_student_process(reading: int, writing: int, processor_s: int, parent: int) -> None:
     """Confine this forked process, keep only its two pipes open, and answer the grader until it ends."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
-        os.dup2(nothing, descriptor)
+        os.dup2(null, descriptor)
     os.closerange(3, min(reading, writing))
     os.closerange(min(reading, writing) + 1, max(reading, writing))
     os.closerange(max(reading, writing) + 1, 1024)
@@ -88,4 +87,4 @@ def run_student_process(reading: int, writing: int, processor_s: int, parent: in
 
 def refuse_sleep(seconds: float) -> None:
     """Replaces `time.sleep`, which would block the process and not let virtual time pass."""
-    raise RoleError("time.sleep stops a process and not the run: write `await ctx.sleep(seconds)`.")
+    raise RoleError("time.sleep blocks the process and lets no virtual time pass: write `await ctx.sleep(seconds)`.")

@@ -6,7 +6,7 @@ in a notebook: None, booleans, numbers, text, bytes, NumPy scalars and arrays (o
 encoded; masked arrays and matrices), lists, tuples, named tuples, dicts, sets, ranges, views of dicts, the containers of
 `collections`, fractions, and references to objects that stay in the other process. An iterator arrives as an iterator over the
 items that the sender took from it. The sender refuses any other value, the receiver a malformed frame. A receiver needs at most a
-constant multiple of `LARGEST` and `LONGEST` bytes of memory for a frame.
+constant multiple of `MAX_FRAME_BYTES` and `MAX_TEXT_BYTES` bytes of memory for a frame.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST", "Malformed", "decode", "encode"]
+__all__ = ["MAX_FRAME_BYTES", "MalformedFrame", "decode", "encode"]
 
 HEAD = struct.Struct("<QQ")
-LARGEST = 32 << 20  # bytes of one frame
-LONGEST = 1 << 20  # bytes of its text, which takes up to a hundred times as much memory when parsed
-NUMBERS = "biufc"  # kinds of dtype
-TEXTS = "US"
+MAX_FRAME_BYTES = 32 << 20  # bytes of one frame
+MAX_TEXT_BYTES = 1 << 20  # bytes of its text, which takes up to a hundred times as much memory when parsed
+NUMBER_KINDS = "biufc"  # kinds of dtype
+TEXT_KINDS = "US"
 DTYPE = re.compile(
     "[<>|=](?:[biufc][0-9]{1,2}|[US][0-9]{1,7})"
 )  # as `dtype.str` writes it; NumPy would parse other texts as dtypes too
-DEEPEST = 40  # nested containers
-MOST = 100_000  # items of a range or an iterator
-FIELDS = 100  # of a named tuple
-BITS = 100_000  # of a whole number
+MAX_DEPTH = 40  # nested containers
+MAX_ITEMS = 100_000  # items of a range or an iterator
+MAX_FIELDS = 100  # of a named tuple
+MAX_BITS = 100_000  # of a whole number
 
 # dict views and containers with their tags in a frame
 _VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -45,33 +45,34 @@ _DICTS: dict[type, str] = {
 }  # fmt: skip
 _SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", collections.deque: "deque"}
 
-Refer = Callable[[Any], Any]  # an object that stays here -> its reference (plain data); None if it has none
-Find = Callable[[Any], Any]  # a received reference -> the object
+Value = Any  # a value of one of the types above; JSON and arrays have no narrower static type
+Refer = Callable[[object], Any]  # an object that stays in this process -> its reference (plain data), or None
+Find = Callable[[Any], object]  # a received reference (plain data) -> the object
 
 
-class Malformed(Exception):
+class MalformedFrame(Exception):
     """A received frame is malformed, or a value to be sent cannot be encoded."""
 
 
-def encode(value: Any, refer: Refer) -> bytes:
-    """`value` as a frame. `Malformed` names the value that cannot be encoded."""
+def encode(value: Value, refer: Refer) -> bytes:
+    """`value` as a frame. `MalformedFrame` names the value that cannot be encoded."""
     arrays: list[np.ndarray] = []
     text = json.dumps(_pack(value, arrays, refer, 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
     size = sum(array.nbytes for array in arrays)
-    if len(text) > LONGEST:
-        raise Malformed(
-            f"{len(text) >> 20} MB of text, numbers and lists; allowed: {LONGEST >> 20} MB (an array may be larger)"
+    if len(text) > MAX_TEXT_BYTES:
+        raise MalformedFrame(
+            f"{len(text) >> 20} MB of text, numbers and lists; allowed: {MAX_TEXT_BYTES >> 20} MB (an array may be larger)"
         )
-    if len(text) + size > LARGEST:
-        raise Malformed(f"{(len(text) + size) >> 20} MB at once; allowed: {LARGEST >> 20} MB")
+    if len(text) + size > MAX_FRAME_BYTES:
+        raise MalformedFrame(f"{(len(text) + size) >> 20} MB at once; allowed: {MAX_FRAME_BYTES >> 20} MB")
     return b"".join([HEAD.pack(len(text), size), text, *(array.tobytes() for array in arrays)])
 
 
-def decode(read: Callable[[int], bytes], find: Find) -> Any:
-    """The value of the next frame. `read(n)` returns exactly n bytes. Raises `Malformed`."""
+def decode(read: Callable[[int], bytes], find: Find) -> Value:
+    """The value of the next frame. `read(n)` returns exactly n bytes. Raises `MalformedFrame`."""
     length, size = HEAD.unpack(read(HEAD.size))
-    if length > LONGEST or length + size > LARGEST:
-        raise Malformed(f"a frame of {length} + {size} bytes; allowed: {LONGEST}, and {LARGEST} in all")
+    if length > MAX_TEXT_BYTES or length + size > MAX_FRAME_BYTES:
+        raise MalformedFrame(f"a frame of {length} + {size} bytes; allowed: {MAX_TEXT_BYTES}, and {MAX_FRAME_BYTES} in all")
     text, body = read(length), read(size)
     try:
         packed = json.loads(text.decode("utf-8", "surrogatepass"))
@@ -86,7 +87,7 @@ def decode(read: Callable[[int], bytes], find: Find) -> Any:
         OverflowError,
         MemoryError,
     ) as error:
-        raise Malformed(f"the frame cannot be decoded: {type(error).__name__}") from None
+        raise MalformedFrame(f"the frame cannot be decoded: {type(error).__name__}") from None
 
 
 def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any:
@@ -94,13 +95,13 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
     if value is None or kind is bool or kind is str:
         return value
     if kind is int:
-        if value.bit_length() > BITS:
-            raise Malformed(f"a whole number of {value.bit_length():,} bits; allowed: {BITS:,}")
+        if value.bit_length() > MAX_BITS:
+            raise MalformedFrame(f"a whole number of {value.bit_length():,} bits; allowed: {MAX_BITS:,}")
         return value if -(2**63) <= value < 2**64 else {"int": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
-    if depth > DEEPEST:
-        raise Malformed(f"more than {DEEPEST} nested lists")
+    if depth > MAX_DEPTH:
+        raise MalformedFrame(f"more than {MAX_DEPTH} nested lists")
 
     def inside(items: Any) -> list[Any]:
         return [_pack(item, arrays, refer, depth + 1) for item in items]
@@ -132,7 +133,7 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
         arrays.append(np.frombuffer(value, np.uint8))
         return {kind.__name__: len(value)}
     if kind is range:
-        return {"range": inside((value.start, value.stop, value.step))} if len(value) <= MOST else _too_many("a range")
+        return {"range": inside((value.start, value.stop, value.step))} if len(value) <= MAX_ITEMS else _too_many("a range")
     if kind is Fraction:
         return {"fraction": inside((value.numerator, value.denominator))}
     reference = refer(value)
@@ -141,20 +142,20 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
     if isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
         return {"named": [kind.__name__, list(map(str, kind._fields)), inside(tuple.__iter__(value))]}
     if isinstance(value, Iterator):
-        items = list(islice(value, MOST + 1))
-        return {"iterator": inside(items)} if len(items) <= MOST else _too_many("an iterator")
-    raise Malformed(
+        items = list(islice(value, MAX_ITEMS + 1))
+        return {"iterator": inside(items)} if len(items) <= MAX_ITEMS else _too_many("an iterator")
+    raise MalformedFrame(
         f"a {kind.__name__}: only numbers, text, arrays, and lists, tuples, dicts and sets of them can be sent"
     )
 
 
 def _too_many(what: str) -> Any:
-    raise Malformed(f"{what} of more than {MOST:,} items")
+    raise MalformedFrame(f"{what} of more than {MAX_ITEMS:,} items")
 
 
 def _pack_array(value: np.ndarray, arrays: list[np.ndarray]) -> Any:
-    if value.dtype.kind not in NUMBERS + TEXTS:
-        raise Malformed(f"an array of dtype {value.dtype}: only numbers, booleans and text can be sent")
+    if value.dtype.kind not in NUMBER_KINDS + TEXT_KINDS:
+        raise MalformedFrame(f"an array of dtype {value.dtype}: only numbers, booleans and text can be sent")
     plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("=")).view(np.ndarray)
     arrays.append(plain)
     shape = list(value.shape)
@@ -164,34 +165,34 @@ def _pack_array(value: np.ndarray, arrays: list[np.ndarray]) -> Any:
 
 
 def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
-    at = [0]  # bytes of `body` that have been read
+    offset = [0]  # bytes of `body` that have been read
 
-    def go(packed: Any, depth: int) -> Any:
-        if depth > DEEPEST + 2:
+    def unpack(packed: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH + 2:
             raise ValueError("too deep")
         if isinstance(packed, list):
-            return [go(item, depth + 1) for item in packed]
+            return [unpack(item, depth + 1) for item in packed]
         if not isinstance(packed, dict):
             return packed
-        ((what, held),) = packed.items()
+        ((what, content),) = packed.items()
         if what == "array":
-            return _array(held, body, at)
+            return _array(content, body, offset)
         if what == "scalar":
-            return _array([held, []], body, at)[()]
+            return _array([content, []], body, offset)[()]
         if what in ("bytes", "bytearray"):
-            return _BYTES[what](_array(["|u1", [held]], body, at).tobytes())
+            return _BYTES[what](_array(["|u1", [content]], body, offset).tobytes())
         if what == "objects":
-            return _objects(held[0], go(held[1], depth + 1))
+            return _objects(content[0], unpack(content[1], depth + 1))
         if what == "named":
-            return _named(held[0], held[1], go(held[2], depth + 1))
+            return _named(content[0], content[1], unpack(content[2], depth + 1))
         if what == "ref":
-            return find(go(held, depth + 1))
-        return _MADE[what](go(held, depth + 1))
+            return find(unpack(content, depth + 1))
+        return _CONSTRUCTORS[what](unpack(content, depth + 1))
 
-    return go(packed, depth)
+    return unpack(packed, depth)
 
 
-def _array(about: Any, body: bytes, at: list[int]) -> np.ndarray:
+def _array(about: Any, body: bytes, offset: list[int]) -> np.ndarray:
     """The next array of the frame, copied."""
     name, shape, *fixed = about
     if not isinstance(name, str) or not DTYPE.fullmatch(name):
@@ -200,23 +201,23 @@ def _array(about: Any, body: bytes, at: list[int]) -> np.ndarray:
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
         raise ValueError("shape")
     size = math.prod(shape)
-    begin, end = at[0], at[0] + size * dtype.itemsize
+    begin, end = offset[0], offset[0] + size * dtype.itemsize
     # an empty array with a large axis is refused as well: a reduction of it would be large
-    if end > len(body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > LARGEST:
+    if end > len(body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > MAX_FRAME_BYTES:
         raise ValueError("size")
-    at[0] = end
-    some = size and dtype.itemsize
-    made = np.frombuffer(body, dtype, size, begin).reshape(shape).copy() if some else np.zeros(shape, dtype)
-    if dtype.kind == "U" and size and np.frombuffer(made.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
+    offset[0] = end
+    nonempty = size and dtype.itemsize
+    array = np.frombuffer(body, dtype, size, begin).reshape(shape).copy() if nonempty else np.zeros(shape, dtype)
+    if dtype.kind == "U" and size and np.frombuffer(array.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
         raise ValueError("text")
-    made.flags.writeable = not fixed
-    return made
+    array.flags.writeable = not fixed
+    return array
 
 
 def _objects(shape: Any, items: list[Any]) -> np.ndarray:
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32 or math.prod(shape) != len(items):
         raise ValueError("shape")
-    if math.prod(max(n, 1) for n in shape) * 8 > LARGEST:
+    if math.prod(max(n, 1) for n in shape) * 8 > MAX_FRAME_BYTES:
         raise ValueError("size")
     made = np.empty(len(items), object)
     for i, item in enumerate(items):
@@ -225,31 +226,31 @@ def _objects(shape: Any, items: list[Any]) -> np.ndarray:
 
 
 def _named(name: Any, fields: Any, items: list[Any]) -> Any:
-    if len(fields) > FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
+    if len(fields) > MAX_FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
         raise ValueError("a named tuple")
     kind: Any = collections.namedtuple(str(name), fields)  # type: ignore[misc]
     return kind._make(items)
 
 
-def _int(held: str) -> int:
-    if len(held) > BITS // 4 + 4:
+def _int(content: str) -> int:
+    if len(content) > MAX_BITS // 4 + 4:
         raise ValueError("an int")
-    return int(held, 16)
+    return int(content, 16)
 
 
-def _range(held: list[Any]) -> range:
-    made = range(*held)
-    if len(made) > MOST:
+def _range(content: list[Any]) -> range:
+    made = range(*content)
+    if len(made) > MAX_ITEMS:
         raise ValueError("a range")
     return made
 
 
 _BYTES: dict[str, Any] = {"bytes": bytes, "bytearray": bytearray}
-_MADE: dict[str, Callable[[Any], Any]] = {
-    "int": lambda held: _int(held), "float": float, "complex": lambda held: complex(*held), "tuple": tuple, "set": set,
+_CONSTRUCTORS: dict[str, Callable[[Any], Any]] = {
+    "int": lambda items: _int(items), "float": float, "complex": lambda items: complex(*items), "tuple": tuple, "set": set,
     "frozenset": frozenset, "deque": collections.deque, "dict": dict, "ordered": collections.OrderedDict,
-    "counter": lambda held: collections.Counter(dict(held)), "defaults": lambda held: collections.defaultdict(None, held),
-    "keys": lambda held: dict.fromkeys(held).keys(), "values": lambda held: dict(enumerate(held)).values(),
-    "items": lambda held: dict(held).items(), "range": _range, "fraction": lambda held: Fraction(*held), "iterator": iter,
-    "masked": lambda held: np.ma.array(held[0], mask=held[1]), "matrix": np.asmatrix,
+    "counter": lambda items: collections.Counter(dict(items)), "defaults": lambda items: collections.defaultdict(None, items),
+    "keys": lambda items: dict.fromkeys(items).keys(), "values": lambda items: dict(enumerate(items)).values(),
+    "items": lambda items: dict(items).items(), "range": _range, "fraction": lambda items: Fraction(*items), "iterator": iter,
+    "masked": lambda items: np.ma.array(items[0], mask=items[1]), "matrix": np.asmatrix,
 }  # fmt: skip

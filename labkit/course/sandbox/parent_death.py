@@ -1,10 +1,9 @@
 """Ends a process when its parent process ends, also by SIGKILL.
 
 Linux: the kernel sends SIGKILL when the thread that started the process ends (PR_SET_PDEATHSIG, prctl(2)),
-independent of the code
-that runs in the process. Other systems with `os.getppid`: a thread polls once a second, so code that holds the
-interpreter lock delays it.
-Windows: nothing is done.
+independent of the
+code that runs in the process. Other systems with `os.getppid`: a thread polls once a second, so code that holds the interpreter
+lock delays it. Windows: no effect.
 
 Imports the standard library only, because it runs in processes that load a part of labkit.
 """

@@ -25,9 +25,9 @@ from .confine import BROKEN, MEMORY, PROCESSOR_S, UNCONFINED, confinement_proble
 
 __all__ = ["ForkServer", "ProcessEnded", "StudentConnection"]
 
-FRAMES = 50_000  # from one process; a role in a trial of 100 updates sends about 1,000
-BYTES = 1 << 30  # from one process
-ASLEEP = 8  # seconds without processor time after which a process that should answer is ended
+MAX_FRAMES = 50_000  # from one process; a role in a trial of 100 updates sends about 1,000
+MAX_BYTES = 1 << 30  # from one process
+MAX_IDLE_S = 8  # seconds without processor time after which a process that should answer is ended
 LAUNCH = Path(__file__).with_name("launch.py")
 
 
@@ -39,8 +39,7 @@ class ForkServer:
     """The process that student processes are forked from (see `fork_server`). A context manager; `close` ends all of them.
 
     `confined`: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
-    `processor_s`: the
-    limit of processor time of each process in seconds.
+    `processor_s`: the limit of processor time of each process in seconds.
     """
 
     def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
@@ -133,7 +132,7 @@ class StudentConnection:
     ):
         self.server, self.pid, self._reading, self._writing = server, pid, reading, writing
         self._find, self._refer = find, refer
-        self._frames, self._bytes, self._open, self._why, self._used = FRAMES, BYTES, True, "Ended.", 0.0
+        self._frames, self._bytes, self._open, self._why, self._used = MAX_FRAMES, MAX_BYTES, True, "Ended.", 0.0
         os.set_blocking(writing, False)
 
     def send(self, frame: Any) -> None:
@@ -142,7 +141,7 @@ class StudentConnection:
             raise ProcessEnded(self._why)
         try:
             data = memoryview(frames.encode(frame, self._refer))
-        except frames.Malformed as why:
+        except frames.MalformedFrame as why:
             raise self.stop(f"a value cannot be sent to it ({why})") from None
         while data:
             try:
@@ -158,23 +157,23 @@ class StudentConnection:
             raise ProcessEnded(self._why)
         self._frames -= 1
         if self._frames < 0:
-            raise self.stop(f"it sent more than {FRAMES:,} requests, the limit of a process")
+            raise self.stop(f"it sent more than {MAX_FRAMES:,} requests, the limit of a process")
         try:
             frame, freed = frames.decode(self._read, self._find)
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
-                raise frames.Malformed("the frame is not a list that begins with a name")
+                raise frames.MalformedFrame("the frame is not a list that begins with a name")
             if not isinstance(freed, list) or not all(type(number) is int for number in freed):
-                raise frames.Malformed("the dropped references are not numbers")
-        except (frames.Malformed, ValueError, TypeError) as why:
+                raise frames.MalformedFrame("the dropped references are not numbers")
+        except (frames.MalformedFrame, ValueError, TypeError) as why:
             raise self.stop(f"it sent a malformed frame ({why})") from None
         return frame, freed
 
     def _read(self, size: int) -> bytes:
-        if size > frames.LARGEST:
-            raise frames.Malformed("a frame that is too large")
+        if size > frames.MAX_FRAME_BYTES:
+            raise frames.MalformedFrame("a frame that is too large")
         self._bytes -= size
         if self._bytes < 0:
-            raise self.stop(f"it sent more than {BYTES >> 20} MB")
+            raise self.stop(f"it sent more than {MAX_BYTES >> 20} MB")
         parts = []
         while size:
             self._wait(self._reading)
@@ -187,15 +186,15 @@ class StudentConnection:
 
     def _wait(self, descriptor: int, writing: bool = False) -> None:
         """Wait until the pipe can be read (or written); end the process if it sleeps instead."""
-        asked = select.poll()
-        asked.register(descriptor, select.POLLOUT if writing else select.POLLIN)
+        poller = select.poll()
+        poller.register(descriptor, select.POLLOUT if writing else select.POLLIN)
         used, still = -1, 0
-        while not asked.poll(1000):
+        while not poller.poll(1000):
             now, state = _processor(self.pid)
             still = still + 1 if now == used and state in "ST" else 0
             used = now
-            if still >= ASLEEP:
-                raise self.stop("it waits for something that is no effect: a role waits with `await ctx...` only")
+            if still >= MAX_IDLE_S:
+                raise self.stop("it sleeps or waits without an effect: a role waits with `await ctx...` only")
 
     def stop(self, why: str) -> ProcessEnded:
         """End the process. Returns the error to raise."""
@@ -210,16 +209,16 @@ class StudentConnection:
         if os.WIFSIGNALED(status) and self._used > most - 0.5:
             self._why = f"Ended: it used {most} s of processor time, which is the limit of a process."
         elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            self._why = "Ended: it was killed from outside (does this machine have enough memory?)."
+            self._why = "Ended: it was killed by another process (is the memory of this machine sufficient?)."
         elif os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
             self._why = f"Ended: the process crashed ({name}; its memory limit is {MEMORY >> 20} MB)."
         elif os.WEXITSTATUS(status) == UNCONFINED:
-            self._why = "Not run: this host could not confine the process; the submitted code is not the cause."
+            self._why = "Not run: the process could not be confined on this host; the submitted code is not the cause."
         elif os.WEXITSTATUS(status) == BROKEN:
             self._why = "Ended: it used up its stack or its memory."
         else:
-            self._why = "Ended: it left its process (sys.exit, os._exit); a role ends by returning."
+            self._why = "Ended: it exited (sys.exit, os._exit); a role ends by returning."
         return ProcessEnded(self._why)
 
     def processor_share(self) -> float:

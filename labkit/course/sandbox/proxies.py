@@ -51,7 +51,7 @@ class GraderConnection:
         freed, self.freed = self.freed, []
         try:
             data = frames.encode([frame, freed], self._refer)
-        except frames.Malformed as why:
+        except frames.MalformedFrame as why:
             raise RoleError(f"{why}.") from None
         while data:
             data = data[os.write(self._writing, data) :]
@@ -204,7 +204,7 @@ class Method:
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         result = self.proxy._grader.request("call", self.proxy, self.name, list(args), keywords)
-        after = AFTER.get(self.name) if self.proxy._kind == "gradient" else None
+        after = CALL_EFFECTS.get(self.name) if self.proxy._kind == "gradient" else None
         return result if after is None else after(self.proxy, result, *args, **keywords)
 
 
@@ -244,7 +244,7 @@ def _updated(gradient: Proxy, result: Proxy) -> Proxy:
     return gradient
 
 
-AFTER: dict[str, Any] = {"push": _after_push, "of_all_workers": _after_of_all_workers, "plus": _after_plus}
+CALL_EFFECTS: dict[str, Any] = {"push": _after_push, "of_all_workers": _after_of_all_workers, "plus": _after_plus}
 
 
 class StudentContext(Context):

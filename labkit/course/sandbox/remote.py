@@ -19,15 +19,15 @@ from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
 from ...roles.messages import Message
 from ...strategies import Strategy
 from .request_validation import checked_kinds, checked_seconds, python_number
-from .restricted_api import AWAITED, MESSAGES
+from .restricted_api import AWAITED_TOOLS, MESSAGES
 from .session import ERRORS, Session, SubmittedCode
 
 __all__ = ["remote_function", "remote_strategy"]
 
 ROLES = ("server", "worker")
-MOST = 100  # options of a strategy, its message classes, fields of one
+MAX_ITEMS = 100  # options of a strategy, its message classes, fields of one
 RESERVED = ("self", "sender", "incarnation", "carries", "reads")  # names that a field of a message cannot have
-TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for name in sorted(AWAITED)}
+TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for name in sorted(AWAITED_TOOLS)}
 
 
 class RemoteRole:
@@ -79,13 +79,13 @@ class RemoteRole:
         if unless is not None:
             (unless,) = checked_kinds([unless])
         if fn is None:
-            return await effects.compute(None, lambda: self._perform_there(cost >= 1.0), cost=cost, unless=unless)
+            return await effects.compute(None, lambda: self._perform_in_student_process(cost >= 1.0), cost=cost, unless=unless)
         if not isinstance(fn, types.MethodType):
             raise BadInput(f"ctx.compute({type(fn).__name__}): give a function, and then its arguments.")
         self.session.validator.check_work(fn, args, cost)
         return await effects.compute(None, fn, *args, cost=cost, unless=unless)
 
-    def _perform_there(self, one_gradient: bool) -> None:
+    def _perform_in_student_process(self, one_gradient: bool) -> None:
         """Request the student process to call its function when the engine performs the work; the result stays in
         that process.
         """
@@ -109,14 +109,14 @@ def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
     Raises:
         BadInput: the class is missing, is no strategy, or has options or messages that are not allowed.
     """
-    about = code.ask("describe", name)
+    about = code.request("describe", name)
     try:
         if (
-            len(about["own"]) > MOST
-            or len(about["options"]) > MOST
-            or any(len(f) > MOST for f in about["own"].values())
+            len(about["own"]) > MAX_ITEMS
+            or len(about["options"]) > MAX_ITEMS
+            or any(len(f) > MAX_ITEMS for f in about["own"].values())
         ):
-            raise ValueError(f"more than {MOST} options, kinds of message, or fields of one")
+            raise ValueError(f"more than {MAX_ITEMS} options, kinds of message, or fields of one")
         options = {k: python_number(v) for k, v in about["options"].items()}
         options = {k: v for k, v in options.items() if isinstance(v, (int, float, str, bool, type(None)))}
         kinds = {k: MESSAGES[k] for k in about["messages"] if k in MESSAGES}
@@ -151,7 +151,7 @@ def _check_option(strategy: str, option: Any) -> None:
 
 
 def _is_name(name: Any) -> bool:
-    if not isinstance(name, str) or len(name) > MOST or name.startswith("_"):
+    if not isinstance(name, str) or len(name) > MAX_ITEMS or name.startswith("_"):
         return False
     return name.isidentifier() and not keyword.iskeyword(name)
 

@@ -70,7 +70,7 @@ class RemoteAnswers:
         try:
             if kind == "strategy":
                 return remote_strategy(code, name)
-            return remote_function(code, name) if kind == "function" else code.ask("value", name)
+            return remote_function(code, name) if kind == "function" else code.request("value", name)
         except LabkitError as why:
             return Broken(name, str(why))
         except Exception as why:  # the submission earns nothing for it; the other cells are graded

@@ -20,9 +20,9 @@ from ...roles.messages import Message, Push, Weights, field_names
 
 __all__ = ["RequestValidator", "checked_kinds", "checked_seconds", "python_number", "size_of"]
 
-LONGEST = 1e6  # seconds of virtual time, or multiples of the cost of a gradient
-LARGEST = 1 << 53  # limit of whole numbers in labkit's own messages
-WHOLE = ("step", "generation", "version", "count", "samples", "shard", "tag", "part", "at")
+MAX_SECONDS = 1e6  # seconds of virtual time, or multiples of the cost of a gradient
+MAX_INTEGER = 1 << 53  # limit of whole numbers in labkit's own messages
+INTEGER_FIELDS = ("step", "generation", "version", "count", "samples", "shard", "tag", "part", "at")
 
 
 class RequestValidator:
@@ -50,7 +50,7 @@ class RequestValidator:
         if kind.__module__ == Message.__module__:
             for name in field_names(kind):
                 value = getattr(message, name)
-                if name in WHOLE and (type(value) is not int or not -1 <= value <= LARGEST):
+                if name in INTEGER_FIELDS and (type(value) is not int or not -1 <= value <= MAX_INTEGER):
                     raise RoleError(f"{kind.__name__}.{name} is {str(value)[:40]}; allowed: a whole number from 0 on.")
         if isinstance(message, Push):
             self._check_push(message)
@@ -121,8 +121,8 @@ def checked_seconds(value: Any, what: str) -> Any:
         return None
     if type(value) not in (int, float):
         raise TypeError(f"{what} is a {type(value).__name__}; it is a number")
-    if not (isinstance(value, int) or math.isfinite(value)) or abs(value) > LONGEST:
-        raise BadInput(f"{what} is {str(value)[:40]}; allowed: up to {LONGEST:g}.")
+    if not (isinstance(value, int) or math.isfinite(value)) or abs(value) > MAX_SECONDS:
+        raise BadInput(f"{what} is {str(value)[:40]}; allowed: up to {MAX_SECONDS:g}.")
     return value
 
 

@@ -16,14 +16,14 @@ from ...options import option
 from ...roles import effects, messages
 from ...roles.messages import Message
 
-__all__ = ["AWAITED", "MESSAGES", "ServerStrategy", "Strategy", "install"]
+__all__ = ["AWAITED_TOOLS", "MESSAGES", "ServerStrategy", "Strategy", "install"]
 
-ALWAYS = {"option": option, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,
+BASE_NAMES = {"option": option, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,
           "Deadlock": Deadlock}  # fmt: skip
 MESSAGES = {
     name: getattr(messages, name) for name in ("Ack", "Chunk", "Joined", "Left", "Mix", "Pull", "Push", "Weights")
 }
-AWAITED = {"pull", "push", "push_pull", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"}
+AWAITED_TOOLS = {"pull", "push", "push_pull", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +70,11 @@ class RestrictedLabkit(types.ModuleType):
         super().__init__("labkit")
         self.__path__: list[str] = []
         self.Strategy, self.ServerStrategy = Strategy, ServerStrategy
-        self.__dict__.update(ALWAYS)
+        self.__dict__.update(BASE_NAMES)
         for name in tools:
             if name in MESSAGES:
                 setattr(self, name, MESSAGES[name])
-            elif name in AWAITED:
+            elif name in AWAITED_TOOLS:
                 setattr(self, name, awaited_tool(name))
             elif name == "post":
                 self.post = post

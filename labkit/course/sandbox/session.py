@@ -94,11 +94,11 @@ class SubmittedCode:
             return cell
         assert self.reference is not None
         functions = [name for name, kind in cell["defines"].items() if kind == "function"]
-        values = {name: self.reference.ask("value", name) for name, kind in cell["defines"].items() if kind == "value"}
+        values = {name: self.reference.request("value", name) for name, kind in cell["defines"].items() if kind == "value"}
         self.reference_functions |= set(functions)
         return {"id": cell["id"], "functions": functions, "values": values}
 
-    def ask(self, *request: Any) -> Any:
+    def request(self, *request: Any) -> Any:
         """The answer of a new process that has run the cells; `BadInput` with the text of its error."""
         session = Session(self, None, {})
         try:
@@ -161,7 +161,7 @@ class Session:
 
     def _register(self, value: Any) -> int:
         if len(self._objects) >= MAX_REFERENCES:
-            raise self.connection.stop(f"it holds on to more than {MAX_REFERENCES:,} objects")
+            raise self.connection.stop(f"it refers to more than {MAX_REFERENCES:,} objects")
         self._number += 1
         size = self._sizes[self._number] = OVERHEAD + size_of(value)
         self._count(size)
@@ -246,7 +246,7 @@ class Session:
         if frame[0] == "raise":
             raise self.raised(frame, BadInput)
         if frame[0] != "done":
-            raise self.connection.stop("it answered out of turn")
+            raise self.connection.stop("it sent a frame of the wrong kind")
         return frame[1]
 
     def raised(self, frame: list[Any], kind: type[LabkitError]) -> LabkitError:
@@ -269,7 +269,7 @@ class Session:
                 self._count(-self._sizes.pop(number, 0))
             if received[0] != "request":
                 if received[0] not in FRAMES or len(received) < FRAMES[received[0]]:
-                    raise self.connection.stop("it answered out of turn")
+                    raise self.connection.stop("it sent a frame of the wrong kind")
                 return received
             self.connection.send(self._reply(received[1:]))
 
@@ -291,7 +291,7 @@ class Session:
         memory.used += size
         if memory.used > memory.limit:
             raise self.connection.stop(
-                f"what was sent, saved and kept in all processes is more than {memory.limit >> 20} MB"
+                f"messages, saved states and objects of all processes take more than {memory.limit >> 20} MB"
             )
 
     def count(self, *values: Any) -> None:

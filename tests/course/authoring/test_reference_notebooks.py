@@ -124,7 +124,7 @@ def test_unsolved_questions_get_no_points(name, here, courses):
     assert not result.problem
     assert set(earned(result).values()) == {0}
     last = course.reference.of_kind("solution")[-1]
-    only = course.grade({last.id: last.source})  # helped by the reference's answers before it
+    only = course.grade({last.id: last.source})  # graded with the reference's answers to the questions before it
     expected = dict.fromkeys(full(course.reference), 0) | {last.question: full(course.reference)[last.question]}
     assert earned(only) == expected
 

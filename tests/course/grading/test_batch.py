@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from labkit.cli import main
 from labkit.course.grading import batch, journal
 from labkit.course.grading.answers import Answers
-from labkit.course.grading.batch import Batch, signals_set
+from labkit.course.grading.batch import Batch, stop_on_signals
 from labkit.course.grading.grade import GradingKey
 from labkit.course.grading.journal import Journal, fingerprint_of_reference, fingerprint_of_submission, write_atomically
 from labkit.course.grading.lms import Student
@@ -377,7 +377,7 @@ def test_signals_set_the_event_and_ignored_ones_stay_ignored():
     stop = threading.Event()
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with signals_set(stop):
+        with stop_on_signals(stop):
             os.kill(os.getpid(), signal.SIGINT)
             assert not stop.is_set()
             os.kill(os.getpid(), signal.SIGTERM)

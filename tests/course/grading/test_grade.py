@@ -140,8 +140,8 @@ def test_a_mistake_costs_the_points_of_its_own_question_only(graded, name, expec
 
 
 def test_scores_with_reference_answers_are_flagged(graded):
-    assert [mark.helped for mark in graded["wrong q1"].questions] == [False, True, False, False]
-    assert not any(mark.helped for mark in graded["right"].questions)
+    assert [mark.with_reference for mark in graded["wrong q1"].questions] == [False, True, False, False]
+    assert not any(mark.with_reference for mark in graded["right"].questions)
 
 
 def test_hints_are_those_of_the_tests(graded):

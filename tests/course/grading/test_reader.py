@@ -179,11 +179,11 @@ class TestWhatComesBack:
             assert bool(found.answers) == good, found
 
     def test_output_is_limited(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(reader, "LONGEST_LINE", 1 << 20)
-        assert "to be read in it" in self.answer(tmp_path, monkeypatch, "while True: write('x' * 65536)").problem
-        monkeypatch.setattr(reader, "LARGEST_OUTPUT", 1 << 20)
+        monkeypatch.setattr(reader, "MAX_LINE_BYTES", 1 << 20)
+        assert "MB of text" in self.answer(tmp_path, monkeypatch, "while True: write('x' * 65536)").problem
+        monkeypatch.setattr(reader, "MAX_OUTPUT_BYTES", 1 << 20)
         lines = "while True: write('{\"left\": 1}\\n')"
-        assert "to be read in it" in self.answer(tmp_path, monkeypatch, lines).problem
+        assert "MB of text" in self.answer(tmp_path, monkeypatch, lines).problem
 
     def test_a_reader_process_that_hangs_is_ended(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reader, "WALL_S", 0.3)

@@ -182,7 +182,7 @@ class TestTaken:
         assert not any(found.is_untouched(REFERENCE, name) for name in toy.RIGHT)
 
     def test_too_many_helpers_are_refused(self, monkeypatch):
-        monkeypatch.setattr(answers, "MOST_HELPERS", 5)
+        monkeypatch.setattr(answers, "MAX_HELPERS", 5)
         with pytest.raises(BadInput, match="6 extra code cells; allowed: 5"):
             found_in(place(solved(), "q2", *[toy.code(f"x = {i}") for i in range(6)]))
 

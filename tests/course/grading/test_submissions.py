@@ -146,7 +146,7 @@ class TestNotebook:
             parse_submitted(json.dumps(raw).encode())
 
     def test_a_file_that_is_too_large(self, monkeypatch):
-        monkeypatch.setattr(submitted_notebook, "LARGEST_FILE", 1000)
+        monkeypatch.setattr(submitted_notebook, "MAX_FILE_BYTES", 1000)
         with pytest.raises(BadInput, match="Clear its outputs"):
             parse_submitted(NOTEBOOK)
 
@@ -260,7 +260,7 @@ class TestZip:
         assert ["no notebook" in each.problem for each in read(tmp_path / "m.zip")] == [True]
 
     def test_the_size_of_a_zip_bomb_is_counted_while_unpacking(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(archive, "LARGEST_FILE", 10**6)
+        monkeypatch.setattr(archive, "MAX_FILE_BYTES", 10**6)
         path = zipped(tmp_path / "m.zip", **{"bomb.ipynb": b"0" * 10**7, "ada.ipynb": NOTEBOOK})
         data = bytearray(path.read_bytes())
         for signature, at in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):  # the zip declares a small size
@@ -274,7 +274,7 @@ class TestZip:
             assert isinstance(bomb[1], str)
 
     def test_the_bytes_read_of_one_submission_are_limited(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(archive, "MOST_BYTES", len(NOTEBOOK) + 10)
+        monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", len(NOTEBOOK) + 10)
         path = zipped(tmp_path / "m.zip", **{f"s{i}.ipynb": NOTEBOOK for i in range(3)})
         for _ in range(2):  # and of another as much again
             with path.open("rb") as stream:
@@ -282,7 +282,7 @@ class TestZip:
             assert found == [True, False, False]
 
     def test_too_many_files(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(archive, "MOST_FILES", 2)
+        monkeypatch.setattr(archive, "MAX_FILES", 2)
         path = zipped(tmp_path / "m.zip", **{f"s{i}.ipynb": NOTEBOOK for i in range(3)})
         with path.open("rb") as stream, pytest.raises(BadInput, match="allowed: 2"):
             archive.members(stream)
@@ -435,7 +435,7 @@ class TestAttempts:
         assert [q3(each) for each in read(path, policy=AttemptPolicy("first"))] == ["4"]
         assert [q3(each) for each in read(path, policy=AttemptPolicy("best", 2))] == ["30", "5"]
         (only,) = read(path)
-        assert "2 more of this student's notebooks not graded (the last one counts)" in only.notes[0]
+        assert "2 more notebooks of this student are not graded (the last one counts)" in only.notes[0]
 
     def test_moodle_counts_by_the_time_in_its_zip(self, tmp_path):
         names = [f"{ADA}/{name}.ipynb" for name in ("z", "a", "m")]
@@ -480,7 +480,7 @@ class TestAttempts:
         assert "at most 20 notebooks" in found[0].notes[-1]
         many = zipped(tmp_path / "n.zip", **{f"{EVE}/{i}.ipynb": NOTEBOOK for i in range(60)})
         (eve,) = read(many, policy=AttemptPolicy("best", 1))
-        assert any("40 more files not read" in note for note in eve.notes)
+        assert any("40 more files were not read" in note for note in eve.notes)
 
     @pytest.mark.parametrize("text", ["", "best", "best-of-0", "best-of-11", "best-of-\u0663", "latest", "-1"])
     def test_unknown_policies_are_refused(self, text):

@@ -57,8 +57,8 @@ def short_server():
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
-    monkeypatch.setattr(processes, "FRAMES", 1500)
-    monkeypatch.setattr(processes, "ASLEEP", 2)
+    monkeypatch.setattr(processes, "MAX_FRAMES", 1500)
+    monkeypatch.setattr(processes, "MAX_IDLE_S", 2)
     monkeypatch.setattr(session, "MAX_MEMORY", 24 << 20)
 
 

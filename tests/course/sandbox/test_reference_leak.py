@@ -152,7 +152,7 @@ WRONG_Q1 = "# q1 (keep this line)\ndef scaled(x):\n    return 9 * x - 1"
 def test_the_reference_is_used_and_its_source_is_not_sent(course, monkeypatch):
     result, seen = grade(course, monkeypatch, q1=WRONG_Q1)
     assert [score.earned for score in result.questions if score.tests] == [1.0, 3.0, 1.0]
-    assert result.questions[1].helped
+    assert result.questions[1].with_reference
     assert len(seen) == 2
     for rebuilt, _ in seen:
         assert SECRET not in json.dumps(rebuilt.sources["cells"])

@@ -110,14 +110,14 @@ def test_the_filter_lets_through_what_is_listed_and_no_other_machine():
     assert filtered(machine ^ 1, 0) == filtered(machine, 0x40000000) == confine.KILL
     wait, wake, timed = 0x80, 0x81, 0x189  # private; the last is FUTEX_WAIT_BITSET by the clock of the day
     assert filtered(machine, futex, wake, 7) == filtered(machine, futex, wait, 0) == confine.ALLOW
-    assert filtered(machine, futex, wait, 1) == filtered(machine, futex, timed, 1 << 40) == confine.OVER
+    assert filtered(machine, futex, wait, 1) == filtered(machine, futex, timed, 1 << 40) == confine.TIMED_OUT
     assert filtered(machine, futex, 6, 0) == confine.REFUSE
 
 
 def filtered(machine, number, operation=0, timeout=0):
     """The kernel's action: interprets the BPF program."""
     data = struct.pack("<IIQQQQQQQ", number, machine, 0, 0, operation, 0, timeout, 0, 0)
-    program = confine._program(*confine.MACHINES["x86_64"])
+    program = confine.bpf_program(*confine.MACHINES["x86_64"])
     lines, at, word = list(struct.iter_unpack("HBBI", program)), 0, 0
     while True:
         code, yes, no, value = lines[at]
@@ -260,7 +260,7 @@ def test_nothing_remains_of_a_role_that_was_killed(server, monkeypatch):
 
     monkeypatch.setattr(sessions.Session, "_note", killed)
     trial = course.trial(X, workers=2, updates=5)
-    assert "killed from outside" in trial.error  # and not: too much processor time
+    assert "killed by another process" in trial.error  # and not: too much processor time
     assert not trial.ok
     assert len(lines) > 3
     assert not any(alive(line.pid) for line in lines)

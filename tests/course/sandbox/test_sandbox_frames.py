@@ -73,8 +73,8 @@ def decoded(data):
 
 def exactly(stream):
     def read(size):
-        if size > frames.LARGEST:
-            raise frames.Malformed("too much")
+        if size > frames.MAX_FRAME_BYTES:
+            raise frames.MalformedFrame("too much")
         data = stream.read(size)
         if len(data) < size:
             raise EOFError
@@ -127,9 +127,9 @@ def test_masks_matrices_objects_and_containers_arrive():
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_frame_are_malformed(data):
-    with contextlib.suppress(frames.Malformed, EOFError):
+    with contextlib.suppress(frames.MalformedFrame, EOFError):
         decoded(data)
-    with contextlib.suppress(frames.Malformed):
+    with contextlib.suppress(frames.MalformedFrame):
         decoded(struct.pack("<QQ", len(data), 0) + data)
 
 
@@ -144,7 +144,7 @@ packed = st.recursive(
 @given(packed, st.binary(max_size=64))
 def test_frames_of_random_json_are_malformed_or_decoded(said, body):
     text = json.dumps(said).encode("utf-8", "surrogatepass")
-    with contextlib.suppress(frames.Malformed):
+    with contextlib.suppress(frames.MalformedFrame):
         decoded(struct.pack("<QQ", len(text), len(body)) + text + body)
 
 
@@ -166,22 +166,22 @@ class Endless(np.ndarray):
               iter(int, 1), [1 << 200_000], np.datetime64("2020"), type("F", (float,), {})(1.0), [[[object()]]]],
 )  # fmt: skip
 def test_values_that_cannot_be_encoded_are_refused(value):
-    with pytest.raises(frames.Malformed):
+    with pytest.raises(frames.MalformedFrame):
         frames.encode(value, lambda _: None)
 
 
 def test_frames_that_are_too_large_are_refused_on_both_ends():
-    with pytest.raises(frames.Malformed, match="MB"):
-        frames.encode(np.zeros(frames.LARGEST // 8 + 1), lambda _: None)
-    with pytest.raises(frames.Malformed, match="MB of text"):
-        frames.encode("x" * (frames.LONGEST + 1), lambda _: None)
+    with pytest.raises(frames.MalformedFrame, match="MB"):
+        frames.encode(np.zeros(frames.MAX_FRAME_BYTES // 8 + 1), lambda _: None)
+    with pytest.raises(frames.MalformedFrame, match="MB of text"):
+        frames.encode("x" * (frames.MAX_TEXT_BYTES + 1), lambda _: None)
     deep = []
-    for _ in range(frames.DEEPEST + 2):
+    for _ in range(frames.MAX_DEPTH + 2):
         deep = [deep]
-    with pytest.raises(frames.Malformed, match="nested lists"):
+    with pytest.raises(frames.MalformedFrame, match="nested lists"):
         frames.encode(deep, lambda _: None)
-    for lengths in ((frames.LONGEST + 1, 0), (0, frames.LARGEST + 1), (2**63, 2**63)):
-        with pytest.raises(frames.Malformed):
+    for lengths in ((frames.MAX_TEXT_BYTES + 1, 0), (0, frames.MAX_FRAME_BYTES + 1), (2**63, 2**63)):
+        with pytest.raises(frames.MalformedFrame):
             decoded(struct.pack("<QQ", *lengths))
     for array in (
         ["<f8", [2**62]],
@@ -195,7 +195,7 @@ def test_frames_that_are_too_large_are_refused_on_both_ends():
         ["<f800", [1]],
     ):
         text = json.dumps({"array": array}).encode()
-        with contextlib.suppress(frames.Malformed):
+        with contextlib.suppress(frames.MalformedFrame):
             assert decoded(struct.pack("<QQ", len(text), 8) + text + b"12345678").size == 0
 
 
