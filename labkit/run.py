@@ -38,7 +38,7 @@ from .engines.commands import (
 )
 from .engines.faults import schedule_faults
 from .engines.plan import Plan, make_plan
-from .engines.simulation_only import LIGHT, lightened
+from .engines.simulation_only import ENVIRONMENT_VARIABLE, to_simulated
 from .errors import BadInput, shown
 from .manifest import written_manifest
 from .narrative.log import Log, log_lines, straggler_text
@@ -87,14 +87,14 @@ def train(
         raise BadInput(f"cluster={shown(cluster)}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if not isinstance(budget, Budget | None):
         raise BadInput(f"budget={shown(budget)}: give a lk.Budget, as lk.Budget(updates=1000).")
-    meant, cluster = cluster, lightened(cluster)
+    meant, cluster = cluster, to_simulated(cluster)
     plan = make_plan(problem, strategy, cluster.spec, budget, seed)
     commands = schedule_faults(faults, plan)
     _check_allowed(commands, cluster)
     with written_manifest(checkpoint, plan, cluster, budget, commands):
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
     if cluster is not meant:
-        run.engine.trace.event(EngineWarning(0, f"{LIGHT} is set: no processes, this run is in virtual time"))
+        run.engine.trace.event(EngineWarning(0, f"{ENVIRONMENT_VARIABLE} is set: no processes, this run is in virtual time"))
     return run
 
 

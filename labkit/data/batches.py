@@ -37,13 +37,13 @@ class Batches:
 
     x: (n, d), y: (n,) or (n, k), copied only if unaligned or not contiguous. rng: the worker's random stream; it is used
     once per epoch and for nothing else, so it determines the batches. `batch_size` may exceed n: a batch then holds whole
-    epochs. `deal()` returns the samples of the next epoch, int64 indices, if an epoch is not always all samples.
+    epochs. `next_epoch()` returns the samples of the next epoch, int64 indices, if an epoch is not always all samples.
     Raises `BadInput` for a batch size below 1 and for no or unequal samples.
     """
 
     def __init__(
         self, x: np.ndarray, y: np.ndarray, batch_size: int, rng: np.random.Generator,
-        deal: Callable[[], np.ndarray] | None = None,
+        next_epoch: Callable[[], np.ndarray] | None = None,
     ) -> None:  # fmt: skip
         if len(x) != len(y) or len(x) == 0:
             raise BadInput(f"x has {len(x)} samples and y has {len(y)}; both need the same number, at least 1.")
@@ -52,7 +52,7 @@ class Batches:
         # Received arrays can be unaligned, and `take` copies the whole of an unaligned array in every call: 40 us
         # for the digits. So they are copied here, once.
         self._x, self._y = np.require(x, requirements=["C", "A"]), np.require(y, requirements=["C", "A"])
-        self._rng, self._deal = rng, deal
+        self._rng, self._next_epoch = rng, next_epoch
         self._order = np.empty(0, dtype=np.intp)  # allocated at the first batch, so that idle workers need no memory
         self._next = 0
 
@@ -65,10 +65,10 @@ class Batches:
         if end <= len(self._order):
             epoch, rows = self.epoch, self._order[start:end]
         else:
-            epoch, rows = self._across(start)
+            epoch, rows = self._spanning_epochs(start)
         return Batch(self._x.take(rows, 0), self._y.take(rows, 0), size, epoch)
 
-    def _across(self, start: int) -> tuple[int, np.ndarray]:
+    def _spanning_epochs(self, start: int) -> tuple[int, np.ndarray]:
         """The rows of a batch that begins at `start` of this epoch and continues in the next; epoch of the first."""
         if start >= len(self._order):
             self._begin_epoch()
@@ -87,8 +87,8 @@ class Batches:
 
     def _begin_epoch(self) -> None:
         """Shuffle in place; no array of the data's length is allocated after the first epoch."""
-        if self._deal is not None:
-            self._order = self._deal().copy()
+        if self._next_epoch is not None:
+            self._order = self._next_epoch().copy()
         elif self.epoch < 0:
             self._order = np.arange(len(self._x))
         self._rng.shuffle(self._order)

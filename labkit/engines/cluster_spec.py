@@ -22,7 +22,7 @@ from .distributions import (
     distribution_as_text,
     distribution_by_name,
 )
-from .machine_limits import USUAL_WORKERS, usual_workers
+from .machine_limits import DEFAULT_WORKERS, default_local_workers
 
 __all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "cluster_options"]
 
@@ -81,7 +81,7 @@ class ClusterSpec:
     """
 
     engine: str = option("simulated", choices=ENGINES, help="simulated: virtual time, exact; dask: real processes")
-    workers: int = option(USUAL_WORKERS, low=1, high=100_000, help="workers that compute gradients")
+    workers: int = option(DEFAULT_WORKERS, low=1, high=100_000, help="workers that compute gradients")
     servers: int | None = option(
         None, low=0, high=100_000, help="servers that own the parameters; none: what the strategy needs"
     )
@@ -167,7 +167,7 @@ def cluster_options(engine: str) -> dict[str, Option]:
 
 def default_workers(engine: str, scheduler: Any = None) -> int:
     """The default number of workers: 4; fewer for processes on this machine if it is a small container."""
-    return usual_workers() if engine == "dask" and scheduler is None else USUAL_WORKERS
+    return default_local_workers() if engine == "dask" and scheduler is None else DEFAULT_WORKERS
 
 
 def _plain(value: Any) -> Any:

@@ -26,7 +26,7 @@ GROUPS, CLASSES = 64, 32  # rows and columns of the table of shares
 MOST_COUNTED = 200_000  # training samples; partitioning this many took 10 ms
 
 
-def why_nothing(problem: Any, record: bool) -> str:
+def reason_not_shown(problem: Any, record: bool) -> str:
     """Why no samples of this problem can be shown, as a sentence; "" if they can."""
     if problem.timing_only:
         return "timing only: nothing is evaluated"
@@ -38,13 +38,13 @@ def why_nothing(problem: Any, record: bool) -> str:
     if dataset.classes is None:
         return "this problem has no classes"
     if "embedding" in dataset.extra:
-        return "samples made of ids are nothing to look at"
+        return "samples made of ids cannot be drawn"
     return f"{dataset.classes:,} classes are too many to show" if dataset.classes >= NO_ANSWER else ""
 
 
 def probe_inputs_of(problem: Any, record: bool) -> ProbeInputs | None:
     """The chief's probe inputs: a few held-out samples, and a grid if there are two features and the network is small."""
-    if why_nothing(problem, record):
+    if reason_not_shown(problem, record):
         return None
     dataset, side = problem.dataset, _side(problem)
     if not side:
@@ -76,7 +76,7 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
     grid), and training points. {"none": reason} if no samples are probed.
     """
     if probe_inputs is None:
-        return {"none": why_nothing(problem, record)}
+        return {"none": reason_not_shown(problem, record)}
     d = problem.dataset
     plain: dict[str, Any] = {
         "labels": d.y_test[: probe_inputs.samples].tolist(), "classes": d.classes, "shape": None, "features": None,
@@ -126,7 +126,7 @@ def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
     if d.n_train > MOST_COUNTED:
         return {"none": f"{d.n_train:,} training samples: too many to count at the start"}
     if not shares:
-        return {"none": "nobody has data of their own"}
+        return {"none": "no worker has data"}
     classes = d.classes if d.classes is not None and d.classes <= CLASSES else 0
     shared = problem.partition.shares_all or shares == 1
     labels = d.y_train if d.classes is not None else d.n_train

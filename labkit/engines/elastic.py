@@ -30,7 +30,7 @@ class Elastic:
     labelled: bool
     seed: int
 
-    def dealer(self, name: str, y: np.ndarray, present: Callable[[], Sequence[str]]) -> Callable[[], np.ndarray] | None:
+    def epoch_sampler(self, name: str, y: np.ndarray, present: Callable[[], Sequence[str]]) -> Callable[[], np.ndarray] | None:
         """A function that returns the samples of worker `name` for the next epoch, as int64 indices; None if all are shared.
 
         y: (n,) or (n, k), of all samples. `present()`: the workers that take part now.
@@ -38,13 +38,13 @@ class Elastic:
         if self.partition.shares_all:
             return None
 
-        def deal() -> np.ndarray:
+        def next_epoch() -> np.ndarray:
             members = present()
             place = members.index(name) if name in members else 0
-            dealt: list[np.ndarray] = self.partition.split(y if self.labelled else len(y), len(members) or 1, self.seed)
-            return dealt[place]
+            parts: list[np.ndarray] = self.partition.split(y if self.labelled else len(y), len(members) or 1, self.seed)
+            return parts[place]
 
-        return deal
+        return next_epoch
 
 
 def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout, seed: int) -> Elastic | None:
@@ -61,7 +61,7 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
     lazy = not problem.timing_only and hasattr(problem.dataset, "shares")
     if lazy and not problem.partition.shares_all:
         raise BadInput(
-            f"max_workers={cluster.max_workers}: Dask arrays cannot be dealt again during a run; partition='shared' can."
+            f"max_workers={cluster.max_workers}: Dask arrays cannot be partitioned again during a run; partition='shared' can."
         )
     absent = tuple(f"worker-{i}" for i in range(cluster.workers, cluster.max_workers))
     labelled = not problem.timing_only and problem.dataset.classes is not None
@@ -73,5 +73,5 @@ def check_elastic(command: Any, plan: Any) -> None:
     kinds = {role.name: role.kind for role in plan.layout.roles}
     if plan.elastic is None or kinds[command.role] != "worker":
         raise BadInput(
-            f"{command.word}({shown(command.role)}): only workers of a cluster with max_workers can come and go."
+            f"{command.word}({shown(command.role)}): only workers of a cluster with max_workers can join and leave."
         )

@@ -29,7 +29,7 @@ def foreign_effect(role: str, thing: Any) -> RoleError:
     what = (
         type(thing).__module__ + "." + type(thing).__name__
         if thing is not None
-        else "something of asyncio (as asyncio.sleep)"
+        else "an awaitable of asyncio (as asyncio.sleep)"
     )
     return RoleError(f"{role} awaited {what}, which labkit cannot wait for: {ONLY}")
 
@@ -106,5 +106,5 @@ def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ..
         sentences.append(f"{name} waits for {' or '.join(kinds)}{source}")
     more = f", and {len(waiting) - most} more" if len(waiting) > most else ""
     return (
-        f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. Nothing is under way. Is a reply missing?"
+        f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. No message is in flight. Is a reply missing?"
     )

@@ -46,8 +46,8 @@ from .plan import Plan
 
 __all__ = ["FAULTS", "KINDS", "Partition", "Preempt", "parse_fault", "schedule_faults"]
 
-MOST = 10_000  # preemptions of one fault
-END = 1e9  # engine seconds
+MAX_PREEMPTIONS = 10_000  # preemptions of one fault
+LATEST_S = 1e9  # engine seconds
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Partition(OnLinks):
             return super()._ends(plan)
         others = [role for role in plan.role_ids if role not in group]
         if not others:
-            raise BadInput(f"{self!r}: there is nobody outside of that group.")
+            raise BadInput(f"{self!r}: there are no roles outside of that group.")
         return [(role, other) for role in group for other in others]
 
 
@@ -102,11 +102,11 @@ class Preempt(Lasting):
     def commands(self, plan: Plan) -> list[Command]:
         """See `Command.commands`."""
         roles = [plan.layout.roles[plan.role_ids[name]] for name in named(self.roles, plan)]
-        return list(islice(merge(*(self._of(role, plan) for role in roles), key=attrgetter("at")), MOST))
+        return list(islice(merge(*(self._of(role, plan) for role in roles), key=attrgetter("at")), MAX_PREEMPTIONS))
 
     def _of(self, role: RoleSpec, plan: Plan) -> Iterator[Command]:
         draws, at = role_stream(plan.seed, role.kind, role.index, PREEMPTION, more=self.text().encode()), self.at
-        end = min(limit for limit in (self.until, plan.budget.seconds, END) if limit is not None)
+        end = min(limit for limit in (self.until, plan.budget.seconds, LATEST_S) if limit is not None)
         while True:
             at += float(draws.exponential(1.0 / self.rate))
             if at >= end:
@@ -130,7 +130,7 @@ def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command
     """The primitive commands of one or several faults (values or texts), sorted by time; times are relative to `since`
     (engine seconds). `BadInput` for anything that is not a fault or does not fit the run."""
     commands: list[Command | Executed] = []
-    for fault in _several(faults):
+    for fault in _as_list(faults):
         fault = parse_fault(fault) if isinstance(fault, str) else fault
         if not isinstance(fault, Command | Executed):
             raise BadInput(f"faults: {shown(fault)} is not a fault; give for example lk.Slow('worker-0', 5, at=2.0).")
@@ -141,7 +141,7 @@ def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command
     return sorted(commands, key=attrgetter("at"))
 
 
-def _several(faults: Any) -> list[Any]:
+def _as_list(faults: Any) -> list[Any]:
     """A list of faults, from one or several."""
     if isinstance(faults, str):
         return [faults]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-__all__ = ["PARTICIPATING", "PRESENT", "SOUGHT", "TRANSITIONS", "InvalidTransition", "State", "Trigger", "next_state"]
+__all__ = ["PARTICIPATING", "PRESENT", "AWAITING_PLACEMENT", "TRANSITIONS", "InvalidTransition", "State", "Trigger", "next_state"]
 
 
 class State(StrEnum):
@@ -20,9 +20,9 @@ class State(StrEnum):
     INVITED = "invited"  # about to join: a placement is requested for the incarnation
     JOINING = "joining"  # the incarnation is starting; the role takes part once it is up
     STARTING = "starting"  # the next incarnation is starting
-    HERE = "here"  # the incarnation is up
+    RUNNING = "running"  # the incarnation is up
     LOST = "lost"  # the incarnation was lost; a placement is requested for the next one
-    AWAY = "away"  # the incarnation was lost; no placement is requested until `Trigger.WANT`
+    STOPPED = "stopped"  # the incarnation was lost; no placement is requested until `Trigger.RESTART`
     ENDED = "ended"  # the incarnation ended for a group restart; the next one starts with the group, in the same place
 
 
@@ -34,12 +34,12 @@ class Trigger(StrEnum):
     PLACE = "place"  # a place was found, in which the next incarnation starts
     UP = "up"  # the incarnation has started and accepts connections
     LOSE = "lose"  # the incarnation is declared lost
-    LOSE_AND_KEEP_AWAY = "lose and keep away"  # declared lost, without an automatic restart
-    KEEP_AWAY = "keep away"  # the automatic restart of a lost role is cancelled
-    WANT = "want back"  # a restart is requested after all
-    END = "end"  # the incarnation has handed over its state for a group restart
-    RECALL = "recall"  # a group restart starts over: the incarnation that was about to begin ends
-    UNPLACE = "unplace"  # the place that was reserved for the next incarnation is gone
+    LOSE_WITHOUT_RESTART = "lose without restart"  # declared lost, without an automatic restart
+    CANCEL_RESTART = "cancel restart"  # the automatic restart of a lost role is cancelled
+    RESTART = "restart"  # a restart is requested after all
+    END = "end"  # the incarnation has sent its state for a group restart
+    REPEAT_GROUP_RESTART = "repeat group restart"  # a group restart starts over: the incarnation that was about to start ends
+    LOSE_PLACEMENT = "lose placement"  # the place that was reserved for the next incarnation is gone
     LEAVE = "leave"  # the role leaves the run
 
 
@@ -48,38 +48,38 @@ TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
         State.OUTSIDE: {Trigger.INVITE: State.INVITED},
         State.INVITED: {Trigger.PLACE: State.JOINING, Trigger.WITHDRAW: State.OUTSIDE},
         State.JOINING: {
-            Trigger.UP: State.HERE,
+            Trigger.UP: State.RUNNING,
             Trigger.LOSE: State.INVITED,
-            Trigger.LOSE_AND_KEEP_AWAY: State.INVITED,  # a role that has not joined leaves instead
-            Trigger.RECALL: State.INVITED,
+            Trigger.LOSE_WITHOUT_RESTART: State.INVITED,  # a role that has not joined leaves instead
+            Trigger.REPEAT_GROUP_RESTART: State.INVITED,
         },
         State.STARTING: {
-            Trigger.UP: State.HERE,
+            Trigger.UP: State.RUNNING,
             Trigger.LOSE: State.LOST,
-            Trigger.LOSE_AND_KEEP_AWAY: State.AWAY,
-            Trigger.RECALL: State.ENDED,
+            Trigger.LOSE_WITHOUT_RESTART: State.STOPPED,
+            Trigger.REPEAT_GROUP_RESTART: State.ENDED,
         },
-        State.HERE: {
+        State.RUNNING: {
             Trigger.LOSE: State.LOST,
-            Trigger.LOSE_AND_KEEP_AWAY: State.AWAY,
+            Trigger.LOSE_WITHOUT_RESTART: State.STOPPED,
             Trigger.END: State.ENDED,
-            Trigger.RECALL: State.ENDED,
+            Trigger.REPEAT_GROUP_RESTART: State.ENDED,
             Trigger.LEAVE: State.OUTSIDE,
         },
-        State.LOST: {Trigger.PLACE: State.STARTING, Trigger.KEEP_AWAY: State.AWAY, Trigger.LEAVE: State.OUTSIDE},
-        State.AWAY: {Trigger.WANT: State.LOST, Trigger.LEAVE: State.OUTSIDE},
+        State.LOST: {Trigger.PLACE: State.STARTING, Trigger.CANCEL_RESTART: State.STOPPED, Trigger.LEAVE: State.OUTSIDE},
+        State.STOPPED: {Trigger.RESTART: State.LOST, Trigger.LEAVE: State.OUTSIDE},
         State.ENDED: {
             Trigger.PLACE: State.STARTING,
-            Trigger.UNPLACE: State.LOST,
-            Trigger.KEEP_AWAY: State.AWAY,
+            Trigger.LOSE_PLACEMENT: State.LOST,
+            Trigger.CANCEL_RESTART: State.STOPPED,
             Trigger.LEAVE: State.OUTSIDE,
         },
     }
 )
 
-PRESENT = frozenset({State.JOINING, State.STARTING, State.HERE})  # an incarnation is running or starting
+PRESENT = frozenset({State.JOINING, State.STARTING, State.RUNNING})  # an incarnation is running or starting
 PARTICIPATING = frozenset(State) - {State.OUTSIDE, State.INVITED, State.JOINING}
-SOUGHT = frozenset({State.INVITED, State.LOST})  # a placement is requested for the next incarnation
+AWAITING_PLACEMENT = frozenset({State.INVITED, State.LOST})  # a placement is requested for the next incarnation
 
 
 class InvalidTransition(RuntimeError):

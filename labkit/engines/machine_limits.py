@@ -16,16 +16,16 @@ from pathlib import Path
 from ..errors import BadInput
 
 __all__ = [
-    "MOST_PROCESSES", "USUAL_WORKERS", "check_room", "cpu_quota", "free_memory", "memory_limit", "room_for_processes",
-    "usable_cpus", "usual_workers",
+    "MAX_PROCESSES", "DEFAULT_WORKERS", "check_capacity", "cpu_quota", "free_memory", "memory_limit", "process_capacity",
+    "usable_cpus", "default_local_workers",
 ]  # fmt: skip
 
-USUAL_WORKERS = 4  # as in the lessons
-WORKERS_A_CPU = 4  # paced workers sleep most of the time
-MOST_PROCESSES = 64  # processes started on one machine, at most
+DEFAULT_WORKERS = 4  # as in the lessons
+WORKERS_PER_CPU = 4  # paced workers sleep most of the time
+MAX_PROCESSES = 64  # processes started on one machine, at most
 PROCESS_BYTES = 50 << 20  # unshared memory of a role's process, with a margin; 20 to 30 MiB with small networks
-FILES, FILES_A_PROCESS = 24, 16  # files that the client opens for a cluster, and for each process of it (13 measured)
-SPARE_BYTES = 200 << 20  # reserved for the notebook, its figures, and the Jupyter server
+FILES, FILES_PER_PROCESS = 24, 16  # files that the client opens for a cluster, and for each process of it (13 measured)
+RESERVED_BYTES = 200 << 20  # reserved for the notebook, its figures, and the Jupyter server
 MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 UNLIMITED = 1 << 60  # version 1 encodes "no limit" as a number near 2^63
 
@@ -33,14 +33,14 @@ UNLIMITED = 1 << 60  # version 1 encodes "no limit" as a number near 2^63
 def usable_cpus(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> float:
     """Usable CPUs: the minimum of affinity, quota and `CPU_LIMIT`. `environ`: None for the environment of this process."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = _positive("CPU_LIMIT", environ)
-    return min(limit for limit in (allowed, cpu_quota(root), told) if limit is not None)
+    given = _positive_number("CPU_LIMIT", environ)
+    return min(limit for limit in (allowed, cpu_quota(root), given) if limit is not None)
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """CPUs allowed by control group quotas; None without a quota."""
     quotas = []
-    for folder in _groups(root, "cpu"):
+    for folder in _cgroup_folders(root, "cpu"):
         quota, _, period = _read(folder / "cpu.max").partition(" ")
         if not quota:
             quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
@@ -54,10 +54,10 @@ def memory_limit(root: Path = Path("/"), environ: Mapping[str, str] | None = Non
 
     If `MEM_LIMIT` is the tightest, the bytes in use are those of the tightest control group, or 0 (unknown) without one.
     """
-    limit, used = _group_memory(root)
-    told = _positive("MEM_LIMIT", environ)
-    if told is not None and (limit is None or told < limit):
-        return int(told), used
+    limit, used = _cgroup_memory(root)
+    given = _positive_number("MEM_LIMIT", environ)
+    if given is not None and (limit is None or given < limit):
+        return int(given), used
     return limit, used
 
 
@@ -70,36 +70,36 @@ def free_memory(root: Path = Path("/"), environ: Mapping[str, str] | None = None
     return free if limit is None else min(free, max(0, limit - used))
 
 
-def room_for_processes(free: int) -> int:
+def process_capacity(free: int) -> int:
     """The number of further role processes that fit into `free` bytes of memory."""
-    return max(0, free - SPARE_BYTES) // PROCESS_BYTES
+    return max(0, free - RESERVED_BYTES) // PROCESS_BYTES
 
 
-def usual_workers(cpus: float | None = None, free: int | None = None) -> int:
+def default_local_workers(cpus: float | None = None, free: int | None = None) -> int:
     """The default number of workers: 4; fewer, but at least 1, in a container with less than one CPU or with little memory.
 
     `cpus` (CPUs) and `free` (bytes) are measured if None. Memory for a server and a chief is reserved in addition.
     """
     cpus = usable_cpus() if cpus is None else cpus
     free = free_memory() if free is None else free
-    return max(1, min(USUAL_WORKERS, math.floor(WORKERS_A_CPU * cpus), room_for_processes(free) - 2))
+    return max(1, min(DEFAULT_WORKERS, math.floor(WORKERS_PER_CPU * cpus), process_capacity(free) - 2))
 
 
-def check_room(nodes: int, there: int = 0, free: int | None = None) -> None:
-    """`BadInput` if `nodes` processes are too many for one machine or its memory; `there`: how many of them already run.
+def check_capacity(nodes: int, running: int = 0, free: int | None = None) -> None:
+    """`BadInput` if `nodes` processes are too many for one machine or its memory; `running`: how many of them already run.
 
     `free`: bytes, measured if None. If a container runs out of memory, the system kills a process, often the notebook.
     """
-    if nodes > MOST_PROCESSES:
+    if nodes > MAX_PROCESSES:
         raise BadInput(
-            f"This run has {nodes} nodes; on one machine a DaskCluster has at most {MOST_PROCESSES} processes. Ask for fewer "
+            f"This run has {nodes} nodes; on one machine a DaskCluster has at most {MAX_PROCESSES} processes. Ask for fewer "
             "workers, give it a scheduler of many machines, or use lk.SimulatedCluster."
         )
-    if nodes <= there:
+    if nodes <= running:
         return
-    _check_files(nodes - there, FILES if there == 0 else 0)
+    _check_files(nodes - running, FILES if running == 0 else 0)
     free = free_memory() if free is None else free
-    room = there + room_for_processes(free)
+    room = running + process_capacity(free)
     if nodes > room:
         raise BadInput(
             f"This run has {nodes} nodes, a process each, and with {free >> 20:,} MiB of free memory there is room for "
@@ -120,7 +120,7 @@ def _check_files(processes: int, more: int) -> None:
         opened = allowed
     except ImportError:  # Windows
         return
-    needed = opened + more + FILES_A_PROCESS * processes
+    needed = opened + more + FILES_PER_PROCESS * processes
     if allowed != resource.RLIM_INFINITY and needed > allowed:
         raise BadInput(
             f"The limit of open files is {allowed:,} here, and starting {processes} processes takes about {needed:,}. Raise it "
@@ -128,7 +128,7 @@ def _check_files(processes: int, more: int) -> None:
         )
 
 
-def _positive(name: str, environ: Mapping[str, str] | None) -> float | None:
+def _positive_number(name: str, environ: Mapping[str, str] | None) -> float | None:
     """The value of an environment variable if it is a positive number below `UNLIMITED`; else None."""
     try:
         number = float((os.environ if environ is None else environ)[name])
@@ -137,24 +137,27 @@ def _positive(name: str, environ: Mapping[str, str] | None) -> float | None:
     return number if 0 < number < UNLIMITED else None
 
 
-def _group_memory(root: Path) -> tuple[int | None, int]:
+def _cgroup_memory(root: Path) -> tuple[int | None, int]:
     """(bytes allowed by the tightest control group, bytes in use there); (None, 0) without a limit."""
     found: list[tuple[int, int, int]] = []
-    for folder in _groups(root, "memory"):
+    for folder in _cgroup_folders(root, "memory"):
         for limit_file, use_file in MEMORY_FILES:
             limit = _read(folder / limit_file)
             if limit.isdecimal() and int(limit) < UNLIMITED:
-                used = int(_read(folder / use_file) or 0)
                 cache = dict(line.split(" ", 1) for line in _read(folder / "memory.stat").splitlines() if " " in line)
-                used -= int(cache.get("inactive_file", cache.get("total_inactive_file", 0)))
+                inactive = cache.get("inactive_file", cache.get("total_inactive_file", ""))
+                used = _number_or_zero(_read(folder / use_file)) - _number_or_zero(inactive)
                 found.append((int(limit) - used, int(limit), max(0, used)))
     return min(found)[1:] if found else (None, 0)
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
+def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
     """Folders of this process's control groups, from its group up to the root, of version 2 and of version 1's `controller`."""
     for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, *rest = line.split(":", 2)
+        if len(rest) != 2:  # not an entry of a control group
+            continue
+        controllers, path = rest
         if controllers and controller not in controllers.split(","):
             continue
         for mount in [controllers, controller] if controllers else [""]:
@@ -166,8 +169,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
             yield top
 
 
+def _number_or_zero(text: str) -> int:
+    return int(text) if text.strip().isdecimal() else 0
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return ""

@@ -32,7 +32,7 @@ from .strategy_check import check_strategy
 __all__ = [
     "Plan",
     "batch_maker",
-    "begin",
+    "make_coroutine",
     "build_parts",
     "find_role",
     "local_data",
@@ -172,9 +172,9 @@ def batch_maker(
     if plan.timing_only or share is None:
         return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
-    deal = plan.elastic.dealer(spec.name, y, present) if plan.elastic else None
+    next_epoch_samples = plan.elastic.epoch_sampler(spec.name, y, present) if plan.elastic else None
     return lambda: iter(
-        Batches(x, y, plan.batch_size, role_stream(plan.seed, WORKER, number, BATCHES, incarnation), deal)
+        Batches(x, y, plan.batch_size, role_stream(plan.seed, WORKER, number, BATCHES, incarnation), next_epoch_samples)
     )
 
 
@@ -239,23 +239,23 @@ def build_parts(
 
 
 def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], objective: Any, strategy: Any) -> Shard:
-    pen = Recorder(plan.role_ids[server.name], record=False, roles=len(plan.layout.roles))
+    recorder = Recorder(plan.role_ids[server.name], record=False, roles=len(plan.layout.roles))
     shard: Shard = (server.store or Shard.make)(
-        spec=server, plan=plan, objective=objective, recorder=pen, clock=clock, watcher=lambda _: None,
+        spec=server, plan=plan, objective=objective, recorder=recorder, clock=clock, watcher=lambda _: None,
         strategy=strategy,
     )  # fmt: skip
     return shard
 
 
-def begin(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[Any, ...]) -> Any:
+def make_coroutine(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[Any, ...]) -> Any:
     """The coroutine of one role: the strategy's method, wrapped if the role has a backup or is one."""
     if spec.backs is not None:
         return run_backup(context, *parts)
-    play = getattr(strategy, spec.kind)
+    method = getattr(strategy, spec.kind)
     backup = plan.layout.backup_of(spec.name)
     if backup is not None:
-        return run_with_backup(play, context, parts[0], backup)
-    return play(context, *parts)
+        return run_with_backup(method, context, parts[0], backup)
+    return method(context, *parts)
 
 
 def local_data(problem: Any) -> Any:

@@ -58,14 +58,25 @@ class Membership:
 class RoleCore(ABC):
     """One role instance.
 
-    `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. Read-only for others: `inbox`; `listens`, the
-    kinds that the role waited for last; `unacknowledged`, peers that were lost or restarted and whose present instance the role
-    has not seen yet; `trained`, peers whose present instance is known to have computed a gradient.
+    `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. Read-only for others: `inbox`;
+    `awaited_kinds`, the kinds that the role waited for last; `unacknowledged`, peers that were lost or restarted and whose
+    present instance the role has not seen yet; `trained`, peers whose present instance is known to have computed a gradient.
     """
 
     __slots__ = (
-        "counters", "ids", "inbox", "kinds", "listens", "members", "name", "recorder", "shard", "spec", "strategy",
-        "trained", "unacknowledged",
+        "awaited_kinds",
+        "counters",
+        "ids",
+        "inbox",
+        "kinds",
+        "members",
+        "name",
+        "recorder",
+        "shard",
+        "spec",
+        "strategy",
+        "trained",
+        "unacknowledged",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +87,7 @@ class RoleCore(ABC):
         self.recorder, self.counters = recorder, recorder.counters
         self.ids, self.kinds, self.members = ids, kinds, members
         self.inbox: deque[Message] = deque()
-        self.listens: tuple[type, ...] = ()
+        self.awaited_kinds: tuple[type, ...] = ()
         self.unacknowledged: set[str] = set()
         self.trained: set[str] = set()
         self.shard: Shard | None = None
@@ -123,13 +134,13 @@ class RoleCore(ABC):
         if to.__class__ is not str:
             to, asked = to.sender, to.incarnation  # type: ignore[union-attr]
         if to not in self.ids or kind not in self.kinds:
-            raise self._refused(to, message)  # type: ignore[arg-type]
+            raise self._send_error(to, message)  # type: ignore[arg-type]
         counters, category = self.counters, TRAINING
         if message.carries:
             if message.count == 1 and message.step == counters.released:  # type: ignore[attr-defined]
                 counters.released += 1
             else:
-                self._released(message)
+                self._account_released(message)
         elif kind is SnapshotRequest:
             category = EVALUATION
         elif to not in self.trained and not (counters.computed or counters.steps):
@@ -147,7 +158,7 @@ class RoleCore(ABC):
         counters.bytes[category] += size
         return SENT
 
-    def _released(self, message: Any) -> None:
+    def _account_released(self, message: Any) -> None:
         """Account for sent gradients up to `message.step`; those that were skipped are recorded as unused."""
         counters, recorder = self.counters, self.recorder
         first = message.step - message.count + 1
@@ -156,7 +167,7 @@ class RoleCore(ABC):
             recorder.drop(EVERYONE, self.clock(), recorder.role, recorder.incarnation, first - 1, skipped, UNUSED)
         counters.released = max(counters.released, message.step + 1)
 
-    def _refused(self, to: str, message: Any) -> RoleError:
+    def _send_error(self, to: str, message: Any) -> RoleError:
         """The error for a message that may not be sent."""
         if to not in self.ids:
             there = ", ".join(list(self.ids)[:8])
@@ -196,11 +207,11 @@ class RoleCore(ABC):
 
     # evaluation -------------------------------------------------------------------------------------------------------
 
-    def requested(self, look: SnapshotRequest) -> None:
+    def snapshot_requested(self, request: SnapshotRequest) -> None:
         """Handle a snapshot request of the chief: send a snapshot of the shard now, or when it reaches a certain version."""
         assert self.shard is not None
-        if self.shard.requested(look.at, look.final):
-            self.send_snapshot(look.final)
+        if self.shard.requested(request.at, request.final):
+            self.send_snapshot(request.final)
 
     def send_snapshot(self, final: bool = False) -> None:
         """Send a snapshot of the shard to the chief, unless it is lost: it requests snapshots again after its restart."""
@@ -215,19 +226,19 @@ class RoleCore(ABC):
     def peer_joined(self, name: str) -> None:
         """Process a membership event: the newest instance of `name` takes part from now on."""
         self.trained.discard(name)
-        if Joined in self.listens:
-            self._tell(Joined(name))
+        if Joined in self.awaited_kinds:
+            self._deliver_membership(Joined(name))
         else:  # nothing to repeat: messages are addressed to the new instance at once
             self.unacknowledged.discard(name)
 
     def peer_left(self, name: str) -> None:
         """Process a membership event: `name` no longer takes part, and the other roles continue."""
-        if Left in self.listens:
-            self._tell(Left(name))
+        if Left in self.awaited_kinds:
+            self._deliver_membership(Left(name))
 
-    def _tell(self, news: Left | Joined) -> None:
+    def _deliver_membership(self, event: Left | Joined) -> None:
         """Deliver a membership event. An earlier event of the same member that is still in the inbox is removed."""
-        for old in [m for m in self.inbox if isinstance(m, Left | Joined) and m.name == news.name]:
+        for old in [m for m in self.inbox if isinstance(m, Left | Joined) and m.name == event.name]:
             self.inbox.remove(old)
-        news.__dict__.update(sender=news.name, incarnation=self.members.incarnations[news.name])
-        self.deliver(news)
+        event.__dict__.update(sender=event.name, incarnation=self.members.incarnations[event.name])
+        self.deliver(event)

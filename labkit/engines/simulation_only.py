@@ -11,19 +11,19 @@ import os
 
 from .base import Cluster
 
-__all__ = ["LIGHT", "is_light", "lightened"]
+__all__ = ["ENVIRONMENT_VARIABLE", "is_simulation_only", "to_simulated"]
 
-LIGHT = "LABKIT_LIGHT"
+ENVIRONMENT_VARIABLE = "LABKIT_LIGHT"
 
 
-def is_light() -> bool:
+def is_simulation_only() -> bool:
     """Whether simulation-only mode is on."""
-    return os.environ.get(LIGHT, "") not in ("", "0")
+    return os.environ.get(ENVIRONMENT_VARIABLE, "") not in ("", "0")
 
 
-def lightened(cluster: Cluster) -> Cluster:
+def to_simulated(cluster: Cluster) -> Cluster:
     """The cluster to use: `cluster` itself, or, in simulation-only mode, a simulated one in place of local processes."""
-    if not is_light() or not cluster.starts_processes:
+    if not is_simulation_only() or not cluster.starts_processes:
         return cluster
     from .simulated import SimulatedCluster
 

@@ -38,4 +38,4 @@ def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
     for name in coroutines:
         close = difflib.get_close_matches(name, kinds, n=1, cutoff=0.8)
         if name not in kinds and close:
-            raise BadInput(f"{cls.__name__}.{name} is no role of this run, and nobody calls it: is it `{close[0]}`?")
+            raise BadInput(f"{cls.__name__}.{name} is not a role of this run, and is never called: is it `{close[0]}`?")

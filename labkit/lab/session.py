@@ -16,7 +16,7 @@ from typing import Any
 
 from ..engines.base import VirtualTimeEngine
 from ..engines.commands import Command, Executed, Slow
-from ..engines.simulation_only import is_light
+from ..engines.simulation_only import is_simulation_only
 from ..errors import BadInput
 from ..options import options_of
 from ..roles.budget import Budget
@@ -211,7 +211,7 @@ class Session:
         """
         settings = self.settings if settings is None else settings
         commands = self._commands if commands is None else commands
-        if not settings.cluster.virtual_time and is_light() and self.processes.cluster.starts_processes:
+        if not settings.cluster.virtual_time and is_simulation_only() and self.processes.cluster.starts_processes:
             settings = settings.changed(engine="simulated")
         if not settings.cluster.virtual_time:
             self.processes.check()

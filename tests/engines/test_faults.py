@@ -155,7 +155,7 @@ def test_a_partition_leaves_each_side_whole():
         ("slow:server:2", "There is no role 'server'"),
         ("drop:workers:server:0.1", "There is no role 'workers'. Did you mean 'worker'"),
         ("drop:worker-1:worker-1:0.1", "nothing lies between a role and itself"),
-        (lk.Partition(("worker", "server", "chief")), "nobody outside of that group"),
+        (lk.Partition(("worker", "server", "chief")), "no roles outside of that group"),
         (lk.Kill, "is not a fault; give for example"),
         (7, "is not a fault; give for example"),
     ],

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from labkit.engines.lifecycle import (
+    AWAITING_PLACEMENT,
     PARTICIPATING,
     PRESENT,
-    SOUGHT,
     TRANSITIONS,
     InvalidTransition,
     State,
@@ -20,27 +20,27 @@ EXPECTED = {
     ("outside", "invite"): "invited",
     ("invited", "place"): "joining",
     ("invited", "withdraw"): "outside",
-    ("joining", "up"): "here",
+    ("joining", "up"): "running",
     ("joining", "lose"): "invited",
-    ("joining", "lose and keep away"): "invited",
-    ("joining", "recall"): "invited",
-    ("starting", "up"): "here",
+    ("joining", "lose without restart"): "invited",
+    ("joining", "repeat group restart"): "invited",
+    ("starting", "up"): "running",
     ("starting", "lose"): "lost",
-    ("starting", "lose and keep away"): "away",
-    ("starting", "recall"): "ended",
-    ("here", "lose"): "lost",
-    ("here", "lose and keep away"): "away",
-    ("here", "end"): "ended",
-    ("here", "recall"): "ended",
-    ("here", "leave"): "outside",
+    ("starting", "lose without restart"): "stopped",
+    ("starting", "repeat group restart"): "ended",
+    ("running", "lose"): "lost",
+    ("running", "lose without restart"): "stopped",
+    ("running", "end"): "ended",
+    ("running", "repeat group restart"): "ended",
+    ("running", "leave"): "outside",
     ("lost", "place"): "starting",
-    ("lost", "keep away"): "away",
+    ("lost", "cancel restart"): "stopped",
     ("lost", "leave"): "outside",
-    ("away", "want back"): "lost",
-    ("away", "leave"): "outside",
+    ("stopped", "restart"): "lost",
+    ("stopped", "leave"): "outside",
     ("ended", "place"): "starting",
-    ("ended", "unplace"): "lost",
-    ("ended", "keep away"): "away",
+    ("ended", "lose placement"): "lost",
+    ("ended", "cancel restart"): "stopped",
     ("ended", "leave"): "outside",
 }
 
@@ -75,7 +75,7 @@ def reached(state, without=()):
 
 @pytest.mark.parametrize("state", State)
 def test_every_role_can_be_here_again_from_every_state(state):
-    assert State.HERE in reached(state)
+    assert State.RUNNING in reached(state)
     assert reached(state) == set(State)
 
 
@@ -83,11 +83,11 @@ def test_an_incarnation_begins_only_by_being_placed_and_is_here_only_after_it_ha
     for state, row in TRANSITIONS.items():
         for trigger, to in row.items():
             assert (trigger is Trigger.PLACE) == (to in PRESENT and state not in PRESENT)
-            assert (trigger is Trigger.UP) == (to is State.HERE)
+            assert (trigger is Trigger.UP) == (to is State.RUNNING)
 
 
 def test_who_stays_away_or_outside_comes_back_by_request_only():
-    assert TRANSITIONS[State.AWAY].keys() == {Trigger.WANT, Trigger.LEAVE}
+    assert TRANSITIONS[State.STOPPED].keys() == {Trigger.RESTART, Trigger.LEAVE}
     assert TRANSITIONS[State.OUTSIDE].keys() == {Trigger.INVITE}
 
 
@@ -100,4 +100,4 @@ def test_a_role_takes_part_from_its_first_incarnation_that_is_up_until_it_leaves
 
 def test_a_place_is_sought_for_what_has_no_place():
     for state in State:
-        assert (state in SOUGHT) == (Trigger.PLACE in TRANSITIONS[state] and state is not State.ENDED)
+        assert (state in AWAITING_PLACEMENT) == (Trigger.PLACE in TRANSITIONS[state] and state is not State.ENDED)

@@ -11,12 +11,12 @@ import pytest
 import labkit as lk
 from labkit.engines import machine_limits
 from labkit.engines.machine_limits import (
-    check_room,
+    check_capacity,
+    default_local_workers,
     free_memory,
     memory_limit,
-    room_for_processes,
+    process_capacity,
     usable_cpus,
-    usual_workers,
 )
 
 GB = 1_000_000_000
@@ -59,6 +59,15 @@ def test_cpus_of_a_version_1_group(tmp_path, quota, expected):
 
 def test_a_quota_of_more_than_there_are_gives_no_more(tmp_path):
     assert usable_cpus(version_2(tmp_path, cpu="10000000 100000"), {"CPU_LIMIT": "64"}) == CPUS
+
+
+@pytest.mark.parametrize("line", ["", "0", "0:", "nonsense", "0::/\nnonsense"])
+def test_malformed_lines_of_the_control_group_file_set_no_limit(tmp_path, line):
+    root = version_2(tmp_path)
+    put(root / "proc/self", cgroup=line)
+    put(root / "sys/fs/cgroup", memory__max=8 * GB, memory__current="unknown", memory__stat="inactive_file much")
+    assert usable_cpus(root, NOBODY) == CPUS
+    assert memory_limit(root, NOBODY) in ((None, 0), (8 * GB, 0))
 
 
 @pytest.mark.parametrize(
@@ -111,23 +120,23 @@ def test_a_group_that_is_over_its_limit_has_nothing_free(tmp_path):
     ("cpus", "expected"), [(0.01, 1), (0.25, 1), (0.5, 2), (0.75, 3), (1.0, 4), (2.0, 4), (64.0, 4)]
 )
 def test_workers_follow_the_cpus(cpus, expected):
-    assert usual_workers(cpus, free=8 * GB) == expected
+    assert default_local_workers(cpus, free=8 * GB) == expected
 
 
 @pytest.mark.parametrize("free", range(0, GB, GB // 16))
 def test_workers_follow_the_memory(free):
     """With a server and a chief they fit into the free memory; else the default is 1, and starting is refused with the reason."""
-    found = usual_workers(cpus=4.0, free=free)
+    found = default_local_workers(cpus=4.0, free=free)
     assert 1 <= found <= 4
     if found > 1:
-        check_room(found + 2, free=free)
-    if found < 4 and found + 3 <= room_for_processes(free):
+        check_capacity(found + 2, free=free)
+    if found < 4 and found + 3 <= process_capacity(free):
         pytest.fail("one more would have fitted")
 
 
 def test_binders_2_gb_and_one_cpu_are_enough_for_four(tmp_path):
     limit, used = memory_limit(version_2(tmp_path, cpu="100000 100000", memory=2 << 30, used=600 << 20), NOBODY)
-    assert usual_workers(usable_cpus(tmp_path, NOBODY), limit - used) == 4
+    assert default_local_workers(usable_cpus(tmp_path, NOBODY), limit - used) == 4
 
 
 @pytest.mark.slow
@@ -150,6 +159,6 @@ def test_what_memory_cannot_hold_is_refused_before_anything_starts(monkeypatch):
 
 
 def test_processes_that_are_there_need_no_more_room():
-    check_room(6, there=6, free=0)
+    check_capacity(6, running=6, free=0)
     with pytest.raises(lk.BadInput, match="room for 6"):
-        check_room(7, there=6, free=0)
+        check_capacity(7, running=6, free=0)

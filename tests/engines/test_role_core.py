@@ -151,7 +151,7 @@ def test_what_may_not_be_sent_is_refused_and_not_counted(to, message, says):
 
 def test_a_lost_peer_is_addressed_in_vain_until_its_return_is_taken():
     role = Driver()
-    role.listens = (Weights, Joined)
+    role.awaited_kinds = (Weights, Joined)
     role.members.absent.add("server-0")
     role.unacknowledged.add("server-0")
     role.send("server-0", Pull())
@@ -201,7 +201,7 @@ def test_an_answer_goes_to_the_instance_that_asked():
 
 def test_news_replaces_earlier_news_of_the_same_member():
     role = Driver()
-    role.listens = (Left, Joined)
+    role.awaited_kinds = (Left, Joined)
     role.peer_left("worker-1")
     role.peer_left("server-0")
     role.peer_joined("worker-1")

@@ -3,12 +3,12 @@
 import pytest
 
 import labkit as lk
-from labkit.engines.simulation_only import LIGHT, lightened
+from labkit.engines.simulation_only import ENVIRONMENT_VARIABLE, to_simulated
 
 
 @pytest.fixture
 def light(monkeypatch):
-    monkeypatch.setenv(LIGHT, "1")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "1")
 
 
 def test_a_run_starts_no_process_and_is_the_simulated_one(light):
@@ -18,8 +18,8 @@ def test_a_run_starts_no_process_and_is_the_simulated_one(light):
     paper = lk.SimulatedCluster(workers=3, servers=2, compute=0.1, slow={"worker-1": 5})
     same = lk.train("digits", lk.AsyncPS(), paper, lk.Budget(updates=30)).wait()
     assert run.result().parameters.tobytes() == same.result().parameters.tobytes()
-    assert f"{LIGHT} is set" in str(run.log)
-    assert LIGHT not in str(same.log)
+    assert f"{ENVIRONMENT_VARIABLE} is set" in str(run.log)
+    assert ENVIRONMENT_VARIABLE not in str(same.log)
     assert run.trace.header["cluster"]["engine"] == "simulated"
     cluster.close()
 
@@ -40,11 +40,11 @@ def test_a_lab_starts_no_process(light):
 
 @pytest.mark.parametrize("value", ["", "0"])
 def test_it_is_off_unless_it_is_set(monkeypatch, value):
-    monkeypatch.setenv(LIGHT, value)
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, value)
     cluster = lk.DaskCluster(workers=2)
-    assert lightened(cluster) is cluster
+    assert to_simulated(cluster) is cluster
 
 
 def test_a_scheduler_that_was_given_is_used_as_it_is(light):
     cluster = lk.DaskCluster("tcp://127.0.0.1:1", workers=2)
-    assert lightened(cluster) is cluster
+    assert to_simulated(cluster) is cluster

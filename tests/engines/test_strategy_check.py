@@ -44,7 +44,7 @@ def test_a_role_that_nobody_calls():
         async def workers(self, ctx, model):
             await lk.pull(ctx)
 
-    assert "Typo.workers is no role of this run, and nobody calls it: is it `worker`?" in refusal(Typo())
+    assert "Typo.workers is not a role of this run, and is never called: is it `worker`?" in refusal(Typo())
 
 
 def test_a_role_that_is_no_coroutine():

@@ -37,7 +37,7 @@ class EventLoop:
 
     Read-only for others: `now` (ns), `turn` (the number of turns so far). `pause`: `run` returns before this turn. `sequence`:
     the newest sequence number; a role takes the next one by adding 1. `add_event` and `add_ready` add complete entries, like
-    `schedule` and `go_on`, but are implemented in C, which is faster for one call per message.
+    `schedule` and `make_ready`, but are implemented in C, which is faster for one call per message.
     """
 
     __slots__ = ("_heap", "_ready", "add_event", "add_ready", "now", "pause", "sequence", "turn")
@@ -95,12 +95,12 @@ class EventLoop:
         self.sequence += 1
         heappush(self._heap, (time, EARLY, self.sequence, CALL, fn, args))
 
-    def go_on(self, role: SimulatedRole, value: Any) -> None:
+    def make_ready(self, role: SimulatedRole, value: Any) -> None:
         """Resume `role` with `value` in this instant, after everything that was scheduled before."""
         self.sequence = entry = self.sequence + 1
         self._ready.append((self.now, EARLY, entry, role, value))
 
-    def place(self, role: SimulatedRole, value: Any, number: int) -> bool:
+    def make_ready_at(self, role: SimulatedRole, value: Any, number: int) -> bool:
         """Resume `role` with `value` at the sequence number `number`. The role has reserved this number before work that takes
         no time, so that it is resumed before all consequences of the work.
 

@@ -66,7 +66,7 @@ class Recovery:
         self._by_name = {role.name: role for role in roles}
         self._chief = self._by_name["chief"]
         self._members, self._factory, self._checkpoints, self._trace = members, factory, checkpoints, trace
-        self._patience, self._restart_after = cluster.patience, cluster.restart_after
+        self._heartbeat_timeout, self._restart_after = cluster.patience, cluster.restart_after
         self._grouped = restarts_as_group(plan.layout)
         self.lost_instances: list[list[int]] = []
         self.changes = 0
@@ -84,7 +84,7 @@ class Recovery:
             {kind: tuple(m for m in names if m not in absent) for kind, names in members.peers.items()}
         )
         for name in absent:
-            self._set_down(self._by_name[name], JOINS)
+            self._mark_down(self._by_name[name], JOINS)
         self._unacknowledged(absent)
 
     # faults and membership --------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Recovery:
             self._trace.event(RoleFrozen(self._loop.now, name))
         for role in node:
             role.suspend()
-        self._lose_later([role.name for role in node], self._frozen)
+        self._start_heartbeat_timeout([role.name for role in node], self._frozen)
 
     def thaw(self, name: str) -> None:
         """Resume a frozen process; if it was declared lost in the meantime, it is fenced."""
@@ -124,7 +124,7 @@ class Recovery:
         """Cut the node of role `name` off from all other nodes; after `patience` seconds it is declared lost."""
         names = [r.name for r in self._node_of(name) if not r.down and r.name not in self._network.isolated()]
         self._network.faults.isolate(names)
-        self._lose_later(names, self._isolated)
+        self._start_heartbeat_timeout(names, self._isolated)
 
     def reconnect(self, name: str) -> None:
         """Reconnect the node of role `name`."""
@@ -144,18 +144,18 @@ class Recovery:
         """Remove worker `name` from the run: its work is dropped, and the messages that it has sent are delivered. If it is
         lost, it is not restarted."""
         role = self._by_name[name]
-        waited_for = not (role.down and self.is_spared(role))
+        waited_for = not (role.down and self.is_not_waited_for(role))
         if not role.down:
             drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
             self._end_instance(role)
         for timers in (self._restarting, self._frozen, self._isolated):
             timers.pop(name, None)
-        self._set_down(role, LEFT)
+        self._mark_down(role, LEFT)
         self.outside.add(name)
         self._network.discard_messages({name}, sent=False)
         self._unacknowledged([name])
         if waited_for:
-            self._go_on_without([name])
+            self._continue_without([name])
         else:
             self._trace.event(RoleLeft(self._loop.now, name))
 
@@ -174,14 +174,14 @@ class Recovery:
 
     # silence ----------------------------------------------------------------------------------------------------------
 
-    def _lose_later(self, names: list[str], silent: dict[str, int]) -> None:
+    def _start_heartbeat_timeout(self, names: list[str], silent: dict[str, int]) -> None:
         """Mark these roles as silent, and start their heartbeat timeout."""
         self._serial += 1
         silent.update(dict.fromkeys(names, self._serial))
-        at = self._loop.now + nanoseconds(self._patience)
-        self._loop.call_at(at, self._patience_is_over, names, self._serial)
+        at = self._loop.now + nanoseconds(self._heartbeat_timeout)
+        self._loop.call_at(at, self._heartbeat_timed_out, names, self._serial)
 
-    def _patience_is_over(self, names: list[str], serial: int) -> None:
+    def _heartbeat_timed_out(self, names: list[str], serial: int) -> None:
         """Declare the roles lost that have been silent since then."""
         isolated = [name for name in names if self._isolated.get(name) == serial]
         frozen = [name for name in names if self._frozen.get(name) == serial]
@@ -189,7 +189,7 @@ class Recovery:
             for name in silent:
                 fenced.setdefault(name, []).append(self._by_name[name].recorder.incarnation)
         if frozen or isolated:
-            self._lose(frozen + isolated, f"was silent for {self._patience:g} s")
+            self._lose(frozen + isolated, f"was silent for {self._heartbeat_timeout:g} s")
             self._restart_later(frozen + isolated, frozen + isolated)
 
     # losses -----------------------------------------------------------------------------------------------------------
@@ -203,18 +203,18 @@ class Recovery:
         for role in lost:
             self._end_instance(role)
             self._frozen.pop(role.name, None)  # its next incarnation has another process
-            self._set_down(role, why)
+            self._mark_down(role, why)
             self.lost_instances.append([role.id, role.recorder.incarnation])
             self._trace.event(RoleLost(self._loop.now, role.name, role.recorder.incarnation, why))
         self._network.discard_messages(set(names))
         self._unacknowledged(names)
-        self._go_on_without([role.name for role in lost if self.is_spared(role)])
+        self._continue_without([role.name for role in lost if self.is_not_waited_for(role)])
 
     def _end_instance(self, role: SimulatedRole) -> None:
         role.end_instance()
         self._trace.append(role.report(self._loop.now))
 
-    def _set_down(self, role: SimulatedRole, why: str) -> None:
+    def _mark_down(self, role: SimulatedRole, why: str) -> None:
         """Set why no instance of `role` is present; "" if one is."""
         role.down = why
         self.changes += 1
@@ -223,7 +223,7 @@ class Recovery:
         else:
             self._members.absent.discard(role.name)
 
-    def is_spared(self, role: SimulatedRole) -> bool:
+    def is_not_waited_for(self, role: SimulatedRole) -> bool:
         """Whether the other roles continue without `role` while it is lost."""
         return role.name in self.outside or not_waited_for(self._layout, role.spec, self._plan.strategy.on_loss)
 
@@ -233,7 +233,7 @@ class Recovery:
             if not role.down:
                 role.unacknowledged.update(names)
 
-    def _go_on_without(self, names: list[str]) -> None:
+    def _continue_without(self, names: list[str]) -> None:
         """Remove these roles from the peers, and notify the other roles."""
         if not names:
             return
@@ -286,7 +286,7 @@ class Recovery:
         before, was = role.counters.version, was or role.down
         self._factory.prepare(role, role.recorder.incarnation + 1 if incarnation is None else incarnation, state)
         self._checkpoints.register(role)
-        self._set_down(role, "")
+        self._mark_down(role, "")
         role.unacknowledged = {other.name for other in self._roles if other.down}
         number = role.recorder.incarnation
         if was in (JOINS, LEFT):
@@ -294,10 +294,10 @@ class Recovery:
         elif was:
             backup = self._layout.backup_of(role.name)
             copied = backup is not None and not self._by_name[backup].down
-            begins = {"source": "backup"} if copied else _begins_with(role, state, before)
+            begins = {"source": "backup"} if copied else _initial_state(role, state, before)
             self._trace.event(RoleRestarted(self._loop.now, role.name, number, **begins))
         role.begin()
-        self._loop.go_on(role, None)
+        self._loop.make_ready(role, None)
         if role.name in self._frozen:  # a frozen member of a restarted group starts when it is thawed
             role.suspend()
 
@@ -307,10 +307,10 @@ class Recovery:
             if other.name != name and not other.down and not other.returned:
                 other.peer_joined(name)
 
-    def _restart_group(self, back: list[str]) -> None:
-        """Start the next incarnation of all members of the group together. `back`: those that were lost."""
+    def _restart_group(self, restarted: list[str]) -> None:
+        """Start the next incarnation of all members of the group together. `restarted`: those that were lost."""
         now = self._loop.now
-        members = [r for r in self._roles if r is not self._chief and (not r.down or r.name in back)]
+        members = [r for r in self._roles if r is not self._chief and (not r.down or r.name in restarted)]
         alive = [r for r in members if not r.down]
         shards = {r.name: r.shard for r in alive if r.shard is not None}
         if whole_replicas(self._layout) and self._layout.replication == "synchronized" and shards:
@@ -327,7 +327,7 @@ class Recovery:
         version = max((int(s["version"]) for s in begins.values() if s is not None), default=0)
         was, lost = {r.name: r.down for r in members}, [r.name for r in self._roles if r.down and r not in members]
         for role in members:
-            self._set_down(role, "")
+            self._mark_down(role, "")
         for role in members:
             self._begin(role, begins.get(role.name), incarnation, was[role.name])
             self._announce(role.name, [self._chief])  # the others have no earlier messages to repeat
@@ -342,20 +342,20 @@ class Recovery:
         """Whether every role is present, and no worker is outside."""
         return not any(role.down for role in self._roles)
 
-    def awaited(self, players: Iterable[SimulatedRole]) -> str:
+    def awaited(self, required_roles: Iterable[SimulatedRole]) -> str:
         """A text about the roles that the run waits for and that will not be restarted automatically; "" if there are none.
-        `players`: the roles that have to return for the run to be finished."""
+        `required_roles`: the roles that have to return for the run to be finished."""
         away = [role for role in self._roles if role.down and role.name not in self._restarting]
-        if any(not role.down for role in players):  # else no player is left that could continue without them
-            away = [role for role in away if not self.is_spared(role)]
+        if any(not role.down for role in required_roles):  # else no role is left that could continue without them
+            away = [role for role in away if not self.is_not_waited_for(role)]
         found = [f"{role.name}, which {role.down}" for role in away]
         held = [(name, to) for name, to in self._network.held_links() if name not in self.outside]
         found += [f"{to}, which is cut off from {name}" for name, to in held]
         return "; ".join(found)
 
-    def report_waiting(self, players: Iterable[SimulatedRole]) -> bool:
+    def report_waiting(self, required_roles: Iterable[SimulatedRole]) -> bool:
         """Whether the run waits for roles that will not be restarted automatically. If so, this is recorded once."""
-        awaited = self.awaited(players)
+        awaited = self.awaited(required_roles)
         changes = [e for e in self._trace.events if isinstance(e, RunWaits | RoleLost | RoleRestarted)]
         last = changes[-1] if changes else None
         if awaited and not (isinstance(last, RunWaits) and last.awaited == awaited):
@@ -371,19 +371,19 @@ class Recovery:
         """Whether a role is down or a worker outside, and no role is suspended."""
         return not self.all_present and self.none_suspended
 
-    def chief_is_gone(self) -> bool:
+    def chief_is_lost(self) -> bool:
         """Whether the chief is lost and will not be restarted automatically."""
         return bool(self._chief.down) and self._chief.name not in self._restarting
 
-    def plays_no_more(self, role: SimulatedRole) -> bool:
+    def is_done(self, role: SimulatedRole) -> bool:
         """Whether the run can be finished without `role`: it has returned, is outside, or is lost, will not be restarted
         automatically, and is not waited for."""
         if role.returned or role.name in self.outside:
             return True
-        return bool(role.down) and role.name not in self._restarting and self.is_spared(role)
+        return bool(role.down) and role.name not in self._restarting and self.is_not_waited_for(role)
 
 
-def _begins_with(role: SimulatedRole, state: Any, before: int) -> dict[str, Any]:
+def _initial_state(role: SimulatedRole, state: Any, before: int) -> dict[str, Any]:
     """The initial state of a restarted role, as fields of `RoleRestarted`. `before`: updates applied by the lost shard."""
     if role.shard is None:
         return {}

@@ -145,8 +145,8 @@ class SimulatedRole(RoleCore):
         kind, index = self.spec.kind, self.spec.index
 
         def draw(distribution: Distribution, purpose: int) -> Callable[[], int]:
-            luck = None if isinstance(distribution, Deterministic) else role_stream(seed, kind, index, purpose)
-            return Sampler(distribution, luck).next
+            rng = None if isinstance(distribution, Deterministic) else role_stream(seed, kind, index, purpose)
+            return Sampler(distribution, rng).next
 
         self._jobs = {
             "gradient": (draw(gradient, COMPUTE_TIME), PHASE["gradient"], False),
@@ -184,7 +184,7 @@ class SimulatedRole(RoleCore):
         """End the instance: void its timers, discard its inbox, close its coroutine."""
         self._release_core()
         self.waiting = self._unless = self._working = self._suspended = None
-        self._suspensions, self._resume, self.listens = 0, None, ()
+        self._suspensions, self._resume, self.awaited_kinds = 0, None, ()
         self.token += 1
         self.inbox.clear()
         self._loop.cancel(self)
@@ -215,9 +215,9 @@ class SimulatedRole(RoleCore):
         for left, priority, what in before.timers:
             loop.schedule(loop.now + left, priority, what, self, self.token)
         for value in before.values:
-            loop.go_on(self, value)
+            loop.make_ready(self, value)
         for request in before.snapshot_requests:
-            self.requested(request)
+            self.snapshot_requested(request)
         for i, message in enumerate(self.inbox):
             kind = message.__class__
             if self.waiting is not None and kind in self.waiting and self._wait_sender in (None, message.sender):
@@ -240,7 +240,7 @@ class SimulatedRole(RoleCore):
         elif self.waiting is not None:
             self.waiting = None
             self.token += 1
-            self._loop.go_on(self, None)
+            self._loop.make_ready(self, None)
 
     @property
     def waits_for(self) -> tuple[tuple[str, ...], str | None]:
@@ -265,7 +265,7 @@ class SimulatedRole(RoleCore):
                 return
             mark = effect[0] if effect.__class__ is tuple and effect else None
             if mark is RECV:
-                self.listens = kinds = effect[1]
+                self.awaited_kinds = kinds = effect[1]
                 value = self.take(kinds, effect[3]) if self.inbox else None
                 if value is None:
                     if effect[2] is None:
@@ -277,7 +277,7 @@ class SimulatedRole(RoleCore):
             elif mark is SLEEP:
                 value = self._sleep(effect[1])
             else:
-                self._throw(foreign_effect(self.name, effect))
+                self._raise_in_coroutine(foreign_effect(self.name, effect))
                 return
             if value is _WAIT:
                 return
@@ -313,7 +313,7 @@ class SimulatedRole(RoleCore):
             f"looked {POLLS:,} times in one instant (timeout=0, or sleep(0), in a loop): virtual time passes only in a wait; let "
             "the loop `await ctx.sleep(0.001)`, or wait without timeout=0."
         )
-        self._throw(error)
+        self._raise_in_coroutine(error)
         return _WAIT
 
     def _compute(self, effect: tuple[Any, ...]) -> Any:
@@ -323,7 +323,7 @@ class SimulatedRole(RoleCore):
             try:
                 job = self._job_of(fn)
             except RoleError as error:
-                self._throw(error)
+                self._raise_in_coroutine(error)
                 return _WAIT
         draw, phase, serves = job
         duration = draw() if draw is not None else 0
@@ -357,7 +357,7 @@ class SimulatedRole(RoleCore):
         loop = self._loop
         loop.sequence = number = loop.sequence + 1
         value = self._call(fn, args)
-        return value if value is _WAIT or loop.place(self, value, number) else _WAIT
+        return value if value is _WAIT or loop.make_ready_at(self, value, number) else _WAIT
 
     def _call(self, fn: Any, args: tuple[Any, ...]) -> Any:
         """Call `fn(*args)`; an exception is raised inside the coroutine, at its `await`."""
@@ -366,10 +366,10 @@ class SimulatedRole(RoleCore):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self._throw(error)
+            self._raise_in_coroutine(error)
             return _WAIT
 
-    def _throw(self, error: BaseException) -> None:
+    def _raise_in_coroutine(self, error: BaseException) -> None:
         """Raise `error` inside the coroutine. If it is caught there, the role continues with its next effect."""
         self.touched = True
         try:
@@ -382,7 +382,7 @@ class SimulatedRole(RoleCore):
             self.endings.role_failed(self, failure)
         else:
             self._resume = self._effect_first(effect)
-            self._loop.go_on(self, None)
+            self._loop.make_ready(self, None)
 
     def _effect_first(self, effect: Any) -> Callable[[Any], Any]:
         """A replacement for `coroutine.send` that first returns `effect`, which is already known."""
@@ -424,7 +424,7 @@ class SimulatedRole(RoleCore):
             raise
         except BaseException as error:
             self._resume = self._error_first(error)
-        self._loop.go_on(self, None)
+        self._loop.make_ready(self, None)
 
     # events -----------------------------------------------------------------------------------------------------------
 
@@ -467,7 +467,7 @@ class SimulatedRole(RoleCore):
             if self._suspended is not None:
                 self._suspended.snapshot_requests.append(message)  # type: ignore[arg-type]
             else:
-                self.requested(message)  # type: ignore[arg-type]
+                self.snapshot_requested(message)  # type: ignore[arg-type]
         else:
             self.inbox.append(message)
             if self._unless is kind:
@@ -527,7 +527,7 @@ class SimulatedContext(Context):
     def end(self) -> None:
         """Ignore all posts from now on, because the instance has ended."""
         self._ended = True
-        self.send = _sent_in_vain  # type: ignore[method-assign]
+        self.send = _discard  # type: ignore[method-assign]
 
     def send(self, to: str | Message, message: Message) -> Posted:
         """See `Context.send`."""
@@ -552,6 +552,6 @@ class SimulatedContext(Context):
         return seconds(self._role.clock())
 
 
-def _sent_in_vain(to: str | Message, message: Message) -> Posted:
+def _discard(to: str | Message, message: Message) -> Posted:
     """Replaces `send` of an instance that has ended: discards the message."""
     return SENT

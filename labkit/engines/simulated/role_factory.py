@@ -16,7 +16,7 @@ from ...roles.shard import Shard
 from ...trace.recorder import Recorder
 from ..cluster_spec import ClusterSpec
 from ..distributions import Deterministic
-from ..plan import Plan, batch_maker, begin, build_parts, local_data, split
+from ..plan import Plan, batch_maker, build_parts, local_data, make_coroutine, split
 from ..role_core import Membership
 from .event_loop import EventLoop
 from .network import Network
@@ -46,13 +46,13 @@ class RoleFactory:
         plan, cluster = self._plan, self._cluster
         assert cluster.compute is not None  # in virtual time a gradient has a distribution
         strategy = copy.copy(plan.strategy)
-        numbers = {name: i for i, name in enumerate(plan.layout.nodes)}
-        homes = Counter(spec.node for spec in plan.layout.roles)
-        cores = {node: Cores(cluster.cores) for node, roles in homes.items() if roles > 1}
+        node_numbers = {name: i for i, name in enumerate(plan.layout.nodes)}
+        roles_of_node = Counter(spec.node for spec in plan.layout.roles)
+        cores = {node: Cores(cluster.cores) for node, roles in roles_of_node.items() if roles > 1}
         by_name: dict[str, SimulatedRole] = {}
         for spec in plan.layout.roles:
             role = SimulatedRole(
-                spec, numbers[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
+                spec, node_numbers[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
                 strategy, self._loop, self._network, by_name, endings,
             )  # fmt: skip
             role.cores = cores.get(spec.node)
@@ -89,7 +89,7 @@ class RoleFactory:
                 evaluator.stop_requested = self.evaluator.stop_requested
             self.evaluator = evaluator
         role.context = context
-        role.make_coroutine = partial(begin, role.strategy, plan, spec, context, parts)
+        role.make_coroutine = partial(make_coroutine, role.strategy, plan, spec, context, parts)
 
 
 def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:

@@ -114,19 +114,19 @@ class SimulatedRun(VirtualTimeEngine):
         self.trace = Trace(plan.header(spec))
         self.commands: list[Executed] = []
         self.supported_commands = frozenset(_HANDLERS)
-        self._last_word: Executed | None = None  # the entry of the command that ended the run
-        self._diary = RunJournal(open_store(checkpoint), self._warn)
-        self._threads, self._lock, self._stride = ThreadpoolController(), RunLock(), TimeSlices(None).turns
+        self._ending_command: Executed | None = None  # the entry of the command that ended the run
+        self._journal = RunJournal(open_store(checkpoint), self._warn)
+        self._threads, self._lock, self._turns_per_slice = ThreadpoolController(), RunLock(), TimeSlices(None).turns
         kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
         links = Links(len(plan.layout.nodes), spec.latency, spec.bandwidth)
         self._network = Network(self._loop, links, kind_ids, plan.seed)
         with TUNING(self._threads):
             self._make_roles()
-        self._rest = 0  # the turn before which a slice ends
+        self._slice_end = 0  # the turn before which a slice ends
         self._flush_every = max(FLUSH, 50 * len(self._roles))  # the cost of a flush grows with the number of roles
         self._flush_at = self._flush_every
         entries = list(commands)
-        self._script = [e for e in reversed(entries) if isinstance(e, Executed) and e.turn is not None]
+        self._commands_to_repeat = [e for e in reversed(entries) if isinstance(e, Executed) and e.turn is not None]
         timed = [e for e in entries if not isinstance(e, Executed) or e.turn is None]
         self._schedule = [e.command if isinstance(e, Executed) else e for e in timed]
         for command in self._schedule:
@@ -135,7 +135,7 @@ class SimulatedRun(VirtualTimeEngine):
             self._slow(name, factor)
         for role in self._roles:
             if not role.down:
-                self._loop.go_on(role, None)
+                self._loop.make_ready(role, None)
 
     def _make_roles(self) -> None:
         plan, spec, loop = self.plan, self.cluster.spec, self._loop
@@ -145,7 +145,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._by_name = {role.name: role for role in self._roles}
         self._chief = self._by_name["chief"]
         # the run is finished when these have returned: roles that compute, or, if there are none, all but the chief
-        self._players = [r for r in self._roles if r.spec.computes] or [r for r in self._roles if r is not self._chief]
+        self._required_roles = [r for r in self._roles if r.spec.computes] or [r for r in self._roles if r is not self._chief]
         self._checkpoints = Checkpoints(plan.layout, loop, self._roles, spec.checkpoint_time, spec.checkpoint_every)
         for role in self._roles:
             self._factory.prepare(role, 0)
@@ -163,11 +163,11 @@ class SimulatedRun(VirtualTimeEngine):
         """See `VirtualTimeEngine.advance`. The result does not depend on the intervals in which the run is advanced."""
         goal = min(nanoseconds(min(until, seconds(FOREVER))), FOREVER)
 
-        def arrived() -> None:
+        def set_time() -> None:
             if goal < FOREVER:
                 self._loop.now = max(self._loop.now, goal)
 
-        self._move(goal, timeout, then=arrived)
+        self._advance_in_slices(goal, timeout, then=set_time)
         with self._lock:
             if self.stopped_by is None:
                 self.flush()
@@ -176,7 +176,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def wait(self, timeout: float | None = None) -> None:
         """See `Engine.wait`."""
-        if self.stopped_by is None and not self._move(FOREVER, timeout, then=self._end_waiting):
+        if self.stopped_by is None and not self._advance_in_slices(FOREVER, timeout, then=self._end_waiting):
             self._save_reached()
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
 
@@ -184,12 +184,12 @@ class SimulatedRun(VirtualTimeEngine):
         """See `Engine.step`: to the next update."""
         with self._lock:
             watch = UpdateWatch(self._versions, lambda: self._recovery.changes)
-        self._move(FOREVER, timeout, watch)
+        self._advance_in_slices(FOREVER, timeout, watch)
         self.flush()
         self._save_reached()
         return self.stopped_by is None
 
-    def _move(
+    def _advance_in_slices(
         self, until: int, timeout: float | None, watch: UpdateWatch | None = None, then: Callable[[], None] | None = None
     ) -> bool:  # fmt: skip
         """Advance to `until` (ns), or to an update detected by `watch`, in time slices; other threads get the lock in between.
@@ -197,28 +197,28 @@ class SimulatedRun(VirtualTimeEngine):
         `then` is called when there is no more to do up to `until` and the run is not over, before the lock is released.
         Returns False after `timeout` seconds of wall time.
         """
-        slices = TimeSlices(timeout, self._stride)
+        slices = TimeSlices(timeout, self._turns_per_slice)
         with DeferredInterrupt(self._end_slice) as interrupt, TUNING(self._threads):
-            going = True
-            while going:
+            continues = True
+            while continues:
                 if slices.over:
                     return False
                 with self._lock:
-                    self._rest = min(self._loop.turn + slices.turns, self._flush_at)
+                    self._slice_end = min(self._loop.turn + slices.turns, self._flush_at)
                     interrupt.check()
-                    going = self._slice(until, watch)
-                    if not going and then is not None and self.stopped_by is None:
+                    continues = self._run_slice(until, watch)
+                    if not continues and then is not None and self.stopped_by is None:
                         then()
                 slices.next()
-                self._stride = slices.turns
+                self._turns_per_slice = slices.turns
                 self._lock.offer()
         return True
 
     def _end_slice(self) -> None:
         """End the slice before the next turn."""
-        self._rest = self._loop.pause = 0
+        self._slice_end = self._loop.pause = 0
 
-    def _slice(self, until: int, watch: UpdateWatch | None) -> bool:
+    def _run_slice(self, until: int, watch: UpdateWatch | None) -> bool:
         """Perform turns up to the end of the slice. True if there is more to do."""
         loop = self._loop
         if not loop.turn:  # the first move of the run; some roles may have been killed or restarted before
@@ -226,30 +226,30 @@ class SimulatedRun(VirtualTimeEngine):
                 if not role.begun and not role.down:
                     role.begin()
         try:
-            going = self._turns(until, watch)
+            continues = self._run_turns(until, watch)
         except KeyboardInterrupt:
             self._end("interrupted", "in the middle of an event, so there is no last evaluation")
             raise
         if loop.turn >= self._flush_at:
             self._flush_at = loop.turn + self._flush_every
             self.flush()
-        return going
+        return continues
 
-    def _turns(self, until: int, watch: UpdateWatch | None) -> bool:
-        loop, script = self._loop, self._script
+    def _run_turns(self, until: int, watch: UpdateWatch | None) -> bool:
+        loop, repeated = self._loop, self._commands_to_repeat
         while self.stopped_by is None:
             if self._chief.down and until == FOREVER and watch is None and self._cannot_end():
-                self._stuck()
+                self._end_deadlocked()
                 return False
-            if loop.turn >= self._rest:
+            if loop.turn >= self._slice_end:
                 return True
-            if script and script[-1].turn == loop.turn and nanoseconds(script[-1].at) <= until:
-                self._repeat()
+            if repeated and repeated[-1].turn == loop.turn and nanoseconds(repeated[-1].at) <= until:
+                self._repeat_command()
             else:
-                loop.pause = loop.turn + 1 if script or watch else self._rest
+                loop.pause = loop.turn + 1 if repeated or watch else self._slice_end
                 outcome = loop.run(until)
                 if outcome is loop.EMPTY:
-                    self._stuck()
+                    self._end_deadlocked()
                     return False
                 if outcome is loop.AHEAD:
                     self._report_waiting()
@@ -262,7 +262,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _cannot_end(self) -> bool:
         """Whether the chief, which is needed to end the run, is lost, and no command or restart is scheduled."""
-        return self._recovery.chief_is_gone() and not self._script and not self._loop.run_has_events()
+        return self._recovery.chief_is_lost() and not self._commands_to_repeat and not self._loop.run_has_events()
 
     def _run_event(self, event: RunEvent) -> bool:
         """Handle an event that the event loop passes to the run. False if the run is stuck before it."""
@@ -271,7 +271,7 @@ class SimulatedRun(VirtualTimeEngine):
         if what == CHIEF_WAKE:
             self._report_waiting()
             if self._idle(time):
-                self._stuck()
+                self._end_deadlocked()
                 return False
             loop.now = time
             loop.turn += 1
@@ -285,16 +285,16 @@ class SimulatedRun(VirtualTimeEngine):
         self._end_if_finished()
         return True
 
-    def _repeat(self) -> None:
+    def _repeat_command(self) -> None:
         """Execute the next command of an earlier run's log, before the same turn."""
-        entry = self._script.pop()
+        entry = self._commands_to_repeat.pop()
         self._loop.now = max(self._loop.now, nanoseconds(entry.at))
         self._execute_planned(entry.command)
 
     def _versions(self) -> int:
         """The number of updates of the whole model; 0 while a shard that updates need is lost."""
         observed = [self._by_name[owner] for owner in self.plan.layout.observed]
-        if any(role.down and not self._recovery.is_spared(role) for role in observed):
+        if any(role.down and not self._recovery.is_not_waited_for(role) for role in observed):
             return 0
         return min((role.shard.version for role in observed if not role.down and role.shard is not None), default=0)
 
@@ -314,7 +314,7 @@ class SimulatedRun(VirtualTimeEngine):
     def _report_waiting(self) -> None:
         """Record the roles that the run waits for, if the only event ahead is the end of the budget's seconds."""
         if not self._loop.ready and self._recovery.may_wait() and not self._loop.roles_have_events(but_chief=True):
-            self._recovery.report_waiting(self._players)
+            self._recovery.report_waiting(self._required_roles)
 
     @property
     def seconds(self) -> float:
@@ -323,8 +323,8 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _save_reached(self) -> None:
         """Save the time reached, for a process that resumes the run."""
-        if self.stopped_by is None and not self._script:
-            self._diary.reached(self.seconds)
+        if self.stopped_by is None and not self._commands_to_repeat:
+            self._journal.reached(self.seconds)
 
     def fork(self, at: float | None = None) -> SimulatedRun:
         """See `VirtualTimeEngine.fork`.
@@ -334,7 +334,7 @@ class SimulatedRun(VirtualTimeEngine):
         """
         with self._lock:
             instant = self._loop.now if at is None else nanoseconds(at)
-            log = [e for e in self.commands if nanoseconds(e.at) <= instant and e is not self._last_word]
+            log = [e for e in self.commands if nanoseconds(e.at) <= instant and e is not self._ending_command]
             ahead = [command for command in self._schedule if nanoseconds(command.at) > instant]
         return SimulatedRun(self.plan, self.cluster, [*log, *ahead])
 
@@ -360,8 +360,8 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _log(self, command: Command) -> None:
         self.commands.append(Executed(command.changed(at=self.seconds), self._loop.turn))
-        if not self._script:  # repeated commands are already in the journal
-            self._diary.commands(self.commands, self.seconds)
+        if not self._commands_to_repeat:  # repeated commands are already in the journal
+            self._journal.commands(self.commands, self.seconds)
 
     def _do_kill(self, command: Kill) -> None:
         self._log(command)
@@ -445,7 +445,7 @@ class SimulatedRun(VirtualTimeEngine):
             check_supported(one, self.supported_commands)
         due = tuple(one.changed(at=max(one.at, self.seconds)) for one in command.scheduled)
         self._log(command.changed(scheduled=due))
-        for left in not_executed(due, self._script):
+        for left in not_executed(due, self._commands_to_repeat):
             self._loop.call_at(max(nanoseconds(left.at), self._loop.now), self._execute_planned, left)
 
     def _do_set(self, command: SetOptions) -> None:
@@ -459,7 +459,7 @@ class SimulatedRun(VirtualTimeEngine):
     def _do_stop(self, command: Stop) -> None:
         if self.evaluator.stop_requested is None:
             self._log(command)
-            self._last_word = self.commands[-1]
+            self._ending_command = self.commands[-1]
             self._evaluate_and_end(command.reason)
 
     def _do_nothing(self, command: Pause | Resume) -> None:
@@ -481,9 +481,9 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _end_if_finished(self) -> None:
         """End the run, with a final evaluation, if a player has returned and the run waits for no other."""
-        players = self._players
+        required_roles = self._required_roles
         ending = self.stopped_by is not None or self.evaluator.stop_requested is not None
-        if not ending and all(map(self._recovery.plays_no_more, players)) and any(r.returned for r in players):
+        if not ending and all(map(self._recovery.is_done, required_roles)) and any(r.returned for r in required_roles):
             self._evaluate_and_end("finished")
 
     def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
@@ -492,9 +492,9 @@ class SimulatedRun(VirtualTimeEngine):
         self.error = render_failure(failure_report(role.name, step, error))
         self._end("error", str(self.error))
 
-    def _stuck(self) -> None:
+    def _end_deadlocked(self) -> None:
         """No role can continue: a deadlock, unless the run waits for a role that a command can restart."""
-        if self._recovery.report_waiting(self._players):
+        if self._recovery.report_waiting(self._required_roles):
             return
         waiting = {
             r.name: (tuple(k.__name__ for k in r.waiting if k not in (Left, Joined)), r.waits_for[1])
@@ -507,7 +507,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _end_waiting(self) -> None:
         """End a run without further events that waits for roles which are not restarted automatically."""
-        awaited = self._recovery.awaited(self._players)
+        awaited = self._recovery.awaited(self._required_roles)
         if self.evaluator.stop_requested is not None:
             return self._end(self.evaluator.stop_requested, f"there is no last evaluation: it would wait for {awaited}")
         self.error = ClusterError(loss_text(self._loop.now, f"it waits for {awaited}, and nobody brings it back"))
@@ -523,8 +523,8 @@ class SimulatedRun(VirtualTimeEngine):
         if stopped_by == "diverged":
             why = divergence_text(evaluator.update, getattr(self._chief.strategy, "learning_rate", None))
         if self._chief.state is not None:
-            self._diary.state(self._chief.name, self._chief.state, max(evaluator.update, 0))
-        self._diary.reached(self.seconds, stopped_by)
+            self._journal.state(self._chief.name, self._chief.state, max(evaluator.update, 0))
+        self._journal.reached(self.seconds, stopped_by)
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self._loop.now, wall_seconds=None, in_flight=self._in_flight(),
             update=evaluator.update, samples=evaluator.samples, loss=evaluator.loss, accuracy=evaluator.accuracy,

@@ -38,6 +38,9 @@ class Location(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
 
+    def remove_drafts(self) -> None:
+        """Remove the drafts of killed writers. Must not be called while a writer is at work."""
+
     def make(self) -> None:
         """Create the location if it does not exist."""
 
@@ -92,7 +95,7 @@ class Folder:
             os.close(handle)
 
     def _remove_stale_drafts(self, name: str) -> None:
-        """Remove drafts of such files that were left by killed writers."""
+        """Remove drafts of the same role's files that were left by killed writers."""
         role = name.rpartition(".")[0].rpartition(".")[0]
         for path in self.path.glob(f".{role}.*{DRAFT}") if role else ():
             pid = path.name.split(".")[-3]
@@ -113,6 +116,11 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         (self.path / name).unlink(missing_ok=True)
+
+    def remove_drafts(self) -> None:
+        """See `Location.remove_drafts`."""
+        for path in self.path.glob(f".*{DRAFT}"):
+            path.unlink(missing_ok=True)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -137,7 +145,7 @@ class Bucket:
         _as_oserror(lambda: self._fs.makedirs(self._root, exist_ok=True))
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """See `Location.put`. Writes and closes a draft, then renames it."""
+        """See `Location.put`. Writes and closes a draft, then renames it. A killed writer leaves its draft: `remove_drafts`."""
         draft = self._path(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}")
 
         def write() -> None:
@@ -159,20 +167,31 @@ class Bucket:
 
     def names(self) -> list[str]:
         """The names of all files except drafts and other hidden ones, sorted."""
+        try:
+            return sorted(name for name in self._listed() if not name.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def _listed(self) -> list[str]:
+        """The names of all files, drafts included. `FileNotFoundError` if the location does not exist yet."""
 
         def listed() -> list[str]:
             self._fs.invalidate_cache(self._root)  # other processes also write here
             return [str(path).rstrip("/").rpartition("/")[2] for path in self._fs.ls(self._root, detail=False)]
 
-        try:
-            return sorted(name for name in _as_oserror(listed) if not name.startswith("."))
-        except FileNotFoundError:
-            return []
+        return _as_oserror(listed)
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
             _as_oserror(lambda: self._fs.rm_file(self._path(name)))
+
+    def remove_drafts(self) -> None:
+        """See `Location.remove_drafts`."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in self._listed():
+                if name.startswith(".") and name.endswith(DRAFT):
+                    self.remove(name)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

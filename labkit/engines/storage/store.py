@@ -121,10 +121,11 @@ class Store:
         return sorted({found[0] for found in map(_parse_name, self.files.names()) if found is not None})
 
     def clear(self) -> None:
-        """Remove all states. Must not be called while roles write."""
+        """Remove all states, and the drafts of killed writers. Must not be called while roles write."""
         for name in self.files.names():
             if _parse_name(name) is not None:
                 self.files.remove(name)
+        self.files.remove_drafts()
 
     def all_tags(self, role: str) -> list[int]:
         """The tags of all states of `role`, ascending, intact or damaged: files are listed, not read."""

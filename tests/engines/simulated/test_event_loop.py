@@ -62,7 +62,7 @@ def test_events_come_in_order_of_time_then_of_cause_and_timeouts_last(loop):
 def test_a_role_that_goes_on_comes_before_later_events_of_the_instant(loop):
     role = Role(loop)
     loop.schedule(0, EARLY, DONE, role, 0)
-    loop.go_on(role, "first")
+    loop.make_ready(role, "first")
     loop.schedule(0, EARLY, DELIVER, role, "second")
     loop.run(FAR)
     assert what(role) == [(0, "done"), (0, "drive"), (0, "deliver")]
@@ -101,10 +101,10 @@ def test_what_is_the_runs_is_handed_to_the_run(loop):
 def test_a_reserved_place_comes_before_what_was_caused_since(loop):
     role, woken = Role(loop), Role(loop, "worker-1")
     woken.log = role.log
-    loop.go_on(Role(loop, "before", role.log), 0)
+    loop.make_ready(Role(loop, "before", role.log), 0)
     number = reserve(loop)
-    loop.go_on(woken, 2)  # by the update
-    assert not loop.place(role, 1, number)
+    loop.make_ready(woken, 2)  # by the update
+    assert not loop.make_ready_at(role, 1, number)
     loop.run(FAR)
     assert [name for _, name, _, _ in role.log] == ["before", "worker-0", "worker-1"]
 
@@ -112,10 +112,10 @@ def test_a_reserved_place_comes_before_what_was_caused_since(loop):
 def test_a_reserved_place_with_nothing_ahead_is_the_next_turn(loop):
     role = Role(loop)
     loop.schedule(1, EARLY, DELIVER, role, "later")
-    assert loop.place(role, 1, reserve(loop))
+    assert loop.make_ready_at(role, 1, reserve(loop))
     assert loop.turn == 1
     loop.pause = 2
-    assert not loop.place(role, 1, reserve(loop))  # the loop has to return first
+    assert not loop.make_ready_at(role, 1, reserve(loop))  # the loop has to return first
 
 
 def test_what_a_role_was_about_to_do_is_taken_out_and_known(loop):
@@ -124,8 +124,8 @@ def test_what_a_role_was_about_to_do_is_taken_out_and_known(loop):
     loop.schedule(25, LATE, WAKE, role, 0)
     loop.schedule(15, EARLY, DONE, role, 0)
     loop.schedule(30, EARLY, DELIVER, role, Letter("worker-1"))
-    loop.go_on(role, "value")
-    loop.go_on(other, "stays")
+    loop.make_ready(role, "value")
+    loop.make_ready(other, "stays")
     assert loop.suspend(role) == ([(5, EARLY, DONE), (15, LATE, WAKE)], ["value"])
     role.token += 1
     loop.run(FAR)

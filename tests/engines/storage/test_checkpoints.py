@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fsspec.core import url_to_fs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -337,6 +338,16 @@ def test_a_killed_writer_leaves_nothing_that_counts(tmp_path):
     assert not gone.exists()
     assert living.exists()  # another writer may be at it
     assert store.tags("server-0") == [1, 2]
+
+
+def test_clearing_a_store_removes_the_drafts_of_killed_writers(store):
+    url = store.location if "://" in store.location else f"file://{store.location}"
+    files, folder = url_to_fs(url)
+    store.write("server-0", STATE, 1)
+    files.pipe_file(f"{folder}/.server-0.000000000002.ckpt.12345.ab.draft", WHOLE[:50])
+    store.clear()
+    files.invalidate_cache()
+    assert files.ls(folder, detail=False) == []
 
 
 def test_two_writers(store):

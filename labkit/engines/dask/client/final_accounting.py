@@ -82,7 +82,7 @@ class FinalAccounting:
 
     def _lost_instances(self, reports: Reports, never_began: set[str]) -> list[list[int]]:
         """[role's number, incarnation] of every instance without a final report."""
-        silent = set(self._members.in_state(State.HERE)) - set(reports) - never_began
+        silent = set(self._members.in_state(State.RUNNING)) - set(reports) - never_began
         ids = self._plan.role_ids
         return [*self._members.lost_instances, *([ids[role], self._members.incarnation[role]] for role in sorted(silent))]
 

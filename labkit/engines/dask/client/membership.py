@@ -62,18 +62,18 @@ class Membership:
     @property
     def missing(self) -> list[str]:
         """The roles that take part and are not in state HERE."""
-        return [name for name, state in self.state.items() if state in PARTICIPATING and state is not State.HERE]
+        return [name for name, state in self.state.items() if state in PARTICIPATING and state is not State.RUNNING]
 
     @property
     def whole(self) -> bool:
         """Whether every role that takes part is in state HERE."""
-        return all(state is State.HERE or state not in PARTICIPATING for state in self.state.values())
+        return all(state is State.RUNNING or state not in PARTICIPATING for state in self.state.values())
 
     @property
     def settled(self) -> bool:
         """Whether `whole` holds, a computing role is HERE, and none is about to join."""
         joining = State.INVITED in self.state.values() or State.JOINING in self.state.values()
-        return self.whole and not joining and any(self.state[name] is State.HERE for name in self._computing)
+        return self.whole and not joining and any(self.state[name] is State.RUNNING for name in self._computing)
 
     @property
     def must_return(self) -> list[str]:
@@ -81,7 +81,7 @@ class Membership:
 
         Without roles that do not take part, and those in `leaves` that stay away.
         """
-        gone = self.outside | {name for name in self.leaves if self.state[name] is State.AWAY}
+        gone = self.outside | {name for name in self.leaves if self.state[name] is State.STOPPED}
         return [name for name in self._computing if name not in gone]
 
     def on(self, worker: str) -> list[str]:
@@ -94,7 +94,7 @@ class Membership:
 
     def peers(self) -> dict[str, tuple[str, ...]]:
         """The content of `ctx.peers`: the names of the roles that take part, by kind and group."""
-        gone = {name for name in self.leaves if self.state[name] is not State.HERE} | self.outside
+        gone = {name for name in self.leaves if self.state[name] is not State.RUNNING} | self.outside
         return {kind: tuple(n for n in names if n not in gone) for kind, names in self.layout.peers().items()}
 
     def order(self) -> dict[str, Any]:
@@ -110,12 +110,12 @@ class Membership:
         """Declare an incarnation lost, and fence it. Returns its number. `stays_away`: the role is not restarted."""
         self.lost_instances.append([self._numbers[role], self.incarnation[role]])
         self._fence(role)
-        return self._end(role, Trigger.LOSE_AND_KEEP_AWAY if stays_away else Trigger.LOSE, why)
+        return self._end(role, Trigger.LOSE_WITHOUT_RESTART if stays_away else Trigger.LOSE, why)
 
     def recall(self, role: str) -> int:
         """End and fence an incarnation before it begins, because a group restart starts over. Returns its number."""
         self._fence(role)
-        return self._end(role, Trigger.RECALL, "was restarted with its group")
+        return self._end(role, Trigger.REPEAT_GROUP_RESTART, "was restarted with its group")
 
     def end(self, role: str) -> int:
         """Record that an incarnation has ended in order for a group restart, with a final report. Returns its number."""
@@ -123,15 +123,15 @@ class Membership:
 
     def keep_away(self, role: str) -> None:
         """Do not restart a lost role."""
-        self._move(role, Trigger.KEEP_AWAY)
+        self._move(role, Trigger.CANCEL_RESTART)
 
     def want(self, role: str) -> None:
         """Restart a role that was to stay away."""
-        self._move(role, Trigger.WANT)
+        self._move(role, Trigger.RESTART)
 
     def unplace(self, role: str, why: str) -> None:
         """Record that the Dask worker reserved for the next incarnation is gone."""
-        self._move(role, Trigger.UNPLACE)
+        self._move(role, Trigger.LOSE_PLACEMENT)
         self.why[role] = why
 
     def leave(self, role: str) -> None:

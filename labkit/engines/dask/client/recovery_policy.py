@@ -36,7 +36,7 @@ from ....roles.layout import Layout
 from ....trace.events import EngineWarning, RoleFenced, RoleJoined, RoleLeft, RoleLost, RoleUnplaced, RunWaits
 from ....trace.events import Event as TraceEvent
 from ...commands import Join, Leave, Restart
-from ...lifecycle import PARTICIPATING, PRESENT, SOUGHT, InvalidTransition, State, Trigger
+from ...lifecycle import AWAITING_PLACEMENT, PARTICIPATING, PRESENT, InvalidTransition, State, Trigger
 from ..cluster.placement import Wish, next_home
 from ..failure_detector import FailureDetector
 from ..timeouts import (
@@ -421,7 +421,7 @@ class RecoveryPolicy:
 
     def _on_up(self, event: RoleUp) -> None:
         role = event.role
-        if self.members.state[role] is State.HERE:  # idempotent
+        if self.members.state[role] is State.RUNNING:  # idempotent
             return
         joins, member = self.members.state[role] is State.JOINING, role in self._group
         if member and self._phase != "start":
@@ -436,7 +436,7 @@ class RecoveryPolicy:
             self._emit(Record(RoleJoined, (role, event.incarnation)))
         elif role in self._lost_since:
             backup = self._layout.backup_of(role)
-            self._emit(RecordRestart(event, backup is not None and self.members.state[backup] is State.HERE))
+            self._emit(RecordRestart(event, backup is not None and self.members.state[backup] is State.RUNNING))
             self._forget_loss(role)
         beginning = [role]
         if member:
@@ -463,7 +463,7 @@ class RecoveryPolicy:
                 self._order_begin(role)
 
     def _order_begin(self, role: str) -> None:
-        if self.members.state[role] is State.HERE:
+        if self.members.state[role] is State.RUNNING:
             self._beginning[role] = self._now
             members = self.members
             self._emit(Begin(role, members.incarnation[role], members.where[role], members.order()))
@@ -481,7 +481,7 @@ class RecoveryPolicy:
             if not self._cancelled:
                 self._cancelled_since = self._now
             self._cancelled.add(role)
-        elif self.members.state[role] is State.HERE:
+        elif self.members.state[role] is State.RUNNING:
             self._fail_run([role], f"{role} failed: {event.why}")
         else:
             self._failures[role] = self._failures.get(role, 0) + 1
@@ -545,7 +545,7 @@ class RecoveryPolicy:
             del self.reserved[role]
             if self.members.state[role] is State.ENDED:
                 self.members.unplace(role, why)
-        self._request_workers([role for role in kept if self.members.state[role] in SOUGHT])
+        self._request_workers([role for role in kept if self.members.state[role] in AWAITING_PLACEMENT])
         if event.expected and not was_killed:
             self._retired[worker] = self._now  # its roles are about to report `Departed`
         else:
@@ -586,7 +586,7 @@ class RecoveryPolicy:
         self._restart_roles(sorted(node))
 
     def _restart_roles(self, roles: Iterable[str]) -> None:
-        back = [role for role in roles if self.members.state[role] is State.AWAY]
+        back = [role for role in roles if self.members.state[role] is State.STOPPED]
         for role in back:
             self.members.want(role)
         self._request_workers(back)
@@ -632,8 +632,8 @@ class RecoveryPolicy:
                 self._remove_from_group(role)
         self._drop_requests(roles)
         self._broadcast()
-        self._request_workers([role for role in roles if self.members.state[role] in SOUGHT], scale_up=silent)
-        self._record_absences([r for r in roles if r in self._stay_away and self.members.state[r] is State.AWAY])
+        self._request_workers([role for role in roles if self.members.state[role] in AWAITING_PLACEMENT], scale_up=silent)
+        self._record_absences([r for r in roles if r in self._stay_away and self.members.state[r] is State.STOPPED])
 
     def _dismiss(self, role: str, incarnation: int) -> None:
         """Forget the pending state of this incarnation, and dismiss it."""
@@ -655,7 +655,7 @@ class RecoveryPolicy:
     def _record_awaited(self) -> None:
         """Record roles that have been missing for `GIVE_UP_S` seconds while they are being restarted."""
         long = (role for role, since in self._lost_since.items() if self._now - since > GIVE_UP_S)
-        wanted = PARTICIPATING - {State.AWAY}  # the absence of a role that stays away is recorded at once
+        wanted = PARTICIPATING - {State.STOPPED}  # the absence of a role that stays away is recorded at once
         news = [role for role in long if role not in self._awaited and self.members.state[role] in wanted]
         self._awaited.update(news)
         self._record_absences(news)
@@ -670,7 +670,7 @@ class RecoveryPolicy:
                 self._emit(Record(RoleLeft, (role, why)))
             else:
                 self._emit(Record(RunWaits, (f"{role}, which {why}", role)))
-        if any(self.members.state[role] is State.AWAY for role in roles):
+        if any(self.members.state[role] is State.STOPPED for role in roles):
             self._emit(CheckReturned())
 
     def _broadcast(self) -> None:
@@ -730,10 +730,10 @@ class RecoveryPolicy:
     def _check_silence(self) -> None:
         """Declare roles lost that have been silent for `patience` seconds, with the other roles of the same process."""
         alive, patience, members = self._roles_alive, self._patience, self.members
-        silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.HERE}
+        silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.RUNNING}
         if silent:  # the other roles of the same process have been silent nearly as long
             homes = {members.where[role] for role in silent}
-            nearly = (role for role in alive.silent(0.6 * patience, self._now) if members.state[role] is State.HERE)
+            nearly = (role for role in alive.silent(0.6 * patience, self._now) if members.state[role] is State.RUNNING)
             silent |= {role for role in nearly if members.where[role] in homes}
             self._lose(sorted(silent), f"did not answer for {patience:g} s (frozen, or cut off)", silent=True)
 
@@ -750,15 +750,15 @@ class RecoveryPolicy:
                 if self._now - since > UNPLACED_S and role not in self._unplaced and self._is_unplaced(role):
                     self._unplaced.add(role)
                     self._emit(Record(RoleUnplaced, (role,)))
-            elif state is State.HERE:
+            elif state is State.RUNNING:
                 del self._joining[role]
         for role, ordered_at in list(self._leaving.items()):
             state = self.members.state[role]
-            if state is State.HERE and not self._phase and self._now - ordered_at > REPEAT_S:
+            if state is State.RUNNING and not self._phase and self._now - ordered_at > REPEAT_S:
                 self._leaving[role] = self._now
                 command = {"do": "depart"}
                 self._emit(Order(role, self.members.incarnation[role], self.members.where[role], command))
-            elif state in (State.LOST, State.AWAY, State.ENDED):  # it is not restarted
+            elif state in (State.LOST, State.STOPPED, State.ENDED):  # it is not restarted
                 self.members.leave(role)
                 self._drop_requests([role])
                 self._emit(Record(RoleLeft, (role,)))
@@ -910,7 +910,7 @@ class RecoveryPolicy:
         return [role for role in self._group if role not in outside]
 
     def _restart_due(self) -> bool:
-        lost = [role for role in self._participants() if self.members.state[role] in (State.LOST, State.AWAY)]
+        lost = [role for role in self._participants() if self.members.state[role] in (State.LOST, State.STOPPED)]
         placed = self._placed_members()
         if self._continues_on_loss:
             return self._restart_wanted or bool(placed)
@@ -922,13 +922,13 @@ class RecoveryPolicy:
             return True
         awaited = self._participants()
         if self._continues_on_loss:
-            awaited = [role for role in awaited if self.members.state[role] is not State.AWAY]
+            awaited = [role for role in awaited if self.members.state[role] is not State.STOPPED]
         return bool(self.reserved or placed) and all(role in self.reserved or role in placed for role in awaited)
 
     def _collect(self) -> None:
         self._phase, self._phase_since, self._restart_wanted = "collect", self._now, False
         self._fetching.clear()
-        self._pending = {role for role in self._group if self.members.state[role] is State.HERE}
+        self._pending = {role for role in self._group if self.members.state[role] is State.RUNNING}
         for role in sorted(self._pending):
             self._order_collect(role)
 

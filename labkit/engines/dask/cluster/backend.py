@@ -25,7 +25,7 @@ from distributed.utils import in_async_call
 
 from ....errors import BadInput, ClusterError, shown
 from ...commands import Stop
-from ...machine_limits import MOST_PROCESSES, check_room
+from ...machine_limits import MAX_PROCESSES, check_capacity
 from ..requests import run_on_scheduler, run_on_workers, server_type, worker_addresses
 from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 from ..worker.task import DISTRIBUTION, version
@@ -74,7 +74,7 @@ class DaskProcesses(ABC):
         """The address of Dask's dashboard; None if there is none."""
 
     @abstractmethod
-    def check_room(self, nodes: int) -> None:
+    def check_capacity(self, nodes: int) -> None:
         """`BadInput` if labkit cannot start processes until there are `nodes`."""
 
     @abstractmethod
@@ -144,10 +144,10 @@ class LocalProcesses(DaskProcesses):
         link = None if self._token is None else _dashboard_link(client)
         return with_token(link, self._token) if link and self._token else None
 
-    def check_room(self, nodes: int) -> None:
+    def check_capacity(self, nodes: int) -> None:
         """See `DaskProcesses`."""
         cluster = self._cluster
-        check_room(nodes, 0 if cluster is None else len(cluster.workers))
+        check_capacity(nodes, 0 if cluster is None else len(cluster.workers))
 
     def connect(self) -> Client:
         """See `DaskProcesses`."""
@@ -214,7 +214,7 @@ class LocalProcesses(DaskProcesses):
         cluster = self._cluster
         if cluster is not None and _is_running(cluster):
             with settings():
-                _scale(cluster, min(MOST_PROCESSES, nodes))
+                _scale(cluster, min(MAX_PROCESSES, nodes))
             cluster.submit(cluster.replace_lost()).add_done_callback(self._count_failure)
 
     def _count_failure(self, replaced: Any) -> None:
@@ -281,7 +281,7 @@ class ExistingScheduler(DaskProcesses):
             return None
         return _dashboard_link(client)
 
-    def check_room(self, nodes: int) -> None:
+    def check_capacity(self, nodes: int) -> None:
         """No check: the processes exist."""
 
     def connect(self) -> Client:
@@ -440,7 +440,7 @@ class Backend:
 
         A local cluster is enlarged as needed; `BadInput` if a given cluster is too small.
         """
-        self._processes.check_room(nodes)
+        self._processes.check_capacity(nodes)
         with self._lock:
             if not self._closed:
                 self._processes.provide(nodes)

@@ -35,7 +35,7 @@ from ....trace.schema import SLEEP as SLEEPING
 from ....trace.schema import WAIT as WAITING
 from ...distributions import Sampler
 from ...failures import failure_report, foreign_effect
-from ...plan import batch_maker, begin, build_parts
+from ...plan import batch_maker, build_parts, make_coroutine
 from ...role_core import PHASE, Membership, RoleCore
 from ...storage.store import Store
 from ..protocol import ProtocolError
@@ -143,7 +143,7 @@ class RealRole(RoleCore):
             parts[0].restore(*assignment.restored)
         if self.shard is not None and assignment.synchronized:
             self.shard.save_at, self.shard.on_checkpoint_due = 0, self._save_synchronized
-        self._coroutine: Coroutine[Any, Any, Any] = begin(self.strategy, plan, spec, self._context, parts)
+        self._coroutine: Coroutine[Any, Any, Any] = make_coroutine(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
             "begin": lambda command: None,  # ignores a duplicate `begin`
             "members": self._update_members, "link_faults": self._set_link_faults, "flow": self._set_flow,
@@ -212,7 +212,7 @@ class RealRole(RoleCore):
         if computed and not (self.counters.computed or self.counters.steps):
             self.trained.add(sender)  # the frame header carries the sender's count
         if message.__class__ is SnapshotRequest:
-            self.requested(message)  # type: ignore[arg-type]
+            self.snapshot_requested(message)  # type: ignore[arg-type]
         else:
             self.inbox.append(message)
 
@@ -332,7 +332,7 @@ class RealRole(RoleCore):
 
     def _receive(self, effect: tuple[Any, ...]) -> Message | None:
         kinds, timeout, sender = effect[1], effect[2], effect[3]
-        self.listens = kinds
+        self.awaited_kinds = kinds
         message = self.take(kinds, sender)
         if message is not None:
             return message

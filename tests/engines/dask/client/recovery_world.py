@@ -342,7 +342,7 @@ class World:
         assert all(len(there) == 1 for there in nodes.values()), ("two nodes on one Dask worker", nodes)
         assert self.dismissed >= members.fenced.keys()
         assert {role for role, state in members.state.items() if state in PRESENT} == members.where.keys()
-        assert {role for role, state in members.state.items() if state is State.HERE} == members.contact.keys()
+        assert {role for role, state in members.state.items() if state is State.RUNNING} == members.contact.keys()
         assert +members.usage == Counter(members.where.values())
         for role, incarnation in members.fenced:
             assert members.incarnation[role] > incarnation
@@ -467,17 +467,17 @@ class World:
         if any(process.frozen or process.closing for process in self.processes.values()):
             return False
         for role, state in members.state.items():
-            if state is State.HERE:
+            if state is State.RUNNING:
                 task = self.tasks[role, members.incarnation[role]]
                 if task.over or not task.begun or task.change != members.change:
                     return False
-            elif state not in (State.AWAY, State.OUTSIDE) and not self._waits_for_group(role, state):
+            elif state not in (State.STOPPED, State.OUTSIDE) and not self._waits_for_group(role, state):
                 return False
         return all(task.over or self.members.is_present(*key) for key, task in self.tasks.items())
 
     def _waits_for_group(self, role, state):
         """A member that was lost waits for one that is to stay away."""
-        away = self.members.in_state(State.AWAY)
+        away = self.members.in_state(State.STOPPED)
         return state in (State.LOST, State.ENDED) and any(name in self.policy._group for name in away)
 
     def answered_in_time(self):

@@ -155,12 +155,12 @@ def test_a_role_that_is_to_stay_away_stays_with_its_node_until_it_is_restarted(s
     world.processes.restart(Restart("server-0"))
     assert world.told == [("killed", "worker-0", False, "a"), ("restart", "server-0")]
     assert not world.stays_away("worker-0")
-    assert State.AWAY not in world.members.state.values()
+    assert State.STOPPED not in world.members.state.values()
 
 
 def test_a_role_that_is_here_is_not_restarted():
     world = World()
-    with pytest.raises(BadInput, match="it is here; only a role that was killed without restart"):
+    with pytest.raises(BadInput, match="it is running; only a role that was killed without restart"):
         world.processes.restart(Restart("worker-0"))
     assert world.words == []
 
@@ -171,7 +171,7 @@ def test_a_kill_of_a_role_that_is_lost_is_for_recovery(signals):
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
     assert signals == []
     assert world.told == [("killed", "worker-0", False, None)]
-    assert world.members.state["worker-0"] is State.AWAY
+    assert world.members.state["worker-0"] is State.STOPPED
     assert world.done == [None]
 
 
@@ -199,7 +199,7 @@ def test_a_kill_elsewhere_is_repeated_until_the_role_instance_is_lost(signals):
     assert [event.kind for event in world.events] == ["killed", "warning"]
     assert "did not acknowledge 'kill', which is retransmitted" in world.events[1].text
     world.policy.handle(WorkerLeft("a", expected=False), 1.0)
-    assert world.members.state["worker-0"] is State.AWAY
+    assert world.members.state["worker-0"] is State.STOPPED
     world.unanswered.pop()(TimeoutError())
     assert len(world.called) == 4
     assert world.done == [None]
@@ -268,7 +268,7 @@ def test_a_role_that_is_not_here_is_not_frozen(state):
     world = World()
     if state == "lost":
         world.members.lose("worker-0", "was killed", stays_away=True)
-        assert world.members.state["worker-0"] is State.AWAY
+        assert world.members.state["worker-0"] is State.STOPPED
     else:
         del world.supervisor.processes["a"]
     why = "was killed" if state == "lost" else "is starting"

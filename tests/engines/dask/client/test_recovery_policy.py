@@ -85,7 +85,7 @@ def test_a_role_that_was_killed_for_good_stays_away_until_it_is_wanted():
     world = World(servers())
     world.kill("worker-1", restart=False)
     world.settle()
-    assert world.members.state["worker-1"] is State.AWAY
+    assert world.members.state["worker-1"] is State.STOPPED
     assert recorded(world, RunWaits) == [("worker-1, which was killed", "worker-1")]
     world.run(30)
     assert submitted(world) == []
@@ -405,7 +405,7 @@ def test_a_worker_that_is_to_join_again_while_it_leaves_leaves_and_joins(layout,
     world.join("worker-1")
     assert world.policy.present == ("worker-0", "worker-1")
     world.settle()
-    assert world.members.state["worker-1"] is State.HERE
+    assert world.members.state["worker-1"] is State.RUNNING
     assert recorded(world, RoleLeft) == [("worker-1", "")]
     assert [role for role, _ in recorded(world, RoleJoined)] == ["worker-1"]
 
@@ -425,11 +425,11 @@ def test_a_leave_that_was_not_ordered_yet_is_called_off_by_a_join():
     world = World(servers(4, 1), outside=OUTSIDE, on_loss="continue")
     world.kill("worker-1")
     world.run(0.3)
-    assert world.members.state["worker-1"] is not State.HERE
+    assert world.members.state["worker-1"] is not State.RUNNING
     world.leave("worker-1")
     world.join("worker-1")
     world.settle()
-    assert world.members.state["worker-1"] is State.HERE
+    assert world.members.state["worker-1"] is State.RUNNING
 
 
 def test_on_a_cluster_of_others_a_worker_joins_by_itself_when_a_dask_worker_comes_unless_it_was_asked_to_leave():
@@ -543,7 +543,7 @@ def goes_well(shape, seed, sequence):
     world.settle()
     assert world.answered_in_time(), (world.longest, world.describe())
     for role, state in world.members.state.items():
-        if state is State.AWAY and not world.ended:
+        if state is State.STOPPED and not world.ended:
             said = [fields for fields in (*recorded(world, RunWaits), *recorded(world, RoleLeft)) if role in fields]
             assert said, world.describe()
 
