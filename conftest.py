@@ -10,7 +10,32 @@ import pytest
 
 # One lesson and one assignment are representatives of their kind; the other notebooks belong to the slow suites.
 QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb", "02_synchronous_server.ipynb")
-NOTEBOOKS = Path(__file__).parent / "notebooks"
+ROOT = Path(__file__).parent
+NOTEBOOKS = ROOT / "notebooks"
+
+# Every test has exactly one layer, as a marker: the one of the longest of these paths above it, or the one that the test names.
+LAYERS = ("unit", "simulated", "contract", "dask", "chaos", "multihost", "browser")
+LAYER_OF = {
+    "notebooks": "simulated",
+    "tests": "unit",
+    "tests/advisor": "simulated",
+    "tests/browser": "browser",
+    "tests/chaos": "chaos",
+    "tests/cli": "simulated",
+    "tests/contract": "contract",
+    "tests/dask": "dask",
+    "tests/digests": "simulated",
+    "tests/engines/simulated": "simulated",
+    "tests/engines/test_strategy_check.py": "simulated",
+    "tests/lab": "simulated",
+    "tests/multihost": "multihost",
+    "tests/narrative": "simulated",
+    "tests/results": "simulated",
+    "tests/roles/test_invalid_gradients.py": "simulated",
+    "tests/test_resume.py": "simulated",
+    "tests/trace": "simulated",
+    "tests/views": "simulated",
+}
 
 # Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new ones.
 hypothesis.settings.register_profile("same", derandomize=True, database=None)
@@ -19,9 +44,15 @@ hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the cells of notebooks, and the parameter sets of sampled tests, that belong to the slow suites; leave out what
-    `LABKIT_CHAOS=whole` adds.
+    """Mark the layer of every test, and the cells of notebooks and the parameter sets of sampled tests that belong to the slow
+    suites; leave out what `LABKIT_CHAOS=whole` adds.
     """
+    for item in items:
+        named = {mark.name for mark in item.iter_markers() if mark.name in LAYERS}
+        if len(named) > 1:
+            raise pytest.UsageError(f"{item.nodeid} has the layers {', '.join(sorted(named))}; give one.")
+        if not named:
+            item.add_marker(_layer(item.path))
     for _, others in _samples("sample", items):
         for item in others:
             item.add_marker(pytest.mark.slow)
@@ -33,6 +64,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.suffix == ".ipynb" and not (NOTEBOOKS in item.path.parents and item.path.name in QUICK_NOTEBOOKS):
             item.add_marker(pytest.mark.slow)
+
+
+def _layer(path: Path) -> str:
+    """The layer of the tests of a file; raises UsageError if no path above it has one."""
+    for folder in (path, *path.parents):
+        if folder.is_relative_to(ROOT) and (layer := LAYER_OF.get(folder.relative_to(ROOT).as_posix())):
+            return layer
+    if path.is_relative_to(ROOT):
+        raise pytest.UsageError(f"{path} has no layer; add its folder to LAYER_OF in conftest.py.")
+    return "unit"
 
 
 def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.Item], list[pytest.Item]]]:

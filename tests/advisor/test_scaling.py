@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.views.pictures import ranking, scaling, trade
+from labkit.views.pictures import memory_traffic, ranking, scaling
 
 
 def usl(n, p, k):
@@ -87,7 +87,7 @@ def test_the_pictures_show_the_numbers_given():
     drawn = [line.get_ydata() for line in axes.lines if line.get_marker() not in ("None", None)]
     assert [list(y) for y in drawn] == [[10.0, 90.0], [9.0, 20.0]]
     assert {"ring: 90", "server: 20"} <= {text.get_text() for text in axes.texts}
-    held = trade({"ring": (200.0, 100.0), "fsdp": (300.0, 25.0)}, "Title").axes[0].lines[0]
+    held = memory_traffic({"ring": (200.0, 100.0), "fsdp": (300.0, 25.0)}, "Title").axes[0].lines[0]
     assert held.get_xdata().tolist() == [2.0, 3.0]
     assert held.get_ydata().tolist() == [1.0, 0.25]
     rows = ranking({"fast": {"a": 10.0, "b": 5.0}, "slow": {"a": 1.0}}, "Title").axes[0]
@@ -99,9 +99,9 @@ def test_the_pictures_show_the_numbers_given():
     ("draw", "why"),
     [
         (lambda: scaling({}, {}, ""), "1 to"),
-        (lambda: scaling({"a": {1: 1.0}}, {"b": abs}, ""), "a law for 'b'"),
+        (lambda: scaling({"a": {1: 1.0}}, {"b": abs}, ""), "theory contains 'b'"),
         (lambda: scaling({"a": {1: 0.0}}, {}, ""), "positive"),
-        (lambda: trade({"a": (-1.0, 1.0)}, ""), "negative"),
+        (lambda: memory_traffic({"a": (-1.0, 1.0)}, ""), "negative"),
         (lambda: ranking({"a": {}}, ""), "1 to"),
         (lambda: ranking({"a": {"b": 0.0}}, ""), "gradients per second"),
     ],

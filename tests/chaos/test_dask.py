@@ -17,7 +17,7 @@ from labkit.errors import ClusterError
 from labkit.trace.ledger import ledger
 from tests.chaos.schedules import schedule
 
-pytestmark = [pytest.mark.dask, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SEEDS = range(30 if os.environ.get("LABKIT_CHAOS") == "whole" else 4)
 WALL = 60.0  # seconds for a run to end, or to report which roles it waits for

@@ -20,7 +20,7 @@ import labkit as lk
 from labkit.engines.dask.timeouts import REPORT_S
 from tests.chaos.process_runs import LIMIT, agree, evaluated, eventually, saved, started
 
-pytestmark = [pytest.mark.dask, pytest.mark.part(4)]
+pytestmark = pytest.mark.part(4)
 slow = pytest.mark.slow
 
 ANSWERS = ("restarted", "waits", "left")  # kinds of events with which a run answers a loss

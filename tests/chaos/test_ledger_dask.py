@@ -20,8 +20,6 @@ from tests.chaos.indicator import Records, computed, held_by_model, problem_for
 from tests.chaos.process_runs import LIMIT, agree, evaluated, eventually, reported, saved, started, withhold
 from tests.chaos.schedules import random_faults
 
-pytestmark = pytest.mark.dask
-
 WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
 
 

@@ -56,7 +56,7 @@ def dask_processes():
         yield cluster.open()
 
 
-@pytest.fixture(params=["simulated", pytest.param("dask", marks=pytest.mark.dask)])
+@pytest.fixture(params=["simulated", "dask"])
 def engine(request):
     """The engine under test."""
     made = Engine(request.param)

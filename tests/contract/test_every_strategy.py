@@ -86,7 +86,6 @@ def test_every_strategy_applies_what_its_budget_allows_and_its_ledger_closes(eng
 
 
 @pytest.mark.slow
-@pytest.mark.dask
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_steps_one_by_one_on_a_cluster(dask_processes, name):
     """In whichever state a pause has stopped the shards, a step advances all of them, and no role waits for a paused one."""

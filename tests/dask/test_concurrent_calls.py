@@ -11,7 +11,7 @@ import labkit as lk
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, updates, usable
 from tests.dask.test_existing_clusters import scheduler_and_workers
 
-pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
+pytestmark = pytest.mark.sample(2)
 MOONS = lk.Problem("moons", hidden=(8,))
 VERBS = {
     "pause": lambda run: run.pause(), "resume": lambda run: run.resume(), "step": lambda run: run.step(),

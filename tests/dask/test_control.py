@@ -8,7 +8,7 @@ import pytest
 import labkit as lk
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, passed, plugins, updates, usable
 
-pytestmark = [pytest.mark.dask, pytest.mark.sample(3)]
+pytestmark = pytest.mark.sample(3)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ import labkit as lk
 from labkit.engines.commands import Leave
 from tests.dask.helpers import closes, eventually, moving
 
-pytestmark = pytest.mark.dask
-
 
 @pytest.fixture
 def wide(cluster):

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 import labkit as lk
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, plugins, usable
 
-pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
+pytestmark = pytest.mark.sample(2)
 MOONS = lk.Problem("moons", hidden=(8,))
 ROOT = str(Path(lk.__file__).parent.parent)
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.dask.test_existing_clusters import ROOT
 
-pytestmark = pytest.mark.dask
-
 SCRIPT = """
 import atexit, multiprocessing, os, sys, threading, time
 import psutil

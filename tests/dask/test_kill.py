@@ -12,8 +12,6 @@ from labkit.engines.commands import COMMANDS, Executed, Restart, Stop, Thaw
 from labkit.engines.dask import processes
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, pid_of, plugins, usable
 
-pytestmark = pytest.mark.dask
-
 
 def gone(pid):
     """Whether no process has this number any more."""

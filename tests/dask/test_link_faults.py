@@ -9,7 +9,7 @@ import pytest
 import labkit as lk
 from tests.dask.helpers import closes, eventually, moving, updates
 
-pytestmark = [pytest.mark.dask, pytest.mark.sample(1)]
+pytestmark = pytest.mark.sample(1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from labkit.engines.commands import Cut, Pause, SetOptions
 from labkit.engines.dask.client.events import InternalError
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, passed, plugins, updates
 
-pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
+pytestmark = pytest.mark.sample(2)
 
 FOR_EVER = lk.Budget(seconds=60)
 

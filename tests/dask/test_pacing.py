@@ -94,7 +94,6 @@ def test_a_process_that_was_stopped_does_not_catch_up():
     assert pacing.deadline(3_000_000_000, 20_000_000) == 3_015_000_000
 
 
-@pytest.mark.dask
 def test_late_gradients_are_made_up_for_by_the_next(cluster, started):
     """Durations lie on both sides of the pace. Regression: with waits rounded up, only those cut off by the end were shorter."""
     run = started(lk.AsyncPS(), on=cluster.resized(workers=2, pace=0.0201), budget=lk.Budget(updates=60))

@@ -10,8 +10,6 @@ from distributed import Client, LocalCluster
 import labkit as lk
 from tests.dask.helpers import closes, eventually, moving, pid_of, plugins, usable
 
-pytestmark = pytest.mark.dask
-
 
 @pytest.mark.slow
 def test_books_close_when_a_run_ends_while_a_shard_of_two_is_lost(cluster, started):

@@ -8,7 +8,7 @@ import pytest
 import labkit as lk
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, pid_of, plugins, updates
 
-pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
+pytestmark = pytest.mark.sample(2)
 
 
 @pytest.fixture

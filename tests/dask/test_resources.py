@@ -54,7 +54,6 @@ def test_stages_of_a_pipeline_share_their_data():
     assert set(shares_of_speed(roles, placed, speeds, {})) == {5.0}
 
 
-@pytest.mark.dask
 def test_a_cluster_of_processes(cluster, started):
     run = started()
     table = eventually(lambda: resources(cluster.client, cluster.runs, speeds=False))
@@ -69,7 +68,6 @@ def test_a_cluster_of_processes(cluster, started):
         assert r.speed is None
 
 
-@pytest.mark.dask
 @pytest.mark.slow
 def test_speeds_are_measured_and_dealt_by(cluster):
     layout = lk.AsyncPS().layout(lk.Problem("digits", hidden=(32,)), cluster)
@@ -83,7 +81,6 @@ def test_speeds_are_measured_and_dealt_by(cluster):
     assert abs(sizes[0] - 1000 * weights[0] / sum(weights)) <= 1
 
 
-@pytest.mark.dask
 def test_a_scheduler_that_is_gone(cluster):
     client = Client(cluster.client.scheduler.address, security=cluster.client.security, set_as_default=False)
     client.close()
@@ -91,7 +88,7 @@ def test_a_scheduler_that_is_gone(cluster):
         resources(client)
 
 
-@pytest.mark.parametrize("engine", ["simulated", pytest.param("dask", marks=[pytest.mark.dask, pytest.mark.slow])])
+@pytest.mark.parametrize("engine", ["simulated", pytest.param("dask", marks=pytest.mark.slow)])
 def test_unequal_shares_on_both_engines(request, engine):
     """Every sample in one share, three times as many in one as in the other; the model learns, and the ledger balances."""
     problem = lk.Problem("moons", hidden=(16,), partition="by-weight:1,3")
@@ -103,7 +100,6 @@ def test_unequal_shares_on_both_engines(request, engine):
     closes(run)
 
 
-@pytest.mark.dask
 @pytest.mark.slow
 def test_a_cluster_says_what_it_has(cluster):
     table = cluster.resources()

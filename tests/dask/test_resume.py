@@ -11,8 +11,6 @@ import labkit as lk
 from labkit.engines.storage.store import Store
 from tests.dask.helpers import closes, eventually, moving, updates
 
-pytestmark = [pytest.mark.dask]
-
 SCRIPT = """
 import os, sys, time
 import labkit as lk

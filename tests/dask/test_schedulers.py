@@ -24,7 +24,7 @@ from distributed.security import Security
 import labkit as lk
 from tests.dask.helpers import closes, eventually, plugins
 
-pytestmark = [pytest.mark.dask, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 NODES = 4  # two workers, a server, and the chief
 
 

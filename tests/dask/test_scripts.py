@@ -14,7 +14,7 @@ import labkit as lk
 from tests.dask.helpers import eventually, plugins
 from tests.dask.test_existing_clusters import ROOT, scheduler_and_workers
 
-pytestmark = [pytest.mark.dask, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 HEAD = """
 import labkit as lk

@@ -14,7 +14,6 @@ import labkit as lk
 from labkit.engines.dask.client.supervisor import Supervisor
 from tests.dask.helpers import closes, eventually, moving, passed, usable
 
-pytestmark = pytest.mark.dask
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere there is no fork server")
 
 

@@ -16,7 +16,6 @@ from labkit.engines.dask.transport.handshake import Hello
 from labkit.engines.storage.store import Store
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, plugins, updates
 
-pytestmark = pytest.mark.dask
 MOONS = lk.Problem("moons", hidden=(8,))
 FILES = pytest.mark.skipif(not hasattr(psutil.Process, "num_fds"), reason="counts file descriptors")
 

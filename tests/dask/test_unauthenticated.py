@@ -23,7 +23,6 @@ import labkit as lk
 from labkit.engines.dask.transport.shared_memory import available
 from tests.dask.helpers import closes, eventually, moving, usable
 
-pytestmark = pytest.mark.dask
 MOONS = lk.Problem("moons", hidden=(8,))
 
 STRANGER = r"""

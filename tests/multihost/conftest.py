@@ -28,7 +28,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = [item for item in items if HERE in item.path.parents]
     why = missing() if here and not REQUIRED and not config.option.collectonly else ""
     for item in here:
-        item.add_marker(pytest.mark.dask)
         item.add_marker(pytest.mark.slow)
         if why:
             item.add_marker(pytest.mark.skip(reason=f"no hosts: {why}"))
