@@ -25,9 +25,9 @@ WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # PACE: seconds per gra
 LONG_GRADIENTS = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # their pieces take 1 to 15 ms of 200
 N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, the default
 
-ALL = ("1/F: all wait for it", 1 / F)
-FREE = ("(N-1+1/F)/N: only its own share", (N - 1 + 1 / F) / N)
-NONE = ("1: the last one is not waited for", 1.0)
+ALL = ("1/F: all workers wait for it", 1 / F)
+FREE = ("(N-1+1/F)/N: only its own throughput falls", (N - 1 + 1 / F) / N)
+NONE = ("1: a step does not wait for the last worker", 1.0)
 
 # Command-line name: the formula in words, and its value. P: stages of a pipeline, each as long as the others.
 THEORY: Mapping[str, tuple[str, float]] = {
@@ -35,11 +35,11 @@ THEORY: Mapping[str, tuple[str, float]] = {
     "ring-all-reduce": ALL, "local-sgd": ALL, "halving-doubling": ALL, "tensor-parallel": ALL, "fsdp": ALL,
     "sparse-ps": ALL, "k-sync": NONE, "k-batch-sync": NONE, "k-batch-async": FREE, "easgd": FREE, "adpsgd": FREE,
     "downpour": FREE,
-    "pipeline": ("(M+P-1)/(FM+1): its stage never waits, the bubble hides behind it", (M + N - 1) / (F * M + 1)),
-    "pipedream": ("1/F: the slowest stage sets the pace", 1 / F),
+    "pipeline": ("(M+P-1)/(FM+1): its stage is always busy, which hides the bubble", (M + N - 1) / (F * M + 1)),
+    "pipedream": ("1/F: the slowest stage limits the throughput", 1 / F),
     "hybrid": ("(M+P-1)/(FM+1), P=2, and the other replica waits", (M + 1) / (F * M + 1)),
-    "k-async": ("(K+K/F)/N: one of the fast ones always waits for a partner", (2 + 2 / F) / N),
-    "dpsgd": ("1/F: its neighbours wait for it, then theirs", 1 / F),
+    "k-async": ("(K+K/F)/N: one of the fast workers always waits for a second gradient", (2 + 2 / F) / N),
+    "dpsgd": ("1/F: its neighbours wait for it, and their neighbours for them", 1 / F),
 }  # fmt: skip
 
 

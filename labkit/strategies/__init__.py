@@ -41,11 +41,11 @@ FIRST: dict[str, type[Strategy]] = {
     "hybrid": Hybrid,
 }  # fmt: skip
 FAMILIES: dict[str, dict[str, type[Strategy]]] = {
-    "to begin with": FIRST,
-    "waiting for some": {
+    "basic strategies": FIRST,
+    "partial synchronization": {
         "k-sync": KSync, "k-batch-sync": KBatchSync, "k-async": KAsync, "k-batch-async": KBatchAsync,
     },
-    "talking less often": {"downpour": Downpour, "easgd": EASGD},
+    "less communication": {"downpour": Downpour, "easgd": EASGD},
     "no server": {"halving-doubling": HalvingDoubling, "dpsgd": DPSGD, "adpsgd": ADPSGD},
     "sparse models": {"sparse-ps": SparsePS},
     "model parallel": {"pipedream": PipeDream},

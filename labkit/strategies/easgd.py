@@ -1,4 +1,4 @@
-"""Elastic averaging SGD: workers train alone, tied to a centre by a spring.
+"""Elastic averaging SGD: workers take local steps; an elastic force pulls them towards a centre.
 
     worker: z <- pull;  x <- z;  for t = 0, 1, 2 ...:
                 if tau divides t, t > 0:  send x, receive z;  f <- a (x - z)      (else f <- 0)
@@ -40,7 +40,7 @@ __all__ = ["EASGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class EASGD(Strategy):
-    """Workers train alone for tau steps, then a spring pulls them and the centre together."""
+    """Workers take tau local steps, then an elastic force pulls each worker and the centre together."""
 
     beta: float = option(0.9, low=1e-6, high=1e3, log=True, help="the spring's pull on the centre: N x the moving rate")
     rho: float | None = option(
@@ -49,8 +49,8 @@ class EASGD(Strategy):
     tau: int = option(4, low=1, high=100_000, help="steps that a worker makes alone between two pulls of the spring")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Position, Pull, CentreWeights, Left, Joined)
-    summary: ClassVar[str] = "workers train alone; a spring ties them to a centre on the server"
-    in_words: ClassVar[str] = "workers train alone, tied to a centre by a spring."
+    summary: ClassVar[str] = "workers take local steps; an elastic force couples them to a centre on the server"
+    in_words: ClassVar[str] = "workers take local steps and are coupled to a centre by an elastic force."
 
     def one_update(self) -> str:
         """One exchange with the centre."""

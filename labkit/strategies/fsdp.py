@@ -40,7 +40,7 @@ class FSDP(Strategy):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
-    summary: ClassVar[str] = "data parallel; each worker keeps 1/N of the parameters and of the optimizer's state"
+    summary: ClassVar[str] = "data parallel; each worker stores 1/N of the parameters and of the optimizer state"
     in_words: ClassVar[str] = "fully sharded: every worker has 1/N of everything."
 
     def __post_init__(self) -> None:

@@ -29,5 +29,5 @@ class HalvingDoubling(RingAllReduce):
     """No server: workers swap halves, then quarters ... of their gradients, and all make the same step."""
 
     algorithm: ClassVar[str] = "halving-doubling"
-    summary: ClassVar[str] = "no server: workers add up gradients in 2 log2 N exchanges; no staleness"
+    summary: ClassVar[str] = "no server: workers sum gradients in 2 log2 N exchanges; no staleness"
     in_words: ClassVar[str] = "halves are swapped, without a server: all wait for the slowest."

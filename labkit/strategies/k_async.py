@@ -35,7 +35,7 @@ class KAsync(AsynchronousServer):
 
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
 
-    summary: ClassVar[str] = "a step is the next K workers' gradients; the others continue, and are stale"
+    summary: ClassVar[str] = "a step uses the gradients of the next K workers; the others continue, and are stale"
     in_words: ClassVar[str] = "asynchronous, K workers' gradients a step."
 
     def one_update(self) -> str:
@@ -79,7 +79,7 @@ class KBatchAsync(AsynchronousServer):
 
     K: int = same_option(KAsync, "K")
 
-    summary: ClassVar[str] = "a step is the next K mini-batches' gradients; no worker waits"
+    summary: ClassVar[str] = "a step uses the gradients of the next K mini-batches; no worker waits"
     in_words: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."
 
     def one_update(self) -> str:

@@ -35,7 +35,7 @@ class KSync(ServerStrategy):
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
     give_up: bool = same_option(BackupWorkers, "give_up")
 
-    summary: ClassVar[str] = "a step is the first K workers' gradients; the others begin again"
+    summary: ClassVar[str] = "a step uses the gradients of the first K workers; the others abandon theirs"
     in_words: ClassVar[str] = "synchronous, with the first K workers only."
 
     def mean_staleness(self, workers: int) -> float | None:
@@ -78,7 +78,7 @@ class KBatchSync(ServerStrategy):
     K: int = same_option(KSync, "K")
     give_up: bool = same_option(BackupWorkers, "give_up")
 
-    summary: ClassVar[str] = "a step is the first K mini-batches' gradients, of any workers"
+    summary: ClassVar[str] = "a step uses the gradients of the first K mini-batches, of any workers"
     in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."
 
     def mean_staleness(self, workers: int) -> float | None:

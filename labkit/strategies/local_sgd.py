@@ -37,8 +37,8 @@ class LocalSGD(MixedReplicas):
     algorithm: str = option("ring", choices=("ring", "halving-doubling"), help="how the average is made")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
-    summary: ClassVar[str] = "no server: workers train alone for H steps, then average their parameters"
-    in_words: ClassVar[str] = "workers train alone and average now and then."
+    summary: ClassVar[str] = "no server: workers take H local steps, then average their parameters"
+    in_words: ClassVar[str] = "workers take local steps and average their parameters periodically."
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Train locally, and average with all workers every H steps."""

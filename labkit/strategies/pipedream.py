@@ -39,7 +39,7 @@ class PipeDream(Strategy):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta)
     uses_servers: ClassVar[bool] = False
-    summary: ClassVar[str] = "pipeline without a flush: no bubble; stages keep old weights, gradients are stale"
+    summary: ClassVar[str] = "pipeline without a flush: no bubble; stages stash weights, gradients are stale"
     suggested_problem: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
     in_words: ClassVar[str] = "pipeline without a flush: never idle, and stale."
 

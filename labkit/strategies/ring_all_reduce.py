@@ -41,7 +41,7 @@ class RingAllReduce(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
     algorithm: ClassVar[str] = "ring"
-    summary: ClassVar[str] = "no server: workers add up gradients around a ring; no staleness"
+    summary: ClassVar[str] = "no server: workers sum gradients around a ring; no staleness"
     in_words: ClassVar[str] = "a ring without a server: all wait for the slowest."
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ def test_every_strategy_has_a_source_with_a_year(name):
 
 def test_every_strategy_has_its_names_elsewhere():
     text = strategies_readme.README.read_text()
-    table = text[text.index("## What it is called elsewhere") : text.index("## A worker that is")]
+    table = text[text.index("## Names in other frameworks") : text.index("## A worker that is")]
     assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(STRATEGIES)
     for other in (
         "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy", "TPUStrategy", "DDP", "FSDP", "Horovod",
