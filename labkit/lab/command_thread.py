@@ -202,7 +202,7 @@ class CommandQueue:
                 if self._at_rest.wait_for(lambda: not self._moving and not self._held, limit):
                     return
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"The lab is not at rest after {timeout:g} s; it goes on.")
+                raise TimeoutError(f"The lab is not idle after {timeout:g} s; it continues.")
 
     def close(self) -> None:
         """End the thread, after the commands that are in the queue."""

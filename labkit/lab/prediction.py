@@ -153,7 +153,7 @@ class Prediction:
         if self._revealed is not None:
             return f"<b>{html.escape(self._revealed.verdict)}</b>"
         if self.committed is None:
-            return '<span class="lk-grey">What do you think? Choose an answer before you measure.</span>'
+            return '<span class="lk-grey">Choose an answer before you measure.</span>'
         return f'You predicted <b>{html.escape(self.committed)}</b>. Now measure. <span class="lk-grey">{ONCE}</span>'
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
@@ -193,7 +193,7 @@ class Revealed:
         if self.committed is None:
             return f"No prediction was made. Measured: {self.shown}{near}."
         return (
-            f"{'Right' if self.right else 'Not so'}: you predicted {self.committed}, measured was {self.shown}{near}."
+            f"{'Right' if self.right else 'Wrong'}: you predicted {self.committed}; measured: {self.shown}{near}."
         )
 
     def _repr_html_(self) -> str:

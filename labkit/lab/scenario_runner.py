@@ -60,12 +60,12 @@ class ScenarioRunner:
             allowed = "the answers are " + ", ".join(answers) if answers else "no question is asked"
             raise BadInput(f"answer {answer!r}: {allowed}.")
         if not answers:
-            raise BadInput("No question has been asked.")
+            raise BadInput("No question is asked.")
         number = answers.index(answer) if isinstance(answer, str) else answer
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(answers):
             raise BadInput(f"answer {number!r}: the answers are 0 to {len(answers) - 1}.")
         if self.answer is not None:
-            raise BadInput(f"You have answered {answers[self.answer]} already.")
+            raise BadInput(f"The question is already answered: {answers[self.answer]}.")
         self._playing = self.scenario
         self.answer, self.asked = number, True
 

@@ -334,12 +334,12 @@ class Session:
         """
         if not self.simulated:
             raise BadInput(
-                "What if: a run on real processes cannot be repeated exactly. Choose the engine simulated, run, and go back."
+                "What if: a run on processes cannot be repeated exactly. Run with engine=simulated, and select an earlier time."
             )
         assert self.run is not None
         at, old = self.moment(), self.run
         if old.done and at >= old.engine.trace.watermark():
-            raise BadInput("What if: this is the end of the run; go back to an earlier moment first.")
+            raise BadInput("What if: this is the end of the run; select an earlier time first.")
         fork, settings = old.fork(at / NANO), self._now_with
         self.reference = old.engine.trace
         if not old.done:
@@ -354,7 +354,7 @@ class Session:
         if number is not None:
             self.reference = self.table.entry(number).trace
         elif self.run is None:
-            raise BadInput("Nothing has been run yet, so there is nothing to pin.")
+            raise BadInput("There is no run to pin yet.")
         else:
             self.reference = self.run.engine.trace
 

@@ -143,7 +143,7 @@ def initial_settings(
     """The initial settings of a lab: from the arguments; else those of `run`; else the defaults. `BadInput` names the error.
     """
     if run is not None and not isinstance(run, Run):
-        raise BadInput(f"run={run!r}: give what lk.train returned.")
+        raise BadInput(f"run={run!r}: give the result of lk.train.")
     if not isinstance(budget, Budget | None):
         raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(seconds=20).")
     if run is not None:

@@ -27,10 +27,10 @@ def share_text(settings: Settings, **more: str) -> str:
     name, data = strategy_name(settings.strategy), settings.problem.name
     if name not in STRATEGIES:
         raise BadInput(
-            f"{settings.strategy.name} is a strategy of your own: a share text can only name labkit's strategies."
+            f"{settings.strategy.name} is a user-defined strategy: a share text can contain only labkit's strategies."
         )
     if not isinstance(settings.problem.data, str):
-        raise BadInput(f"{data} is data of your own: a share text can only name labkit's data sets.")
+        raise BadInput(f"{data} is a user-defined data set: a share text can contain only labkit's data sets.")
     plain = Settings().changed(strategy=name)
     if data != plain.problem.name:
         plain = plain.changed(data=data)

@@ -165,7 +165,7 @@ def test_rest_waits_for_what_moves_and_for_a_run_that_was_paused_by_a_button(que
     one.wake()
     one.press("pausing", lambda: None, holds=True)
     assert one.held
-    with pytest.raises(TimeoutError, match="goes on"):
+    with pytest.raises(TimeoutError, match="not idle"):
         one.rest(0.01, fast=False)
     one.press("resuming", lambda: None)
     one.rest(10, fast=False)

@@ -116,12 +116,12 @@ def test_reveal_shows_the_prediction_and_the_result(ask):
     guess = ask().commit("50%")
     seen = guess.reveal(0.212, "All wait for the slowest.")
     assert (seen.committed, seen.answer, seen.right) == ("50%", "20%", False)
-    assert seen.verdict == "Not so: you predicted 50%, measured was 21.2% (nearest: 20%)."
+    assert seen.verdict == "Wrong: you predicted 50%; measured: 21.2% (nearest: 20%)."
     assert repr(seen) == f"How much is left?\n{seen.verdict}\nAll wait for the slowest."
     assert seen.verdict in status(guess)
     assert "lk-right" in classes(buttons(guess)[2])
     assert "lk-wrong" in classes(buttons(guess)[1])
-    assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%, measured was 20%."
+    assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%; measured: 20%."
 
 
 def test_without_a_prediction_reveal_says_so_and_does_not_wait(ask):

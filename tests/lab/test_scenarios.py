@@ -183,7 +183,7 @@ def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
     assert verdict.startswith("You answered 50%")
     assert "20%" in verdict
     assert "{" not in verdict
-    with pytest.raises(BadInput, match="You have answered 50% already"):
+    with pytest.raises(BadInput, match="already answered: 50%"):
         runner.commit(2)
 
 

@@ -210,7 +210,7 @@ def test_pin_show_and_unpin_by_number():
 
 def test_nothing_to_pin_before_the_first_run():
     on, _ = session()
-    with pytest.raises(lk.BadInput, match="nothing to pin"):
+    with pytest.raises(lk.BadInput, match="no run to pin"):
         on.pin()
     assert on.trace.watermark() == 0  # an empty picture of what would be run
 

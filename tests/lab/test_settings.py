@@ -206,13 +206,13 @@ def test_a_wrong_code_is_refused_in_words(code):
 
 def test_what_was_made_by_hand_has_no_code():
     arrays = lk.from_arrays(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
-    with pytest.raises(lk.BadInput, match="data of your own"):
+    with pytest.raises(lk.BadInput, match="user-defined data set"):
         share_text(Settings(RunSpec(problem=lk.Problem(arrays))))
 
     class Mine(lk.AsyncPS):
         pass
 
-    with pytest.raises(lk.BadInput, match="strategy of your own"):
+    with pytest.raises(lk.BadInput, match="user-defined strategy"):
         share_text(Settings(RunSpec(strategy=Mine())))
 
 

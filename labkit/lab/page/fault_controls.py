@@ -32,11 +32,11 @@ LABELS: dict[Kind, str] = {
     Kill: "Kill", Restart: "Restart", Freeze: "Freeze", Thaw: "Thaw", Cut: "Cut off", Reconnect: "Reconnect",
 }  # fmt: skip
 TIPS: dict[Kind, str] = {
-    Kill: "kill the process of {} now: it stays down until Restart, so that you see the effect of its absence",
-    Restart: "restart {}, with the state that it had saved",
-    Freeze: "suspend the process of {}; after the heartbeat timeout the others count it as lost",
-    Thaw: "resume {}; if it was declared lost meanwhile, it is told to leave",
-    Cut: "cut the links between {} and the others; after the heartbeat timeout they count it as lost",
+    Kill: "kill the process of {}; it stays down until Restart",
+    Restart: "restart {} from its last checkpoint",
+    Freeze: "suspend the process of {}; after the heartbeat timeout it is declared lost",
+    Thaw: "resume {}; it is shut down if it was declared lost meanwhile",
+    Cut: "cut the links between {} and the others; after the heartbeat timeout it is declared lost",
     Reconnect: "reconnect {} with the others",
 }
 
@@ -57,7 +57,7 @@ class FaultControls:
         self._menu = InputWidget(factory, menu, self._choose)
         slider = factory.make(
             widgets.SelectionSlider, "lk-setting lk-slowdown", description="slowdown", options=_factors(1.0), value=1.0,
-            continuous_update=False, tooltip="slowdown factor: the role computes so many times slower; 1x undoes it",
+            continuous_update=False, tooltip="factor by which computing takes longer; 1x is normal speed",
         )  # fmt: skip
         self._slowdown = InputWidget(factory, slider, self._slow, hold=1.5)
         head = factory.html("lk-h", "inject a fault")
@@ -152,7 +152,7 @@ class FaultControls:
                 factory.put(self._button_box, children=tuple(self._buttons[k] for k in PAIRS if k in self._buttons))
         for kind, button in self._buttons.items():
             now = self._now(kind, view)
-            tip = TIPS[now].format(short(self.role) if self.role else "the chosen role")
+            tip = TIPS[now].format(short(self.role) if self.role else "the selected role")
             factory.put(button, description=LABELS[now], tooltip=tip)
             factory.mark(button, lk_off=now not in view.supported, lk_undo=now is not kind)
 

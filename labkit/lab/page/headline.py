@@ -84,7 +84,7 @@ class QuestionBox:
 def _verdict(question: Question, answer: int | None, over: bool) -> str:
     """The line below the answers."""
     if answer is None:
-        return '<span class="lk-grey">What do you predict? Choose an answer before the result is shown.</span>'
+        return '<span class="lk-grey">Choose an answer before the result is shown.</span>'
     given, right = question.answers[answer], question.answers[question.right]
     if not over:
         return f"You answered <b>{html.escape(given)}</b>. The result follows."

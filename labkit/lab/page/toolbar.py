@@ -41,12 +41,12 @@ __all__ = ["Toolbar"]
 
 SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 ENDED = {
-    "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "updates done", "samples": "samples done",
-    "epochs": "epochs done", "finished": "all workers finished", "user": "stopped by you", "interrupted": "interrupted",
-    "error": "by an error", "closed": "the cluster was closed",
+    "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
+    "samples": "limit of samples reached", "epochs": "limit of epochs reached", "finished": "all workers finished",
+    "user": "stopped by you", "interrupted": "interrupted", "error": "error", "closed": "the cluster was closed",
 }  # fmt: skip
 Toggle = type[Start | Pause | Resume | Stop | Reset | Pin | Unpin | Step | WhatIf | BackToLive]  # without arguments
-NO_SCENARIO = "no scenario: my own settings"
+NO_SCENARIO = "no scenario (own settings)"
 TICKS = 300  # of the slider: integers, because a browser rounds other numbers and reports the change as the user's choice
 REFUSED = 1.5  # seconds for which the page shows that an action has no effect now
 LONG = 60.0  # seconds: the slider of a longer run grows with the run
@@ -66,16 +66,16 @@ class Toolbar:
         make = self._button
         self._run = make("Run", (Start,), "lk-main", "play", "start a run with these settings")
         self._pause = make("Pause", (Pause, Resume), "", "pause")
-        self._stop = make("Stop", (Stop,), "", "stop", "end the run, with a last evaluation")
+        self._stop = make("Stop", (Stop,), "", "stop", "end the run, with a final evaluation")
         self._reset = make("Reset, same seed", (Reset,), "", "undo", "back to 0 s with the same settings")
         pinned = "make this the reference run: later runs are drawn over it"
         self._pin = make("Pin", (Pin, Unpin), "", "thumb-tack", pinned)
         self._step = make("Step", (Step,), "lk-quiet", "step-forward", "go to the next applied update", again=True)
-        fork = "repeat the run up to this moment, and go on from there"
+        fork = "repeat the run up to this time, and continue from there"
         self._what_if = make("What if from here", (WhatIf,), "", "code-fork", fork)
-        self._live = make("Back to live", (BackToLive,), "lk-quiet lk-gone", "", "look at the present again")
+        self._live = make("Back to live", (BackToLive,), "lk-quiet lk-gone", "", "show the present time")
         self._now, self._ends = factory.html("lk-now"), factory.html("lk-ends")
-        back = "look at an earlier moment of the run"
+        back = "show an earlier time of the run"
         slider = factory.make(widgets.IntSlider, "lk-scrub", min=0, max=TICKS, value=0, readout=False, tooltip=back)
         self._time = InputWidget(factory, slider, self._seek)
         self._recorded, self._length = 0.0, 1.0
@@ -89,7 +89,7 @@ class Toolbar:
 
     def _scenario_menu(self, scenarios: dict[str, str]) -> InputWidget:
         options = [(NO_SCENARIO, ""), *((f"Scenario: {title}", name) for name, title in scenarios.items())]
-        tip = "prepared experiments; a choice is played at once"
+        tip = "prepared experiments; the selected one starts at once"
         menu = self.factory.make(widgets.Dropdown, "lk-scenario", options=options, value="", tooltip=tip)
         return InputWidget(self.factory, menu, lambda name: self._press(PlayScenario(name or None)))
 
@@ -133,7 +133,7 @@ class Toolbar:
         pinned = Unpin in view.actions  # also if the reference run is this one, which is not drawn twice
         self._toggled = {Pause: paused, Pin: pinned}
         label, icon = ("Resume", "play") if paused else ("Pause", "pause")
-        factory.put(self._pause, description=label, icon=icon, tooltip="go on" if paused else "pause the run")
+        factory.put(self._pause, description=label, icon=icon, tooltip="continue" if paused else "pause the run")
         factory.put(self._pin, description="Unpin" if pinned else "Pin")
         factory.put(self._reset, description=f"Reset, same seed {view.settings.problem.seed}")
         looking = not view.live
@@ -175,7 +175,8 @@ class Toolbar:
             above = f'<span class="lk-live">● {"PREVIEW" if view.processes is not None else "LIVE"}</span> {at}'
         else:
             red = ' class="lk-red"' if view.state == "failed" else ""
-            above = f"<b{red}>{view.state}</b> {at}" if view.state != "ready" else f"<b>{view.state}</b>"
+            state = "ended" if view.state == "over" else view.state
+            above = f"<b{red}>{state}</b> {at}" if state != "ready" else f"<b>{state}</b>"
             below = below or _why(view)
         return f"<div>{above}<small>{html.escape(below) or '&nbsp;'}</small></div>"
 

@@ -21,12 +21,12 @@ STALENESS = Scenario(
     summary="With N asynchronous workers the mean staleness is N − 1 updates, whatever the workers' speeds.",
     settings={"strategy": "async-ps", "servers": 1, "distribution": "lognormal", "pace": 0.1, "seconds": 7},
     steps=(
-        Step({"workers": 4}, text="Four workers, equally fast on average: a gradient is about 3 updates old."),
+        Step({"workers": 4}, text="Four workers, equally fast on average: mean staleness is about 3."),
         Step(
             {"workers": 4}, (Slow("worker-2", 5, at=2),),
-            text="At 2 s w2 becomes 5 times slower: its gradients are older, the others' fresher, and the mean stays 3.",
+            text="At 2 s w2 becomes 5 times slower: its gradients are staler, those of the others less stale; the mean stays 3.",
         ),
-        Step({"workers": 8}, text="Eight workers: now it is 7."),
+        Step({"workers": 8}, text="Eight workers: mean staleness is 7."),
     ),
     panels=("timeline", "staleness", "staleness_over_time"),
 )  # fmt: skip
@@ -51,7 +51,7 @@ STALE_AND_FAST = Scenario(
         ),
         Step(
             {"workers": 4, "learning_rate": 0.25},
-            text="The same rate with four workers: fresher gradients, and stable again.",
+            text="The same rate with four workers: lower staleness, and stable again.",
         ),
     ),
     panels=("stability", "loss", "staleness"),
@@ -60,8 +60,8 @@ STALE_AND_FAST = Scenario(
 # Lead of a worker that is F times faster after T seconds: (F - 1) T/c without a bound, s with one.
 RUNAWAY = Scenario(
     name="runaway",
-    title="A bound holds a fast worker",
-    summary="Without a bound a fast worker gets further and further ahead; bounded staleness holds it.",
+    title="A bound limits a fast worker",
+    summary="Without a bound the lead of a fast worker grows; bounded staleness limits it.",
     settings={"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1, "seconds": 8},
     steps=(
         Step(

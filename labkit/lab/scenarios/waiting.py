@@ -22,7 +22,7 @@ FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1
 FIRST_MINUTE = Scenario(
     name="first-minute",
     title="The first minute",
-    summary="Four workers train a network; one becomes slow. What does that cost?",
+    summary="Four workers train a network; one becomes slow. What is the effect?",
     settings={**FOUR, "strategy": "sync-ps", "data": "digits", "hidden": (64, 32), "accuracy": None},
     steps=(
         Step({"seconds": 60}, text="Four workers train on handwritten digits. Each step waits for all four."),
@@ -38,7 +38,7 @@ FIRST_MINUTE = Scenario(
     question=Question(
         "w2 becomes 5x slower. Training is synchronous: each step waits for all workers. Throughput falls to …",
         ("80%", "50%", "20%"), 2,
-        "You answered {answer}; synchronous throughput fell to {right}: the straggler sets the pace. Asynchronously only the "
+        "You answered {answer}; synchronous throughput fell to {right}: all wait for the straggler. Asynchronously only the "
         "share of w2 is lost, and 80% is left.",
     ),
     asks_at=15.0,
@@ -87,7 +87,7 @@ RANDOM_TIMES = Scenario(
 BACKUP_WORKERS = Scenario(
     name="backup-workers",
     title="Backup workers",
-    summary="A synchronous step that takes the first three gradients of four does not notice that one worker is slow.",
+    summary="A synchronous step that takes the first three gradients of four is not delayed by one slow worker.",
     settings={**FOUR, "seconds": 10},
     steps=(
         Step(
