@@ -38,7 +38,7 @@ __all__ = ["CLASSES", "NOT_IDENTIFYING", "NotEncodable", "difference", "fingerpr
 
 KIND = "lk"
 COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
-DEEPEST = 20  # maximum nesting
+MAX_DEPTH = 20  # maximum nesting
 NOT_IDENTIFYING = ("in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
@@ -76,8 +76,8 @@ def to_dict(value: Any) -> Any:
 
 def from_dict(plain: Any, depth: int = 0) -> Any:
     """The inverse of `to_dict`. A list becomes a tuple. `BadInput` if this labkit has no such class, option or value."""
-    if depth > DEEPEST:
-        raise BadInput(f"Values are nested more than {DEEPEST} deep, which labkit does not write.")
+    if depth > MAX_DEPTH:
+        raise BadInput(f"Values are nested more than {MAX_DEPTH} deep, which labkit does not write.")
     if isinstance(plain, list):
         return tuple(from_dict(v, depth + 1) for v in plain)
     if not isinstance(plain, dict):

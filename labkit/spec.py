@@ -110,7 +110,7 @@ class RunSpec:
             made = replace(made, problem=_with_data(made.problem, **data))
         for name, value in options.items():
             if name in ("pace", "distribution"):
-                made = replace(made, cluster=replace(made.cluster, compute=made._law(name, value)))
+                made = replace(made, cluster=replace(made.cluster, compute=made._distribution(name, value)))
                 continue
             part = made._part(name)
             whole = getattr(made, part)
@@ -122,7 +122,7 @@ class RunSpec:
             made = replace(made, **{part: replace(whole, **{name: value})})
         return made
 
-    def _law(self, name: str, value: Any) -> Distribution | None:
+    def _distribution(self, name: str, value: Any) -> Distribution | None:
         now = self.cluster.compute
         if name == "distribution":
             if value in DISTRIBUTIONS or value == FULL_SPEED:

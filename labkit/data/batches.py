@@ -71,7 +71,7 @@ class Batches:
     def _spanning_epochs(self, start: int) -> tuple[int, np.ndarray]:
         """The rows of a batch that begins at `start` of this epoch and continues in the next; epoch of the first."""
         if start >= len(self._order):
-            self._begin_epoch()
+            self._start_epoch()
             start = 0
         epoch, rows = self.epoch, np.empty(self.batch_size, dtype=np.intp)
         filled = 0
@@ -82,10 +82,10 @@ class Batches:
             self._next = start + len(piece)
             if filled == self.batch_size:
                 return epoch, rows
-            self._begin_epoch()
+            self._start_epoch()
             start = 0
 
-    def _begin_epoch(self) -> None:
+    def _start_epoch(self) -> None:
         """Shuffle in place; no array of the data's length is allocated after the first epoch."""
         if self._next_epoch is not None:
             self._order = self._next_epoch().copy()

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..random_streams import BLOCK, data_stream
-from .checks import first_bad, label_trouble
+from .checks import first_bad, label_error
 from .dataset import scale_of
 
-__all__ = ["Cut", "Survey", "join", "labels_of", "merge", "survey", "take"]
+__all__ = ["HoldOut", "Survey", "join", "labels_of", "merge", "survey", "take"]
 
 
 @dataclass(frozen=True)
-class Cut:
+class HoldOut:
     """How rows are held out; the same for all blocks."""
 
     seed: int
@@ -44,14 +44,14 @@ class Survey:
     """Statistics of a range of blocks. Its size does not depend on their number of rows.
 
     rows, train: per block. mean, m2: (d,) float64 of the training rows; m2 is the sum of squared deviations.
-    trouble: the first error as (block, row in it or None, description).
+    error: the first error as (block, row in it or None, description).
     """
 
     rows: tuple[int, ...]
     train: tuple[int, ...]
     mean: np.ndarray
     m2: np.ndarray
-    trouble: tuple[int, int | None, str] | None = None
+    error: tuple[int, int | None, str] | None = None
 
     @property
     def n_train(self) -> int:
@@ -63,14 +63,14 @@ class Survey:
         return self.mean, scale_of(self.mean, self.m2 / self.n_train)
 
 
-def survey(block: int, x: Any, y: Any, cut: Cut, standardize: bool) -> Survey:
+def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> Survey:
     """The statistics and checks of one block: x (n, d), y (n,) or (n, k)."""
     x, y = np.asarray(x), np.asarray(y)
-    trouble = _trouble(x, y, cut, standardize)
-    train, _ = cut.rows(block, len(x))
+    error = _first_error(x, y, hold_out, standardize)
+    train, _ = hold_out.rows(block, len(x))
     width = x.shape[1]
-    if trouble or not len(train):
-        found = (block, *trouble) if trouble else None
+    if error or not len(train):
+        found = (block, *error) if error else None
         return Survey((len(x),), (len(train),), np.zeros(width), np.zeros(width), found)
     with np.errstate(over="ignore", invalid="ignore"):
         values = x[train]
@@ -79,7 +79,7 @@ def survey(block: int, x: Any, y: Any, cut: Cut, standardize: bool) -> Survey:
     return Survey((len(x),), (len(train),), mean, m2)
 
 
-def _trouble(x: np.ndarray, y: np.ndarray, cut: Cut, standardize: bool) -> tuple[int | None, str] | None:
+def _first_error(x: np.ndarray, y: np.ndarray, hold_out: HoldOut, standardize: bool) -> tuple[int | None, str] | None:
     """The first error in a block as (row or None, description); None if there is none."""
     if len(x) != len(y):
         return None, f"x has {len(x)} rows and y has {len(y)}; both must have the same number"
@@ -89,12 +89,12 @@ def _trouble(x: np.ndarray, y: np.ndarray, cut: Cut, standardize: bool) -> tuple
             (row, *column), value = bad
             where = f" in column {column[0]}" if column else ""
             return row, f"{what} is {value}{where}; every value must be finite"
-    if cut.classes is not None:
-        wrong = label_trouble(y, cut.classes)
+    if hold_out.classes is not None:
+        wrong = label_error(y, hold_out.classes)
         if wrong:
             return wrong[0], f"y is {wrong[1]}"
-    if not standardize and x.size and np.abs(x).max() > np.finfo(cut.dtype).max:
-        return int(np.abs(x).max(axis=1).argmax()), f"x is too large for {cut.dtype}; scale it down"
+    if not standardize and x.size and np.abs(x).max() > np.finfo(hold_out.dtype).max:
+        return int(np.abs(x).max(axis=1).argmax()), f"x is too large for {hold_out.dtype}; scale it down"
     return None
 
 
@@ -110,24 +110,24 @@ def _merge_two(a: Survey, b: Survey) -> Survey:
         step = b.mean - a.mean
         mean = a.mean + step * (b.n_train / total)
         m2 = a.m2 + b.m2 + step**2 * (a.n_train * b.n_train / total)
-    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.trouble or b.trouble)
+    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.error or b.error)
 
 
-def labels_of(block: int, y: Any, cut: Cut) -> np.ndarray:
+def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
     """(n,) int64: the labels of the block's training rows, in their order."""
     y = np.asarray(y)
-    return y[cut.rows(block, len(y))[0]].astype(np.int64)
+    return y[hold_out.rows(block, len(y))[0]].astype(np.int64)
 
 
 def take(
-    block: int, x: Any, y: Any, cut: Cut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
+    block: int, x: Any, y: Any, hold_out: HoldOut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """One worker's rows of a block, standardised: x (m, d) and y (m,) int64 or (m, k) floats.
 
     plan: "test" (the held-out rows), None (all training rows), or the worker of each training row.
     """
     x, y = np.asarray(x), np.asarray(y)
-    train, test = cut.rows(block, len(x))
+    train, test = hold_out.rows(block, len(x))
     if isinstance(plan, str):
         rows = test
     elif plan is None:
@@ -135,10 +135,10 @@ def take(
     else:
         rows = train[plan == worker]
     mean, scale = standard
-    values = ((x[rows] - mean) / scale).astype(cut.dtype)
-    if cut.classes is not None:
+    values = ((x[rows] - mean) / scale).astype(hold_out.dtype)
+    if hold_out.classes is not None:
         return values, y[rows].astype(np.int64)
-    return values, y[rows].astype(cut.dtype).reshape(len(rows), -1 if len(rows) else y[:1].size)
+    return values, y[rows].astype(hold_out.dtype).reshape(len(rows), -1 if len(rows) else y[:1].size)
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ __all__ = [
     "check_truth",
     "check_whole",
     "first_bad",
-    "label_trouble",
+    "label_error",
 ]
 
 DTYPES = ("float32", "float64")
@@ -126,7 +126,7 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | Non
     return array, image_shape
 
 
-def label_trouble(labels: np.ndarray, classes: int | None) -> tuple[int, str] | None:
+def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | None:
     """The first label that is not a whole number in 0..classes-1: its row and the error. None if all are valid.
 
     labels: (n,) real. `classes=None` allows any whole number from 0 on.
@@ -158,7 +158,7 @@ def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple
         return array.reshape(samples, -1), False
     if array.ndim != 1:
         raise BadInput(f"{what} has shape {array.shape}; labels are one whole number a sample, shape ({samples},).")
-    trouble = label_trouble(array, classes)
-    if trouble:
-        raise BadInput(f"{what} at row {trouble[0]} (counted from 0) is {trouble[1]}.")
+    error = label_error(array, classes)
+    if error:
+        raise BadInput(f"{what} at row {error[0]} (counted from 0) is {error[1]}.")
     return array.astype(np.int64), True

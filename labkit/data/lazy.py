@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..random_streams import LAZY_PARTITION, data_stream
-from .blocks import Cut, Survey, join, labels_of, merge, survey, take
+from .blocks import HoldOut, Survey, join, labels_of, merge, survey, take
 from .checks import check_classes, check_dtype, check_fraction, check_name, check_seed, check_truth, check_whole
 from .dataset import Dataset, Described
 from .partition import Partition, Sized, partition_by_name
@@ -47,7 +47,7 @@ class DaskDataset(Described):
     scale: np.ndarray
     n_train: int
     n_test: int
-    cut: Cut
+    hold_out: HoldOut
     blocks: list[tuple[Any, Any]]
     lengths: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -59,7 +59,7 @@ class DaskDataset(Described):
     @property
     def dtype(self) -> np.dtype[Any]:
         """float32 or float64."""
-        return np.dtype(self.cut.dtype)
+        return np.dtype(self.hold_out.dtype)
 
     def _targets(self) -> int:
         return self.targets
@@ -110,13 +110,13 @@ class DaskDataset(Described):
         if how.shares_all:
             return [None] * len(self.blocks)
         if isinstance(how, Sized):
-            rule = dask.delayed(Deal.draw(how.sizes(self.n_train, workers), seed), pure=True, traverse=False)
-            deal, ends = dask.delayed(Deal.owners, pure=True), (*self.offsets[1:], self.n_train)
-            return [deal(rule, start, end - start) for start, end in zip(self.offsets, ends)]
+            rule = dask.delayed(Assignment.draw(how.sizes(self.n_train, workers), seed), pure=True, traverse=False)
+            assignment, ends = dask.delayed(Assignment.owners, pure=True), (*self.offsets[1:], self.n_train)
+            return [assignment(rule, start, end - start) for start, end in zip(self.offsets, ends)]
         if self.classes is None:
             how.owners(np.empty((self.n_train, 1)), workers, seed)  # raises the error for missing labels
         fetch = dask.delayed(labels_of, pure=True)
-        labels = dask.compute(*[fetch(b, y, self.cut) for b, (_, y) in enumerate(self.blocks)])
+        labels = dask.compute(*[fetch(b, y, self.hold_out) for b, (_, y) in enumerate(self.blocks)])
         owners = how.owners(np.concatenate(labels), workers, seed).astype(np.int32)
         return [dask.delayed(part, pure=True) for part in np.split(owners, self.offsets[1:])]
 
@@ -127,7 +127,7 @@ class DaskDataset(Described):
         piece = dask.delayed(take, pure=True)
         standard = dask.delayed((self.mean, self.scale), pure=True, traverse=False)
         pieces = [
-            piece(b, x, y, self.cut, standard, plan, part)
+            piece(b, x, y, self.hold_out, standard, plan, part)
             for b, ((x, y), (plan, part)) in enumerate(zip(self.blocks, plans))
             if self.lengths[b]
         ]
@@ -137,7 +137,7 @@ class DaskDataset(Described):
 
 
 @dataclass(frozen=True)
-class Deal:
+class Assignment:
     """The function position -> worker, computed without a table. See the docstring of the module."""
 
     sizes: np.ndarray
@@ -145,7 +145,7 @@ class Deal:
     c: int
 
     @classmethod
-    def draw(cls, sizes: np.ndarray, seed: int) -> Deal:
+    def draw(cls, sizes: np.ndarray, seed: int) -> Assignment:
         """A random assignment with these sizes (workers,), drawn by the seed."""
         n, rng = int(sizes.sum()), data_stream(seed, LAZY_PARTITION)
         a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)
@@ -181,16 +181,16 @@ def from_dask(
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
     classes, name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
     x, y = _aligned(x, y, classes)
-    cut = Cut(check_seed(seed), fraction, classes, kind.name)
+    hold_out = HoldOut(check_seed(seed), fraction, classes, kind.name)
     blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
-    seen = _look(blocks, cut, standardize)
+    seen = _survey_blocks(blocks, hold_out, standardize)
     mean, scale = seen.standard() if standardize else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     return DaskDataset(
         name=name,
         classes=classes,
         mean=mean,
         scale=scale,
-        cut=cut,
+        hold_out=hold_out,
         blocks=blocks,
         lengths=seen.rows,
         n_train=seen.n_train,
@@ -225,23 +225,23 @@ def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
     return x, (y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y)
 
 
-def _look(blocks: list[tuple[Any, Any]], cut: Cut, standardize: bool) -> Survey:
+def _survey_blocks(blocks: list[tuple[Any, Any]], hold_out: HoldOut, standardize: bool) -> Survey:
     """Read the data once, as a tree of tasks with small results; `BadInput` if something is wrong."""
     import dask
 
-    look, fold = dask.delayed(survey, pure=True), dask.delayed(merge, pure=True)
-    found = [look(b, x, y, cut, standardize) for b, (x, y) in enumerate(blocks)]
+    survey_task, fold = dask.delayed(survey, pure=True), dask.delayed(merge, pure=True)
+    found = [survey_task(b, x, y, hold_out, standardize) for b, (x, y) in enumerate(blocks)]
     while len(found) > 1:
         found = [fold(found[i : i + FAN_IN]) for i in range(0, len(found), FAN_IN)]
     (seen,) = dask.compute(found[0])
-    _refuse(seen)
+    _raise_first_error(seen)
     return seen
 
 
-def _refuse(seen: Survey) -> None:
+def _raise_first_error(seen: Survey) -> None:
     """`BadInput` for the first error of the survey."""
-    if seen.trouble:
-        block, row, text = seen.trouble
+    if seen.error:
+        block, row, text = seen.error
         place = f"row {sum(seen.rows[:block]) + row}" if row is not None else f"block {block}"
         raise BadInput(f"At {place} (counted from 0), {text}.")
     held = sum(seen.rows) - seen.n_train

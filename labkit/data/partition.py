@@ -70,7 +70,7 @@ class Even(Sized):
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """n // workers each; the first n % workers get one more."""
-        _enough(n, workers)
+        _check_enough_samples(n, workers)
         return np.full(workers, n // workers, dtype=np.int64) + (np.arange(workers) < n % workers)
 
 
@@ -100,7 +100,7 @@ class ByWeight(Sized):
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """Largest remainders; ties go to the first worker. `BadInput` if the numbers of weights and workers differ."""
-        _enough(n, workers)
+        _check_enough_samples(n, workers)
         if len(self.weights) != workers:
             raise BadInput(f"ByWeight has {len(self.weights)} weights for {workers} workers; it needs one for each.")
         return _in_proportion(n, np.array(self.weights))
@@ -120,7 +120,7 @@ class BySize(Sized):
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """Largest remainders."""
-        _enough(n, workers)
+        _check_enough_samples(n, workers)
         return _in_proportion(n, np.arange(1, workers + 1) ** -self.skew)
 
 
@@ -141,7 +141,7 @@ class ByLabel(Partition):
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
         """The worker of every sample; a worker without samples gets one from the worker that has most."""
         n = _count(labels_or_n)
-        _enough(n, workers)
+        _check_enough_samples(n, workers)
         labels = np.asarray(labels_or_n)
         if labels.ndim != 1:
             raise BadInput(
@@ -235,7 +235,7 @@ def _count(labels_or_n: np.ndarray | int) -> int:
     return int(labels_or_n) if isinstance(labels_or_n, (int, np.integer)) else len(labels_or_n)
 
 
-def _enough(n: int, workers: int) -> None:
+def _check_enough_samples(n: int, workers: int) -> None:
     """`BadInput` if there are no workers, or fewer samples than workers."""
     check_whole("workers", workers, 1)
     if n < workers:

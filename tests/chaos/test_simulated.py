@@ -84,7 +84,7 @@ def ends_a_wait(run, plan):
         call_back(run, away)
         assert goes_on(run).done
     else:
-        with pytest.raises(ClusterError, match=f"({'|'.join(away)}), which was killed, and nobody brings it back"):
+        with pytest.raises(ClusterError, match=f"({'|'.join(away)}), which was killed, and it is not restarted automatically"):
             run.wait(WALL)
 
 

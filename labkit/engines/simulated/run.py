@@ -510,7 +510,7 @@ class SimulatedRun(VirtualTimeEngine):
         awaited = self._recovery.awaited(self._required_roles)
         if self.evaluator.stop_requested is not None:
             return self._end(self.evaluator.stop_requested, f"there is no last evaluation: it would wait for {awaited}")
-        self.error = ClusterError(loss_text(self._loop.now, f"it waits for {awaited}, and nobody brings it back"))
+        self.error = ClusterError(loss_text(self._loop.now, f"it waits for {awaited}, and it is not restarted automatically"))
         self._end("error", str(self.error))
 
     def _end(self, stopped_by: str, why: str) -> None:

@@ -165,7 +165,7 @@ def test_who_is_to_stay_away_stays_away_and_can_be_brought_back(role):
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_run_that_waits_for_ever_says_so(role):
     run = started(lk.SyncPS(), budget=lk.Budget(updates=200)).advance(0.505).kill(role, restart=False)
-    with pytest.raises(lk.ClusterError, match=f"it waits for {role}, which was killed, and nobody brings it back"):
+    with pytest.raises(lk.ClusterError, match=f"it waits for {role}, which was killed, and it is not restarted automatically"):
         run.wait()
     assert (run.stopped_by, run.trace.ending["lost"]) == ("error", [role])
     closed(run)

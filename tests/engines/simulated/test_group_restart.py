@@ -152,6 +152,6 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
 def test_a_split_model_cannot_go_on_without_a_part(strategy, workers):
     run = started(strategy, workers, problem=DEEP).advance(0.3).kill("worker-0", restart=False).advance(1)
     assert [str(m) for m in events(run, "waits")] == ["waits for worker-0, which was killed"]
-    with pytest.raises(lk.ClusterError, match="waits for worker-0, which was killed, and nobody brings it back"):
+    with pytest.raises(lk.ClusterError, match="waits for worker-0, which was killed, and it is not restarted automatically"):
         run.wait()
     closed(run)
