@@ -70,7 +70,7 @@ def leftovers(processes):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_happens_the_run_ends_and_its_books_close(seed, processes):
+def test_under_random_faults_the_run_ends_and_its_ledger_balances(seed, processes):
     plan = schedule(seed, real=True)
     print(plan)
     run = lk.train(

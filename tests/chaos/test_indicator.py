@@ -71,7 +71,7 @@ SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in dict.fromkeys([*SLOW_SE
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *SLOW])
-def test_the_ledger_says_what_the_parameters_hold(seed, tmp_path):
+def test_the_ledger_lists_the_gradients_that_the_parameters_hold(seed, tmp_path):
     plan = schedule(seed)
     print(plan)
     updates = min(plan.budget.updates, 60 if plan.strategy.name in indicator.SPLIT else 120)

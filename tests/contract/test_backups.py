@@ -103,7 +103,7 @@ def test_where_there_is_no_server_it_is_refused(engine):
 
 
 @pytest.mark.parametrize("gap", [-0.4, -0.001, 0.0, 0.001, 0.4, 0.79, 0.81])
-def test_whoever_is_back_first(gap):
+def test_the_server_and_its_backup_return_in_either_order(gap):
     """Server and backup are killed `gap` seconds one after the other, so one of them requests the state while the
     other is absent.
     """

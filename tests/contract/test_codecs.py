@@ -44,7 +44,7 @@ def test_several_shards_get_parts_that_are_coded_apart(engine, codec):
 
 
 @pytest.mark.parametrize("codec", [TopK(0.05), PowerSGD(2)], ids=repr)
-def test_timing_only_says_the_same_bytes(engine, codec):
+def test_timing_only_sends_the_same_number_of_bytes(engine, codec):
     null = lk.Problem("digits", hidden=(32,), batch_size=32, timing_only=True)
     run = engine.wait(null, lk.SyncPS(codec=codec), lk.Budget(updates=5), workers=2)
     assert pushes(run) == {codec.nbytes(SHAPES, "float32")}

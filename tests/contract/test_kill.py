@@ -80,7 +80,7 @@ def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
     [(lk.SyncPS(), {"workers": 3}), (lk.RingAllReduce(), {"workers": 3}), (lk.AsyncPS(), {"workers": 2, "servers": 2})],
     ids=["sync", "ring", "shards"],
 )
-def test_whoever_waits_for_the_dead_goes_on_with_the_next_incarnation(engine, strategy, shape):
+def test_a_role_that_waits_for_a_lost_role_continues_with_its_next_incarnation(engine, strategy, shape):
     run = begun(engine, strategy, **shape).kill("worker-0")
     event(engine, run, "restarted", "worker-0")
     moves(engine, run)
@@ -91,7 +91,7 @@ def test_whoever_waits_for_the_dead_goes_on_with_the_next_incarnation(engine, st
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()], ids=["sync", "ring"])
-def test_a_run_that_waits_says_for_whom_and_is_stopped(engine, strategy):
+def test_a_waiting_run_names_the_awaited_role_and_can_be_stopped(engine, strategy):
     run = begun(engine, strategy).kill("worker-0", restart=False)
     said = until(engine, run, lambda: [str(m) for m in run.trace.events if m.kind == "waits"])
     assert said == ["waits for worker-0, which was killed"]
@@ -141,6 +141,6 @@ def test_what_cannot_be_killed_or_restarted_is_refused(engine):
             verb("worker-0")
 
 
-def test_an_engine_says_what_can_be_done_to_a_role(engine):
+def test_both_engines_support_every_command(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005)
     assert run.engine.supported_commands == set(COMMANDS.values())

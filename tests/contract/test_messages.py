@@ -288,7 +288,7 @@ class Says(Script):
         ("wide", r"Parcel\.number holds an int beyond 64 bits"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(engine, what, says):
+def test_values_that_cannot_be_sent_are_refused_by_name(engine, what, says):
     run = engine.train(QUADRATIC, Says(what=what), lk.Budget(seconds=30), workers=1)
     with pytest.raises(lk.RoleError, match=says) as caught:
         run.wait(timeout=60)

@@ -284,7 +284,7 @@ class Waiting(Script):
         await ctx.recv(Letter, sender=members[rank - 1])
 
 
-def test_a_forgotten_reply_is_a_deadlock_and_says_who_waits_for_what(engine):
+def test_a_forgotten_reply_is_a_deadlock_that_names_the_waiting_roles(engine):
     text = failed(engine, HalfHearted(), "deadlock after", workers=3, kind=lk.Deadlock)
     assert "server-0 waits for Push or Pull from worker-2" in text
     assert "worker-0 waits for Weights" in text

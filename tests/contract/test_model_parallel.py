@@ -151,7 +151,7 @@ def test_fsdp_bytes(engine):
 
 
 @SPLIT
-def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers):
+def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers):
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers)
     book, summary = closed(run), run.summary()
     replicas = workers if isinstance(strategy, FSDP) else 2 if isinstance(strategy, Hybrid) else 1

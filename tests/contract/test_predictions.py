@@ -10,7 +10,7 @@ from labkit.trace.exports import load_npz, save_npz
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8)
 
 
-def test_the_last_look_is_what_the_model_says(engine, tmp_path):
+def test_the_last_evaluation_sample_equals_the_predictions_of_the_model(engine, tmp_path):
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=100), 2)
     predictions, samples = list(run.trace.predictions), run.trace.header["samples"]
     assert len(predictions) >= 2

@@ -24,7 +24,7 @@ TOGETHER = (lk.LocalSGD, lk.DPSGD)  # no replica gets far ahead of another
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (2, 2)])
-def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, servers):
+def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers, servers):
     """An update is a step of every replica, or an elastic update: no strategy makes more."""
     servers = servers if strategy.uses_servers else None
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
@@ -222,7 +222,7 @@ def test_dpsgd_is_the_matrix_recurrence(engine, graph, workers, eval_every):
 
 
 @pytest.mark.parametrize(("graph", "workers"), [("ring", 4), ("ring", 5), ("grid", 4), ("complete", 3)])
-def test_adpsgd_never_locks_and_keeps_the_books(engine, graph, workers):
+def test_adpsgd_never_deadlocks_and_its_ledger_balances(engine, graph, workers):
     run = engine.wait(
         MOONS, lk.ADPSGD(graph=graph), lk.Budget(updates=15), workers, time=lk.Exponential(0.003),
         slow={"worker-1": 4.0},
@@ -234,7 +234,7 @@ def test_adpsgd_never_locks_and_keeps_the_books(engine, graph, workers):
     assert sent["training"] > 10 * sent["startup"]
 
 
-def test_adpsgd_a_slow_worker_slows_nobody_else(engine):
+def test_adpsgd_a_slow_worker_does_not_slow_the_others(engine):
     """The others compute at their own pace: 20 ms a gradient where the slow one takes 200 ms."""
     run = engine.wait(MOONS, lk.ADPSGD(), lk.Budget(seconds=0.6), 3, time=0.02, slow={"worker-1": 10.0})
     computed = [run.trace.counters[w].computed for w in run.trace.role_ids("worker")]

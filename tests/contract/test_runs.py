@@ -29,7 +29,7 @@ def closed(run):
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (2, 2)])
-def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, servers):
+def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers, servers):
     servers = servers if strategy.uses_servers else None
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
     summary, book = run.summary(), closed(run)
@@ -202,7 +202,7 @@ class GivesUp(lk.AsyncPS):
             weights = await lk.push_pull(ctx, gradient)
 
 
-def test_unless_gives_work_up_and_books_it(engine):
+def test_unless_discards_work_and_accounts_for_it(engine):
     run = engine.wait(MOONS, GivesUp(), lk.Budget(updates=10), workers=2, time=0.05)
     book = closed(run)
     assert book["dropped"].pop("cancelled") == 2

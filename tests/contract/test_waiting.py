@@ -32,7 +32,7 @@ def gradients_an_update(strategy, workers):
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (2, 2)])
-def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, servers):
+def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers, servers):
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
     summary, book = run.summary(), closed(run)
     assert run.stopped_by == summary["stopped_by"] == "updates"
@@ -116,7 +116,7 @@ def test_the_same_seed_gives_the_same_bytes(strategy):
 
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("s", [0, 1, 3])
-def test_w4_a_read_has_everybodys_updates_up_to_i_minus_s_minus_1(engine, s, servers):
+def test_a_read_of_ssp_contains_all_updates_up_to_clock_i_minus_s_minus_1(engine, s, servers):
     """No clocks are compared: each gradient records the version it was computed on, each shard the gradients of each
     version. A read that has all workers' updates up to i - s - 1 is a start within the bound.
     """

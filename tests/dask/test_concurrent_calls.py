@@ -186,7 +186,7 @@ def test_the_processes_of_labkit_are_taken_away_and_come_back(how):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["shutdown", "close"])
-def test_the_cluster_of_somebody_else_is_taken_away(how):
+def test_an_existing_cluster_disappears_during_a_run(how):
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
         client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long if all processes share one core

@@ -42,7 +42,7 @@ def test_stop(cluster, started):
 
 
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.TensorParallel()], ids=["a replica", "all of a model"])
-def test_a_worker_alone_is_seen_though_it_never_waits_for_anybody(cluster, started, strategy):
+def test_a_run_with_a_single_worker_is_evaluated_and_ends(cluster, started, strategy):
     run = started(strategy, lk.Budget(seconds=0.2), on=cluster.resized(workers=1)).wait(10)
     assert run.stopped_by == "seconds"
     assert run.summary()["accuracy"] is not None
@@ -135,7 +135,7 @@ def test_a_step_of_a_ring_is_one_round(cluster, started):
     closes(run)
 
 
-def test_the_last_step_says_that_the_run_is_over(cluster, started):
+def test_the_last_step_reports_the_end_of_the_run(cluster, started):
     run = started(budget=lk.Budget(updates=100), on=cluster.resized(pace=0.001))
     moving(run).pause()
     steps = 0

@@ -144,7 +144,7 @@ def test_a_deadlock_is_noticed_while_a_worker_is_outside(wide, started, leaves):
     assert run.stopped_by == "deadlock"
 
 
-def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
+def test_faults_of_an_absent_worker_are_reported(wide, started):
     run = moving(started(on=wide), 5)
     with pytest.raises(lk.BadInput, match="it is not present"):
         run.freeze("worker-3")
@@ -211,7 +211,7 @@ def test_adapt_gives_workers_and_takes_none_that_plays(four, started):
 
 
 @pytest.mark.slow
-def test_who_is_retired_leaves_and_whoever_is_needed_moves(four, started):
+def test_a_retired_dask_worker_leaves_and_the_required_roles_on_it_move(four, started):
     made, client = four
     made.scale(6)
     eventually(lambda: len(made.scheduler.workers) == 6, 30)

@@ -76,19 +76,19 @@ def free_port():
 
 
 @pytest.mark.slow
-def test_nobody_listens():
+def test_an_address_without_a_listener_is_refused():
     with refused("No Dask scheduler answers at 'tcp://127.0.0.1:.*within"):
         lk.train(MOONS, lk.AsyncPS(), lk.DaskCluster(f"tcp://127.0.0.1:{free_port()}"), lk.Budget(updates=5))
 
 
 @pytest.mark.slow
-def test_somebody_listens_who_never_answers():
+def test_a_listener_that_never_answers_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as door, refused("No Dask scheduler answers"):
         lk.DaskCluster(f"tcp://127.0.0.1:{door.getsockname()[1]}").open()
 
 
 @pytest.mark.slow
-def test_somebody_answers_who_is_no_scheduler():
+def test_a_listener_that_is_no_scheduler_is_refused():
     def chatter():
         with contextlib.suppress(OSError):
             while True:

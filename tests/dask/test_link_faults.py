@@ -80,7 +80,7 @@ def test_faults_are_injected_while_it_runs(small, started):
     closes(run)
 
 
-def test_a_link_that_is_cut_stays_cut_whatever_else_is_said(small, started):
+def test_a_cut_link_stays_cut_while_other_faults_of_it_change(small, started):
     run = moving(started(on=small), 10)
     run.cut("worker-0", "server-0")
     run.delay("server-0", 0.001, "worker-1").delay("worker-0", 0.0)

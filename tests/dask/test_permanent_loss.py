@@ -12,7 +12,7 @@ from tests.dask.helpers import closes, eventually, moving, pid_of, plugins, usab
 
 
 @pytest.mark.slow
-def test_books_close_when_a_run_ends_while_a_shard_of_two_is_lost(cluster, started):
+def test_the_ledger_balances_when_a_run_ends_while_one_of_two_shards_is_lost(cluster, started):
     run = moving(started(on=cluster.resized(servers=2, pace=0.002)), 50)
     run.kill("server-1", restart=False)
     eventually(lambda: any(m.kind == "waits" for m in run.trace.events))
@@ -47,7 +47,7 @@ def test_a_frozen_process_does_no_harm_to_the_runs_that_follow(cluster, started)
 
 
 @pytest.mark.slow
-def test_nobody_is_left_and_nobody_comes():
+def test_all_processes_are_lost_and_none_is_added():
     """Workers without nannies, of which none is replaced."""
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:

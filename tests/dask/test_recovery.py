@@ -115,7 +115,7 @@ def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
     assert run.result()
 
 
-def test_everybody_at_once(small, started):
+def test_all_processes_are_killed_at_once(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 40)
     for role in ("worker-0", "worker-1", "server-0", "chief"):
         run.kill(role)
@@ -217,7 +217,7 @@ def test_who_comes_back_too_late_is_fenced(small, started, role, how):
     eventually(lambda: not plugins(small.client))
 
 
-def test_what_is_said_over_a_link_that_is_cut_for_a_while_arrives(small, started):
+def test_messages_sent_over_a_temporarily_cut_link_arrive(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=150)), 20)
     run.cut("worker-1", "server-0")
     moving(run, 20)

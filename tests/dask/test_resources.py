@@ -101,7 +101,7 @@ def test_unequal_shares_on_both_engines(request, engine):
 
 
 @pytest.mark.slow
-def test_a_cluster_says_what_it_has(cluster):
+def test_a_cluster_lists_its_resources(cluster):
     table = cluster.resources()
     assert {r.speed > 0 for r in table.rows} == {True}
     weights = cluster.speeds(lk.Problem("moons"), lk.AsyncPS())

@@ -94,7 +94,7 @@ def test_interrupted(tmp_path):
     program.nobody_is_left()
 
 
-def test_interrupted_in_a_block_keeps_the_books(tmp_path):
+def test_the_ledger_balances_after_an_interrupt_in_a_with_block(tmp_path):
     program = Program(tmp_path, """
         with lk.DaskCluster(workers=1) as cluster:
             run = start(cluster)

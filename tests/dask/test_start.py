@@ -69,7 +69,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(early):
 
 
 @linux
-def test_a_cluster_that_is_closed_while_it_starts_says_so_and_leaves_nothing(early):
+def test_a_cluster_that_is_closed_while_it_starts_reports_it_and_leaves_nothing(early):
     cluster = lk.DaskCluster(workers=2)
     closer = early(1, lambda found: (cluster.close(), cluster.close()))
     with pytest.raises(lk.ClusterError, match="closed while its processes were starting"):
@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_start_and_leaves_nothing(early):
 
 
 @linux
-def test_a_lost_process_comes_back_by_forking_whatever_dask_says_about_lost_workers(cluster):
+def test_a_lost_process_is_restarted_by_forking_for_any_reason_that_dask_gives(cluster):
     """On an idle cluster, where only the nanny can start it."""
     cluster.open()
     before = pids(cluster)

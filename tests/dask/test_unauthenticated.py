@@ -281,7 +281,7 @@ def answers(address, arguments):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows: the folder for temporary files is the user's own")
-def test_nobody_else_can_change_a_folder_from_which_workers_import(tmp_path):
+def test_no_other_user_can_change_a_folder_from_which_workers_import(tmp_path):
     """Dask puts each worker's local directory into its `sys.path`."""
     squatted = tmp_path / "dask-scratch-space"
     squatted.mkdir()

@@ -297,7 +297,7 @@ class Unknown(Command):
     word, at = "unknown", 0.0
 
 
-def test_an_engine_that_does_not_support_a_command_says_what_it_can_do():
+def test_an_unsupported_command_is_refused_with_the_supported_ones():
     run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=20))
     run.engine.supported_commands = frozenset({lk.Slow, Inject})
     with pytest.raises(lk.BadInput, match=r"cut: the engine of this run cannot do that; it can slow, inject\. The run goes on"):

@@ -112,7 +112,7 @@ def test_a_synchronous_run_waits_or_goes_on(own_cluster, loss):
     ends_well(own_cluster)
 
 
-def test_a_run_that_waits_says_for_whom_and_can_be_stopped(own_cluster):
+def test_a_waiting_run_on_several_hosts_names_the_awaited_role_and_can_be_stopped(own_cluster):
     """Two workers are cut off, and one Dask worker is left for them: the run waits for the other one."""
     homes = start(own_cluster, strategy="lk.SyncPS(learning_rate=0.2, on_loss='wait')", budget="updates=100000")
     cut = [role for role, home in homes.items() if home is homes[lonely_worker(homes)]]

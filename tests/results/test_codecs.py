@@ -139,7 +139,7 @@ def test_digits_are_learned_with_linear_codecs_in_an_all_reduce(strategy, codec)
     assert run.stopped_by == "accuracy"
 
 
-def test_a_diverging_run_says_so_by_its_loss():
+def test_the_loss_of_a_diverging_run_shows_the_divergence():
     """Neither the memory nor the codec hides it. float16 has a largest value, so with it the loss can grow without overflow."""
     problem = lk.Problem("digits", hidden=(16,), batch_size=32)
     for codec in (None, *ALL):

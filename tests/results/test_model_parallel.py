@@ -35,7 +35,7 @@ def ends(trace, worker=0):
 
 
 @pytest.mark.parametrize("order", ["gpipe", "1f1b"])
-def test_p1_and_p2_example(order):
+def test_bubble_and_memory_of_an_example_pipeline(order):
     """P=4, M=8, tf=1, tb=2: 33 s a mini-batch, of which each stage works 24; activations held as the schedule says."""
     trace = paced(Pipeline(micro_batches=8, order=order), 4, 8)
     assert ends(trace).tolist() == [33 * S, 66 * S, 99 * S]
@@ -48,7 +48,7 @@ def test_p1_and_p2_example(order):
 
 @pytest.mark.parametrize("order", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(("stages", "micro"), [(1, 3), (2, 1), (2, 5), (3, 4), (5, 4), (6, 16)])
-def test_p1_and_p2_for_other_pipelines(order, stages, micro):
+def test_bubble_and_memory_of_other_pipelines(order, stages, micro):
     trace = paced(Pipeline(micro_batches=micro, order=order), stages, micro, steps=2)
     time = (micro + stages - 1) * 3 * S
     assert ends(trace).tolist() == [time, 2 * time]
@@ -56,13 +56,13 @@ def test_p1_and_p2_for_other_pipelines(order, stages, micro):
         assert trace.counters[worker].activations == (micro if order == "gpipe" else min(micro, stages - k))
 
 
-def test_p3_example():
+def test_interleaving_of_an_example_pipeline():
     """Two chunks a stage: half the bubble, 28.5 s."""
     trace = paced(Pipeline(micro_batches=8, order="interleaved", chunks=2), 4, 8, layers=8)
     assert ends(trace).tolist() == [int(28.5 * S), 57 * S, int(85.5 * S)]
 
 
-def test_p4_example():
+def test_zero_bubble_of_an_example_pipeline():
     """ZB-H1 with tF = tB = tW = 1: 27 s."""
     assert ends(paced(Pipeline(micro_batches=8, order="zb-h1"), 4, 8)).tolist() == [27 * S, 54 * S, 81 * S]
 

@@ -215,7 +215,7 @@ def test_easgd_with_a_stiff_spring_diverges_as_the_papers_recurrence_does():
     np.testing.assert_allclose(run.result().parameters, z, rtol=1e-9)
 
 
-def test_easgd_keeps_the_books():
+def test_the_ledger_of_easgd_balances():
     run = trained(lk.EASGD(tau=3, learning_rate=0.05), 50, workers=3, servers=2)
     book = ledger(run.trace)
     assert book["closes"]
@@ -394,7 +394,7 @@ def test_adpsgd_never_locks(graph, workers):
 
 
 @pytest.mark.parametrize("graph", ["ring", "complete"])
-def test_adpsgd_a_slow_worker_slows_nobody_else(graph):
+def test_adpsgd_a_slow_worker_does_not_slow_the_others(graph):
     """The others compute exactly as many gradients, at the same times, as without it."""
 
     def spans(slow):

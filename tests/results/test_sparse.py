@@ -181,7 +181,7 @@ def test_t4_a_colocated_sparse_server_beats_sparse_all_gather_iff_there_are_more
 # hot rows, big tables -------------------------------------------------------------------------------------------------
 
 
-def test_the_trace_says_which_rows_are_hot_and_who_has_them():
+def test_the_trace_records_the_hot_rows_and_their_servers():
     problem = lk.Problem("clicks", batch_size=64, timing_only=True, options={"rows": 5000})
     trace = train(problem, SparsePS(placement="range"), 40, 4, 4, compute=1.0).trace
     hot = query.hot_rows(trace, 5)
@@ -276,7 +276,7 @@ def test_hot_rows_are_drawn_as_they_were_counted():
     assert any("no table of rows" in text.get_text() for text in dense.plot.hot_rows().axes[0].texts)
 
 
-def test_without_a_budget_a_run_ends_where_the_data_set_says():
+def test_without_a_budget_a_run_ends_at_the_budget_of_the_data_set():
     problem = lk.Problem("clicks")
     extra = problem.dataset.extra
     assert extra["baseline_accuracy"] < extra["goal_accuracy"] < extra["best_accuracy"]

@@ -336,7 +336,7 @@ def test_downpour_is_its_pseudo_code(problem, servers, n_push, n_fetch, optimize
 
 
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(3, 3), (1, 4), (4, 1)])
-def test_downpour_keeps_the_books(n_push, n_fetch):
+def test_the_ledger_of_downpour_balances(n_push, n_fetch):
     """A push of n gradients counts as n, an update is a push, and samples are those of all n."""
     run = trained(lk.Downpour(n_push=n_push, n_fetch=n_fetch, learning_rate=0.01), 60, workers=3, servers=2)
     book, summary = ledger(run.trace), run.summary()

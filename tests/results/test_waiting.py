@@ -170,7 +170,7 @@ def seen_at_reads(trace, shard_role):
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("s", [0, 1, 3])
 @pytest.mark.parametrize("network", [{}, {"latency": 0.003, "bandwidth": 5e4}], ids=["free", "slow network"])
-def test_w4_nobody_is_more_than_s_ahead_and_reads_see_all_up_to_i_minus_s_minus_1(s, servers, network):
+def test_no_worker_of_ssp_is_more_than_s_ahead_and_reads_contain_all_up_to_clock_i_minus_s_minus_1(s, servers, network):
     trace = run(
         lk.SSP(s=s), 300, workers=5, servers=servers, compute=lk.LogNormal(0.01, 0.8), slow={"worker-1": 4.0}, **network
     )

@@ -32,7 +32,7 @@ def reached(edges, workers):
 
 
 @given(graphs, sizes)
-def test_neighbours_are_mutual_others_and_join_everybody(name, workers):
+def test_neighbours_are_mutual_and_the_graph_is_connected(name, workers):
     graph = neighbours(name, workers)
     assert len(graph) == workers
     for i, near in enumerate(graph):
@@ -63,7 +63,7 @@ def test_metropolis_on_any_graph_at_all(workers, data):
 
 
 @given(graphs, sizes)
-def test_the_two_sides_still_join_everybody(name, workers):
+def test_the_edges_between_the_two_colours_connect_the_graph(name, workers):
     """AD-PSGD sends requests only between the two colours. Restricted to these edges the graph must stay connected: else its
     components would never agree.
     """

@@ -157,7 +157,7 @@ def test_at_the_end_of_the_budget_what_is_shown_stands_still():
 # a centre -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_centre_is_pulled_and_books_it():
+def test_a_centre_applies_each_elastic_step_once_and_accounts_for_it():
     centre, _ = made(Centre, (0.0, 4.0), limits=Limits(updates=2))
     assert centre.elastic_step(position([2.0, 2.0], 3), 0.25)
     assert centre.values.tolist() == [0.5, 3.5]

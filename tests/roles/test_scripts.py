@@ -78,7 +78,7 @@ def perform(effect):
     return effect[1](*effect[2])
 
 
-def test_async_server_answers_whoever_comes_at_once():
+def test_an_asynchronous_server_answers_every_push_at_once():
     ctx, shard = Sheet(worker=("worker-0", "worker-1")), Counting()
     server = lk.AsyncPS(learning_rate=0.5).server(ctx, shard)
     wait = server.send(None)

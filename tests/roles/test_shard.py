@@ -65,7 +65,7 @@ def test_staleness_is_the_versions_since_the_read_and_unknown_across_generations
     assert recorder.counters.staleness[UNKNOWN] == 1
 
 
-def test_a_push_is_applied_once_only_whoever_repeats_it():
+def test_a_repeated_push_is_applied_once():
     shard, recorder, _ = made()
     assert shard.apply(push("worker-0", 0), 0.1)
     assert not shard.apply(push("worker-0", 0), 0.1)

@@ -103,7 +103,7 @@ def test_a_mistake_is_not_tried_again(error):
     assert clock.now == 1.0
 
 
-def test_after_a_loss_it_is_tried_again_also_while_workers_are_missing_and_the_run_says_so():
+def test_a_start_is_repeated_after_a_loss_also_while_workers_are_missing_and_the_trace_records_it():
     clock, run = Clock(), Run()
     lost = LostWhileStarting("The process of server-0 ended while the run was starting.")
     assert start_with_retries(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run

@@ -154,7 +154,7 @@ def test_slices_change_nothing(strategy):
     assert stops > 5
 
 
-def test_a_move_stops_on_the_way_and_the_trace_says_everything_up_to_there():
+def test_advancing_can_stop_early_and_the_trace_is_complete_up_to_that_moment():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=5, **RANDOM), ENDLESS)
     seen = 0
     for _ in range(20):
@@ -219,7 +219,7 @@ def together(*works):
         raise errors[0]
 
 
-def test_two_threads_move_one_run_and_a_third_reads_its_books():
+def test_two_threads_advance_one_run_while_a_third_reads_its_ledger():
     def made(*works):
         run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=3, **RANDOM), lk.Budget(updates=300))
         together(*(lambda work=work: work(run) for work in works))
@@ -238,7 +238,7 @@ def test_two_threads_move_one_run_and_a_third_reads_its_books():
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill", "set", "slow", "step", "fork"])
-def test_whoever_asks_gets_a_turn_while_another_thread_hurries(verb):
+def test_a_request_is_served_while_another_thread_advances_the_run(verb):
     """The other thread's call would never end."""
     run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=3, **RANDOM), ENDLESS)
     arguments = {"kill": ("server-0",), "slow": ("worker-0", 2.0), "fork": (0.0,)}.get(verb, ())
@@ -348,7 +348,7 @@ KILLED = [
 
 
 @pytest.mark.parametrize(("strategy", "role"), KILLED, ids=lambda v: v if isinstance(v, str) else v.name)
-def test_the_books_close_whenever_a_process_is_killed(strategy, role):
+def test_the_ledger_balances_for_a_kill_at_any_moment(strategy, role):
     problem = lk.Problem("moons", hidden=(8, 8, 8), batch_size=8, options={"samples": 200})
     cluster = lk.SimulatedCluster(workers=4, restart_after=0.1, **RANDOM)
     for at in (0.0, 0.0101, 0.05, 0.123):

@@ -108,7 +108,7 @@ def test_a_kill_on_the_way_back_begins_the_way_anew(strategy):
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
-def test_a_role_has_as_many_lives_as_it_is_killed(role):
+def test_every_kill_adds_one_incarnation(role):
     run = started(lk.AsyncPS(), checkpoint_every=0.1)
     for _ in range(3):
         run.advance(1.0).kill(role)
@@ -119,7 +119,7 @@ def test_a_role_has_as_many_lives_as_it_is_killed(role):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.SSP(), lk.KSync()], ids=lambda s: s.name)
-def test_everybody_is_killed_at_once(strategy):
+def test_all_roles_are_killed_at_once(strategy):
     run = started(strategy, checkpoint_every=0.1, budget=lk.Budget(updates=200)).advance(0.405)
     for name in list(run.trace.roles):
         run.kill(name)
@@ -163,7 +163,7 @@ def test_who_is_to_stay_away_stays_away_and_can_be_brought_back(role):
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
-def test_a_run_that_waits_for_ever_says_so(role):
+def test_a_run_that_waits_without_end_reports_it(role):
     run = started(lk.SyncPS(), budget=lk.Budget(updates=200)).advance(0.505).kill(role, restart=False)
     with pytest.raises(lk.ClusterError, match=f"it waits for {role}, which was killed, and it is not restarted automatically"):
         run.wait()
@@ -180,7 +180,7 @@ def test_stop_ends_a_run_that_waits(role, moved):
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
-def test_a_cluster_that_restarts_nobody(role):
+def test_a_cluster_without_restarts(role):
     run = started(lk.SyncPS(), restart_after=None).advance(0.505).kill(role).advance(2)
     assert not events(run, "restarted")
     run.restart(role).advance(1)
@@ -200,7 +200,7 @@ def test_a_budget_in_seconds_ends_a_run_that_waits(on_loss):
 
 
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
-def test_who_is_waited_for_is_said_long_before_the_time_is_over(strategy):
+def test_the_awaited_role_is_reported_long_before_the_time_limit(strategy):
     run = started(strategy, budget=lk.Budget(seconds=30.0)).advance(0.5).kill("worker-0", restart=False).advance(1)
     assert [str(m) for m in events(run, "waits")] == ["waits for worker-0, which was killed"]
     run.restart("worker-0").advance(1)

@@ -65,7 +65,7 @@ def times(heard, worker="worker-0"):
 # arrivals by hand -----------------------------------------------------------------------------------------------------
 
 
-def test_a_delay_is_added_and_nobody_overtakes():
+def test_a_delay_is_added_and_messages_stay_in_order():
     heard, _ = talk("delay:worker-0:server-0:0.25@0.15-0.25", latency=0.01, seconds=0.65)
     assert heard["worker-0"] == [(1, 0.11), (2, 0.46), (3, 0.46), (4, 0.46), (5, 0.51), (6, 0.61)]
 
@@ -172,7 +172,7 @@ EVERY = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.SSP(s=1), lk.LocalSGD
 
 
 @pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
-def test_budgets_are_met_and_books_close_though_a_fifth_is_lost(strategy):
+def test_budgets_are_met_and_the_ledger_balances_with_a_fifth_of_the_frames_lost(strategy):
     run = trained(strategy, lk.Drop("*", "*", 0.2))
     assert (run.stopped_by, run.summary()["updates"]) == ("updates", 120)
     assert lk.ledger(run.trace)["closes"]
@@ -255,7 +255,7 @@ def test_the_chief_sees_nothing_through_a_cut():
     assert update[-1] == 120
 
 
-def test_a_run_that_a_cut_holds_up_says_so_and_can_be_stopped():
+def test_a_run_blocked_by_a_cut_reports_it_and_can_be_stopped():
     run = trained(lk.SyncPS(), "partition:worker-1:server-0@0.1", wait=False)
     with pytest.raises(lk.ClusterError, match="it waits for worker-1, which is cut off from server-0"):
         run.wait()

@@ -46,7 +46,7 @@ def test_one_seed_one_run(strategy):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=lambda s: s.name)
-def test_one_more_worker_changes_nobody_elses_batches_and_times(strategy):
+def test_one_more_worker_does_not_change_the_batches_and_times_of_the_others(strategy):
     """With partition="shared". Compared: durations and samples of the gradients of workers 0, 1, 2."""
 
     class Notes(type(strategy)):
@@ -384,7 +384,7 @@ class SleepsNot(lk.AsyncPS):
 
 
 @pytest.mark.parametrize("strategy", [Polls(), SleepsNot()])
-def test_a_role_that_holds_time_still_is_told(strategy):
+def test_a_role_that_never_advances_virtual_time_fails_with_an_error(strategy):
     run = lk.train(TIMING, strategy, lk.SimulatedCluster(workers=1), lk.Budget(seconds=1))
     with pytest.raises(lk.RoleError, match=r"worker-0 failed at step 0: looked 100,000 times in one instant"):
         run.wait()

@@ -64,7 +64,7 @@ VALUES = st.recursive(
 
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
-def test_round_trip(state):
+def test_a_state_is_unchanged_after_a_round_trip(state):
     assert same(decode_state(b"".join(encode_state(state))), state)
 
 
@@ -350,7 +350,7 @@ def test_clearing_a_store_removes_the_drafts_of_killed_writers(store):
     assert files.ls(folder, detail=False) == []
 
 
-def test_two_writers(store):
+def test_with_two_writers_the_stored_checkpoint_is_always_complete(store):
     """A fenced incarnation and its successor write at once: the stored checkpoint is always complete."""
     failures = []
 

@@ -84,7 +84,7 @@ def test_p1_time_of_gpipe_and_1f1b(order, stages, micro):
     assert played(order, stages, micro, 1, 2)[0] == (micro + stages - 1) * 3
 
 
-def test_p1_example():
+def test_bubble_of_an_example_pipeline():
     """P=4, M=8, tf=1, tb=2: 33, of which 9 are bubble."""
     for order in ("gpipe", "1f1b"):
         time = played(order, 4, 8, 1, 2)[0]
@@ -93,28 +93,28 @@ def test_p1_example():
 
 
 @pytest.mark.parametrize(("stages", "micro"), SHAPES)
-def test_p2_activations_held(stages, micro):
+def test_activations_held_by_each_stage(stages, micro):
     assert played("gpipe", stages, micro, 1, 2)[1] == [micro] * stages
     assert played("1f1b", stages, micro, 1, 2)[1] == [min(micro, stages - k) for k in range(stages)]
 
 
-def test_p2_example():
+def test_memory_of_an_example_pipeline():
     assert played("gpipe", 4, 8, 1, 2)[1] == [8, 8, 8, 8]
     assert played("1f1b", 4, 8, 1, 2)[1] == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 3, 5])
 @pytest.mark.parametrize(("stages", "micro"), [(2, 2), (2, 6), (4, 4), (4, 8), (3, 9)])
-def test_p3_interleaving_divides_the_bubble(stages, micro, chunks):
+def test_interleaving_divides_the_bubble(stages, micro, chunks):
     assert played("interleaved", stages, micro, 1, 2, chunks)[0] == micro * 3 + Fraction((stages - 1) * 3, chunks)
 
 
-def test_p3_example():
+def test_interleaving_of_an_example_pipeline():
     assert played("interleaved", 4, 8, 1, 2, 2)[0] == Fraction(57, 2)
 
 
 @pytest.mark.parametrize(("stages", "micro"), [shape for shape in SHAPES if shape[1] >= shape[0]])
-def test_p4_zero_bubble(stages, micro):
+def test_zero_bubble_schedule_has_the_published_length(stages, micro):
     """(P-1)(tF + tB - tW) with tF = tB = tW = 1; no stage holds more than stage 0 of 1F1B does."""
     time, held = played("zb-h1", stages, micro, 1, 2, tw=1)
     assert time == micro * 3 + stages - 1

@@ -85,7 +85,7 @@ def signals(monkeypatch):
 # links ----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_said_of_a_link_adds_up():
+def test_faults_of_one_link_are_combined():
     world = World()
     links = world.links
     links.cut(Cut("worker-0"))
@@ -104,7 +104,7 @@ def test_what_is_said_of_a_link_adds_up():
     assert world.words == ["cut", "delay", "drop", "drop", "reconnect", "drop"]
 
 
-def test_both_ends_of_a_link_are_told_and_of_a_role_all():
+def test_a_link_fault_is_sent_to_both_ends_and_that_of_a_role_to_all_its_peers():
     world = World()
     world.links.delay(Delay("worker-0", "server-0", 0.1))
     assert [(addresses, role) for _, addresses, role, _ in world.posted] == [(["a"], "worker-0"), (["c"], "server-0")]
@@ -251,7 +251,7 @@ def test_what_was_frozen_is_thawed_also_when_the_run_is_over(signals):
     assert world.words == ["freeze", "thaw", "freeze"]
 
 
-def test_a_process_elsewhere_is_frozen_by_its_nanny_and_it_is_said_if_there_is_none(signals):
+def test_a_process_on_another_host_is_frozen_by_its_nanny_or_the_missing_nanny_is_reported(signals):
     world = World(local=False)
     world.supervisor.processes["a"] = process = ("another boot", 10, 0.0)
     world.processes.freeze(Freeze("worker-0"), world.done.append)

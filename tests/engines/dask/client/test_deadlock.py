@@ -24,11 +24,11 @@ def test_not_yet_long_enough():
     assert heard(*[(role, ["Weights"], 3, 3, ms) for ms in (0, 100) for role in "ab"]) is None
 
 
-def test_somebody_has_never_been_heard_of():
+def test_no_deadlock_if_a_role_has_never_reported():
     assert heard(*[("a", ["Weights"], 3, 3, ms) for ms in range(0, 900, 100)]) is None
 
 
-def test_somebody_does_not_wait():
+def test_no_deadlock_if_a_role_does_not_wait():
     waiting = {"a": ["W"], "b": None}
     assert heard(*[(role, waiting[role], 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 

@@ -63,7 +63,7 @@ def world():
     return World()
 
 
-def test_engine_time_stands_still_from_when_all_roles_have_been_told_until_they_go_on(world):
+def test_engine_time_stops_when_all_roles_have_acknowledged_the_pause_until_they_resume(world):
     world.time = 1.0
     world.ask("pause", Pause())
     world.time = 1.5
@@ -95,7 +95,7 @@ def test_pause_twice_is_one_pause_and_both_are_answered(world):
     assert len(world.record.commands) == 1
 
 
-def test_a_resume_while_roles_are_being_told_to_pause_wins(world):
+def test_a_resume_cancels_a_pause_that_not_all_roles_have_acknowledged(world):
     world.ask("pause", Pause())
     assert [order["paused"] for order in world.control.orders()] == [True]
     world.ask("resume", Resume())
@@ -258,7 +258,7 @@ def test_only_the_newest_order_is_repeated(world):
     assert world.repeated == [(resume, "server-0", 0), (resume, "server-1", 1)]
 
 
-def test_a_shard_that_has_not_said_its_version_is_asked_again(world):
+def test_a_shard_that_has_not_reported_its_version_is_asked_again(world):
     world.ask("step", None)
     world.answer()
     world.control.version("server-1", 3)

@@ -152,7 +152,7 @@ def test_a_start_that_hangs_is_repeated_elsewhere():
     assert world.members.whole
 
 
-def test_a_dask_worker_on_which_a_start_failed_is_used_again_if_it_lives_and_there_is_no_other():
+def test_a_dask_worker_on_which_a_start_failed_is_used_again_if_it_runs_and_is_the_only_one():
     world = World(servers(), local=False)
     world.kill("worker-1")
     world.fail_starts = 1
@@ -171,7 +171,7 @@ def test_a_dask_worker_that_is_frozen_is_not_used_again_before_it_is_heard_of():
     assert submitted(world) == [("worker-1", 1)]
 
 
-def test_what_happened_to_an_earlier_process_at_an_address_is_not_said_of_the_next_one():
+def test_the_history_of_an_earlier_process_at_an_address_does_not_apply_to_the_next_one():
     world = World(servers(), same_address=True)
     home = world.members.where["worker-1"]
     world.kill("worker-1")
@@ -376,7 +376,7 @@ def test_workers_join_and_leave(layout):
     assert recorded(world, RoleLost) == []
 
 
-def test_a_join_waits_for_a_dask_worker_and_the_log_says_so():
+def test_a_join_waits_for_a_dask_worker_and_the_log_records_it():
     world = World(servers(3, 1), outside=("worker-2",), local=False)
     world.join("worker-2")
     world.run(10)
@@ -551,7 +551,7 @@ def goes_well(shape, seed, sequence):
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), sequence=sequences)
-def test_any_sequence(shape, seed, sequence):
+def test_invariants_hold_for_any_sequence_of_faults(shape, seed, sequence):
     goes_well(shape, seed, sequence)
 
 

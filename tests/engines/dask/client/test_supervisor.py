@@ -99,7 +99,7 @@ def test_an_answer_is_dealt_with_by_the_thread_that_takes_it_out_of_the_queue(cl
     assert threads == [threading.current_thread()]
 
 
-def test_of_a_client_that_is_closed_nobody_answers_and_nothing_hangs(client, supervisor):
+def test_requests_through_a_closed_client_return_without_an_answer(client, supervisor):
     client.status = "closed"
     found = []
     supervisor.send_in_order({"do": "pause"}, None, found.append)
@@ -155,7 +155,7 @@ def wrapped(error):
     ],
     ids=lambda value: value if isinstance(value, str) else value.status,
 )
-def test_the_event_of_a_task_that_failed_says_why(supervisor, future, why):
+def test_the_event_of_a_task_that_failed_has_the_reason(supervisor, future, why):
     started = []
 
     def start(role, incarnation, worker, done, strategy, restored):

@@ -110,7 +110,7 @@ def placed_one(roles, wish):
 
 
 @pytest.mark.parametrize("wish", [None, "spread", "pack", {"worker": "a"}])
-def test_wishes(wish):
+def test_valid_placement_rules_are_returned_unchanged(wish):
     assert check_wish(wish) == wish
 
 
@@ -119,7 +119,7 @@ def test_wishes(wish):
     [("spred", "Did you mean 'spread'"), (3, 'give place="spread"'), ({"worker": 2}, "is not allowed"),
      (["a"], "is not allowed"), ({"worker": ""}, "is not allowed")],
 )  # fmt: skip
-def test_what_is_no_wish(wish, says):
+def test_invalid_placement_rules_are_refused(wish, says):
     with pytest.raises(BadInput, match=says):
         check_wish(wish)
 

@@ -63,7 +63,7 @@ def pair(make: Callable[..., Endpoint]) -> tuple[Endpoint, Endpoint]:
     return one, two
 
 
-def test_a_message_arrives_with_what_its_frame_says(make: Callable[..., Endpoint], share: bool) -> None:
+def test_a_message_arrives_with_the_fields_of_its_frame(make: Callable[..., Endpoint], share: bool) -> None:
     one, two = make("one", 4, clock=lambda: 17), make("two", clock=lambda: 42)
     introduce(one, two)
     connect(one, two)
@@ -198,7 +198,7 @@ def test_wake_ends_a_poll_from_another_thread(pair: tuple[Endpoint, Endpoint]) -
         one.wake()
 
 
-def test_a_wire_that_is_tended_is_reached_and_says_what_it_has_sent_but_hears_nothing(
+def test_a_suspended_endpoint_accepts_connections_and_reports_what_it_sent_but_reads_nothing(
     make: Callable[..., Endpoint],
 ) -> None:
     """As for a paused role: handshakes are completed, so that a running peer does not wait for it."""

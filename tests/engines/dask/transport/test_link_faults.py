@@ -182,7 +182,7 @@ def test_poll_does_not_sleep_over_a_frame_that_is_due(pair: tuple[Endpoint, Endp
 # lost -----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_lost_is_said_again_and_kept_in_order(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:
+def test_lost_frames_are_retransmitted_and_delivered_in_order(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:
     one, two = pair
     warm(one, two)
     one.set_link_fault("two", drop=0.4)

@@ -243,7 +243,7 @@ def test_a_role_that_has_missed_a_pause_waits_until_the_run_has_come_as_far():
     assert report["time"] == pytest.approx(3 * NANO)  # it never decreases
 
 
-def test_a_role_that_begins_is_told_whether_the_run_is_paused():
+def test_a_role_that_begins_receives_whether_the_run_is_paused():
     one = Role()
     paused = {"do": "flow", "number": 3, "paused": True, "zero": 0, "goals": {}}
     one.endpoint.script = []
@@ -255,7 +255,7 @@ def test_a_role_that_begins_is_told_whether_the_run_is_paused():
     assert one.role.run()["time"] == NANO
 
 
-def test_links_are_told_what_has_changed():
+def test_link_faults_with_an_older_number_are_ignored():
     one = Role()
     slow, none = {"worker-0": {"delay": 1.0}}, {}
     one.run(

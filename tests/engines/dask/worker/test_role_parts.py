@@ -134,7 +134,7 @@ def test_an_isolated_role_hears_nothing_and_is_not_heard_until_it_is_connected_a
     assert [command["do"] for command in channel.commands()] == ["slow", "link_faults"]
 
 
-def test_an_isolated_role_can_be_told_to_leave(channel):
+def test_an_isolated_role_receives_the_command_to_leave(channel):
     channel.post(link_faults(True))
     channel.post({"do": "leave", "why": ""})
     assert [command["do"] for command in channel.commands()] == ["link_faults", "leave"]
