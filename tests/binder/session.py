@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 MARK = "LABKIT_TEST_BINDER"
 MEMORY = 2 << 30  # memory limit of a session on Binder, bytes
 EVERY = 0.25  # seconds between two samples of the memory
-BUILD_S, STEP_S, LEAVE_S = 900.0, 300.0, 20.0  # at most: to install, to run something, for the last process to go
+BUILD_S, STEP_S, EXIT_TIMEOUT_S = 900.0, 300.0, 20.0  # at most: to install, to run something, for the last process to go
 NOT_COPIED = (".*", "__pycache__", "build", "dist", "*.egg-info", "dask-scratch-space")
 
 
@@ -119,20 +119,20 @@ class Memory:
 
     pss: int = 0
     uss: int = 0
-    looks: int = 0
+    samples: int = 0
     parts: list[tuple[int, str]] = field(default_factory=list)  # (pss, command) at the largest sum
 
     def look(self, pids: list[int]) -> None:
         """Add one sample of these processes."""
         found = [(*sums, _command(pid)) for pid in pids if (sums := _private(pid)) is not None]
-        self.looks += 1
+        self.samples += 1
         self.uss = max(self.uss, sum(uss for _, uss, _ in found))
         if (total := sum(pss for pss, _, _ in found)) > self.pss:
             self.pss, self.parts = total, sorted(((pss, command) for pss, _, command in found), reverse=True)
 
     def __str__(self) -> str:
         mega = [f"{pss >> 20} MiB {command}" for pss, command in self.parts]
-        head = f"PSS at most {self.pss >> 20} MiB, USS at most {self.uss >> 20} MiB, {self.looks} looks; then it was"
+        head = f"PSS at most {self.pss >> 20} MiB, USS at most {self.uss >> 20} MiB, {self.samples} samples; then it was"
         return "\n  ".join([head, *mega])
 
 
@@ -158,9 +158,9 @@ def _command(pid: int) -> str:
 class Session:
     """JupyterLab behind `binder/start`, on one CPU; and notebooks that run in it. `memory` is sampled all the time."""
 
-    def __init__(self, environment: Environment, cages: list[Path]):
+    def __init__(self, environment: Environment, control_groups: list[Path]):
         self.environment, self.memory = environment, Memory()
-        self._cages, self._mark = cages, secrets.token_hex(16)
+        self._control_groups, self._mark = control_groups, secrets.token_hex(16)
         self._core = min(os.sched_getaffinity(0))
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -189,7 +189,7 @@ class Session:
 
     def left(self) -> list[str]:
         """The processes besides the server that still exist after a grace period."""
-        until = time.monotonic() + LEAVE_S
+        until = time.monotonic() + EXIT_TIMEOUT_S
         while (pids := [pid for pid in self._pids() if pid != self.server.pid]) and time.monotonic() < until:
             time.sleep(0.1)
         return [_command(pid) for pid in pids]
@@ -197,7 +197,7 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         self.server.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.server.wait(LEAVE_S)
+            self.server.wait(EXIT_TIMEOUT_S)
         for pid in self._pids():  # no process outlives the test, also after a failure
             with contextlib.suppress(OSError):
                 os.kill(pid, 9)
@@ -208,8 +208,8 @@ class Session:
     def _start(self, command: list[str], output: Any) -> subprocess.Popen[str]:
         def confine() -> None:
             os.sched_setaffinity(0, {self._core})
-            for cage in self._cages:
-                (cage / "cgroup.procs").write_text(str(os.getpid()))
+            for group in self._control_groups:
+                (group / "cgroup.procs").write_text(str(os.getpid()))
 
         first, *rest = command
         return subprocess.Popen(

@@ -44,21 +44,21 @@ def python():
 # pins -----------------------------------------------------------------------------------------------------------------
 
 
-def test_there_are_only_pins():
+def test_all_requirements_are_pinned():
     for name, pin in pins().items():
         assert (pin.operator, "*" in pin.version) == ("==", False), name
 
 
 @pytest.mark.parametrize("text", NEEDED)
-def test_what_labkit_needs_is_pinned_to_what_it_allows(text):
+def test_pins_satisfy_the_requirements_of_labkit(text):
     needed = Requirement(text)
     pin = pins()[canonicalize_name(needed.name)]
     assert needed.specifier.contains(pin.version)
 
 
-def test_what_the_pins_need_is_pinned_to_what_they_allow():
+def test_pins_satisfy_the_requirements_of_all_pinned_packages():
     """Checks packages that are installed here in the pinned version; the slow test checks all of them."""
-    looked_at = 0
+    checked = 0
     for name, pin in pins().items():
         try:
             here = importlib.metadata.distribution(name)
@@ -66,15 +66,15 @@ def test_what_the_pins_need_is_pinned_to_what_they_allow():
             continue
         if here.version != pin.version:
             continue
-        looked_at += 1
+        checked += 1
         for needed in map(Requirement, here.requires or ()):
             if needed.marker is None or needed.marker.evaluate({"extra": ""}):
                 pinned = pins()[canonicalize_name(needed.name)]
                 assert needed.specifier.contains(pinned.version), f"{name} needs {needed}"
-    print(f"{looked_at} of {len(pins())} are installed here in the pinned version")
+    print(f"{checked} of {len(pins())} are installed here in the pinned version")
 
 
-def test_python_is_one_that_labkit_runs_on_and_that_is_tested():
+def test_the_python_version_is_supported_and_tested():
     assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(f"{python()}.0")
     assert python() == PROJECT["tool"]["mypy"]["python_version"]
 
@@ -84,14 +84,14 @@ def test_python_is_one_that_labkit_runs_on_and_that_is_tested():
 
 @pytest.mark.parametrize("name", SCRIPTS)
 class TestScripts:
-    def test_is_strict_bash(self, name):
+    def test_scripts_use_strict_bash(self, name):
         lines = (BINDER / name).read_text().splitlines()
         code = [line for line in lines if line and not line.startswith("#")]
         assert lines[0] == "#!/usr/bin/env bash"
         assert code[0] == "set -euo pipefail"
         assert subprocess.run(["bash", "-n", BINDER / name], timeout=20).returncode == 0
 
-    def test_can_be_executed(self, name):
+    def test_scripts_are_executable(self, name):
         assert os.access(BINDER / name, os.X_OK)
         listed = subprocess.run(["git", "ls-files", "-s", f"binder/{name}"], cwd=ROOT, capture_output=True, text=True)
         assert listed.stdout == "" or listed.stdout.startswith("100755")  # "": no git here, or not added yet
@@ -103,14 +103,14 @@ def start(*command, **variables):
     )
 
 
-def test_start_becomes_what_it_starts():
+def test_start_replaces_itself_by_the_command():
     code = "import os; print(os.getppid(), os.environ['OPENBLAS_NUM_THREADS'])"
     done = start(sys.executable, "-c", code, "two words")
     assert done.stdout == f"{os.getpid()} 1\n"  # no shell in between: signals arrive
     assert start(sys.executable, "-c", "import sys; sys.exit(7)").returncode == 7
 
 
-def test_a_step_that_fails_ends_the_build(tmp_path):
+def test_a_failing_step_stops_the_build(tmp_path):
     (tmp_path / "bin").mkdir()
     broken = tmp_path / "bin" / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
@@ -120,7 +120,7 @@ def test_a_step_that_fails_ends_the_build(tmp_path):
     assert not (tmp_path / "share").exists()
 
 
-def test_the_build_needs_to_be_told_where(tmp_path):
+def test_the_build_requires_the_folder_variable(tmp_path):
     without = {name: value for name, value in os.environ.items() if name != "NB_PYTHON_PREFIX"}
     done = subprocess.run([BINDER / "postBuild"], env=without, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
@@ -130,7 +130,7 @@ def test_the_build_needs_to_be_told_where(tmp_path):
 # JupyterLab's settings ------------------------------------------------------------------------------------------------
 
 
-def test_overrides_are_settings_that_jupyterlab_knows():
+def test_overrides_are_valid_jupyterlab_settings():
     schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
     overrides = json.loads((BINDER / "overrides.json").read_text())
     assert overrides["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"  # no news dialog
@@ -185,14 +185,14 @@ def test_badges_open_the_start_notebook_and_the_assignments():
     assert all(badges())  # a picture needs words
 
 
-def test_what_badges_open_is_there():
+def test_the_files_that_badges_open_exist():
     missing = [path for path in badges().values() if not (ROOT / path.removeprefix("lab/tree/")).exists()]
     if missing == ["lab/tree/notebooks/assignments"]:
         pytest.skip("notebooks/assignments is not there yet")
     assert not missing
 
 
-def test_the_first_cell_says_what_is_lost_and_how_to_keep_it():
+def test_the_first_cell_warns_that_changes_are_lost():
     cells = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())["cells"]
     first = "".join(cells[0]["source"])
     for words in ("Binder", "forgets", "ten idle minutes", "Download", "lab.share_text()", "lk.Lab.from_share_text("):

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.dask,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from Linux's /proc"),
 ]
-MOST = 1_200_000_000  # bytes that a session may take
+MAX_SESSION_BYTES = 1_200_000_000  # bytes that a session may take
 VERSION = (ROOT / "binder" / "runtime.txt").read_text().strip().removeprefix("python-")
 ASSIGNMENTS = Path("notebooks") / "assignments"
 
@@ -45,7 +45,7 @@ def ask(environment, code):
     return done.stdout.split()
 
 
-def test_the_environment_is_the_pins_and_labkit(environment):
+def test_the_environment_has_the_pinned_packages_and_labkit(environment):
     code = "import importlib.metadata as m; print(*{f'{d.name}=={d.version}' for d in m.distributions()})"
     installed = {re.sub(r"[-_.]+", "-", text).lower() for text in ask(environment, code)}
     lines = (ROOT / "binder" / "requirements.txt").read_text().lower().splitlines()
@@ -57,12 +57,12 @@ def test_the_environment_is_the_pins_and_labkit(environment):
     assert subprocess.run(check, env=environment.variables(), capture_output=True).returncode == 0
 
 
-def test_labkit_is_a_copy_that_needs_no_checkout(environment):
+def test_labkit_is_installed_as_a_copy(environment):
     (where,) = ask(environment, "import labkit; print(labkit.__file__)")
     assert Path(where).is_relative_to(environment.prefix)
 
 
-def test_jupyterlab_has_the_settings(environment):
+def test_jupyterlab_applies_the_overrides(environment):
     there = environment.prefix / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
     assert there.read_bytes() == (ROOT / "binder" / "overrides.json").read_bytes()
 
@@ -77,15 +77,15 @@ def first_assignment():
 @pytest.mark.parametrize(
     "notebook", [Path("notebooks/00_start_here.ipynb"), first_assignment()], ids=lambda path: path.name
 )
-def test_a_session_stays_small_and_leaves_nothing(environment, notebook, request):
+def test_a_session_stays_within_its_memory_and_leaves_no_process(environment, notebook, request):
     """The start notebook from end to end. An unsolved assignment stops at a cell that reports it."""
     solved = ASSIGNMENTS not in notebook.parents
-    with groups() as cages, Session(environment, cages) as session:
+    with groups() as control_groups, Session(environment, control_groups) as session:
         session.run(environment.repo / notebook, errors=not solved)
         left = session.left()
-    kind = f"control groups {', '.join(str(cage.parent) for cage in cages)}" if cages else "CPU affinity only"
+    kind = f"control groups {', '.join(str(group.parent) for group in control_groups)}" if control_groups else "CPU affinity only"
     print(f"\n{notebook.name}, held by {kind} (this machine has {os.cpu_count()} CPUs)\n{session.memory}")
     assert not left
-    assert session.memory.looks > 10
-    assert 100_000_000 < session.memory.pss < MOST  # a session without memory was not measured
-    assert session.memory.uss < MOST
+    assert session.memory.samples > 10
+    assert 100_000_000 < session.memory.pss < MAX_SESSION_BYTES  # a session without memory was not measured
+    assert session.memory.uss < MAX_SESSION_BYTES

@@ -294,13 +294,13 @@ def survives(reference, answers, outputs, seconds=SECONDS):
     try:
         for cell in reference.cells:
             if cell.kind in ("given", "locked", "variant", "test", "solution"):
-                said = io.StringIO()
-                with contextlib.redirect_stdout(said):
+                stdout = io.StringIO()
+                with contextlib.redirect_stdout(stdout):
                     exec(compile(answers.get(cell.id, cell.source), f"<{cell.id}>", "exec"), names)
-                if cell.kind == "test" and outputs is not None and said.getvalue() != outputs[cell.id]:
+                if cell.kind == "test" and outputs is not None and stdout.getvalue() != outputs[cell.id]:
                     return False
                 if cell.kind == "test" and outputs is None:
-                    answers.setdefault("outputs", {})[cell.id] = said.getvalue()
+                    answers.setdefault("outputs", {})[cell.id] = stdout.getvalue()
     except (Exception, Endless):
         return False
     finally:
@@ -325,9 +325,9 @@ def combinations(reference):
 def in_variant(notebook, values):
     """The JSON of a reference notebook whose choices are `values`."""
     made = copy.deepcopy(notebook)
-    said = made["metadata"]["labkit"]["variants"]
-    for key, choices in said.items():
-        said[key] = [choice for choice in choices if choice["value"] == values[key]]
+    variants = made["metadata"]["labkit"]["variants"]
+    for key, choices in variants.items():
+        variants[key] = [choice for choice in choices if choice["value"] == values[key]]
     for cell in made["cells"]:
         if cell["metadata"].get("labkit", {}).get("variant"):
             cell["source"] = f"V = {values!r}"

@@ -105,14 +105,14 @@ def run_here(rebuilt):
 
 
 def run_cell(cell, names):
-    said = io.StringIO()
+    stdout = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(stdout):
             exec(compile(cell["source"], cell["id"], "exec"), names)
     except Exception as error:
         return CellResult(False, type(error).__name__, str(error))
     expected = "".join(output["text"] for output in cell["outputs"])
-    if expected and said.getvalue() != expected:
-        return CellResult(False, "NbCellError", said.getvalue())
-    outputs = [{"output_type": "stream", "name": "stdout", "text": said.getvalue()}] if said.getvalue() else []
+    if expected and stdout.getvalue() != expected:
+        return CellResult(False, "NbCellError", stdout.getvalue())
+    outputs = [{"output_type": "stream", "name": "stdout", "text": stdout.getvalue()}] if stdout.getvalue() else []
     return CellResult(True, outputs=outputs)

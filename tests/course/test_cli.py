@@ -30,8 +30,8 @@ from labkit.course.schema import parse
 from tests.course import toy_reference as toy
 
 
-def labkit(*words):
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+def labkit(*arguments):
+    return CliRunner().invoke(main, [str(word) for word in arguments], catch_exceptions=False)
 
 
 class TestRefusals:
@@ -43,34 +43,34 @@ class TestRefusals:
         assert "cell 6: points is 0; allowed: a number above 0" in done.stderr
         assert not (tmp_path / "out").exists()
 
-    def test_no_bundle(self, tmp_path):
+    def test_check_without_a_bundle_is_refused(self, tmp_path):
         done = labkit("check", toy.write(tmp_path, toy.notebook(), "toy.ipynb"))
         assert done.exit_code == 2
         assert "there is no toy.bundle.json beside" in done.stderr
 
     @pytest.mark.parametrize("content", ["", "{}"])
-    def test_check_of_something_else(self, tmp_path, content):
+    def test_check_of_a_file_that_is_not_a_notebook_is_refused(self, tmp_path, content):
         (tmp_path / "x.ipynb").write_text(content)
         assert labkit("check", tmp_path / "x.ipynb").exit_code == 2
 
-    def test_nothing_to_grade(self, tmp_path):
+    def test_grade_without_submissions_is_refused(self, tmp_path):
         reference = toy.write(tmp_path, toy.notebook())
         (tmp_path / "empty").mkdir()
         done = labkit("grade", tmp_path / "empty", "--reference", reference)
         assert (done.exit_code, "nothing to grade" in done.stderr) == (2, True)
 
-    def test_a_submission_that_is_not_there(self, tmp_path):
+    def test_a_missing_submission_is_refused(self, tmp_path):
         assert labkit("grade", tmp_path / "x.zip", "--reference", toy.write(tmp_path, toy.notebook())).exit_code == 2
 
     def test_reports_that_cannot_be_written_are_refused_first(self, tmp_path):
         reference = toy.write(tmp_path, toy.notebook())
         (tmp_path / "file").write_text("")
-        for words in (
+        for arguments in (
             ("--csv", tmp_path / "file" / "x.csv"),
             ("--json", tmp_path),
             ("--csv", tmp_path / "a", "--json", tmp_path / "a"),
         ):
-            assert labkit("grade", reference, "--reference", reference, *words).exit_code == 2
+            assert labkit("grade", reference, "--reference", reference, *arguments).exit_code == 2
 
     def test_grade_refuses_a_host_without_confinement(self, tmp_path, monkeypatch):
         monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "this computer cannot")
@@ -99,15 +99,15 @@ class TestRefusals:
 
     @pytest.mark.parametrize("missing", ["nbval", "pytest"])
     @pytest.mark.parametrize("command", ["assign", "check", "grade"])
-    def test_what_to_install(self, tmp_path, without, missing, command):
+    def test_missing_packages_are_reported_with_the_install_command(self, tmp_path, without, missing, command):
         reference, notebook = self.given_out(tmp_path)
         without(missing)
-        words = {
+        arguments = {
             "assign": ("assign", reference, "--out", tmp_path / "new"),
             "check": ("check", notebook),
             "grade": ("grade", notebook, "--reference", reference),
         }
-        done = labkit(*words[command])
+        done = labkit(*arguments[command])
         assert done.exit_code == 2
         assert f"{missing} must be installed" in done.stderr
         assert "pip install" in done.stderr
@@ -116,7 +116,7 @@ class TestRefusals:
         reference, notebook = self.given_out(tmp_path)
         without("pytest")
         (tmp_path / "file").write_text("")
-        for words, said in (
+        for arguments, message in (
             (("assign", tmp_path / "no.ipynb", "--out", tmp_path), "no.ipynb' cannot be read"),
             (("assign", tmp_path / "file", "--out", tmp_path), "not a notebook"),
             (("assign", reference, "--out", tmp_path / "file"), "cannot be created"),
@@ -126,8 +126,8 @@ class TestRefusals:
             (("grade", notebook, "--reference", tmp_path / "no.ipynb"), "no.ipynb' cannot be read"),
             (("grade", notebook, "--reference", reference, "--csv", tmp_path), "cannot be written"),
         ):
-            done = labkit(*words)
-            assert (done.exit_code, said in done.stderr) == (2, True), (words, done.stderr)
+            done = labkit(*arguments)
+            assert (done.exit_code, message in done.stderr) == (2, True), (arguments, done.stderr)
             assert "install" not in done.stderr
 
 
@@ -149,12 +149,12 @@ PRCTL = {"x86_64": 157, "aarch64": 167}
 
 @pytest.mark.skipif(bool(confinement_problem()), reason=f"there are filters on Linux only: {confinement_problem()}")
 class TestAHostThatForbidsFilters:
-    def run(self, *words):
+    def run(self, *arguments):
         script = NO_FILTERS.format(prctl=PRCTL[platform.machine()])
-        command = [sys.executable, "-c", script, *map(str, words)]
+        command = [sys.executable, "-c", script, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
-    def test_grade_says_that_the_host_cannot(self, tmp_path):
+    def test_grade_reports_that_the_host_cannot_confine(self, tmp_path):
         reference = toy.write(tmp_path, toy.notebook())
         done = self.run("grade", tmp_path, "--reference", reference, "--csv", tmp_path / "marks.csv")
         assert done.returncode == 2, done.stderr
@@ -165,37 +165,37 @@ class TestAHostThatForbidsFilters:
 
     def test_a_lower_resource_limit_of_the_host_is_reported(self):
         ask = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (5, 5)); from labkit.course.sandbox import confine; "
-        words = [sys.executable, "-c", f"{ask}print(confine.confinement_problem())"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        arguments = [sys.executable, "-c", f"{ask}print(confine.confinement_problem())"]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
         assert os.geteuid() == 0 or "cannot be set to 10 (the limit of this process is 5)" in done.stdout, done
 
 
-class TestAge:
+class TestUnsavedWarnings:
     """Detection of unsaved changes: whether the file equals the notebook on the screen. Times are seconds since 1970."""
 
     def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, busy=0.0, **environment):
         return unsaved_warnings(tmp_path / "toy.ipynb", ran, saved, now, environment, busy)
 
-    def test_without_data_there_is_no_warning(self, tmp_path):
+    def test_no_warning_without_activity_data(self, tmp_path):
         assert self.warnings(tmp_path, now=1e6) == []
 
-    def test_a_cell_ran_after_the_save(self, tmp_path):
+    def test_a_cell_that_ran_after_the_save_is_a_warning(self, tmp_path):
         assert "ran after" in self.warnings(tmp_path, ran="1970-01-01T00:20:00Z")[0]
         assert self.warnings(tmp_path, ran="1970-01-01T00:10:00Z") == []
 
-    def test_a_kernel_was_busy_after_the_save(self, tmp_path):
-        (said,) = self.warnings(tmp_path, now=1180.0, busy=1120.0)
-        assert "busy 1 minute ago, and the file was saved 3 minutes ago" in said
+    def test_kernel_activity_after_the_save_is_a_warning(self, tmp_path):
+        (message,) = self.warnings(tmp_path, now=1180.0, busy=1120.0)
+        assert "busy 1 minute ago, and the file was saved 3 minutes ago" in message
         assert self.warnings(tmp_path, now=1180.0, busy=1005.0) == []
 
-    def test_called_from_the_notebook_itself(self, tmp_path):
-        (said,) = self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/toy.ipynb")
-        assert "last saved 3 minutes ago" in said
+    def test_check_in_the_notebook_warns_of_unsaved_changes(self, tmp_path):
+        (message,) = self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/toy.ipynb")
+        assert "last saved 3 minutes ago" in message
         assert self.warnings(tmp_path, now=1005.0, JPY_SESSION_NAME="/home/x/toy.ipynb") == []
         assert self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/other.ipynb") == []
 
 
-def test_check_says_where_code_is_not_confined(tmp_path, monkeypatch):
+def test_check_warns_if_code_is_not_confined(tmp_path, monkeypatch):
     monkeypatch.setattr("labkit.course.grading.check.confinement_problem", lambda: "this computer cannot")
     monkeypatch.setattr(
         "labkit.course.grading.check.grade_single",
@@ -255,13 +255,13 @@ class TestCourse:
         right = toy.RIGHT["q1"].replace("2 *", f"{factor} *")
         return toy.solve(released, **{"q1": right, **sources})
 
-    def test_check_of_the_unsolved_release(self, course):
+    def test_check_of_an_unsolved_release_fails(self, course):
         done = labkit("check", course / "out" / "toy.ipynb")
         assert done.exit_code == 1
         assert "NO" in done.stdout
         assert "Warning: q4 is graded by hand, and its answer is empty." in done.stderr
 
-    def test_check_of_a_solution_with_other_outputs_stored(self, course):
+    def test_check_ignores_the_stored_outputs_of_a_solution(self, course):
         raw = self.solved(course)
         stored = {"output_type": "stream", "name": "stdout", "text": "8"}
         toy.find(raw, "q3-test").update(outputs=[stored], execution_count=1)
@@ -283,7 +283,7 @@ class TestCourse:
         assert "it printed '8' where '7' was expected" in done.stdout
         assert "days ago" in done.stdout
 
-    def test_grading_a_zip_of_moodle(self, course):
+    def test_grade_reads_a_moodle_zip(self, course):
         with zipfile.ZipFile(course / "all.zip", "w") as archive:
             for i, (name, raw) in enumerate(
                 {"Ada": self.solved(course), "Bob": self.solved(course, q3="# q3 (keep this line)\nanswer = 8")}.items()
@@ -312,7 +312,7 @@ class TestCourse:
         ]
         assert "check --variant" not in done.stderr
 
-    def test_a_batch_of_canvas_in_which_one_is_hostile(self, course):
+    def test_a_hostile_submission_does_not_affect_a_canvas_batch(self, course):
         right = "".join(toy.find(self.solved(course), "q1")["source"])
         sources = {
             "ada_LATE": right,
@@ -334,10 +334,10 @@ class TestCourse:
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_a_signal_ends_all_processes_and_removes_all_files(self, course, tmp_path, number):
-        words = ["grade", course / "out", "--reference", course / "reference.ipynb", "--csv", tmp_path / "g.csv"]
+        arguments = ["grade", course / "out", "--reference", course / "reference.ipynb", "--csv", tmp_path / "g.csv"]
         start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         process = subprocess.Popen(
-            [sys.executable, "-c", f"{start}from labkit.cli import main; main(sys.argv[1:])", *map(str, words)],
+            [sys.executable, "-c", f"{start}from labkit.cli import main; main(sys.argv[1:])", *map(str, arguments)],
             env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         family, deadline = [], time.monotonic() + 300
@@ -345,9 +345,9 @@ class TestCourse:
             family = psutil.Process(process.pid).children(recursive=True)
             time.sleep(0.02)
         process.send_signal(number)
-        out, said = process.communicate(timeout=300)
+        out, message = process.communicate(timeout=300)
         assert (process.returncode, out) == (130, "")
-        assert said.endswith("Interrupted.\n")
+        assert message.endswith("Interrupted.\n")
         assert psutil.wait_procs(family, timeout=60)[1] == []
         assert list(tmp_path.iterdir()) == []
 

@@ -36,7 +36,7 @@ def test_the_toy_reference_breaks_no_rule():
     check_reference(parse(toy.notebook(), "m"), "m")
 
 
-def test_all_refusals_come_at_once():
+def test_all_errors_are_reported_together():
     raw = toy.notebook()
     raw["cells"][4]["source"] = raw["cells"][4]["source"].replace("# q1 (keep this line)\n", "")
     raw["cells"][7]["source"] = raw["cells"][7]["source"].replace("    ### END SOLUTION", "    pass")
@@ -94,7 +94,7 @@ def source(old, new):
         (2, source("2", "f()"), "`V = {...}`"),
     ],
 )  # fmt: skip
-def test_what_is_refused(number, change, said):
+def test_invalid_cells_are_refused(number, change, said):
     lines = refusals(changed(number, change))
     assert any(line.startswith(f"cell {number}: ") and said in line for line in lines), lines
 
@@ -129,20 +129,20 @@ def test_every_question_has_a_solution_and_a_test():
         ({"titel": "x"}, "Did you mean 'title'?"),
     ],
 )
-def test_the_notebooks_own_metadata(about, said):
+def test_invalid_notebook_metadata_is_refused(about, said):
     assert any(said in line for line in refusals(toy.notebook(**about)))
 
 
 @pytest.mark.parametrize(
     ("content", "said"), [("{", "not JSON"), ("[]", "format 4"), ('{"nbformat": 3, "worksheets": []}', "format 4")]
 )
-def test_a_file_that_is_no_notebook(tmp_path, content, said):
+def test_a_file_that_is_not_a_notebook_is_refused(tmp_path, content, said):
     (tmp_path / "m.ipynb").write_text(content)
     with pytest.raises(BadInput, match=said):
         read_notebook(tmp_path / "m.ipynb")
 
 
-def test_a_notebook_that_is_not_there(tmp_path):
+def test_a_missing_notebook_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="cannot be read"):
         read_notebook(tmp_path / "m.ipynb")
 

@@ -17,11 +17,11 @@ def values(variants, seed):
     return {key: choice["value"] for key, choice in choose(parse(toy.notebook(variants=variants), "m"), seed).items()}
 
 
-def test_no_seed_is_the_first_of_each():
+def test_without_a_seed_the_first_choices_are_used():
     assert set(values(MANY, None).values()) == {0}
 
 
-def test_the_order_of_the_metadata_does_not_matter():
+def test_choices_do_not_depend_on_the_order_of_the_metadata():
     backwards = dict(reversed(MANY.items()))
     assert values(backwards, "2026") == values(MANY, "2026")
 
@@ -37,15 +37,15 @@ def test_seeds_differ_and_every_choice_is_drawn():
 
 
 @pytest.mark.slow
-def test_pythons_hash_seed_does_not_matter():
+def test_choices_do_not_depend_on_the_hash_seed():
     script = "from labkit.course.variants import _number as n\nprint([n('a', str(i), 'seed') % 7 for i in range(9)])"
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2")
     }  # fmt: skip
-    assert len(said) == 1
+    assert len(outputs) == 1
 
 
 def seed_for(value):
@@ -62,13 +62,13 @@ def test_words_and_values_are_filled_in():
     assert '"""Return x five times."""' in made.cells[4].source
 
 
-def test_double_braces_of_code_stay():
+def test_double_braces_in_code_are_kept():
     raw = toy.notebook()
     raw["cells"][2]["source"] = 'x = f"{{other}}"'
     assert with_variant(parse(raw, "m"), "1").cells[2].source == 'x = f"{{other}}"'
 
 
-def test_the_digest_tells_seeds_apart_and_names_no_choice():
+def test_digests_differ_between_seeds_and_do_not_reveal_choices():
     reference = parse(toy.notebook(), "m")
     assert digest(reference, None) == "first"
     assert len({digest(reference, str(seed)) for seed in range(100)}) == 100

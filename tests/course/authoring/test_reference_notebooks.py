@@ -99,14 +99,14 @@ def test_a_reference_notebook_is_released_if_it_passes_nbval(path, tmp_path):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [path.stem for path in REFERENCES])
-def test_right_answers_get_full_marks_in_a_drawn_variant(name, seed):
+def test_correct_answers_get_full_points_in_a_drawn_variant(name, seed):
     course = Course.of(name, seed)  # raises if the reference does not get full marks
     visible = run_here(rebuild(parse(course.released, "released"), solutions_as_answers(course.reference), None))
     assert {name: cell.message for name, cell in visible.cells.items() if not cell.passed} == {}
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
-def test_variants_change_what_must_be_written(path):
+def test_variants_are_used_in_solutions_tests_and_texts(path):
     reference = parse(json.loads(path.read_text()), path.name)
     choices = [len(variant) for variant in reference.variants.values()]
     assert len(choices) >= 2
@@ -231,7 +231,7 @@ HONEST = [
 
 
 @pytest.mark.parametrize(("name", "changes"), HONEST)
-def test_another_way_to_be_right_gets_full_marks(name, changes, here, courses):
+def test_alternative_correct_answers_get_full_points(name, changes, here, courses):
     course = courses(name)
     answers = course.right()
     for old, new in changes:

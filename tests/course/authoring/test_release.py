@@ -20,7 +20,7 @@ def made():
     return release(parse(toy.notebook(), "m"), "first")
 
 
-def test_no_solution_and_no_hidden_test_is_in_it(made):
+def test_a_release_has_no_solution_and_no_hidden_test(made):
     everything = json.dumps(made)
     for secret in ("V[", "linearity", "secret", "HIDDEN", "BEGIN SOLUTION", "variants", "the sum of", "answer = 7"):
         assert secret not in everything
@@ -31,7 +31,7 @@ def test_stubs_are_indented_like_the_block(made):
     assert "".join(toy.find(made, "q3")["source"]).endswith('answer = ...\nraise NotImplementedError("your code")')
 
 
-def test_all_code_is_python(made):
+def test_all_code_of_a_release_is_valid_python(made):
     for cell in made["cells"]:
         if cell["cell_type"] == "code":
             ast.parse("".join(cell["source"]))
@@ -44,7 +44,7 @@ def test_hidden_tests_and_the_variant_cell_are_removed(made):
     assert not any("variant" in cell["metadata"].get("labkit", {}) for cell in made["cells"])
 
 
-def test_nbgraders_metadata_stays(made):
+def test_nbgrader_metadata_is_kept(made):
     assert toy.find(made, "q1-test")["metadata"]["nbgrader"] == toy.nbgrader("q1-test", "test", 3)
 
 
@@ -70,16 +70,16 @@ def test_releasing_a_release_changes_nothing(made):
     assert again == made
 
 
-def test_regions_at_the_start_in_the_middle_and_twice():
+def test_all_regions_of_a_cell_are_replaced():
     source = "a\n  ### BEGIN SOLUTION\n  x\n\n  ### END SOLUTION\nb\n### BEGIN SOLUTION\n### END SOLUTION"
     assert replace_regions(source, ("### BEGIN SOLUTION", "### END SOLUTION"), "stub") == "a\n  stub\nb\nstub"
 
 
-def test_the_lines_around_a_hidden_region_stay():
+def test_lines_around_a_hidden_region_are_kept():
     assert released("a\n### BEGIN HIDDEN TESTS\nb\n### END HIDDEN TESTS\nc", "test") == "a\nc"
 
 
-def test_points_by_question():
+def test_points_are_summed_by_question():
     table = points_by_question(parse(toy.notebook(), "m"))
     assert table["q1"] == {"points": 4, "hidden": 0, "partly": 3, "by hand": 0}
     assert table["q2"] == {"points": 3, "hidden": 2, "partly": 0, "by hand": 0}
@@ -87,7 +87,7 @@ def test_points_by_question():
 
 
 class TestBundle:
-    def test_it_is_found_beside_the_notebook(self, made, tmp_path):
+    def test_the_bundle_beside_the_notebook_is_found(self, made, tmp_path):
         notebook, bundle = write_release(tmp_path, made, {"q3-test": []}, {})
         assert find_bundle(notebook, "toy", None) == bundle
         assert find_bundle(tmp_path / "renamed.ipynb", "toy", None) == bundle
@@ -99,22 +99,22 @@ class TestBundle:
             find_bundle(tmp_path / "toy.ipynb", "toy", None)
 
     @pytest.mark.parametrize("content", ["", "[]", "{}", '{"notebook": 3}', '{"notebook": {"cells": [3]}}'])
-    def test_something_else(self, tmp_path, content):
+    def test_a_file_that_is_not_a_bundle_is_refused(self, tmp_path, content):
         (tmp_path / "x.bundle.json").write_text(content)
         with pytest.raises(BadInput):
             read_bundle(tmp_path / "x.bundle.json")
 
-    def test_a_folder_that_cannot_be_made(self, made, tmp_path):
+    def test_a_folder_that_cannot_be_created_is_refused(self, made, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(BadInput, match="cannot be written"):
             write_release(tmp_path / "file" / "below", made, {}, {})
 
 
 @pytest.mark.slow
-class TestProof:
+class TestAssign:
     """A reference notebook is released only if its own solutions pass all tests."""
 
-    def test_what_is_written(self, tmp_path):
+    def test_assign_writes_a_notebook_and_a_public_bundle(self, tmp_path):
         done = assign(toy.write(tmp_path, toy.notebook()), tmp_path / "out", "4", Harness())
         bundle = json.loads(done.bundle.read_text())
         assert (done.points, done.by_hand) == (8, 2)
@@ -125,7 +125,7 @@ class TestProof:
             assert secret not in done.bundle.read_text()
 
     @pytest.mark.parametrize(
-        ("name", "old", "new", "said"),
+        ("name", "old", "new", "message"),
         [
             ("q1", 'V["scale"] * x', '-V["scale"] * x', "cell 6 .q1-test.: CheckFailed: the sign is lost"),
             (
@@ -142,11 +142,11 @@ class TestProof:
             ),
         ],
     )
-    def test_what_is_refused(self, tmp_path, name, old, new, said):
+    def test_assign_refuses_reference_notebooks_that_fail(self, tmp_path, name, old, new, message):
         raw = toy.notebook()
         cell = toy.find(raw, name)
         assert old in cell["source"]
         cell["source"] = cell["source"].replace(old, new)
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             assign(toy.write(tmp_path, raw), tmp_path / "out", None, Harness())
         assert not (tmp_path / "out").exists()

@@ -54,7 +54,7 @@ def parted(notebook):
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_removed_line_is_in_either_file(path, seed, tmp_path):
+def test_removed_lines_are_in_neither_file(path, seed, tmp_path):
     reference = read_reference(path, seed)
     made = release(reference, digest(reference, seed))
     _, kept = parted(reference.notebook)
@@ -75,10 +75,10 @@ def test_metadata_is_valid_for_nbgrader(path):
     reference = read_reference(path, "spring")
     for raw in (reference.notebook, release(reference, "x")):
         cells = [(cell, cell["metadata"]["nbgrader"]) for cell in raw["cells"] if "nbgrader" in cell["metadata"]]
-        for cell, said in cells:
-            jsonschema.validate(said, SCHEMA)
-            assert said["cell_type"] == cell["cell_type"]
-            assert ("points" in said) == said["grade"]
-            assert not (cell["cell_type"] == "markdown" and said["grade"] != said["solution"])
-        ids = [said["grade_id"] for _, said in cells]
+        for cell, metadata in cells:
+            jsonschema.validate(metadata, SCHEMA)
+            assert metadata["cell_type"] == cell["cell_type"]
+            assert ("points" in metadata) == metadata["grade"]
+            assert not (cell["cell_type"] == "markdown" and metadata["grade"] != metadata["solution"])
+        ids = [metadata["grade_id"] for _, metadata in cells]
         assert len(ids) == len(set(ids))

@@ -62,7 +62,7 @@ class TestJournal:
             assert [second.find(each) for each in made] == [result(each) for each in made]
             assert second.find(submission("ada", "other")) is None
 
-    def test_what_changes_a_fingerprint(self):
+    def test_fingerprints_depend_on_content_variant_and_student(self):
         plain = submission()
         others = [
             submission("bob"), submission(answer="8"), replace(plain, path="x"), replace(plain, notes=("late",)),
@@ -111,14 +111,14 @@ class TestJournal:
             with Journal(path, "m") as third:
                 assert all(third.find(each) for each in made)
 
-    def test_something_else_is_not_written_into(self, tmp_path):
+    def test_a_file_that_is_not_a_journal_is_not_changed(self, tmp_path):
         (tmp_path / "j").write_text("my thesis\nis here\n")
         with pytest.raises(BadInput, match="is no journal"):
             Journal(tmp_path / "j", "m")
         assert (tmp_path / "j").read_text() == "my thesis\nis here\n"
 
     @pytest.mark.skipif(os.name == "nt", reason="there are no locks of this kind")
-    def test_one_batch_at_a_time(self, tmp_path):
+    def test_a_journal_in_use_is_refused(self, tmp_path):
         with Journal(tmp_path / "j", "m") as first:
             first.add(submission(), result(submission()))
             with pytest.raises(BadInput, match="another `labkit grade`"):
@@ -191,7 +191,7 @@ class TestContinuing:
         assert "3 submissions, 3 reused from marks.csv.journal, 0 to grade" in done.stderr
         assert (tmp_path / "marks.csv").read_bytes() == first
 
-    def test_what_changed_is_graded_again(self, tmp_path, quick):
+    def test_changed_submissions_are_graded_again(self, tmp_path, quick):
         handed_in(tmp_path, ada="7", bob="8")
         self.grade(tmp_path)
         quick.clear()
@@ -201,7 +201,7 @@ class TestContinuing:
         assert "1 reused" in done.stderr
         assert self.marks(tmp_path) == {"ada": "8", "bob": "8"}
 
-    def test_another_variant_grades_all_again(self, tmp_path, quick):
+    def test_a_new_variant_grades_all_submissions_again(self, tmp_path, quick):
         handed_in(tmp_path, ada="7", bob="8")
         self.grade(tmp_path)
         quick.clear()
@@ -209,7 +209,7 @@ class TestContinuing:
         assert sorted(quick) == ["ada", "bob"]
         assert "2 results in it have another reference notebook, variant or version" in done.stderr
 
-    def test_one_student_again(self, tmp_path, quick):
+    def test_only_grades_one_student_again(self, tmp_path, quick):
         handed_in(tmp_path, ada="7", bob="8", eve="7")
         self.grade(tmp_path)
         for who in ("bob", "1"):
@@ -230,7 +230,7 @@ class TestContinuing:
         done = self.grade(tmp_path, "--attempts", "newest")
         assert (done.exit_code, "allowed: last, first, best-of-N" in done.stderr) == (2, True)
 
-    def test_on_a_full_disk_only_the_journal_is_missing(self, tmp_path, quick, monkeypatch):
+    def test_a_full_disk_affects_the_journal_only(self, tmp_path, quick, monkeypatch):
         def fail(self, *_):
             raise OSError(28, "No space left on device")
 
@@ -281,7 +281,7 @@ t.main(sys.argv[1:])
         for after in (0, 1, 3, 5)
     ],
 )
-def test_a_batch_that_was_ended_continues(tmp_path, number, after):
+def test_an_interrupted_batch_continues(tmp_path, number, after):
     """What was graded before the end is in the CSV and in the journal; the same command completes the CSV from it."""
     gate = tmp_path / "gate"
     gate.mkdir()
@@ -334,7 +334,7 @@ def marks_of(path):
 
 
 @confined
-def test_ctrl_c_while_a_hostile_file_is_read(tmp_path):
+def test_an_interrupt_ends_the_reading_of_a_hostile_file(tmp_path):
     """The reading process is busy for long; the batch and the process end nevertheless."""
     with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as made:
         for i in range(4):

@@ -116,7 +116,7 @@ def points(result):
 
 
 @pytest.mark.parametrize("name", list(BATCH)[:4])
-def test_honest_students_get_full_marks(graded, name):
+def test_unusual_correct_submissions_get_full_points(graded, name):
     assert points(graded[name]) == [4, 3, 1], graded[name]
 
 
@@ -144,7 +144,7 @@ def test_scores_with_reference_answers_are_flagged(graded):
     assert not any(mark.with_reference for mark in graded["right"].questions)
 
 
-def test_hints_are_those_of_the_tests(graded):
+def test_hints_come_from_the_tests(graded):
     assert graded["wrong sign"].questions[0].hints == ["the sign is lost: did you square?"]
     assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
 
@@ -154,7 +154,7 @@ def test_the_error_in_the_visible_part_is_the_hint(graded):
     assert hint.startswith("NotImplementedError: your code (cell q1, line 4")
 
 
-def test_of_a_hidden_test_only_the_failure_is_shown(graded):
+def test_a_hidden_test_shows_only_that_it_failed(graded):
     mark = graded["wrong q1"].questions[0]
     assert mark.hints == ["a hidden check did not pass"]
     assert "secret" in mark.tests[0].detail  # it is shown to the instructor
@@ -167,7 +167,7 @@ def test_submissions_that_cannot_be_graded_have_a_problem(graded):
     assert not any(result.problem for name, result in graded.items() if name not in ("no json", "another"))
 
 
-def test_every_stored_output_is_compared(key):
+def test_all_stored_outputs_are_compared(key):
     right = submission(solved())
     for name in ("q1-test", "q3-test"):
         changed = copy.deepcopy(dict(key.outputs))
@@ -199,7 +199,7 @@ class TestRuns:
         base = parse(toy.notebook(cells), "m")
         return run_notebook(rebuild(base, solutions_as_answers(base), {}, harness.answers_module), harness)
 
-    def test_the_users_configuration_is_not_read(self, harness, tmp_path, monkeypatch):
+    def test_user_configuration_is_not_read(self, harness, tmp_path, monkeypatch):
         trap = tmp_path / "trap"
         trap.mkdir()
         (trap / "conftest.py").write_text("raise SystemExit('trap')")
@@ -225,10 +225,10 @@ class TestRuns:
         assert not outcome.broken
         assert all(cell.passed for cell in outcome.cells.values()), outcome
 
-    def test_a_dead_kernel_is_noticed(self, harness):
+    def test_a_dead_kernel_is_detected(self, harness):
         assert "Kernel died" in self.run(harness, "import os\nos._exit(0)").broken
 
-    def test_a_limit_on_wall_time_ends_everything(self, harness):
+    def test_the_wall_time_limit_ends_all_processes(self, harness):
         before = {p.pid for p in psutil.Process().children(recursive=True)}
         outcome = self.run(replace(harness, wall_seconds=4), "import time\ntime.sleep(1000)")
         assert outcome.broken == "it was ended after 4 s"
@@ -259,7 +259,7 @@ class TestRuns:
         cells = [cell for cell in made.notebook["cells"] if cell["metadata"]["labkit"]["kind"] != "solution"]
         assert run_notebook(Rebuilt({**made.notebook, "cells": cells}, made.sources), harness).cells["t"].passed
 
-    def test_a_broken_run_is_repeated_alone_and_then_earns_nothing(self, harness):
+    def test_a_broken_run_is_repeated_alone_and_then_gets_no_points(self, harness):
         cells = [toy.solution("q1", toy.Q3.replace("q3", "q1")), toy.test("t", "q1", 1, "import os\nos._exit(0)")]
         base = parse(toy.notebook(cells), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])

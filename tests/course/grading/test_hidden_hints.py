@@ -20,7 +20,7 @@ def hint(error, message, line):
     return marks[0].tests[0].hint
 
 
-def test_the_toy_has_its_hidden_lines_where_this_file_says():
+def test_the_toy_notebook_has_the_expected_hidden_lines():
     lines = toy.T1.split("\n")
     assert "BEGIN HIDDEN" in lines[HIDDEN - 1]
     assert "raise" not in lines[SEEN - 2]
@@ -36,7 +36,7 @@ def test_the_toy_has_its_hidden_lines_where_this_file_says():
         (ValueError, THEIRS, SILENT),
     ],
 )
-def test_of_a_hidden_check_only_the_instructors_text_is_shown(error, message, shown):
+def test_a_hidden_check_shows_only_the_text_of_the_instructor(error, message, shown):
     assert hint(error, message, HIDDEN + 1) == shown
 
 

@@ -45,7 +45,7 @@ def note(folder, about):
     (folder / "jpserver-1.json").write_text(about if isinstance(about, str) else json.dumps(about))
 
 
-def test_when_the_kernel_was_busy(server, tmp_path):
+def test_last_activity_is_that_of_the_kernel(server, tmp_path):
     note(tmp_path, server.about)
     assert last_activity(tmp_path / "a" / "toy.ipynb") == 1200.0
     assert last_activity(tmp_path / "b" / "toy.ipynb") == 0.0
@@ -58,7 +58,7 @@ def test_malformed_servers_are_ignored(server, tmp_path, says):
     assert last_activity(tmp_path / "a" / "toy.ipynb") == 0.0
 
 
-def test_processes_that_are_no_jupyter_servers_are_ignored(server, tmp_path):
+def test_servers_other_than_jupyter_are_ignored(server, tmp_path):
     for about in (
         "",
         "{}",

@@ -25,7 +25,7 @@ def until(condition):
     """The first true value of `condition()`."""
     deadline = time.monotonic() + LIMIT
     while not (found := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
     return found
 
@@ -121,16 +121,16 @@ def start(how, other=0):
         [sys.executable, "-c", PARENT, CHILD, how, str(other)], stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))},
     )  # fmt: skip
-    pid, said = parent.stdout.readline().split()
-    return parent, int(pid), said
+    pid, line = parent.stdout.readline().split()
+    return parent, int(pid), line
 
 
 @pytest.mark.parametrize("how", ["signal", "watch"])
 def test_a_process_ends_with_its_parent(how):
-    parent, pid, said = start(how)
+    parent, pid, line = start(how)
     child = psutil.Process(pid)
     try:
-        assert said == "ready"
+        assert line == "ready"
         parent.kill()
         parent.communicate()
         until(lambda: not running(child))
@@ -141,7 +141,7 @@ def test_a_process_ends_with_its_parent(how):
 
 
 @pytest.mark.parametrize("how", ["signal", "watch"])
-def test_a_parent_that_has_ended_before(how):
-    parent, _, said = start(how, other=1)  # as if the parent's id had been reused
+def test_a_process_whose_parent_has_ended_already_ends(how):
+    parent, _, line = start(how, other=1)  # as if the parent's id had been reused
     parent.communicate()
-    assert said == str(-signal.SIGKILL)
+    assert line == str(-signal.SIGKILL)

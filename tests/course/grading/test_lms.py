@@ -22,7 +22,7 @@ from labkit.course.grading.lms import plain_student, platform_of_names, student_
         ("de_la_cruz_123_456_toy.ipynb", "canvas", "de_la_cruz", "123"),
     ],
 )
-def test_who(part, platform, name, number):
+def test_students_are_parsed_from_platform_names(part, platform, name, number):
     found = student_of(part, platform)
     assert (found.name, found.id, found.platform) == (name, number, platform)
 
@@ -43,7 +43,7 @@ def test_names_without_moodles_pattern_give_no_id(part):
     assert student_of(part, "moodle") is None
 
 
-def test_late_and_the_upload():
+def test_late_flag_and_upload_number_are_parsed():
     found = student_of("lovelaceada_LATE_123_456_toy.ipynb", "canvas")
     assert (found.late, found.upload) == (True, 456)
     found = student_of("lovelaceada_123_456_ada_LATE_1_2_toy.ipynb", "canvas")
@@ -51,12 +51,12 @@ def test_late_and_the_upload():
 
 
 @given(st.from_regex(r"[^_]{1,20}", fullmatch=True), st.integers(0, 10**9), st.text(max_size=60))
-def test_no_name_of_a_file_changes_moodles_number(name, number, file):
+def test_file_names_do_not_change_the_moodle_number(name, number, file):
     assert student_of(f"{name}_{number}_assignsubmission_file_{file}", "moodle").id == str(number)
 
 
 @given(st.from_regex(r"[a-z]{1,20}", fullmatch=True), st.integers(0, 10**9), st.integers(0, 10**9), st.text(min_size=1))
-def test_no_name_of_a_file_changes_canvas_numbers(name, number, upload, file):
+def test_file_names_do_not_change_the_canvas_numbers(name, number, upload, file):
     found = student_of(f"{name}_{number}_{upload}_{file}", "canvas")
     assert (found.id, found.upload, found.late) == (str(number), upload, False)
 
@@ -68,5 +68,5 @@ def test_a_platform_is_recognized_only_if_all_names_have_its_pattern():
     assert platform_of_names([])[0] == ""
 
 
-def test_composed_and_decomposed_letters_are_one_name():
+def test_names_are_compared_in_unicode_normal_form():
     assert plain_student("Zoe\u0308", "k").name == plain_student("Zo\u00eb", "k").name

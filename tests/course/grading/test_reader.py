@@ -91,30 +91,30 @@ UNREADABLE = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in ("objects", "cells") else [pytest.mark.slow]) for n in UNREADABLE]
 )
-def test_a_file_that_exceeds_the_memory_limit_is_a_problem_with_a_sentence(tmp_path, name):
-    data, said = UNREADABLE[name]
+def test_exceeding_the_memory_limit_is_reported(tmp_path, name):
+    data, message = UNREADABLE[name]
     found = read(data, tmp_path, memory=192 << 20)
     assert found.answers is None
-    assert said in found.problem
+    assert message in found.problem
     assert not found.broken
     assert read(GOOD, tmp_path).answers, "the next one"
 
 
-def test_a_file_that_exceeds_the_processor_time_is_a_problem_with_a_sentence(tmp_path):
+def test_exceeding_the_processor_time_limit_is_reported(tmp_path):
     many = b'{"cells": [' + b"{}," * 8_500_000 + b"{}]}"  # each calls a function
     found = read(many, tmp_path, processor_s=1)
     assert found.problem == "reading it takes more than 1 s of processor time"
 
 
 @pytest.mark.slow
-def test_160_megabytes_of_objects_with_the_limits_of_grading(tmp_path):
+def test_160_megabytes_of_objects_exceed_the_limits_of_grading(tmp_path):
     data = b"[" + b'{"":0},' * (160 * 10**6 // 7) + b"0]"
     found = read(data, tmp_path)
     assert found.answers is None
     assert "memory" in found.problem or "processor time" in found.problem
 
 
-class TestAllowances:
+class TestLimits:
     """One student's submission does not use up another's limits."""
 
     def blanks(self, count, size):
@@ -133,17 +133,17 @@ class TestAllowances:
         assert [(each.student.id, bool(each.answers)) for each in found] == [("1", False), *((n, True) for n in "234")]
         return found[0]
 
-    def test_a_zip_of_blanks(self, tmp_path):
+    def test_a_zip_of_blank_files_does_not_affect_other_students(self, tmp_path):
         assert self.grade(tmp_path, self.blanks(5, 10**6)).problem == "the file is empty"
 
     @pytest.mark.slow
-    def test_a_zip_of_gigabytes_of_blanks(self, tmp_path):
+    def test_a_zip_of_gigabytes_does_not_affect_other_students(self, tmp_path):
         eve = self.grade(tmp_path, self.blanks(11, 200 * 10**6))
         assert eve.problem
         assert len(eve.notes) <= 6
 
 
-class TestWhatComesBack:
+class TestValidationOfReaderOutput:
     """A hostile file may control the reader process: the returned data are validated field by field."""
 
     def answer(self, tmp_path, monkeypatch, script):
@@ -171,21 +171,21 @@ class TestWhatComesBack:
             {"before": {"q1": [3]}}, {"after": "x"}, {"explained": {"q1": "x"}}, {"notes": [3]}, {"untouched": [[]]},
         ],
     )  # fmt: skip
-    def test_answers_are_those_of_the_assignment(self, tmp_path, monkeypatch, change):
+    def test_malformed_answers_are_refused(self, tmp_path, monkeypatch, change):
         right = {"solutions": {}, "before": {}, "after": [], "explained": {}, "notes": [], "untouched": []}
-        for told, good in (({**right, **change}, False), (right, True)):
-            line = json.dumps({"answers": told, "variant": ""})
+        for answers_, valid in (({**right, **change}, False), (right, True)):
+            line = json.dumps({"answers": answers_, "variant": ""})
             found = self.answer(tmp_path, monkeypatch, f"write('{{\"begin\": \"\"}}\\n' + {line!r} + '\\n')")
-            assert bool(found.answers) == good, found
+            assert bool(found.answers) == valid, found
 
-    def test_output_is_limited(self, tmp_path, monkeypatch):
+    def test_the_output_of_the_reader_process_is_limited(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reader, "MAX_LINE_BYTES", 1 << 20)
         assert "MB of text" in self.answer(tmp_path, monkeypatch, "while True: write('x' * 65536)").problem
         monkeypatch.setattr(reader, "MAX_OUTPUT_BYTES", 1 << 20)
         lines = "while True: write('{\"left\": 1}\\n')"
         assert "MB of text" in self.answer(tmp_path, monkeypatch, lines).problem
 
-    def test_a_reader_process_that_hangs_is_ended(self, tmp_path, monkeypatch):
+    def test_a_hanging_reader_process_is_killed(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reader, "WALL_S", 0.3)
         found = self.answer(tmp_path, monkeypatch, "import time\ntime.sleep(10**6)")
         assert (found.problem, found.broken) == ("reading it was ended after 0.3 s", True)
@@ -194,7 +194,7 @@ class TestWhatComesBack:
         found = self.answer(tmp_path, monkeypatch, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
         assert "crashed (signal 11)" in found.problem
 
-    def test_reader_processes_get_no_solution(self):
+    def test_reader_processes_receive_no_solution(self):
         text = json.dumps(public_data(REFERENCE))
         assert 'V[\\"scale\\"]' not in text
         assert '{\\"scale\\": 2}' not in text
@@ -202,7 +202,7 @@ class TestWhatComesBack:
         assert "linearity" not in text
 
 
-def test_the_public_data_suffice_to_find_answers():
+def test_answers_are_found_with_the_public_data():
     """Answers are found with the public part of a reference notebook as with the reference notebook."""
     from labkit.course.grading.submitted_notebook import parse_submitted
 
@@ -236,7 +236,7 @@ MAGICS = [
 @given(
     st.lists(st.sampled_from([(s, False) for s in STATEMENTS] + [(m, True) for m in MAGICS]), min_size=1, max_size=12)
 )
-def test_exactly_the_lines_of_ipython_are_replaced(rows):
+def test_only_ipython_lines_are_replaced(rows):
     rows = [(text, magic and bool(text.strip())) for text, magic in rows]
     source = "\n".join(text for text, _ in rows)
     wanted = "\n".join("pass" if magic else text for text, magic in rows)
@@ -251,7 +251,7 @@ def test_a_source_is_parsed_once(monkeypatch):
     assert len(parses) == 1
 
 
-def test_a_notebook_that_is_not_there_is_not_read(tmp_path):
+def test_a_missing_notebook_is_refused(tmp_path):
     with (tmp_path / "empty").open("wb+") as stream, pytest.raises(BadInput, match="the file is empty"):
         Reader().about(stream.fileno())
 

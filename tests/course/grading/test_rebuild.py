@@ -54,9 +54,9 @@ def sources(raw, base=REFERENCE):
     return [(cell["kind"], cell["id"], cell["source"]) for cell in made.sources["cells"]]
 
 
-class TestTaken:
+class TestFindAnswers:
     @pytest.mark.parametrize("base", [REFERENCE, parse(RELEASED, "r")], ids=["grade", "check"])
-    def test_the_sources_of_the_solution_cells(self, base):
+    def test_answers_are_the_sources_of_the_solution_cells(self, base):
         found = found_in(solved(), base)
         assert found.solutions == toy.RIGHT
         assert (found.before, found.after, found.notes) == ({"q1": [], "q2": [], "q3": []}, [], ())
@@ -65,7 +65,7 @@ class TestTaken:
         found = found_in(solved(q2="".join(toy.find(RELEASED, "q2")["source"])))
         assert [found.is_untouched(REFERENCE, name) for name in ("q1", "q2", "q3")] == [False, True, False]
 
-    def test_helpers_keep_their_place(self):
+    def test_helper_cells_keep_their_positions(self):
         raw = place(solved(), "q2", toy.code("h2 = 1"))
         raw = place(raw, "q1", toy.code("import math"), toy.code("h1 = 1"))
         raw = place(raw, "", toy.code("last = 1"))
@@ -85,7 +85,7 @@ class TestTaken:
             "helper-4",
         ]
 
-    def test_a_split_cell_is_joined_with_the_cells_between(self):
+    def test_parts_of_a_split_cell_and_cells_between_them_are_joined(self):
         raw = solved(q1="# q1 (keep this line)\nfactor = 2")
         half = toy.solution("q1", "def scaled(x):\n    return double * x")
         found = found_in(place(raw, "q1-test", toy.code("double = factor"), half))
@@ -109,7 +109,7 @@ class TestTaken:
         assert found_in(raw).solutions["q1"].strip() == toy.RIGHT["q1"]
 
     @pytest.mark.parametrize("keep_ids", [True, False])
-    def test_a_notebook_without_metadata(self, keep_ids):
+    def test_answers_are_found_without_metadata(self, keep_ids):
         raw = place(solved(), "q2", toy.code("helper = 1"))
         found = found_in(without_metadata(raw, keep_ids))
         assert found.solutions == toy.RIGHT
@@ -125,7 +125,7 @@ class TestTaken:
         assert found.solutions["q1"] == toy.RIGHT["q1"]
         assert found.before["q1"] == ["# q1 (keep this line)\nold = 1"]
 
-    def test_reordered_cells_come_in_the_order_of_the_base(self):
+    def test_reordered_cells_are_put_into_the_order_of_the_base(self):
         raw = solved()
         raw["cells"].reverse()
         assert [cell[1] for cell in sources(raw) if cell[0] == "solution"] == ["q1", "q2", "q3"]
@@ -136,13 +136,13 @@ class TestTaken:
         assert ("solution", "q2", "") in sources(raw)
         assert "the cell 'q2' is not in the notebook (deleted?)" in found_in(raw).notes
 
-    def test_a_cell_that_became_text_is_named(self):
+    def test_a_solution_cell_changed_to_text_is_noted(self):
         raw = solved()
         cell = toy.find(raw, "q2")
         cell["cell_type"] = "markdown"
         assert any("'q2' is a markdown cell now" in note for note in found_in(raw).notes)
 
-    def test_edited_tests_do_not_count(self):
+    def test_edited_tests_are_ignored(self):
         raw = solved()
         toy.find(raw, "q1-test")["source"] = "pass"
         toy.find(raw, "for-tests")["source"] = "course = None"
@@ -160,18 +160,18 @@ class TestTaken:
         assert not any("def total" in source for _, _, source in sources(raw))
         assert any("'total' is defined in a cell for the live cluster" in note for note in found_in(raw).notes)
 
-    def test_explained(self):
+    def test_text_answers_are_collected(self):
         raw = solved()
         toy.find(raw, "q4-why")["source"] = "Because."
         assert found_in(raw).explained == {"q4-why": "Because."}
 
-    def test_another_assignment(self):
+    def test_a_notebook_of_another_assignment_is_refused(self):
         raw = solved()
         raw["metadata"]["labkit"]["assignment"] = "other"
         with pytest.raises(BadInput, match="another assignment: 'other'; allowed: 'toy'"):
             found_in(raw)
 
-    def test_no_solution_cell(self):
+    def test_a_notebook_without_solution_cells_is_refused(self):
         with pytest.raises(BadInput, match="no solution cell"):
             found_in(toy.notebook([toy.text("hello"), toy.code("x = 1")]))
 
@@ -210,15 +210,15 @@ class TestMagics:
             ("await x", "await x", 0),
         ],
     )
-    def test_lines(self, source, kept, dropped):
+    def test_ipython_lines_are_replaced_by_pass(self, source, kept, dropped):
         assert without_magics(source) == (kept, dropped)
 
-    def test_they_are_noted(self):
+    def test_replaced_ipython_lines_are_noted(self):
         found = found_in(solved(q1="%matplotlib inline\n" + toy.RIGHT["q1"]))
         assert "1 line of IPython (%, !, ?) not run" in found.notes
 
 
-class TestRebuilt:
+class TestRebuild:
     def test_a_students_source_does_not_occur_in_the_notebook(self):
         evil = "# q1 (keep this line)\nraise SystemExit('EVIL')"
         raw = place(solved(q1=evil), "q1", toy.code("EVIL = 1"))
@@ -226,7 +226,7 @@ class TestRebuilt:
         assert "EVIL" not in json.dumps(made.notebook)
         assert json.dumps(made.sources).count("EVIL") == 2
 
-    def test_its_cells(self):
+    def test_a_rebuilt_notebook_has_setup_given_solution_and_test_cells(self):
         made = rebuild(
             REFERENCE, found_in(solved()), {"q3-test": [{"output_type": "stream", "name": "stdout", "text": "7\n"}]}
         )
@@ -243,12 +243,12 @@ class TestRebuilt:
         assert cells["q1-test"]["source"] == toy.T1
         assert cells["q3-test"]["outputs"][0]["text"] == "7\n"
 
-    def test_nbval_compares_tests_and_nothing_else(self):
+    def test_only_test_cells_have_outputs_to_compare(self):
         cells = rebuild(REFERENCE, found_in(solved()), {}).notebook["cells"]
         assert {c["metadata"]["labkit"]["kind"] for c in cells if c["execution_count"] is not None} == {"test"}
         assert all("tags" not in cell["metadata"] for cell in cells)
 
-    def test_recording_compares_nothing(self):
+    def test_recording_has_no_outputs_to_compare(self):
         assert all(
             cell["execution_count"] is None for cell in rebuild(REFERENCE, found_in(solved()), None).notebook["cells"]
         )

@@ -47,7 +47,7 @@ def rows(text):
 
 
 class TestCsv:
-    def test_moodles_grading_worksheet(self):
+    def test_csv_matches_the_moodle_grading_worksheet(self):
         head, row = rows(
             to_csv([result("Ada Lovelace", "12345", "moodle", q2=1.5, hint="too stale")], REFERENCE, "moodle")
         )
@@ -58,14 +58,14 @@ class TestCsv:
         assert "q2: 1.5 of 3. too stale" in found["Feedback comments"]
         assert [found[q] for q in ("q1", "q2", "q3")] == ["4", "1.5", "1"]
 
-    def test_canvas_gradebook(self):
+    def test_csv_matches_the_canvas_gradebook(self):
         head, most, row = rows(to_csv([result("lovelaceada", "123", "canvas")], REFERENCE, "canvas"))
         assert head[:5] == ["Student", "ID", "SIS Login ID", "Section", "A toy"]
         assert all(name.endswith(" Current Points") for name in head[5:])  # else Canvas makes an assignment of it
         assert most[:5] == ["Points Possible", "", "", "", "10"]
         assert row == ["lovelaceada", "123", "", "", "8", "4", "3", "1", "0"]
 
-    def test_plain(self):
+    def test_plain_csv_has_points_problems_and_notes(self):
         head, row, bob = rows(to_csv([result(q1=1), nothing()], REFERENCE, "plain"))
         assert dict(zip(head, row)) == {
             "Student": "Ada", "ID": "", "Grade": "5", "Points": "8", "q1": "1", "q2": "3", "q3": "1", "q4": "0", "By hand": "2",
@@ -73,15 +73,15 @@ class TestCsv:
         }  # fmt: skip
         assert (bob[0], bob[2], bob[3], bob[9]) == ("Bob", "0", "8", "it is not JSON")
 
-    def test_every_row_has_every_column(self):
+    def test_all_rows_have_all_columns(self):
         for platform in ("moodle", "canvas", "plain"):
             assert len({len(row) for row in rows(to_csv([result(), nothing()], REFERENCE, platform))}) == 1
 
     @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1"])
-    def test_a_name_is_no_formula(self, name):
+    def test_formulas_in_names_are_escaped(self, name):
         assert rows(to_csv([result(name)], REFERENCE, "plain"))[1][0] == f"'{name}"
 
-    def test_commas_quotes_and_line_ends(self):
+    def test_commas_quotes_and_line_ends_are_quoted(self):
         name = 'a,"b"\nc'
         assert rows(to_csv([result(name)], REFERENCE, "plain"))[1][0] == name
 
@@ -90,7 +90,7 @@ class TestCsv:
         assert [r.earned for r in best_of_each(twice)] == [8, 4]
         assert len(rows(to_csv(twice, REFERENCE, "moodle"))) == 3
 
-    def test_equal_names_without_a_platform_are_not_one_person(self):
+    def test_equal_names_without_a_platform_are_different_students(self):
         assert len(best_of_each([result("a"), result("a")])) == 2
 
     def test_the_platform_is_recognized(self):
@@ -99,7 +99,7 @@ class TestCsv:
         assert platform_of([nothing().student]) == "plain"
 
 
-def test_pass_rates():
+def test_pass_rates_use_the_best_result_of_each_student():
     assert pass_rates([result(), result(q1=1), nothing()], REFERENCE) == [
         ("q1", 1, 3, pytest.approx(5 / 3)),
         ("q2", 2, 3, 2.0),
@@ -107,7 +107,7 @@ def test_pass_rates():
     ]
 
 
-def test_json_has_everything():
+def test_json_has_all_results():
     found = json.loads(to_json([result(q1=1, hint="h"), nothing()], REFERENCE, "first"))
     assert (found["assignment"], found["variant"]) == ("toy", "first")
     assert set(found["submissions"][0]["student"]) == {"name", "id", "platform", "late"}
@@ -123,7 +123,7 @@ def test_json_has_everything():
     assert bob["problem"] == "it is not JSON"
 
 
-def test_junit():
+def test_junit_xml_has_failures_and_errors():
     name = "Ada \x00\x1b[31m\ud800 " + EVIL
     root = ElementTree.fromstring(
         to_junit([result(name, q1=1, hint="h\x01"), nothing()], REFERENCE).encode("utf-8", "replace")
@@ -150,19 +150,19 @@ class Tags(HTMLParser):
 
 class TestPage:
     @pytest.mark.parametrize("made", [result(EVIL, q1=1, hint=EVIL, answer=EVIL, notes=(EVIL,)), nothing(EVIL, EVIL)])
-    def test_everything_is_escaped(self, made):
+    def test_all_text_on_the_page_is_escaped(self, made):
         text = page(made, EVIL)
         assert EVIL not in text
         assert text.count("&lt;script&gt;") >= 3
         assert "script" not in Tags(text).tags
 
-    def test_hidden_tests_stay_hidden(self):
+    def test_details_of_hidden_tests_are_not_on_the_page(self):
         text = page(result(q1=1, hint="a hint"), "A toy")
         assert "a hint" in text
         assert "secret" not in text
         assert "hidden1" not in text
 
-    def test_marks_and_what_is_graded_by_hand(self):
+    def test_the_page_shows_points_and_answers_graded_by_hand(self):
         text = page(result(q1=1, answer="Because."), "A toy")
         assert "5 of 8 points" in text
         assert "graded by hand, 2 points" in text
@@ -171,7 +171,7 @@ class TestPage:
     def test_it_needs_nothing_from_elsewhere(self):
         assert not re.search(r"https?:|url\(|@import", page(result(), "A toy"))
 
-    def test_names_of_files_are_safe_and_differ(self):
+    def test_file_names_are_valid_and_unique(self):
         made = [
             result(name)
             for name in ("../../etc/passwd", "Ada", "ada", "Ada", "", "日本", "x" * 300, "CON.html", "a/b\\c:d")

@@ -56,7 +56,7 @@ def q3(submission):
 
 
 class TestNotebook:
-    def test_sources_and_ids(self):
+    def test_sources_and_ids_are_parsed(self):
         cells = parse_submitted(NOTEBOOK).cells
         assert cells[4].source == toy.Q1
         assert (cells[4].grade_id, cells[4].key, cells[4].type) == ("q1", "c04", "code")
@@ -86,7 +86,7 @@ class TestNotebook:
             (b'{"cells": [], "x": ' + b"9" * 5000 + b"}", "not JSON"),
         ],
     )  # fmt: skip
-    def test_files_that_are_no_notebooks_are_refused(self, data, said):
+    def test_files_that_are_not_notebooks_are_refused(self, data, said):
         with pytest.raises(BadInput, match=said):
             parse_submitted(data)
 
@@ -97,12 +97,12 @@ class TestNotebook:
             {"language_info": {"name": "julia"}},
         ],
     )
-    def test_another_kernel(self, metadata):
+    def test_a_kernel_of_another_language_is_refused(self, metadata):
         with pytest.raises(BadInput, match="allowed: a Python kernel"):
             parse_submitted(json.dumps({**toy.notebook(), "metadata": metadata}).encode())
 
     @pytest.mark.parametrize("name", ["python3", "conda-env-torch-py", "ir"])
-    def test_a_python_kernel_of_any_name(self, name):
+    def test_python_kernels_of_any_name_are_accepted(self, name):
         parse_submitted(
             json.dumps({**toy.notebook(), "metadata": {"kernelspec": {"name": name, "language": "python"}}}).encode()
         )
@@ -123,29 +123,29 @@ class TestNotebook:
     def test_any_shape_of_json_is_read_or_refused(self, junk):
         assert all(isinstance(cell.source, str) for cell in parse_submitted(json.dumps(junk).encode()).cells)
 
-    def test_windows_line_ends_and_a_byte_order_mark(self):
+    def test_windows_line_ends_and_a_byte_order_mark_are_accepted(self):
         windows = b"\xef\xbb\xbf" + json.dumps(toy.notebook()).replace("\\n", "\\r\\n").encode().replace(b"\n", b"\r\n")
         assert parse_submitted(windows) == parse_submitted(NOTEBOOK)
 
-    def test_format_3(self):
+    def test_notebook_format_3_is_read(self):
         cells = [
             {"cell_type": "code", "input": ["# q1 (keep this line)\n", "x = 1"], "outputs": [], "language": "python"}
         ]
         found = parse_submitted(json.dumps({"nbformat": 3, "metadata": {}, "worksheets": [{"cells": cells}]}).encode())
         assert [cell.source for cell in found.cells] == ["# q1 (keep this line)\nx = 1"]
 
-    def test_a_huge_id_is_no_id(self):
+    def test_an_oversized_id_is_ignored(self):
         raw = toy.notebook()
         toy.find(raw, "q1")["metadata"]["nbgrader"]["grade_id"] = "x" * 10**6
         assert parse_submitted(json.dumps(raw).encode()).cells[4].grade_id == ""
 
-    def test_a_source_of_a_megabyte(self):
+    def test_the_size_of_a_source_is_limited(self):
         raw = toy.notebook()
         raw["cells"][4]["source"] = "x" * (2**20 + 1)
         with pytest.raises(BadInput, match="cell 5 has 1,048,577 characters"):
             parse_submitted(json.dumps(raw).encode())
 
-    def test_a_file_that_is_too_large(self, monkeypatch):
+    def test_a_file_that_is_too_large_is_refused(self, monkeypatch):
         monkeypatch.setattr(submitted_notebook, "MAX_FILE_BYTES", 1000)
         with pytest.raises(BadInput, match="Clear its outputs"):
             parse_submitted(NOTEBOOK)
@@ -164,7 +164,7 @@ class TestNotebook:
 
 
 class TestFiles:
-    def test_a_folder_is_searched(self, tmp_path):
+    def test_a_folder_is_searched_for_notebooks(self, tmp_path):
         for name in (
             "ada/toy.ipynb",
             "bob/deep/er/toy.ipynb",
@@ -177,7 +177,7 @@ class TestFiles:
         assert [each.student.name for each in found] == ["ada", "bob"]
         assert all(each.answers for each in found)
 
-    def test_a_path_that_is_not_there(self, tmp_path):
+    def test_a_missing_path_is_refused(self, tmp_path):
         for name in ("x.ipynb", "x" * 5000):
             with pytest.raises(BadInput, match="there is no"):
                 read(tmp_path / name)
@@ -193,12 +193,12 @@ class TestFiles:
         assert each.answers is None
         assert "link" in each.problem
 
-    def test_a_folder_that_is_called_like_a_notebook(self, tmp_path):
+    def test_a_folder_named_like_a_notebook_is_not_a_notebook(self, tmp_path):
         (tmp_path / "x.ipynb").mkdir()
         assert read(tmp_path) == []
 
     @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everything can be read here")
-    def test_a_file_that_cannot_be_read(self, tmp_path):
+    def test_an_unreadable_file_is_reported(self, tmp_path):
         (tmp_path / "x.ipynb").write_bytes(NOTEBOOK)
         (tmp_path / "x.ipynb").chmod(0)
         assert read(tmp_path)[0].problem == "the file cannot be read: Permission denied"
@@ -216,7 +216,7 @@ class TestFiles:
 
 
 class TestZip:
-    def test_moodle(self, tmp_path):
+    def test_a_moodle_zip_is_read(self, tmp_path):
         path = zipped(
             tmp_path / "m.zip",
             **{
@@ -234,7 +234,7 @@ class TestZip:
         assert good.answers
         assert sorted(p.name for p in tmp_path.rglob("*")) == ["m.zip"]
 
-    def test_a_link(self, tmp_path):
+    def test_a_link_in_a_zip_is_refused(self, tmp_path):
         link = zipfile.ZipInfo("ada.ipynb")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         with zipfile.ZipFile(tmp_path / "m.zip", "w") as made:
@@ -281,18 +281,18 @@ class TestZip:
                 found = [data == NOTEBOOK for _, data in archive.ZipReader("toy").at_indices(stream, [0, 1, 2])]
             assert found == [True, False, False]
 
-    def test_too_many_files(self, tmp_path, monkeypatch):
+    def test_a_zip_with_too_many_files_is_refused(self, tmp_path, monkeypatch):
         monkeypatch.setattr(archive, "MAX_FILES", 2)
         path = zipped(tmp_path / "m.zip", **{f"s{i}.ipynb": NOTEBOOK for i in range(3)})
         with path.open("rb") as stream, pytest.raises(BadInput, match="allowed: 2"):
             archive.members(stream)
 
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04nonsense", b"hello"])
-    def test_something_that_is_no_zip(self, tmp_path, content):
+    def test_a_file_that_is_not_a_zip_is_refused(self, tmp_path, content):
         (tmp_path / "m.zip").write_bytes(content)
         assert "zip cannot be read" in read(tmp_path / "m.zip")[0].problem
 
-    def test_a_damaged_member_costs_no_other(self, tmp_path):
+    def test_a_damaged_member_does_not_affect_the_others(self, tmp_path):
         data = bytearray(zipped(tmp_path / "m.zip", **{"ada.ipynb": NOTEBOOK, "bob.ipynb": NOTEBOOK}).read_bytes())
         data[60:100] = b"\xff" * 40
         (tmp_path / "m.zip").write_bytes(data)
@@ -300,7 +300,7 @@ class TestZip:
         assert "damaged" in ada.problem
         assert bob.answers
 
-    def test_checkpoints_and_what_macos_adds_are_no_submissions(self, tmp_path):
+    def test_checkpoints_and_macos_files_are_ignored(self, tmp_path):
         path = zipped(tmp_path / "m.zip", **{"ada.ipynb": NOTEBOOK})
         with zipfile.ZipFile(path, "a") as made:
             made.writestr("__MACOSX/._ada.ipynb", b"")
@@ -346,7 +346,7 @@ class TestNamesChosenByStudents:
 
     @pytest.mark.parametrize("name", IMITATIONS)
     @pytest.mark.parametrize("unpacked", [False, True], ids=["zip", "folder"])
-    def test_below_moodles_folder(self, tmp_path, name, unpacked):
+    def test_names_below_a_moodle_folder_are_not_used(self, tmp_path, name, unpacked):
         members = {f"{ADA}/toy.ipynb": answering("7")}
         members |= {f"{EVE}/{inner}": data for inner, data in IMITATIONS[name].items()}
         if unpacked:
@@ -365,26 +365,26 @@ class TestNamesChosenByStudents:
         assert "9" in reported
 
     @pytest.mark.parametrize("file", ["x_LATE_1_2_toy.ipynb", "bob_8_1_toy.ipynb", f"{ADA}toy.ipynb"])
-    def test_behind_canvas_numbers(self, tmp_path, file):
+    def test_names_after_the_canvas_numbers_are_not_used(self, tmp_path, file):
         path = zipped(tmp_path / "c.zip", **{f"eve_LATE_9_5_{file}": NOTEBOOK, "bob_8_6_toy.ipynb": NOTEBOOK})
         found = {each.student.id: each for each in read(path)}
         assert set(found) == {"9", "8"}
         assert (found["9"].student.late, found["8"].student.late) == (True, False)
         assert "submitted late" in found["9"].notes
 
-    def test_late_is_kept_whatever_names_are_in_a_zip(self, tmp_path):
+    def test_the_late_flag_does_not_depend_on_names_in_a_zip(self, tmp_path):
         inner = zipped(tmp_path / "i.zip", **{"eve_9_5_toy.ipynb": NOTEBOOK})
         (eve,) = read(zipped(tmp_path / "c.zip", **{"eve_LATE_9_5_w.zip": inner.read_bytes()}))
         assert (eve.student.late, eve.notes[0]) == (True, "submitted late")
 
     @pytest.mark.parametrize("inner", [f"{ADA}toy.ipynb", f"{ADA}/toy.ipynb", "ada_200_1_toy.ipynb", "ada.ipynb"])
-    def test_in_a_folder_of_ones_own_name(self, tmp_path, inner):
+    def test_ids_are_not_taken_from_a_folder_that_a_student_named(self, tmp_path, inner):
         for path in (tmp_path / "in" / "eve" / inner, tmp_path / "in" / "bob" / "toy.ipynb"):
             path.parent.mkdir(parents=True)
             path.write_bytes(NOTEBOOK)
         assert [(e.student.name, e.student.id) for e in read(tmp_path / "in")] == [("bob", ""), ("eve", "")]
 
-    def test_one_file_like_moodles_among_files_that_were_collected(self, tmp_path):
+    def test_one_moodle_like_name_among_others_gives_no_id(self, tmp_path):
         for name in (f"{ADA}toy.ipynb", "bob.ipynb"):
             (tmp_path / name).write_bytes(NOTEBOOK)
         found = read_all(tmp_path)
@@ -392,7 +392,7 @@ class TestNamesChosenByStudents:
         assert "1 of 2 names" in found.warnings[0]
         assert {each.student.id for each in read(tmp_path, platform="moodle")} == {"200", ""}  # set by the instructor
 
-    def test_a_zip_that_was_collected(self, tmp_path):
+    def test_a_zip_without_a_platform_has_one_student_per_first_name(self, tmp_path):
         (tmp_path / "eve.zip").write_bytes(INNER.getvalue())
         (tmp_path / "bob.ipynb").write_bytes(NOTEBOOK)
         assert [(e.student.name, e.student.id) for e in read(tmp_path)] == [("bob", ""), ("eve", "")]
@@ -415,7 +415,7 @@ class TestNamesChosenByStudents:
         assert len({each.student.identity for each in found.found}) == 2
         assert "two names" in found.warnings[0]
 
-    def test_plain_means_no_ids(self, tmp_path):
+    def test_the_plain_platform_gives_no_ids(self, tmp_path):
         path = zipped(tmp_path / "m.zip", **{f"{ADA}/toy.ipynb": NOTEBOOK})
         assert read(path, platform="plain")[0].student.id == ""
 
@@ -423,7 +423,7 @@ class TestNamesChosenByStudents:
 class TestAttempts:
     """The platform's data decide which notebook of a student counts, never a file name or zip of the student."""
 
-    def test_canvas_counts_by_the_number_of_the_upload(self, tmp_path):
+    def test_canvas_attempts_are_ordered_by_upload_number(self, tmp_path):
         members = {
             "ada_1_30_a.ipynb": answering("30"),
             "ada_1_4_z.ipynb": answering("4"),
@@ -437,7 +437,7 @@ class TestAttempts:
         (only,) = read(path)
         assert "2 more notebooks of this student are not graded (the last one counts)" in only.notes[0]
 
-    def test_moodle_counts_by_the_time_in_its_zip(self, tmp_path):
+    def test_moodle_attempts_are_ordered_by_the_time_in_the_zip(self, tmp_path):
         names = [f"{ADA}/{name}.ipynb" for name in ("z", "a", "m")]
         members = {name: answering(str(i)) for i, name in enumerate(names)}
         path = zipped(tmp_path / "m.zip", hours=dict(zip(names, (1, 3, 2))), **members)
@@ -458,7 +458,7 @@ class TestAttempts:
         )
         assert [q3(each) for each in read(path)] == ["2"]
 
-    def test_what_cannot_be_graded_is_no_attempt(self, tmp_path):
+    def test_notebooks_that_cannot_be_graded_do_not_count_as_attempts(self, tmp_path):
         members = {
             f"{ADA}/toy.ipynb": answering("7"),
             f"{ADA}/later.ipynb": b"{",
@@ -469,7 +469,7 @@ class TestAttempts:
         assert q3(ada) == "7"
         assert sum("not graded: m.zip:" in note for note in ada.notes) == 2
 
-    def test_thousands_of_notebooks_are_one_submission(self, tmp_path):
+    def test_thousands_of_notebooks_of_one_student_are_limited(self, tmp_path):
         inner = io.BytesIO()
         with zipfile.ZipFile(inner, "w") as made:
             for i in range(3000):
@@ -487,7 +487,7 @@ class TestAttempts:
         with pytest.raises(BadInput, match="allowed: last, first, best-of-N"):
             AttemptPolicy.parse(text)
 
-    def test_policies_are_written_as_they_are_read(self):
+    def test_attempt_policies_round_trip_as_text(self):
         assert [str(AttemptPolicy.parse(text)) for text in ("last", "first", "best-of-3")] == [
             "last",
             "first",

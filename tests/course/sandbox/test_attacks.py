@@ -66,18 +66,18 @@ def as_parameter(attack: Attack):
     return pytest.param(attack, id=attack.name, marks=[] if attack.name in QUICK else [pytest.mark.slow])
 
 
-def test_the_names_of_the_attacks_differ():
+def test_attack_names_are_unique():
     names = [a.name for a in EVERY]
     assert len(set(names)) == len(names)
 
 
-def test_the_strategies_that_attacks_are_based_on(server):
+def test_the_strategies_without_attacks_pass(server):
     assert try_strategy(server, put(base="right")) == (True, "")
     assert try_strategy(server, put()) == (False, "")
 
 
 @pytest.mark.parametrize("attack", [as_parameter(a) for a in EVERY])
-def test_an_attack_earns_nothing(server, short_server, attack):
+def test_an_attack_gets_no_points(server, short_server, attack):
     if "processor time" in attack.why:
         server = short_server
     earned, why = try_strategy(server, attack.source)
@@ -146,9 +146,9 @@ def marked(cells):
     """NBVAL_ comments, tags, points, and stored outputs with the expected answer."""
     for cell in cells:
         cell["metadata"]["tags"] = ["nbval-skip", "raises-exception", "nbval-ignore-output"]
-        said = cell["metadata"].get("nbgrader", {})
-        if cell["cell_type"] == "code" and said.get("grade"):
-            said.update(points=1000, locked=False)
+        metadata = cell["metadata"].get("nbgrader", {})
+        if cell["cell_type"] == "code" and metadata.get("grade"):
+            metadata.update(points=1000, locked=False)
             cell["source"] = "# NBVAL_SKIP\n# NBVAL_RAISES_EXCEPTION\npass"
             cell["execution_count"] = 1
             cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "7\n"}]
@@ -184,7 +184,7 @@ SUBMISSIONS = {
 
 
 @pytest.mark.slow
-def test_nothing_in_or_beside_a_file_raises_scores(tmp_path, monkeypatch):
+def test_file_content_and_file_names_do_not_raise_scores(tmp_path, monkeypatch):
     files = {"conftest.py": "raise SystemExit(0)", "pytest.ini": "[pytest]\naddopts = --collect-only\n", "sitecustomize.py": "import os; os._exit(0)",
              "numpy.py": "1 / 0", "labkit.py": "1 / 0", "usercustomize.py": "1 / 0", "sources.json": "{}", "rebuilt.ipynb": "{}"}  # fmt: skip
     for name, text in files.items():

@@ -149,7 +149,7 @@ def grade(course, monkeypatch, **sources):
 WRONG_Q1 = "# q1 (keep this line)\ndef scaled(x):\n    return 9 * x - 1"
 
 
-def test_the_reference_is_used_and_its_source_is_not_sent(course, monkeypatch):
+def test_reference_answers_are_used_without_sending_their_source(course, monkeypatch):
     result, seen = grade(course, monkeypatch, q1=WRONG_Q1)
     assert [score.earned for score in result.questions if score.tests] == [1.0, 3.0, 1.0]
     assert result.questions[1].with_reference
@@ -166,10 +166,10 @@ QUICK = ("linecache", "code object", "the line", "frames", "traceback of an erro
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in ATTEMPTS])
 def test_a_search_of_the_process_finds_nothing_of_the_reference(course, monkeypatch, name):
     result, seen = grade(course, monkeypatch, q1=WRONG_Q1, q2=attempt(ATTEMPTS[name]))
-    said = json.dumps([[cell.message for cell in outcome.cells.values()] for _, outcome in seen])
+    messages = json.dumps([[cell.message for cell in outcome.cells.values()] for _, outcome in seen])
     assert len(seen) == 2 or result.questions[1].ok
-    assert "LEAKED" not in said
-    assert SECRET not in said
+    assert "LEAKED" not in messages
+    assert SECRET not in messages
     for text in (page(result, "A toy"), to_csv([result], course[0].base, "plain"), json.dumps(result.as_json())):
         assert SECRET not in text
         assert str(NUMBER) not in text
@@ -225,7 +225,7 @@ def test_a_class_of_the_reference_is_not_available():
         answers.close()
 
 
-def test_the_same_class_of_error_and_nothing_else_comes_through():
+def test_only_the_class_of_a_reference_error_is_passed_on():
     cells = [
         {"id": "q1", "kind": "reference", "source": "", "defines": {"h": "function"}},
         {"id": "q2", "kind": "solution", "defines": {"f": "function"},
@@ -257,7 +257,7 @@ def test_globals_of_the_reference_persist_for_one_student_process():
 
 
 @pytest.mark.slow
-def test_the_whole_way_through_nbval(course, tmp_path):
+def test_grading_through_nbval_reveals_no_reference_source(course, tmp_path):
     """Regression test: q1 is wrong deliberately, q2 raises the text of linecache."""
     key, released = course
     key = replace(key, outputs=grading.make_key(key.base, "first", Harness(confined=True)).outputs)

@@ -93,7 +93,7 @@ def own():
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(ATOMS), st.sampled_from(AROUND), st.sampled_from(sorted(CHECKS)))
-def test_a_check_finds_the_same(played, own, atom, around, check):
+def test_a_check_has_the_same_result_in_grading(played, own, atom, around, check):
     code = around.format(atom)
     try:
         mine = own(code)
@@ -121,7 +121,7 @@ def test_every_kind_of_answer_keeps_its_type(played, own, atom):
 
 @pytest.mark.parametrize(("raised", "caught"), [("1 / 0", ZeroDivisionError), ("[][1]", IndexError), ("{}['a']", KeyError),
                                                 ("int('x')", ValueError), ("None.x", AttributeError), ("np.zeros(2) + np.zeros(3)", ValueError)])  # fmt: skip
-def test_an_error_is_of_the_same_class(played, own, raised, caught):
+def test_errors_keep_their_class(played, own, raised, caught):
     for function in (own, played):
         with pytest.raises(caught):
             function(raised)

@@ -89,19 +89,19 @@ EXPECTED = dict.fromkeys((
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize("uid", [0, 65534])
-def test_a_confined_process_can_compute_and_nothing_else(uid):
+def test_a_confined_process_can_only_compute(uid):
     if os.getuid() and uid != os.getuid():
         pytest.skip("another user needs root")
     done = subprocess.run([sys.executable, "-c", CONFINED, str(uid)], capture_output=True, text=True)
-    told = json.loads(done.stdout)
-    if told["setrlimit"].startswith("ValueError"):  # Python itself checks the permission
-        told["setrlimit"] = NO
-    assert told == EXPECTED
+    result = json.loads(done.stdout)
+    if result["setrlimit"].startswith("ValueError"):  # Python itself checks the permission
+        result["setrlimit"] = NO
+    assert result == EXPECTED
     assert -done.returncode in (signal.SIGXCPU, signal.SIGKILL)  # it had one second of processor time
 
 
 @linux
-def test_the_filter_lets_through_what_is_listed_and_no_other_machine():
+def test_the_filter_allows_the_listed_calls_of_one_machine_type_only():
     machine, futex, allowed = confine.MACHINES["x86_64"]
     for number in range(500):
         assert filtered(machine, number) == (
@@ -132,7 +132,7 @@ def filtered(machine, number, operation=0, timeout=0):
         at += 1
 
 
-def test_without_confinement_nothing_is_run_if_it_is_required(monkeypatch):
+def test_code_is_not_run_if_required_confinement_is_missing(monkeypatch):
     monkeypatch.setattr(processes, "confinement_problem", lambda: "there is no kernel")
     with pytest.raises(ClusterError, match="is not run here: there is no kernel"):
         ForkServer(True)
@@ -227,12 +227,12 @@ class X(lk.Strategy):
 
 
 @linux
-def test_nothing_remains_when_the_answers_are_closed():
+def test_closing_the_answers_leaves_no_process_and_no_file():
     before = descriptors()
     answers = RemoteAnswers([solution("def g(): return 1", g="function")], [], True)
     server = answers._server
     folder, pid = Path(server._folder.name), server._process.pid
-    open_line = server.fork(lambda said: said, lambda value: None)  # a role in the middle
+    open_line = server.fork(lambda reference: reference, lambda value: None)  # a role in the middle
     assert answers.defined("q")["g"]() == 1
     assert alive(pid)
     assert alive(open_line.pid)
@@ -246,7 +246,7 @@ def test_nothing_remains_when_the_answers_are_closed():
 
 
 @linux
-def test_nothing_remains_of_a_role_that_was_killed(server, monkeypatch):
+def test_a_killed_role_leaves_no_process(server, monkeypatch):
     before = descriptors()
     lines = []
     make = server.fork
@@ -269,8 +269,8 @@ def test_nothing_remains_of_a_role_that_was_killed(server, monkeypatch):
 
 
 @linux
-def test_a_closed_connection_raises_again_and_uses_no_descriptor(server):
-    line = server.fork(lambda said: said, lambda value: None)
+def test_a_closed_connection_keeps_raising_and_uses_no_descriptor(server):
+    line = server.fork(lambda reference: reference, lambda value: None)
     line.stop("enough")
     others = [os.open(os.devnull, os.O_RDWR) for _ in range(4)]  # they have the numbers that it had
     try:
@@ -343,7 +343,7 @@ def test_threads_can_each_use_a_fork_server():
 
 
 @linux
-def test_roles_share_no_memory_and_calls_of_functions_do(server):
+def test_roles_share_no_memory_but_function_calls_do(server):
     source = "seen = []\n" + STRATEGY.format(
         line="globals()['seen'].append(1)\n            assert len(seen) == 1 + round(ctx.now / 0.1)"
     )
@@ -384,7 +384,7 @@ def test_no_strategy_and_no_problem_is_in_the_memory_of_a_role(server):
 
 
 @linux
-def test_nothing_of_the_grader_is_in_the_environment(server):
+def test_the_environment_has_no_variables_of_the_grader(server):
     source = (
         "import os, sys\ndef f(): return dict(os.environ), sys.argv, [d for d in range(64) if is_open(d)], os.getcwd.__name__\n"
         "def is_open(d):\n    try: os.lseek(d, 0, 1)\n    except OSError as error: return error.errno != 9  # a pipe has no place\n    return True"

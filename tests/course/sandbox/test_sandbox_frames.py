@@ -68,7 +68,7 @@ def same(a, b):
 
 
 def decoded(data):
-    return frames.decode(exactly(io.BytesIO(data)), lambda said: ["found", said])
+    return frames.decode(exactly(io.BytesIO(data)), lambda value: ["found", value])
 
 
 def exactly(stream):
@@ -85,12 +85,12 @@ def exactly(stream):
 
 @settings(max_examples=300, deadline=None)
 @given(values)
-def test_plain_values_arrive_as_they_were(value):
+def test_plain_values_arrive_unchanged(value):
     assert same(value, decoded(frames.encode(value, lambda _: None)))
 
 
 @pytest.mark.parametrize("order", "<>")
-def test_numbers_arrive_in_this_machines_order_of_bytes(order):
+def test_numbers_arrive_in_native_byte_order(order):
     sent = np.arange(6, dtype=f"{order}i4").reshape(2, 3)
     arrived = decoded(frames.encode(sent, lambda _: None))
     assert arrived.dtype == np.int32
@@ -126,7 +126,7 @@ def test_masks_matrices_objects_and_containers_arrive():
 
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_frame_are_malformed(data):
+def test_invalid_bytes_are_malformed_frames(data):
     with contextlib.suppress(frames.MalformedFrame, EOFError):
         decoded(data)
     with contextlib.suppress(frames.MalformedFrame):
@@ -142,8 +142,8 @@ packed = st.recursive(
 
 @settings(max_examples=500, deadline=None)
 @given(packed, st.binary(max_size=64))
-def test_frames_of_random_json_are_malformed_or_decoded(said, body):
-    text = json.dumps(said).encode("utf-8", "surrogatepass")
+def test_frames_of_random_json_are_malformed_or_decoded(value, body):
+    text = json.dumps(value).encode("utf-8", "surrogatepass")
     with contextlib.suppress(frames.MalformedFrame):
         decoded(struct.pack("<QQ", len(text), len(body)) + text + body)
 
@@ -199,7 +199,7 @@ def test_frames_that_are_too_large_are_refused_on_both_ends():
             assert decoded(struct.pack("<QQ", len(text), 8) + text + b"12345678").size == 0
 
 
-def test_an_array_of_a_class_of_its_own_arrives_as_an_array():
+def test_array_subclasses_arrive_as_arrays():
     arrived = decoded(frames.encode(np.arange(3.0).view(Endless), lambda _: None))
     assert type(arrived) is np.ndarray
     assert arrived.tolist() == [0, 1, 2]

@@ -65,7 +65,7 @@ def test_unusual_code_gives_the_same_bytes_as_without_a_sandbox(server, name, mo
     assert descriptors() <= open_before
 
 
-def test_the_taught_solution_equals_the_synchronous_server(server):
+def test_the_reference_solution_equals_the_synchronous_server(server):
     made = SharedAnswers([solution(ODD["as it is taught"][1], X="strategy")], server).defined("q")["X"]
     assert course.same_parameters(course.trial(made, workers=3), course.trial(lk.SyncPS(), workers=3))
 
@@ -78,7 +78,7 @@ def test_options_can_be_set(server):
     assert course.same_parameters(quick, course.trial(lk.AsyncPS(learning_rate=0.5)))
 
 
-def test_a_random_stream_belongs_to_its_role_and_repeats(server):
+def test_each_role_has_a_reproducible_random_stream(server):
     source = HEAD + at_once() + other(
         "assert ctx.rng is ctx.rng\nif ctx.rng.random() < 0.5:\n    await ctx.sleep(0.05)\n"
         "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"
@@ -123,7 +123,7 @@ half = np.float32(0.5)
 """
 
 
-def test_functions_and_values(server):
+def test_functions_and_values_are_resolved(server):
     kinds = dict.fromkeys(("mean", "dense", "counted", "pair", "schedule", "empty"), "function") | {"half": "value"}
     names = SharedAnswers([solution(FUNCTIONS, **kinds)], server).defined("q")
     course.expect("mean", names["mean"]([1, 2, 6]), 3)
@@ -144,6 +144,6 @@ def test_functions_and_values(server):
     assert (imaginary, big, low) == (1 + 2j, 2**70, -(2**63) - 1)
 
 
-def test_the_given_cell_is_run(server):
+def test_given_cells_are_run(server):
     assert "import numpy" in GIVEN["source"]
     assert SharedAnswers([solution("v = float(np.sqrt(49))", v="value")], server).defined("q")["v"] == 7.0
