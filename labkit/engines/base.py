@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> np.ndarray | SparseParameters | None:
+    def parameters(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]] | SparseParameters | None:
         """The evaluated parameters that met the budget, or the newest evaluated ones; None if nothing was evaluated."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class Cluster(ABC):
         """Whether the time of a gradient is drawn from a distribution."""
         return self.spec.paced
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """The options as plain values, as in the header of a trace."""
         return self.spec.describe()
 

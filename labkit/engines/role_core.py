@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from ..errors import RoleError, shown
 from ..roles.effects import Posted
@@ -55,6 +55,30 @@ class Membership:
         return role not in self.absent and self.incarnations[role] == incarnation
 
 
+class StrategyDeclaration(Protocol):
+    """What a role core needs of a strategy: its name and the kinds of message that its roles send."""
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy."""
+
+    @property
+    def messages(self) -> tuple[type[Message], ...]:
+        """The kinds of message that it lists."""
+
+
+class GradientMessage(Protocol):
+    """A message that carries gradients (`Message.carries`), numbered `step - count + 1` to `step` of its sender."""
+
+    @property
+    def step(self) -> int:
+        """The number of the newest gradient."""
+
+    @property
+    def count(self) -> int:
+        """The number of gradients."""
+
+
 class RoleCore(ABC):
     """One role instance.
 
@@ -81,7 +105,7 @@ class RoleCore(ABC):
 
     def __init__(
         self, spec: RoleSpec, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type], members: Membership,
-        strategy: Any,
+        strategy: StrategyDeclaration,
     ):  # fmt: skip
         self.spec, self.name, self.strategy = spec, spec.name, strategy
         self.recorder, self.counters = recorder, recorder.counters
@@ -112,14 +136,14 @@ class RoleCore(ABC):
 
     # work -------------------------------------------------------------------------------------------------------------
 
-    def kind_of_work(self, part: Any) -> str:
+    def kind_of_work(self, part: object) -> str:
         """The kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For other
         objects: "gradient" if the role computes gradients, else "server". `RoleError` if a `Part` declares no valid kind.
         """
         usual = "gradient" if self.spec.computes else "server"
-        work: Any = getattr(part, "work", None) if isinstance(part, Part) else usual
-        if work.__class__ is str and work in PHASE:
-            return work  # type: ignore[no-any-return]
+        work: object = getattr(part, "work", None) if isinstance(part, Part) else usual
+        if isinstance(work, str) and work.__class__ is str and work in PHASE:
+            return work
         allowed = ", ".join(map(repr, PHASE))
         raise RoleError(f"{type(part).__name__}.work is {shown(work)}; allowed: {allowed}.")
 
@@ -140,7 +164,7 @@ class RoleCore(ABC):
             if message.count == 1 and message.step == counters.released:  # type: ignore[attr-defined]
                 counters.released += 1
             else:
-                self._account_released(message)
+                self._account_released(message)  # type: ignore[arg-type]
         elif kind is SnapshotRequest:
             category = EVALUATION
         elif to not in self.trained and not (counters.computed or counters.steps):
@@ -158,7 +182,7 @@ class RoleCore(ABC):
         counters.bytes[category] += size
         return SENT
 
-    def _account_released(self, message: Any) -> None:
+    def _account_released(self, message: GradientMessage) -> None:
         """Account for sent gradients up to `message.step`; those that were skipped are recorded as unused."""
         counters, recorder = self.counters, self.recorder
         first = message.step - message.count + 1
@@ -167,7 +191,7 @@ class RoleCore(ABC):
             recorder.drop(EVERYONE, self.clock(), recorder.role, recorder.incarnation, first - 1, skipped, UNUSED)
         counters.released = max(counters.released, message.step + 1)
 
-    def _send_error(self, to: str, message: Any) -> RoleError:
+    def _send_error(self, to: str, message: object) -> RoleError:
         """The error for a message that may not be sent."""
         if to not in self.ids:
             there = ", ".join(list(self.ids)[:8])
