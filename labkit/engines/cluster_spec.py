@@ -128,9 +128,9 @@ class ClusterSpec:
         object.__setattr__(self, "server_time", as_distribution("server_time", self.server_time))
         object.__setattr__(self, "slow", check_slow(self.slow))
         if self.place is not None:
-            from .dask.cluster.placement import check_wish
+            from .dask.cluster.placement import check_rule
 
-            object.__setattr__(self, "place", check_wish(self.place))
+            object.__setattr__(self, "place", check_rule(self.place))
         check_options(self, OWNERS[engine])
 
     @property

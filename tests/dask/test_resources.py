@@ -14,7 +14,7 @@ from tests.dask.helpers import closes, eventually
 def row(**more):
     plain = {
         "address": "tcp://10.0.0.2:1", "host": "10.0.0.2", "threads": 1, "cores": 4, "memory_limit": 3 << 30,
-        "memory_free": 2 << 30, "roles": ("worker-0",), "asked": 1, "given": 1, "speed": 12345.0,
+        "memory_free": 2 << 30, "roles": ("worker-0",), "requested": 1, "allocated": 1, "speed": 12345.0,
     }  # fmt: skip
     return Resource(**{**plain, **more})
 
@@ -61,7 +61,7 @@ def test_a_cluster_of_processes(cluster, started):
     known = cluster.client.scheduler_info(n_workers=-1)["workers"]
     assert [r.address for r in table.rows] == sorted(known)
     for r in table.rows:
-        assert (r.host, r.threads, r.asked) == ("127.0.0.1", 1, len(r.roles))
+        assert (r.host, r.threads, r.requested) == ("127.0.0.1", 1, len(r.roles))
         assert set(r.roles) == {role for role, address in where.items() if address == r.address}
         assert r.memory_limit is None  # labkit's own processes have none
         assert r.memory_free > 1 << 20

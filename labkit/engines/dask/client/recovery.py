@@ -16,7 +16,7 @@ from ....trace.recorder import Counters, Recorder
 from ...commands import Join, Leave, Restart
 from ...plan import Plan
 from ..cluster.backend import Backend
-from ..cluster.placement import Wish
+from ..cluster.placement import PlacementRule
 from ..timeouts import FETCH_S
 from .checkpoints import RunCheckpoints
 from .events import Event, StateCollected
@@ -72,7 +72,7 @@ class Instances(Protocol):
 class BackendView:
     """The `ClusterView` of a backend."""
 
-    def __init__(self, backend: Backend, place: Wish):
+    def __init__(self, backend: Backend, place: PlacementRule):
         self._backend, self.place = backend, place
 
     @property
@@ -94,7 +94,7 @@ class Recovery:
 
     def __init__(
         self, plan: Plan, supervisor: Supervisor, backend: Backend, record: RunRecord, accounting: FinalAccounting,
-        checkpoints: RunCheckpoints, instances: Instances, known: Collection[str], *, place: Wish, patience: float,
+        checkpoints: RunCheckpoints, instances: Instances, known: Collection[str], *, place: PlacementRule, patience: float,
         clock: Callable[[], float],
     ):  # fmt: skip
         self._plan, self._supervisor, self._backend, self._record = plan, supervisor, backend, record

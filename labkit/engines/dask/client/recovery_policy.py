@@ -37,7 +37,7 @@ from ....trace.events import EngineWarning, RoleFenced, RoleJoined, RoleLeft, Ro
 from ....trace.events import Event as TraceEvent
 from ...commands import Join, Leave, Restart
 from ...lifecycle import AWAITING_PLACEMENT, PARTICIPATING, PRESENT, InvalidTransition, State, Trigger
-from ..cluster.placement import Wish, next_home
+from ..cluster.placement import PlacementRule, next_worker
 from ..failure_detector import FailureDetector
 from ..timeouts import (
     ABSENT_S,
@@ -105,7 +105,7 @@ class ClusterView(Protocol):
         """Whether labkit started the processes, and restarts lost ones."""
 
     @property
-    def place(self) -> Wish:
+    def place(self) -> PlacementRule:
         """The placement requested by the user."""
 
     @property
@@ -842,7 +842,7 @@ class RecoveryPolicy:
         rest = self.known - self._suspects.keys() - set(members.where.values()) - self.reserved_workers()
         free = {worker for worker in rest if shared or members.usage[worker] <= 0}
         placed = {self._node[name]: worker for name, worker in members.where.items()}
-        return next_home(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
+        return next_worker(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
 
     def reserved_workers(self) -> set[str]:
         """The Dask workers that are reserved for placement requests and for members of the group."""

@@ -14,7 +14,7 @@ from ...commands import Command, Executed
 from ...plan import Plan, find_role
 from ...storage.store import Store, open_store
 from ..cluster.backend import Backend
-from ..cluster.placement import check_place, host_of
+from ..cluster.placement import check_checkpoint_location, host_of
 from ..timeouts import LOOK_S, REPORT_S
 from .run import DaskRun
 from .supervisor import LostWhileStarting, Supervisor, present_roles
@@ -50,7 +50,7 @@ def start_run(
 
     def attempt() -> DaskRun:
         placed = place(present_roles(plan))
-        check_place(where, {host_of(address) for address in placed.values()})
+        check_checkpoint_location(where, {host_of(address) for address in placed.values()})
         supervisor = Supervisor(backend.client(), plan, list(placed.values()), backend.usage)
         keep: Store | Literal[False] | None = False if checkpoint is False else store
         try:

@@ -21,22 +21,22 @@ from ...plan import Plan
 from ...storage.store import Store
 from ..worker.command_channel import HEARTBEAT_S
 from .backend import Backend
-from .placement import Wish, place
+from .placement import PlacementRule, place
 
 __all__ = ["DaskCluster"]
 
 
-USUAL = ClusterSpec("dask")
+DEFAULTS = ClusterSpec("dask")
 FIXED = ("engine", "scheduler", "dashboard")  # what `resized` cannot change
-LEAST_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds
+MIN_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds
 
 
 def check_patience(spec: ClusterSpec) -> None:
     """`BadInput` if the heartbeat timeout is shorter than the heartbeat interval of roles."""
-    if spec.patience < LEAST_PATIENCE_S:
+    if spec.patience < MIN_PATIENCE_S:
         raise BadInput(
             f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {HEARTBEAT_S:g} s, so patience "
-            f"is at least {LEAST_PATIENCE_S:g} s."
+            f"is at least {MIN_PATIENCE_S:g} s."
         )
 
 
@@ -63,11 +63,11 @@ class DaskCluster(Cluster):
     virtual_time = False
 
     def __init__(
-        self, target: Any = None, *, workers: int | None = None, servers: int | None = USUAL.servers, pace: Any = None,
-        server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = USUAL.record,
-        dashboard: bool = USUAL.dashboard, may_kill: bool = USUAL.may_kill, patience: float = USUAL.patience,
-        checkpoint_every: float | None = USUAL.checkpoint_every, replicas: int = USUAL.replicas,
-        max_workers: int | None = USUAL.max_workers, place: Wish = None, _backend: Backend | None = None,
+        self, target: Any = None, *, workers: int | None = None, servers: int | None = DEFAULTS.servers, pace: Any = None,
+        server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = DEFAULTS.record,
+        dashboard: bool = DEFAULTS.dashboard, may_kill: bool = DEFAULTS.may_kill, patience: float = DEFAULTS.patience,
+        checkpoint_every: float | None = DEFAULTS.checkpoint_every, replicas: int = DEFAULTS.replicas,
+        max_workers: int | None = DEFAULTS.max_workers, place: PlacementRule = None, _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
@@ -80,14 +80,14 @@ class DaskCluster(Cluster):
             dashboard=dashboard, may_kill=may_kill, scheduler=target if isinstance(target, str) else None,
         )  # fmt: skip
         check_patience(spec)
-        self._hold(spec, Backend(target, spec.dashboard))
+        self._set(spec, Backend(target, spec.dashboard))
         self._finalizer = weakref.finalize(self, self._backend.close)
 
-    def _hold(self, spec: ClusterSpec, backend: Backend) -> None:
+    def _set(self, spec: ClusterSpec, backend: Backend) -> None:
         """Set the values, and the handle on processes."""
         self._backend = backend
         self.spec = replace(spec, may_kill=backend.local or spec.may_kill)
-        self._wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
+        self._nodes_wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> DaskCluster:
@@ -132,7 +132,7 @@ class DaskCluster(Cluster):
         check_patience(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
-        view._hold(replace(spec, **fixed), self._backend)
+        view._set(replace(spec, **fixed), self._backend)
         view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view of them
         return view
 
@@ -141,13 +141,13 @@ class DaskCluster(Cluster):
 
         `nodes`: number of processes; None is workers, servers and a chief.
         """
-        self._wanted = nodes or self._wanted
-        self._backend.addresses(self._wanted)
+        self._nodes_wanted = nodes or self._nodes_wanted
+        self._backend.addresses(self._nodes_wanted)
         return self
 
     def progress(self) -> tuple[int, int]:
         """The progress of `open`: (processes that are up, processes wanted). Any thread may call it at any time."""
-        return self._backend.up(self._wanted), self._wanted
+        return self._backend.up(self._nodes_wanted), self._nodes_wanted
 
     @property
     def is_open(self) -> bool:

@@ -23,11 +23,11 @@ from .nannies import Nanny, OwnCluster
 from .servers import Scheduler
 
 __all__ = [
-    "WorkerCounter", "check_script", "guard_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
+    "WorkerCounter", "check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
 ]  # fmt: skip
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
-SILENT = 50  # logging level of Dask's servers
+LOG_NOTHING = 50  # logging level of Dask's servers
 # With Dask's settings glibc returns memory after every large free, so large arrays cause page faults each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
@@ -74,13 +74,13 @@ def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
     worker = {
         "cls": Nanny,
         "options": {
-            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT,
+            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": LOG_NOTHING,
             "local_directory": private_folder(), "settings": settings,
         },
     }  # fmt: skip
     return OwnCluster(
         scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
-        worker=worker, security=common["security"], silence_logs=SILENT, name="labkit",
+        worker=worker, security=common["security"], silence_logs=LOG_NOTHING, name="labkit",
     )  # fmt: skip
 
 
@@ -101,11 +101,11 @@ def settings() -> Any:
             "distributed.logging.distributed": "error",
             "distributed.worker.http.routes": [],  # workers have no HTTP server
         }
-        | _quick_start()
+        | _fork_server()
     )
 
 
-def _quick_start() -> dict[str, str]:
+def _fork_server() -> dict[str, str]:
     """The setting for a fork server, on Linux: processes are forked from one that has imported all modules.
 
     6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not safe,
@@ -150,7 +150,7 @@ def check_script() -> None:
         raise BadInput(
             "A script on standard input cannot start processes, because each of them executes it again: save it to a file."
         )
-    line = guard_line()
+    line = unguarded_line()
     if line is not None:
         raise BadInput(
             f'{line}: a script that starts processes must do so under `if __name__ == "__main__":`, because '
@@ -158,7 +158,7 @@ def check_script() -> None:
         )
 
 
-def guard_line() -> str | None:
+def unguarded_line() -> str | None:
     """`file:line` of the main script's current statement, if it is not guarded by `if __name__ == "__main__"`.
 
     Each new process imports the main script again, and an unguarded script would start processes in turn. None for notebooks,

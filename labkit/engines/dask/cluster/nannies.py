@@ -66,9 +66,9 @@ class Nanny(servers.Nanny):
             detector.consult(clock())
             if self.pid is not None:
                 detector.watch([self.address], clock())
-                detector.progress(self.address, work_done(self.pid), clock())
+                detector.progress(self.address, progress_of(self.pid), clock())
                 if detector.silent(SILENT_S, clock()):
-                    end_process_of(self)
+                    kill_process_of(self)
 
     @property
     def has_process(self) -> bool:
@@ -105,24 +105,24 @@ class OwnCluster(SpecCluster):
             for nanny in list(self._created):
                 if nanny.status not in ENDED:
                     nanny.close_gracefully()  # it starts no other process
-                end_process_of(nanny)
+                kill_process_of(nanny)
             await asyncio.wait([closing], timeout=0.1)
         for nanny in list(self._created):
-            end_process_of(nanny)
+            kill_process_of(nanny)
         if not closing.done():
             raise TimeoutError(f"not closed {CLOSE_S + KILLED_S:g} s after the request")
         closing.result()
         return in_order
 
 
-def end_process_of(nanny: Any) -> None:
+def kill_process_of(nanny: Any) -> None:
     """Kill the process of a nanny (SIGKILL), if it has one."""
     if nanny.pid is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(nanny.pid).kill()
 
 
-def work_done(pid: int) -> tuple[float, ...]:
+def progress_of(pid: int) -> tuple[float, ...]:
     """A value that changes while a process makes progress: it uses processor time, or waits for the disk."""
     try:
         process = psutil.Process(pid)

@@ -1,7 +1,7 @@
 """Placement of the nodes of a layout on Dask workers, and the check that the checkpoint folder is reachable from them.
 
 All functions are pure. A Dask worker runs at most one node of a run. By default the least used Dask workers are chosen. A
-placement request (`wish`) is one of
+placement rule is one of
 
 - "spread": servers on different hosts first, then each node where the fewest of this run are; a backup is kept away
   from the host of its server;
@@ -19,11 +19,11 @@ from typing import Any
 from ....errors import BadInput, nearest, shown
 from ....roles.layout import RoleSpec
 
-__all__ = ["Wish", "check_place", "check_wish", "host_of", "next_home", "place"]
+__all__ = ["PlacementRule", "check_checkpoint_location", "check_rule", "host_of", "next_worker", "place"]
 
-Wish = str | Mapping[str, str] | None
-WORDS = ("spread", "pack")
-HOW = 'place="spread", place="pack", or places by role or kind, as place={"server-0": "10.0.0.2", "worker": "10.0.0.3"}'
+PlacementRule = str | Mapping[str, str] | None
+POLICIES = ("spread", "pack")
+ALLOWED = 'place="spread", place="pack", or places by role or kind, as place={"server-0": "10.0.0.2", "worker": "10.0.0.3"}'
 
 
 def host_of(address: str) -> str:
@@ -32,58 +32,58 @@ def host_of(address: str) -> str:
     return plain.rpartition(":")[0].strip("[]") if ":" in plain else plain
 
 
-def check_wish(wish: Any) -> Wish:
-    """Return the wish itself; `BadInput` if it is not a valid placement request."""
-    if wish is None or (isinstance(wish, str) and wish in WORDS):
-        return wish
-    if isinstance(wish, str):
-        raise nearest("place", wish, WORDS)
-    if isinstance(wish, Mapping) and all(isinstance(one, str) and one for pair in wish.items() for one in pair):
-        return dict(wish)
-    raise BadInput(f"place={shown(wish)} is not allowed; give {HOW}.")
+def check_rule(rule: Any) -> PlacementRule:
+    """Return the rule itself; `BadInput` if it is not valid."""
+    if rule is None or (isinstance(rule, str) and rule in POLICIES):
+        return rule
+    if isinstance(rule, str):
+        raise nearest("place", rule, POLICIES)
+    if isinstance(rule, Mapping) and all(isinstance(one, str) and one for pair in rule.items() for one in pair):
+        return dict(rule)
+    raise BadInput(f"place={shown(rule)} is not allowed; give {ALLOWED}.")
 
 
 def place(
-    nodes: Sequence[str], roles: Sequence[RoleSpec], addresses: Sequence[str], usage: Mapping[str, int], wish: Wish
+    nodes: Sequence[str], roles: Sequence[RoleSpec], addresses: Sequence[str], usage: Mapping[str, int], rule: PlacementRule
 ) -> dict[str, str]:  # fmt: skip
     """Place all nodes. Returns {node: address}, in the order of the nodes.
 
     `addresses`: the available Dask workers; equally used ones are chosen in this order. `usage`: number of roles on each.
-    `BadInput` if there are too few Dask workers, or the wish names unknown roles or places; its text lists the available ones.
+    `BadInput` if there are too few Dask workers, or the rule names unknown roles or places; its text lists the available ones.
     """
     if len(addresses) < len(nodes):
         raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
     roles_of = _roles_of(roles)
-    wanted = _wanted(nodes, roles_of, addresses, wish)
+    requested = _requested_places(nodes, roles_of, addresses, rule)
     placed: dict[str, str] = {}
-    for node in sorted(nodes, key=lambda node: _rank(node, roles_of[node], wanted.get(node), wish)):
+    for node in sorted(nodes, key=lambda node: _rank(node, roles_of[node], requested.get(node), rule)):
         free = [address for address in addresses if address not in placed.values()]
-        if node in wanted:
-            free = [address for address in free if wanted[node] in (address, host_of(address))]
+        if node in requested:
+            free = [address for address in free if requested[node] in (address, host_of(address))]
             if not free:
-                raise _too_few(node, wanted, addresses)
-        placed[node] = _choose(node, roles_of, free, placed, usage, wish)
+                raise _too_few_workers(node, requested, addresses)
+        placed[node] = _best_address(node, roles_of, free, placed, usage, rule)
     return {node: placed[node] for node in nodes}
 
 
-def next_home(
+def next_worker(
     node: str, roles: Sequence[RoleSpec], free: Collection[str], placed: Mapping[str, str], usage: Mapping[str, int],
-    wish: Wish,
+    rule: PlacementRule,
 ) -> str | None:  # fmt: skip
     """The new address of a node whose process was lost; None if no Dask worker is `free`.
 
-    `placed`: {node: address} of the run's other nodes. The wish is observed if possible: not if its host is gone.
+    `placed`: {node: address} of the run's other nodes. The rule is observed if possible: not if its host is gone.
     """
     there = sorted(free)
     if not there:
         return None
     roles_of = _roles_of(roles)
-    wanted = _wish_of(roles_of[node], wish)
-    kept = [address for address in there if {address, host_of(address)} & {wanted, host_of(wanted or "")}]
-    return _choose(node, roles_of, kept or there, placed, usage, wish)
+    requested = _requested_place(roles_of[node], rule)
+    kept = [address for address in there if {address, host_of(address)} & {requested, host_of(requested or "")}]
+    return _best_address(node, roles_of, kept or there, placed, usage, rule)
 
 
-def check_place(where: Any, hosts: Collection[str]) -> None:
+def check_checkpoint_location(where: Any, hosts: Collection[str]) -> None:
     """`BadInput` if roles on several `hosts` would save their checkpoints in a folder of one of them.
 
     `where`: the `checkpoint` of `train`. None and a path are folders of this machine; False disables checkpoints; a URL (with
@@ -107,11 +107,11 @@ def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
     return roles_of
 
 
-def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
+def _requested_place(roles: Sequence[RoleSpec], rule: PlacementRule) -> str | None:
     """The requested place of the node with these roles; `BadInput` if there are two."""
-    if not isinstance(wish, Mapping):
+    if not isinstance(rule, Mapping):
         return None
-    found = {role.name: wish.get(role.name, wish.get(role.kind)) for role in roles}
+    found = {role.name: rule.get(role.name, rule.get(role.kind)) for role in roles}
     named = {name: where for name, where in found.items() if where is not None}
     if len(set(named.values())) > 1:
         both = ", ".join(f"{name} on {where}" for name, where in named.items())
@@ -119,35 +119,35 @@ def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
     return next(iter(named.values()), None)
 
 
-def _wanted(
-    nodes: Sequence[str], roles_of: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], wish: Wish
+def _requested_places(
+    nodes: Sequence[str], roles_of: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], rule: PlacementRule
 ) -> dict[str, str]:  # fmt: skip
-    """{node: host or address}, of the nodes with a requested place; `BadInput` if the wish names unknown roles or places."""
-    if not isinstance(wish, Mapping):
+    """{node: host or address}, of the nodes with a requested place; `BadInput` if the rule names unknown roles or places."""
+    if not isinstance(rule, Mapping):
         return {}
     names = {name for roles in roles_of.values() for role in roles for name in (role.name, role.kind)}
-    for name, where in wish.items():
+    for name, where in rule.items():
         if name not in names:
             raise nearest("role or kind of roles", name, names)
         if where not in addresses and where not in map(host_of, addresses):
             raise BadInput(
-                f"place: {shown(name)} is to be on {shown(where)}, where no Dask worker is. {_what_there_is(addresses)}"
+                f"place: {shown(name)} is to be on {shown(where)}, where no Dask worker is. {_available_hosts(addresses)}"
             )
-    found = {node: _wish_of(roles_of[node], wish) for node in nodes}
+    found = {node: _requested_place(roles_of[node], rule) for node in nodes}
     return {node: where for node, where in found.items() if where is not None}
 
 
-def _rank(node: str, roles: Sequence[RoleSpec], wanted: str | None, wish: Wish) -> int:
+def _rank(node: str, roles: Sequence[RoleSpec], requested: str | None, rule: PlacementRule) -> int:
     """The order in which nodes are placed: those with an address, those with a host, servers, backups, all others."""
-    if wanted is not None:
-        return 0 if "://" in wanted else 1
-    kinds = {role.kind for role in roles} if wish == "spread" else set()
+    if requested is not None:
+        return 0 if "://" in requested else 1
+    kinds = {role.kind for role in roles} if rule == "spread" else set()
     return 2 if "server" in kinds else 3 if "backup" in kinds else 4
 
 
-def _choose(
+def _best_address(
     node: str, roles_of: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
-    usage: Mapping[str, int], wish: Wish,
+    usage: Mapping[str, int], rule: PlacementRule,
 ) -> str:  # fmt: skip
     """The best of the free addresses; among equals the first."""
     mine = Counter(host_of(address) for address in placed.values())
@@ -158,9 +158,9 @@ def _choose(
 
     def key(address: str) -> tuple[int, ...]:
         host, used = host_of(address), usage.get(address, 0)
-        if wish == "pack":
+        if rule == "pack":
             return -mine[host], -room[host], used
-        if wish == "spread":
+        if rule == "spread":
             beside = any(("server", r.index, host) in numbers for r in roles_of[node] if r.kind == "backup")
             return int(beside), there["server", host] if serves else 0, mine[host], used
         return (used,)
@@ -168,15 +168,15 @@ def _choose(
     return min(free, key=key)
 
 
-def _too_few(node: str, wanted: Mapping[str, str], addresses: Sequence[str]) -> BadInput:
-    where = wanted[node]
-    many = sum(other == where for other in wanted.values())
+def _too_few_workers(node: str, requested: Mapping[str, str], addresses: Sequence[str]) -> BadInput:
+    where = requested[node]
+    many = sum(other == where for other in requested.values())
     return BadInput(
         f"place: {node} is to be on {where}, as {many} of this run's nodes are, and each needs a Dask worker of its own "
-        f"there. {_what_there_is(addresses)}"
+        f"there. {_available_hosts(addresses)}"
     )
 
 
-def _what_there_is(addresses: Sequence[str]) -> str:
+def _available_hosts(addresses: Sequence[str]) -> str:
     hosts = Counter(host_of(address) for address in addresses)
     return f"There are Dask workers on {', '.join(f'{host} ({count})' for host, count in hosts.items())}."

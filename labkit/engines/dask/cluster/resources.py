@@ -29,7 +29,7 @@ __all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_spe
 
 ANSWER_S = 5.0
 MEASURE_S = 20.0
-TURNS, TURN_S = 5, 0.05  # number and duration (seconds) of the measurements of which the median is used
+REPEATS, REPEAT_S = 5, 0.05  # number and duration (seconds) of the measurements of which the median is used
 MEGA = 1 << 20
 
 
@@ -38,7 +38,7 @@ class Resource:
     """One Dask worker. Memory in bytes, speed in gradients per second of a small fixed network; None: unknown.
 
     `cores`: cores that its process may use (in a container possibly a fraction), shared with other Dask workers on the
-    host. `asked`: threads that its roles demand, one each; `given`: how many of these the Dask worker has.
+    host. `requested`: threads that its roles demand, one each; `allocated`: how many of these the Dask worker has.
     """
 
     address: str
@@ -48,8 +48,8 @@ class Resource:
     memory_limit: int | None
     memory_free: int | None
     roles: tuple[str, ...]
-    asked: int
-    given: int
+    requested: int
+    allocated: int
     speed: float | None
 
 
@@ -60,7 +60,7 @@ class Resources:
         self.rows = tuple(rows)
 
     def _cells(self) -> list[list[str]]:
-        return [[_plain(field.name, getattr(row, field.name)) for field in fields(row)] for row in self.rows]
+        return [[_cell_text(field.name, getattr(row, field.name)) for field in fields(row)] for row in self.rows]
 
     def __str__(self) -> str:
         table = [list(_HEADS.values()), *self._cells()]
@@ -80,12 +80,12 @@ class Resources:
 
 _HEADS = {
     "address": "Dask worker", "host": "host", "threads": "threads", "cores": "cores", "memory_limit": "memory limit",
-    "memory_free": "free memory", "roles": "roles", "asked": "threads asked", "given": "given",
+    "memory_free": "free memory", "roles": "roles", "requested": "threads requested", "allocated": "allocated",
     "speed": "gradients/s",
 }  # fmt: skip
 
 
-def _plain(name: str, value: Any) -> str:
+def _cell_text(name: str, value: Any) -> str:
     if value is None:
         return "none" if name == "memory_limit" else "-"
     if name.startswith("memory"):
@@ -103,36 +103,36 @@ def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -
     The row of a Dask worker that does not answer within 5 s contains the scheduler's data only. `ClusterError` if the
     scheduler itself does not answer.
     """
-    known = _by_scheduler(client)
-    looked = run_on_workers(client, known, ANSWER_S, look, lambda address: ())
-    awake = [address for address in known if isinstance(looked[address], tuple)]
-    measured = measure_speed(client, awake) if speeds else {}
+    scheduler_data = _scheduler_data(client)
+    answers = run_on_workers(client, scheduler_data, ANSWER_S, machine_resources, lambda address: ())
+    responsive = [address for address in scheduler_data if isinstance(answers[address], tuple)]
+    measured = measure_speed(client, responsive) if speeds else {}
     where: dict[str, list[str]] = {}
     for run in runs:
         for role, address in dict(run.supervisor.where).items():
             where.setdefault(address, []).append(role)
     return Resources(
-        _row(address, info, looked[address], tuple(sorted(where.get(address, ()))), measured.get(address))
-        for address, info in known.items()
+        _row(address, info, answers[address], tuple(sorted(where.get(address, ()))), measured.get(address))
+        for address, info in scheduler_data.items()
     )
 
 
 def _row(
-    address: str, info: Mapping[str, Any], looked: Any, roles: tuple[str, ...], speed: float | None
+    address: str, info: Mapping[str, Any], answer: Any, roles: tuple[str, ...], speed: float | None
 ) -> Resource:  # fmt: skip
     threads, limit = int(info["nthreads"]), int(info.get("memory_limit") or 0) or None
-    cores, available = looked if isinstance(looked, tuple) else (None, None)
+    cores, available = answer if isinstance(answer, tuple) else (None, None)
     if limit is not None:
         used = info.get("metrics", {}).get("memory")
         left = None if used is None else max(0, limit - int(used))
         available = left if available is None else available if left is None else min(left, available)
-    asked = len(roles)
+    requested = len(roles)
     return Resource(
-        address, host_of(address), threads, cores, limit, available, roles, asked, min(asked, threads), speed
+        address, host_of(address), threads, cores, limit, available, roles, requested, min(requested, threads), speed
     )
 
 
-def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
+def _scheduler_data(client: Client) -> dict[str, dict[str, Any]]:
     """{address: the scheduler's data about that Dask worker}, sorted."""
 
     async def identity() -> Any:
@@ -149,7 +149,7 @@ def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
     return dict(sorted(found["workers"].items()))
 
 
-def look() -> tuple[float, int]:
+def machine_resources() -> tuple[float, int]:
     """Run on a Dask worker: (cores that this process may use, free memory of its host or container in bytes)."""
     return usable_cpus(), free_memory()
 
@@ -168,22 +168,22 @@ def measure_speed(client: Client, addresses: Iterable[str]) -> dict[str, float]:
 
 async def gradients_per_second() -> float:
     """Run on a Dask worker, in a separate thread: the median of a few short measurements."""
-    return await asyncio.to_thread(_turns)
+    return await asyncio.to_thread(_gradient_rate)
 
 
-def _turns() -> float:
+def _gradient_rate() -> float:
     rng = np.random.default_rng(0)
     network = Network.mlp(64, (128,), 10, "relu", "cross-entropy", "float32")
     weights, out = network.start(0), np.empty(network.size, np.float32)
     x, y = rng.standard_normal((32, 64), np.float32), rng.integers(10, size=32)
     with threadpool_limits(1):
-        return statistics.median(_turn(lambda: network.gradient(weights, x, y, out)) for _ in range(TURNS))
+        return statistics.median(_calls_per_second(lambda: network.gradient(weights, x, y, out)) for _ in range(REPEATS))
 
 
-def _turn(work: Any) -> float:
-    """Calls of `work` per second, measured for at least `TURN_S` seconds."""
+def _calls_per_second(work: Any) -> float:
+    """Calls of `work` per second, measured for at least `REPEAT_S` seconds."""
     begun, done = time.perf_counter(), 0
-    while (passed := time.perf_counter() - begun) < TURN_S:
+    while (passed := time.perf_counter() - begun) < REPEAT_S:
         work()
         done += 1
     return done / passed

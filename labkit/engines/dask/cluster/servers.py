@@ -114,11 +114,11 @@ class _Request(HTTPMessageDelegate):
                 "Set-Cookie": f"{guard.cookie}={guard.token}; Path=/; HttpOnly; SameSite=Lax",
                 "Referrer-Policy": "no-referrer",
             }
-            return self._say(ResponseStartLine("HTTP/1.1", 302, "Found"), answer, b"")
+            return self._respond(ResponseStartLine("HTTP/1.1", 302, "Found"), answer, b"")
         why = b"The address of this dashboard has a token; cluster.dashboard_link is the whole address.\n"
-        return self._say(ResponseStartLine("HTTP/1.1", 403, "Forbidden"), {"Content-Type": "text/plain"}, why)
+        return self._respond(ResponseStartLine("HTTP/1.1", 403, "Forbidden"), {"Content-Type": "text/plain"}, why)
 
-    def _say(self, line: ResponseStartLine, headers: dict[str, str], body: bytes) -> None:
+    def _respond(self, line: ResponseStartLine, headers: dict[str, str], body: bytes) -> None:
         self._answer = line, HTTPHeaders({**headers, "Content-Length": str(len(body)), "Connection": "close"}), body
 
     def data_received(self, chunk: bytes) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.engines.dask.cluster.placement import check_place, check_wish, host_of, next_home, place
+from labkit.engines.dask.cluster.placement import check_checkpoint_location, check_rule, host_of, next_worker, place
 from labkit.errors import BadInput
 from labkit.roles.layout import RoleSpec
 
@@ -22,8 +22,8 @@ def at(**hosts):
     return [f"tcp://{host}:{9000 + i}" for host, count in hosts.items() for i in range(count)]
 
 
-def placed(roles, addresses, wish=None, usage=None):
-    return place([role.node for role in roles], roles, addresses, usage or Counter(), wish)
+def placed(roles, addresses, rule=None, usage=None):
+    return place([role.node for role in roles], roles, addresses, usage or Counter(), rule)
 
 
 def hosts_of(found, kind=""):
@@ -33,24 +33,24 @@ def hosts_of(found, kind=""):
 @settings(max_examples=200, deadline=None)
 @given(
     servers=st.integers(1, 3), workers=st.integers(1, 5), backups=st.integers(0, 3),
-    counts=st.lists(st.integers(1, 6), min_size=1, max_size=5), wish=st.sampled_from([None, "spread", "pack"]),
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=5), rule=st.sampled_from([None, "spread", "pack"]),
     used=st.lists(st.integers(0, 3), min_size=30, max_size=30),
 )  # fmt: skip
-def test_every_node_has_a_dask_worker_of_its_own(servers, workers, backups, counts, wish, used):
+def test_every_node_has_a_dask_worker_of_its_own(servers, workers, backups, counts, rule, used):
     roles = layout(servers, workers, min(backups, servers))
     there = at(**{f"h{i}": count for i, count in enumerate(counts)})
     if len(there) < len(roles):
         with pytest.raises(BadInput, match=f"has {len(roles)} nodes .* and there are {len(there)}"):
-            placed(roles, there, wish)
+            placed(roles, there, rule)
         return
-    found = placed(roles, there, wish, dict(zip(there, used)))
+    found = placed(roles, there, rule, dict(zip(there, used)))
     assert list(found) == [role.node for role in roles]
     assert len(set(found.values())) == len(roles)
     assert set(found.values()) <= set(there)
-    if wish == "spread":  # at most one server per host, unless there are fewer hosts than servers
+    if rule == "spread":  # at most one server per host, unless there are fewer hosts than servers
         most = max(Counter(hosts_of(found, "server")).values())
         assert most == 1 or len(counts) < servers
-    if wish == "pack":  # as few hosts as possible, the largest first
+    if rule == "pack":  # as few hosts as possible, the largest first
         least = next(k for k in range(1, len(counts) + 1) if sum(sorted(counts)[-k:]) >= len(roles))
         assert len(set(hosts_of(found))) == least
 
@@ -85,7 +85,7 @@ def test_by_role_and_kind():
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("rule", "says"),
     [
         ({"servre-0": "a"}, "Did you mean 'server-0'"),
         ({"server": "nowhere"}, r"'server' is to be on 'nowhere', where no Dask worker is. .* a \(3\), b \(3\)"),
@@ -93,9 +93,9 @@ def test_by_role_and_kind():
         ({"server-0": "tcp://a:9000", "server-1": "tcp://a:9000"}, "server-1 is to be on tcp://a:9000, as 2"),
     ],
 )
-def test_what_cannot_be(wish, says):
+def test_what_cannot_be(rule, says):
     with pytest.raises(BadInput, match=says):
-        placed(layout(2, 3), at(a=3, b=3), wish)
+        placed(layout(2, 3), at(a=3, b=3), rule)
 
 
 def test_two_roles_of_one_node_have_one_place():
@@ -105,23 +105,23 @@ def test_two_roles_of_one_node_have_one_place():
         placed_one(roles, {"worker": "b", "chief": "a"})
 
 
-def placed_one(roles, wish):
-    return place(["chief"], roles, at(a=1, b=1), Counter(), wish)
+def placed_one(roles, rule):
+    return place(["chief"], roles, at(a=1, b=1), Counter(), rule)
 
 
-@pytest.mark.parametrize("wish", [None, "spread", "pack", {"worker": "a"}])
-def test_valid_placement_rules_are_returned_unchanged(wish):
-    assert check_wish(wish) == wish
+@pytest.mark.parametrize("rule", [None, "spread", "pack", {"worker": "a"}])
+def test_valid_placement_rules_are_returned_unchanged(rule):
+    assert check_rule(rule) == rule
 
 
 @pytest.mark.parametrize(
-    ("wish", "says"),
+    ("rule", "says"),
     [("spred", "Did you mean 'spread'"), (3, 'give place="spread"'), ({"worker": 2}, "is not allowed"),
      (["a"], "is not allowed"), ({"worker": ""}, "is not allowed")],
 )  # fmt: skip
-def test_invalid_placement_rules_are_refused(wish, says):
+def test_invalid_placement_rules_are_refused(rule, says):
     with pytest.raises(BadInput, match=says):
-        check_wish(wish)
+        check_rule(rule)
 
 
 def test_hosts_of_addresses():
@@ -138,21 +138,21 @@ def test_hosts_of_addresses():
 def test_the_next_home():
     roles, usage = layout(2, 3), Counter({"tcp://b:9000": 1})
     others = {"server-1": "tcp://a:9000"}
-    assert next_home("server-0", roles, [], others, usage, None) is None
-    assert next_home("server-0", roles, at(b=2), others, usage, None) == "tcp://b:9001"
-    assert host_of(next_home("server-0", roles, at(a=3, b=2), others, usage, "spread")) == "b"
-    assert host_of(next_home("server-0", roles, at(a=3, b=4), others, usage, "pack")) == "a"
+    assert next_worker("server-0", roles, [], others, usage, None) is None
+    assert next_worker("server-0", roles, at(b=2), others, usage, None) == "tcp://b:9001"
+    assert host_of(next_worker("server-0", roles, at(a=3, b=2), others, usage, "spread")) == "b"
+    assert host_of(next_worker("server-0", roles, at(a=3, b=4), others, usage, "pack")) == "a"
 
 
 def test_the_next_home_keeps_the_wish_if_it_can():
     roles = layout(2, 3)
-    wish = {"server": "c", "worker-0": "tcp://b:1"}
-    assert host_of(next_home("server-0", roles, at(a=3, c=1), {}, Counter(), wish)) == "c"
-    assert host_of(next_home("server-0", roles, at(a=3), {}, Counter(), wish)) == "a"  # c is gone
+    rule = {"server": "c", "worker-0": "tcp://b:1"}
+    assert host_of(next_worker("server-0", roles, at(a=3, c=1), {}, Counter(), rule)) == "c"
+    assert host_of(next_worker("server-0", roles, at(a=3), {}, Counter(), rule)) == "a"  # c is gone
     assert (
-        host_of(next_home("worker-0", roles, at(a=3, b=1), {}, Counter(), wish)) == "b"
+        host_of(next_worker("worker-0", roles, at(a=3, b=1), {}, Counter(), rule)) == "b"
     )  # another port: the same host
-    assert host_of(next_home("worker-1", roles, at(a=1, b=1), {}, Counter(), wish)) == "a"
+    assert host_of(next_worker("worker-1", roles, at(a=1, b=1), {}, Counter(), rule)) == "a"
 
 
 # where roles store checkpoints ------------------------------------------------------------------------------------------
@@ -164,10 +164,10 @@ def test_the_next_home_keeps_the_wish_if_it_can():
      ("file:///shared/run", ["a", "b", "c"])],
 )  # fmt: skip
 def test_a_place_that_all_reach(where, hosts):
-    check_place(where, hosts)
+    check_checkpoint_location(where, hosts)
 
 
 @pytest.mark.parametrize("where", [None, True, "runs/1", "/shared/run"])
 def test_a_folder_of_one_machine_is_refused(where):
     with pytest.raises(BadInput, match=r"Roles run on 3 hosts.*reachable from all of them; give checkpoint='s3://"):
-        check_place(where, ["a", "b", "c", "a"])
+        check_checkpoint_location(where, ["a", "b", "c", "a"])
