@@ -49,7 +49,8 @@ class Evaluator(Part):
         self.parameters: Any = None
         self.update, self.samples = -1, 0
         self.contained: list[list[Any]] | None = None
-        self.loss = self.accuracy = None
+        self.loss: float | None = None
+        self.accuracy: float | None = None
         self.shard_limits = limits.divided(layout.shares) if layout.replication == "local" else limits
         self._replicas = whole_replicas(layout)
         self._peers: list[tuple[str, ...]] = [()] * len(layout.roles)
@@ -76,9 +77,9 @@ class Evaluator(Part):
         self.contained = contained if len(contained) == len(snapshot) else None
         if self.x is not None:
             with np.errstate(all="ignore"):
-                self.loss, self.accuracy = self.objective.evaluate(values, self.x, self.y)
-            accuracy = float("nan") if self.accuracy is None else self.accuracy
-            self.recorder.evaluations.extend((self.clock(), update, self.loss, accuracy))
+                loss, self.accuracy = self.objective.evaluate(values, self.x, self.y)
+            self.loss, accuracy = loss, float("nan") if self.accuracy is None else self.accuracy
+            self.recorder.evaluations.extend((self.clock(), update, loss, accuracy))
         self.stopped_by = self._decide(update, samples, snapshot[0].final)
         if self.probe is not None:
             finite = self.loss is not None and bool(np.isfinite(self.loss))

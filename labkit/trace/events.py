@@ -68,7 +68,7 @@ class Event:
             raise ValueError(f"an event of kind {cls.kind!r} lacks a field: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return dict(value) if isinstance(value, dict) else value
 
 
@@ -85,7 +85,7 @@ def _field_types(cls: type[Event]) -> dict[str, tuple[type, ...]]:
     return found
 
 
-def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
+def _fits(value: object, kinds: tuple[type, ...]) -> bool:
     return (bool in kinds) if isinstance(value, bool) else isinstance(value, kinds)
 
 

@@ -84,7 +84,7 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
         raise BadInput(f"{shown(name)} is damaged or not a labkit trace: {reason(why)}.") from None
 
 
-def _checked_about(name: str, about: Any) -> dict[str, Any]:
+def _checked_about(name: str, about: object) -> dict[str, Any]:
     """The description of the file, checked to be readable by this version of labkit."""
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise BadInput(f"{shown(name)} is not a labkit trace.")
@@ -124,7 +124,7 @@ def _by_role(rows: np.ndarray) -> np.ndarray:
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """`value` for JSON: NumPy numbers as Python numbers, values that are not finite as None."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
@@ -265,7 +265,7 @@ def _names(trace: Trace) -> dict[str, dict[int, str]]:
     }  # fmt: skip
 
 
-def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str]]) -> Any:
+def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str]]) -> np.ndarray | list[str]:
     """Numbers replaced by names, nanoseconds by seconds; plain numbers unchanged."""
     if column.unit in names:
         return [names[column.unit].get(int(v), str(int(v))) for v in values]

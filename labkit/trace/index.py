@@ -7,9 +7,9 @@ spilled, or the trace is a different one, the index is rebuilt. An index must be
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .schema import TRAINING
 from .trace import Trace
@@ -78,7 +78,7 @@ class Growing:
 
     __slots__ = ("_count", "_data")
 
-    def __init__(self, dtype: Any):
+    def __init__(self, dtype: DTypeLike):
         self._data, self._count = np.empty(0, dtype), 0
 
     @property

@@ -79,10 +79,10 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
         ).build()  # fmt: skip
 
 
-def _returned_by(trace: Trace) -> list[Any]:
-    """[[shard, which gradients its part of the returned parameters holds], ...]"""
+def _returned_by(trace: Trace) -> list[tuple[int, dict[str, Any]]]:
+    """[(shard, which gradients its part of the returned parameters holds), ...]"""
     returned = (trace.ending or {}).get("returned") or {"held": []}
-    held: list[Any] = returned["held"]
+    held: list[tuple[int, dict[str, Any]]] = returned["held"]
     return held
 
 
@@ -252,7 +252,7 @@ class _LedgerBuilder:
         restored = any(shard.past for shard in self.shards.values())
         return "lost" if instance in self.lost or self.gone or restored else "missing"
 
-    def _last_seen(self, instance: int, drops: dict[int, Any]) -> int:
+    def _last_seen(self, instance: int, drops: dict[int, dict[int, int]]) -> int:
         """The last step of a role instance that others, or its own reports, mention; -1 if none."""
         seen = [c.last_received.get(instance, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
         before = [shard.reached_before(instance, instance // self.roles, self.replicated) for shard in self.shards.values()]

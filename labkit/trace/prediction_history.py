@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class PredictionHistory:
         return dict(zip(MEMBERS, (when, samples, grid)))
 
     @classmethod
-    def of(cls, members: Mapping[str, Any], thinned: int = 0) -> PredictionHistory:
+    def of(cls, members: Mapping[str, np.ndarray], thinned: int = 0) -> PredictionHistory:
         """The inverse of `arrays`; empty if the members are missing. Raises `ValueError` if their shapes or dtypes are
         inconsistent.
         """

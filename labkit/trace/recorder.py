@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from struct import Struct
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from .events import Event
 from .schema import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
@@ -157,12 +157,25 @@ def combine_counters(instances: Sequence[Counters]) -> Counters:
     return made
 
 
+class RowBuffer(Protocol):
+    """Buffer of the integer rows of one table."""
+
+    def __iadd__(self, row: bytes, /) -> Self:
+        """Add a packed row."""
+
+    def extend(self, row: Sequence[int], /) -> None:
+        """Add a row given as a tuple."""
+
+    def __len__(self) -> int:
+        """Number of bytes."""
+
+
 class _Rows(bytearray):
     """Rows of one table, as bytes."""
 
     __slots__ = ()
 
-    def extend(self, row: Any) -> None:
+    def extend(self, row: Sequence[int]) -> None:  # type: ignore[override]
         """Add a row given as a tuple, where speed does not matter."""
         self += _BY_WIDTH[len(row)](*row)
 
@@ -173,7 +186,7 @@ class _DiscardedRows:
     def __iadd__(self, row: bytes) -> Self:
         return self
 
-    def extend(self, row: Any) -> None:
+    def extend(self, row: Sequence[int], /) -> None:
         pass
 
     def __len__(self) -> int:
@@ -206,13 +219,13 @@ class Recorder:
         "unacknowledged",
     )
 
-    spans: Any
-    applies: Any
-    messages: Any
-    drops: Any
-    progress: Any
-    norms: Any
-    evaluations: Any
+    spans: RowBuffer
+    applies: RowBuffer
+    messages: RowBuffer
+    drops: _Rows
+    progress: _Rows
+    norms: array[float]
+    evaluations: array[float]
 
     def __init__(self, role: int, incarnation: int = 0, record: bool = True, roles: int = 1 << 30):
         self.role, self.incarnation, self.record, self.roles = role, incarnation, record, roles

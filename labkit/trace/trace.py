@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -157,7 +157,13 @@ class Trace:
             current = [t for t in self.reported_until.values() if t > self.now - silence]
             return min(current, default=self.now)
 
-    def column(self, table: str, *names: str) -> Any:
+    @overload
+    def column(self, table: str, name: str, /) -> np.ndarray: ...
+
+    @overload
+    def column(self, table: str, name: str, second: str, /, *names: str) -> list[np.ndarray]: ...
+
+    def column(self, table: str, *names: str) -> np.ndarray | list[np.ndarray]:
         """One column, or a list of columns, of a table; consistent with each other also while the run is live."""
         if table not in self.tables:
             raise nearest("table", table, self.tables)
@@ -174,7 +180,7 @@ class Trace:
         return [i for i, k in enumerate(self.kinds) if k == kind]
 
 
-def check_trace(trace: Any, name: str = "trace") -> Trace:
+def check_trace(trace: object, name: str = "trace") -> Trace:
     """Return `trace` if it is a `Trace`; otherwise raise `BadInput` with the argument's `name`."""
     if not isinstance(trace, Trace):
         raise BadInput(f"{name}={shown(trace)} is not allowed; give the trace of a run, as run.trace or lk.load_npz(path).")
