@@ -58,9 +58,9 @@ class Server:
             if acknowledged:
                 self.recorder.acknowledge(batch["number"])
 
-    def look(self):
-        """The content of a snapshot, and the gradients that it holds in fact."""
-        return [[0, {**self.shard.log.held(), "time": self.clock()}]], int(self.shard.values[0]).bit_count()
+    def snapshot(self):
+        """The content of a snapshot, and the gradients that it contains in fact."""
+        return [[0, {**self.shard.log.contained(), "time": self.clock()}]], int(self.shard.values[0]).bit_count()
 
     def end(self, lost=(), **more):
         worker = Recorder(1, roles=2)
@@ -112,7 +112,7 @@ def test_what_was_applied_after_the_snapshot_is_not_in_the_returned_parameters(o
     server.apply(3)
     server.drop()
     server.apply()
-    held, there = server.look()
+    held, there = server.snapshot()
     server.apply(2)
     server.drop()
     server.report()
@@ -130,7 +130,7 @@ def test_what_the_snapshot_says_counts_though_the_last_report_is_lost():
     server.report()
     server.drop()
     server.apply(3)
-    held, there = server.look()
+    held, there = server.snapshot()
     book = server.end(lost=[0], returned={"held": held, "over": "after the end"})
     assert book["applied"] == 4 == there
     assert book["dropped"] == {"late": 1}
@@ -141,7 +141,7 @@ def test_a_restore_after_the_snapshot_takes_nothing_from_it():
     server.apply(2)
     state = server.shard.to_state()
     server.apply(3)
-    held, there = server.look()
+    held, there = server.snapshot()
     server.report()
     server.begin(1, state)
     server.apply()  # reports that three steps before it are rolled back
