@@ -22,6 +22,7 @@ from .command_group import FAILED, WholeNumber
 from .path_types import ExistingFile, PathType
 
 if TYPE_CHECKING:
+    from ..course.grading.attempts import AttemptPolicy
     from ..course.grading.scores import Result
     from ..course.schema import Assignment
 
@@ -115,11 +116,11 @@ class Attempts(click.ParamType):
 
     name = "last|first|best-of-N"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> AttemptPolicy:
         """Parse the policy."""
         from ..course.grading.attempts import AttemptPolicy
 
-        return value if isinstance(value, AttemptPolicy) else AttemptPolicy.parse(value)
+        return value if isinstance(value, AttemptPolicy) else AttemptPolicy.parse(str(value))
 
 
 @click.command(short_help="Grade submissions (Linux).")
@@ -159,7 +160,8 @@ class Attempts(click.ParamType):
     "--jobs", type=WholeNumber(1), metavar="N", help="Number of submissions graded in parallel (default: one per CPU)."
 )
 def grade(
-    submissions: tuple[Path, ...], reference: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
+    submissions: tuple[Path, ...], reference: Path, seed: str | None, policy: AttemptPolicy, lms: str | None,
+    csv_file: Path | None,
     json_file: Path | None, junit_file: Path | None, html_folder: Path | None, journal_file: Path | None,
     only: tuple[str, ...], jobs: int | None,
 ) -> None:  # fmt: skip

@@ -61,7 +61,8 @@ class RemoteRole:
                 None, *checked_kinds(kinds), timeout=checked_seconds(timeout, "timeout"), sender=sender
             )
         if mark == SLEEP:
-            return await effects.sleep(None, 0.0 + checked_seconds(rest[0], "ctx.sleep(seconds)"))
+            seconds: Any = checked_seconds(rest[0], "ctx.sleep(seconds)")
+            return await effects.sleep(None, 0.0 + seconds)  # None: the role gets the TypeError
         if mark == COMPUTE:
             return await self._compute(*rest)
         if mark == CALL:

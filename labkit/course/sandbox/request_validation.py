@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
 from ...data.batches import Batch
 from ...errors import BadInput, RoleError
-from ...roles.gradient import Gradient, Model, Parameters
+from ...roles.gradient import Gradient, Model, Parameters, Read
 from ...roles.messages import Message, Push, Weights, field_names
+from ...roles.shard import Shard
 
 __all__ = ["RequestValidator", "checked_kinds", "checked_seconds", "python_number", "size_of"]
 
@@ -29,18 +32,18 @@ class RequestValidator:
     """Records what one role has computed and received, and checks its messages and calls against that."""
 
     def __init__(self) -> None:
-        self._read: dict[int, Any] = {}  # step of a gradient -> (generation, version) of the weights it was computed on
+        self._read: dict[int, Read] = {}  # step of a gradient -> (generation, version) of the weights it was computed on
         self._newest = (-1, -1)  # (generation, version) of the newest weights that it has received
         self.one_gradient = False  # whether work is in progress in which one gradient may be computed
 
-    def record(self, value: Any) -> None:
+    def record(self, value: object) -> None:
         """Record an object that the role receives a reference to."""
         if isinstance(value, Gradient):
             self._read.setdefault(value.step, value.read)
         elif isinstance(value, Weights):
             self._newest = max(self._newest, (value.generation, value.version))
 
-    def record_shard(self, shard: Any) -> None:
+    def record_shard(self, shard: Shard) -> None:
         """Record the current version of a shard that the role holds."""
         self._newest = max(self._newest, (shard.generation, shard.version))
 
@@ -69,7 +72,7 @@ class RequestValidator:
         if not any((push.generation, push.version) in self._read[step] for step in steps):
             raise RoleError(f"Push.version is {push.version}: that gradient was computed on another version.")
 
-    def check_call(self, method: Any, args: Any) -> None:
+    def check_call(self, method: MethodType, args: Sequence[Any]) -> None:
         """Check a call of a method of the grader's object. `RoleError` for a gradient outside of timed work."""
         if isinstance(method.__self__, Model):
             if not self.one_gradient:
@@ -81,7 +84,7 @@ class RequestValidator:
         elif isinstance(method.__self__, Gradient):
             _check_total(method, args)
 
-    def check_work(self, method: Any, args: Any, cost: float) -> None:
+    def check_work(self, method: MethodType, args: Sequence[Any], cost: float) -> None:
         """Check a method that is given to `ctx.compute`. `RoleError` for a gradient with another cost or batch."""
         if isinstance(method.__self__, Model):
             if cost != 1.0:
@@ -94,10 +97,11 @@ class RequestValidator:
             _check_total(method, args)
 
 
-def _check_total(method: Any, args: Any) -> None:
+def _check_total(method: MethodType, args: Sequence[Any]) -> None:
     if method.__name__ != "of_all_workers" or len(args) < 2:
         return
-    total, workers, own = args[0], python_number(args[1]), method.__self__.values
+    gradient: Any = method.__self__  # a `Gradient`: the callers have checked it
+    total, workers, own = args[0], python_number(args[1]), gradient.values
     if type(workers) is not int or not 0 < workers < 1 << 20:
         raise RoleError(
             f"gradient.of_all_workers(total, workers): workers is {str(workers)[:40]}; allowed: the number of workers."
@@ -114,19 +118,19 @@ def python_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def checked_seconds(value: Any, what: str) -> Any:
+def checked_seconds(value: object, what: str) -> int | float | None:
     """A number of seconds, or a cost, sent by a role. Negative ones mean no time, as in `ctx.sleep`."""
-    value = python_number(value)
-    if value is None:
+    number = python_number(value)
+    if number is None:
         return None
-    if type(value) not in (int, float):
-        raise TypeError(f"{what} is a {type(value).__name__}; it is a number")
-    if not (isinstance(value, int) or math.isfinite(value)) or abs(value) > MAX_SECONDS:
-        raise BadInput(f"{what} is {str(value)[:40]}; allowed: up to {MAX_SECONDS:g}.")
-    return value
+    if type(number) not in (int, float):
+        raise TypeError(f"{what} is a {type(number).__name__}; it is a number")
+    if not (isinstance(number, int) or math.isfinite(number)) or abs(number) > MAX_SECONDS:
+        raise BadInput(f"{what} is {str(number)[:40]}; allowed: up to {MAX_SECONDS:g}.")
+    return number
 
 
-def checked_kinds(values: Any) -> tuple[type[Message], ...]:
+def checked_kinds(values: object) -> tuple[type[Message], ...]:
     """The message classes that a role waits for; `BadInput` if a value is not a message class."""
     kinds = tuple(values) if isinstance(values, (list, tuple)) else ()
     if not kinds or not all(isinstance(kind, type) and issubclass(kind, Message) for kind in kinds):
@@ -134,7 +138,7 @@ def checked_kinds(values: Any) -> tuple[type[Message], ...]:
     return kinds
 
 
-def size_of(value: Any) -> int:
+def size_of(value: object) -> int:
     """The approximate number of bytes that a value takes in memory."""
     if isinstance(value, np.ndarray):
         return value.nbytes + (sum(map(size_of, value.ravel())) if value.dtype == object else 0)

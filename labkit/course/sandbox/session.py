@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 from collections.abc import Iterator
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ class Session:
 
     # references -------------------------------------------------------------------------------------------------------
 
-    def _register(self, value: Any) -> int:
+    def _register(self, value: object) -> int:
         if len(self._objects) >= MAX_REFERENCES:
             raise self.connection.stop(f"it refers to more than {MAX_REFERENCES:,} objects")
         self._number += 1
@@ -294,7 +295,7 @@ class Session:
                 f"messages, saved states and objects of all processes take more than {memory.limit >> 20} MB"
             )
 
-    def count(self, *values: Any) -> None:
+    def count(self, *values: object) -> None:
         """Count the bytes of values that the grader holds from now on; `ProcessEnded` if the submission's budget is used up."""
         self._count(OVERHEAD + size_of(values))
 
@@ -371,14 +372,14 @@ ERRORS = (LabkitError, TypeError, ValueError, AttributeError, IndexError, KeyErr
 REQUESTS = ("send", "note", "save", "now", "rng", "batches", "peers", "get", "call", "reference")
 
 
-def _proxied(value: Any) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]] | None:
+def _proxied(value: object) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]] | None:
     for kind, *rest in PROXIED:
         if isinstance(value, kind):
             return tuple(rest)  # type: ignore[return-value]
     return None
 
 
-def _method(value: Any, name: str) -> Any:
+def _method(value: object, name: str) -> MethodType:
     proxied = _proxied(value)
     if proxied is None or name not in proxied[3]:
         raise AttributeError(f"a {proxied[0] if proxied else type(value).__name__} has no method {name!r} for a role")
