@@ -111,3 +111,15 @@ def test_what_was_loaded_can_be_saved_again(tmp_path):
 def test_singular(workers, servers, says):
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=workers, servers=servers), lk.Budget(updates=9))
     assert says in str(run.wait().summary())
+
+
+@pytest.mark.parametrize("call", [
+    lambda run: run.wait(float("nan")), lambda run: run.advance(True), lambda run: run.advance("x"), lambda run: run.kill([]),
+    lambda run: run.kill("worker-0", restart="no"), lambda run: run.step(-1), lambda run: run.fork(True),
+    lambda run: lk.resume("\0"), lambda run: lk.resume("x" * 5000), lambda run: lk.load(3), lambda run: lk.load("x/" * 4000),
+    lambda run: lk.Budget(updates=10**400), lambda run: lk.SimulatedCluster(compute=10**400), lambda run: lk.young(10**400, 1),
+    lambda run: lk.Problem("moons", batch_size=10**5000),
+])  # fmt: skip
+def test_invalid_arguments_of_runs_and_files_are_refused(call):
+    with pytest.raises(lk.BadInput):
+        call(lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=50)))

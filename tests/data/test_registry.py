@@ -8,6 +8,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
+import labkit as lk
 from labkit.data import NAMES, dataset_options, load
 from labkit.data.digits import read_digits
 from labkit.errors import BadInput
@@ -159,3 +160,11 @@ print([m for m in ("dask", "distributed", "sklearn", "scipy", "pandas") if m in 
 
 def test_a_data_set_is_a_line_where_it_is_shown():
     assert repr(load("digits")) == "<Dataset digits: 1438 + 359 samples of 64 float32, 10 classes>"
+
+
+def test_an_unknown_data_set_is_refused_with_the_available_ones():
+    with pytest.raises(lk.BadInput) as refused:
+        lk.Problem("mnist")
+    assert "Did you mean" not in str(refused.value)
+    assert "digits" in str(refused.value)
+    assert "lk.from_arrays" in str(refused.value)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import labkit as lk
 from labkit.data import from_arrays, from_csv
 from labkit.errors import BadInput
 
@@ -171,3 +172,12 @@ def test_files_that_cannot_be_read(tmp_path, csv):
         from_csv(tmp_path)
     with pytest.raises(BadInput, match="not a CSV file in UTF-8"):
         from_csv(csv("é,1\n", encoding="utf-16"))
+
+
+def test_masked_values_are_refused():
+    x, y = np.zeros((10, 2)), np.arange(10) % 2
+    hidden = np.ma.masked_array(x, mask=False)
+    hidden[3, 1] = np.ma.masked
+    with pytest.raises(lk.BadInput, match=r"^x is a masked array with 1 masked values, the first at \(3, 1\)"):
+        lk.from_arrays(hidden, y)
+    lk.from_arrays(np.ma.masked_array(x, mask=False), y)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from types import SimpleNamespace
 
 import psutil
@@ -162,3 +164,20 @@ def test_processes_that_are_there_need_no_more_room():
     check_capacity(6, running=6, free=0)
     with pytest.raises(lk.BadInput, match="room for 6"):
         check_capacity(7, running=6, free=0)
+
+
+@pytest.fixture(params=[0, 80], ids=["few are open", "more are open than the limit allows"])
+def few_files(request):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened:
+        for _ in range(request.param):
+            opened.enter_context(open(os.devnull))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_limit_of_open_files_that_is_too_low_is_named_before_anything_starts(few_files):
+    with pytest.raises(lk.BadInput, match=r"^The limit of open files is 64 here, and starting \d+ processes takes about"):
+        machine_limits.check_capacity(6, 0, free=1 << 40)
+    machine_limits.check_capacity(6, 6, free=1 << 40)  # existing ones need no more

@@ -1,5 +1,6 @@
 """Frequency of checkpoints of a shard, with a clock and a storage duration that the test sets."""
 
+import errno
 from itertools import chain, repeat
 
 import pytest
@@ -58,3 +59,34 @@ def test_checkpoints_that_always_take_long_take_a_twentieth_of_the_time(took):
 def test_quick_ones_come_once_a_second_or_as_often_as_was_asked_for():
     assert all(1.0 <= gap < 1.2 for gap in gaps(kept(repeat(0.001), 20))[1:])
     assert all(5.0 <= gap < 5.2 for gap in gaps(kept(repeat(0.5), 60, every=5.0)))
+
+
+class Disk:
+    """A store whose disk is full for a while."""
+
+    full = True
+
+    def write(self, role, state, tag):
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device", f"/somewhere/.draft-{tag}")
+
+    def all_tags(self, role):
+        return []
+
+
+def test_a_checkpoint_that_fails_is_reported_once_and_again_when_it_works():
+    reported, disk = [], Disk()
+    checkpoints = Checkpointing("chief", 0, disk, None, reported.append)
+    for step in range(43):
+        checkpoints.request({"step": step}, None, 0)
+        checkpoints.save(None, 0)
+    assert len(reported) == 1
+    assert "No space left" in reported[0]
+    disk.full = False
+    checkpoints.save(None, 0)
+    checkpoints.save(None, 0)
+    assert len(reported) == 2
+    assert reported[1].startswith("saves its checkpoints again, after ")
+    disk.full = True
+    checkpoints.save(None, 0)
+    assert len(reported) == 3
