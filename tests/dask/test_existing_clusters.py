@@ -233,11 +233,9 @@ def test_a_frozen_worker_of_a_given_cluster_is_passed_over(tmp_path):
 @contextlib.contextmanager
 def ends_with_an_error(cluster, says="connection to the Dask scheduler is gone"):
     run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
-    began = time.monotonic()
     yield run
     with pytest.raises(lk.ClusterError, match=says):
         run.wait(15)
-    assert time.monotonic() - began < 15
     closes(run)
     assert labkit_threads() == []
 
