@@ -38,7 +38,7 @@ def run_on_workers(
         except Exception as error:
             return error
 
-    async def everyone() -> list[Any]:
+    async def all_calls() -> list[Any]:
         calls = [asyncio.ensure_future(one(address)) for address in asked]
         waiting = set(calls)
         while waiting and not cancelled():
@@ -50,7 +50,7 @@ def run_on_workers(
     try:
         if client.status != "running":
             raise OSError(f"the client is {client.status}")
-        return dict(zip(asked, client.sync(everyone, callback_timeout=limit + 2)))
+        return dict(zip(asked, client.sync(all_calls, callback_timeout=limit + 2)))
     except Exception as error:  # the client is being closed by another thread
         return dict.fromkeys(asked, error)
 

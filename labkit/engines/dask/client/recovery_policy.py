@@ -540,7 +540,7 @@ class RecoveryPolicy:
         for request in self._requests:
             if request.worker == worker and request.grouped:
                 request.worker = None
-        kept = [role for role, home in self.reserved.items() if home == worker and role not in self.members.where]
+        kept = [role for role, address in self.reserved.items() if address == worker and role not in self.members.where]
         for role in kept:
             del self.reserved[role]
             if self.members.state[role] is State.ENDED:
@@ -618,9 +618,9 @@ class RecoveryPolicy:
         if not roles:
             return
         if silent:
-            homes = {self.members.where[role] for role in roles}
-            self._suspects |= dict.fromkeys(homes)
-            self._killed -= homes  # the kill has had no effect
+            hosting = {self.members.where[role] for role in roles}
+            self._suspects |= dict.fromkeys(hosting)
+            self._killed -= hosting  # the kill has had no effect
         for role in roles:
             incarnation = self.members.lose(role, why, stays_away=role in self._stay_away or role in self._leaving)
             self._dismiss(role, incarnation)
@@ -732,9 +732,9 @@ class RecoveryPolicy:
         alive, patience, members = self._roles_alive, self._patience, self.members
         silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.RUNNING}
         if silent:  # the other roles of the same process have been silent nearly as long
-            homes = {members.where[role] for role in silent}
+            hosting = {members.where[role] for role in silent}
             nearly = (role for role in alive.silent(0.6 * patience, self._now) if members.state[role] is State.RUNNING)
-            silent |= {role for role in nearly if members.where[role] in homes}
+            silent |= {role for role in nearly if members.where[role] in hosting}
             self._lose(sorted(silent), f"did not answer for {patience:g} s (frozen, or cut off)", silent=True)
 
     def _advance_joins_and_leaves(self) -> None:

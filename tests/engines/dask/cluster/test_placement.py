@@ -135,7 +135,7 @@ def test_hosts_of_addresses():
 # lost nodes -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_next_home():
+def test_the_next_worker_is_free_and_least_used():
     roles, usage = layout(2, 3), Counter({"tcp://b:9000": 1})
     others = {"server-1": "tcp://a:9000"}
     assert next_worker("server-0", roles, [], others, usage, None) is None
@@ -144,7 +144,7 @@ def test_the_next_home():
     assert host_of(next_worker("server-0", roles, at(a=3, b=4), others, usage, "pack")) == "a"
 
 
-def test_the_next_home_keeps_the_wish_if_it_can():
+def test_the_next_worker_observes_the_rule_if_possible():
     roles = layout(2, 3)
     rule = {"server": "c", "worker-0": "tcp://b:1"}
     assert host_of(next_worker("server-0", roles, at(a=3, c=1), {}, Counter(), rule)) == "c"
