@@ -14,6 +14,7 @@ from labkit.codec import NotEncodable, from_dict, to_dict
 from labkit.engines.base import Cluster
 from labkit.engines.cluster_spec import ClusterSpec
 from labkit.engines.storage.journal import read_commands, read_json, read_reached, write_json
+from labkit.engines.storage.locations import Folder
 from labkit.engines.storage.store import Store
 from labkit.manifest import load_manifest
 from labkit.spec import make_cluster, spec_of
@@ -138,7 +139,7 @@ def test_a_place_without_room_does_not_end_the_run(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run.engine._diary.store.files, "put", full)
+    monkeypatch.setattr(Folder, "put", full)
     run.slow("worker-2", 3).advance(0.1).slow("worker-2", 1).wait()
     warnings = [str(m) for m in run.trace.events if m.kind == "warning"]
     assert warnings == ["What is needed to resume this run could not be written: [Errno 28] No space left on device"]

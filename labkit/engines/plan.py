@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
-from ..nn import Recommender
+from ..nn import Objective, Recommender
 from ..random_streams import BATCHES, CODEC, WORKER, role_stream
 from ..roles.backup import BACKUP_KINDS, run_backup, run_with_backup, with_backups
 from ..roles.budget import Budget, Limits
@@ -29,6 +29,10 @@ from .data_preview import probe_inputs_of, samples_in_plain, shares_in_plain
 from .elastic import Elastic, elastic_of
 from .strategy_check import check_strategy
 
+if TYPE_CHECKING:
+    from ..problem import Problem
+    from ..roles.context import Context
+
 __all__ = [
     "Plan",
     "batch_maker",
@@ -41,11 +45,14 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything about a run that is decided before it starts. Immutable and deterministic: equal inputs give equal plans."""
 
-    problem: Any
+    problem: Problem
     strategy: Any
     layout: Layout
     budget: Budget
@@ -60,9 +67,9 @@ class Plan:
 
     def without_data(self) -> Plan:
         """The plan as sent to roles in other processes, without the problem; their data are sent separately."""
-        return replace(self, problem=None)
+        return replace(self, problem=None)  # type: ignore[arg-type]
 
-    def start(self, objective: Any) -> np.ndarray:
+    def start(self, objective: Objective) -> np.ndarray:
         """The initial weights of the whole model: made once, read-only."""
         if "_start" not in self.__dict__:
             made = objective.start(self.seed)
@@ -108,7 +115,7 @@ class Plan:
 
 
 def make_plan(
-    problem: Any, strategy: Any, cluster: ClusterSpec, budget: Budget | None = None, seed: int | None = None
+    problem: Problem, strategy: Any, cluster: ClusterSpec, budget: Budget | None = None, seed: int | None = None
 ) -> Plan:  # fmt: skip
     """The plan of a run. `BadInput` if problem, strategy, cluster and budget do not fit together.
 
@@ -151,7 +158,7 @@ def make_plan(
     )
 
 
-def check_fits(objective: Any) -> None:
+def check_fits(objective: object) -> None:
     """`BadInput` if the parameter vector (as of an embedding table) is too large for strategies that send it whole."""
     if isinstance(objective, Recommender):
         objective.check_dense()
@@ -247,7 +254,9 @@ def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], object
     return shard
 
 
-def make_coroutine(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[Any, ...]) -> Any:
+def make_coroutine(
+    strategy: Any, plan: Plan, spec: RoleSpec, context: Context, parts: tuple[Any, ...]
+) -> Coroutine[Any, Any, None]:  # fmt: skip
     """The coroutine of one role: the strategy's method, wrapped if the role has a backup or is one."""
     if spec.backs is not None:
         return run_backup(context, *parts)
@@ -258,14 +267,14 @@ def make_coroutine(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, part
     return method(context, *parts)
 
 
-def local_data(problem: Any) -> Any:
+def local_data(problem: Problem) -> Any:
     """The problem's data set in the memory of this process; Dask arrays are computed here."""
     dataset = problem.dataset
     return dataset.gathered() if hasattr(dataset, "gathered") else dataset
 
 
 def split(
-    dataset: Any, problem: Any, shares: int, elastic: Elastic | None = None
+    dataset: Any, problem: Problem, shares: int, elastic: Elastic | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """(x, y) of each share, by the problem's partition; all samples for each if they are partitioned anew at each epoch."""
     labels = dataset.y_train if dataset.classes is not None else len(dataset.x_train)
@@ -276,7 +285,7 @@ def split(
     return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
 
 
-def find_role(name: str, roles: Mapping[str, Any]) -> Any:
+def find_role(name: str, roles: Mapping[str, T]) -> T:
     """The role of this name; `BadInput` with the nearest name if there is none."""
     if not isinstance(name, str) or name not in roles:
         raise nearest("role", name, roles)
