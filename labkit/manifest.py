@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .codec import NOT_IDENTIFYING, difference, fingerprint, from_dict, to_dict
 from .engines.commands import Command, Executed, read_entry
 from .engines.plan import Plan
 from .engines.storage.journal import COMMANDS, REACHED, read_json, read_reached, write_json
 from .engines.storage.store import Store, open_store
 from .errors import BadInput, shown
+from .serialization import NOT_IDENTIFYING, difference, fingerprint, from_dict, to_dict
 from .spec import RunSpec, spec_of
 
 __all__ = ["Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]

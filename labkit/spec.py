@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .codec import NotEncodable, fingerprint, from_dict, to_dict
 from .data import dataset_options
 from .engines.cluster_spec import ClusterSpec, check_slow
 from .engines.distributions import (
@@ -29,6 +28,7 @@ from .errors import BadInput, nearest, shown
 from .options import Option, as_number, check_option, options_of, read_option, write_option
 from .problem import Problem
 from .roles.budget import Budget
+from .serialization import NotEncodable, fingerprint, from_dict, to_dict
 from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
 __all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]

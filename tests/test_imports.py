@@ -27,8 +27,8 @@ BELOW = {
     "views": {"trace"},
     "narrative": {"trace", "summary"},
 }  # fmt: skip
-BELOW["codec"] = BELOW["engines"] | {"engines", "strategies"}
-BELOW["spec"] = BELOW["codec"] | {"codec"}
+BELOW["serialization"] = BELOW["engines"] | {"engines", "strategies"}
+BELOW["spec"] = BELOW["serialization"] | {"serialization"}
 BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative"}
 BELOW["resume"] = BELOW["run"] | {"run"}
@@ -104,7 +104,7 @@ def test_imports_go_one_way(path):
 LAYERS = ["transport", "worker", "cluster", "client"]
 FOR_ALL_LAYERS = {"failure_detector", "processes", "protocol", "requests", "timeouts"}
 FOR_TRANSPORT = {"protocol", "timeouts"}
-MAKES_RUNS = ("handle.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
+MAKES_RUNS = ("dask_cluster.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.codec import NotEncodable, from_dict, to_dict
 from labkit.engines.base import Cluster
 from labkit.engines.cluster_spec import ClusterSpec
 from labkit.engines.storage.journal import read_commands, read_json, read_reached, write_json
 from labkit.engines.storage.locations import Folder
 from labkit.engines.storage.store import Store
 from labkit.manifest import load_manifest
+from labkit.serialization import NotEncodable, from_dict, to_dict
 from labkit.spec import make_cluster, spec_of
 from labkit.strategies import STRATEGIES
 

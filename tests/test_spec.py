@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.cli import main
 from labkit.cli.options import SECTIONS, given_options, run_specs
-from labkit.codec import CLASSES, NotEncodable, from_dict, to_dict
 from labkit.data import NAMES, dataset_options
 from labkit.engines.cluster_spec import ENGINES, ONLY, ClusterSpec, cluster_options
 from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean
@@ -28,6 +27,7 @@ from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
 from labkit.manifest import load_manifest
 from labkit.options import options_of, read_option, same_option, write_option
+from labkit.serialization import CLASSES, NotEncodable, from_dict, to_dict
 from labkit.spec import SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
 from labkit.strategies import STRATEGIES
 

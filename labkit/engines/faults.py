@@ -3,9 +3,10 @@
     lk.Partition("worker-1", during=(2, 4))                 partition:worker-1:*@2-4
     lk.Preempt(0.01)                                        preempt:worker:0.01
 
-A fault is a value that expands into a finite list of primitive commands (see `commands.py`), each with its time. The
-expansion depends only on the fault and the plan of the run, so a run with faults can be saved, repeated and compared like any
-other. Times are engine seconds since the start of the run, or since the injection if the fault is injected into a run.
+The primitive faults (`Kill`, `Freeze`, `Slow`, `Cut`, `Delay`, `Drop`) are commands: see `commands.py`. A fault is a value that
+expands into a finite list of them, each with its time. The expansion depends only on the fault and the plan of the run, so a
+run with faults can be saved, repeated and compared like any other. Times are engine seconds since the start of the run, or since
+the injection if the fault is injected into a run.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..options import check_options, option
-from .names import make_by_name
+from .named_objects import make_by_name
 from .objective import Array
 from .optimizers import State
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..options import check_options, option
-from .names import make_by_name
+from .named_objects import make_by_name
 from .objective import Array
 
 __all__ = ["SGD", "Adagrad", "Adam", "Momentum", "Nesterov", "Optimizer", "State", "optimizer_by_name"]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..errors import BadInput, nearest, shown
 from ..options import check_options, option
-from .names import make_by_name, name_as_text
+from .named_objects import make_by_name, name_as_text
 
 __all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text", "schedule_by_name"]
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
-from .boxes import Box, Boxes
+from .index_sets import Box, Boxes
 from .layers import Dense
 from .network import Block, Network
 from .objective import Array

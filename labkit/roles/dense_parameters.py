@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import RoleError
-from ..nn.boxes import Boxes
 from ..nn.codecs import Codec
+from ..nn.index_sets import Boxes
 from ..nn.optimizers import Optimizer
 from .gradient import Contribution, Gradient
 from .optimizer_state import OptimizerState

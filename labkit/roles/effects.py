@@ -2,7 +2,7 @@
 
 A role is a coroutine that an engine drives: `coroutine.send(value)` returns the next effect, the engine performs it, and sends
 the result back. An effect is a tuple whose first item is one of the tags below; anything else that a coroutine yields is an
-error (`engines.failures.foreign_effect`).
+error (`engines.error_texts.foreign_effect`).
 
 `compute`, `recv`, `sleep` and `inbox` are the methods of the same name of `Context`. `call` is awaited only by graded code, and
 performed by the grader, which forwards the other effects of that code to the engine.

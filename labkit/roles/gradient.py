@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..nn import NullObjective, clip_by_norm
-from ..nn.pool import BufferPool
+from ..nn.buffer_pool import BufferPool
 from ..trace.recorder import Recorder
 from ..trace.schema import CANCELLED, EVERYONE
 from .compressor import Compressor

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..nn.boxes import Boxes
+from ..nn.index_sets import Boxes
 from .messages import Snapshot
 
 __all__ = ["Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from ..errors import nearest
-from ..nn.boxes import Boxes
+from ..nn.index_sets import Boxes
 from ..trace.recorder import Recorder
 from ..trace.schema import AFTER_END, REASONS
 from .applied_log import AppliedLog

@@ -14,7 +14,7 @@ from ..errors import BadInput, lacks, shown
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
 from ..nn.codecs import CODECS, as_codec
 from ..nn.compensation import COMPENSATIONS, compensation_by_name
-from ..nn.names import name_as_text
+from ..nn.named_objects import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
 from ..options import check_option, check_options, option, options_of, same_option

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from ..options import option
 from ..roles.context import Context
-from ..roles.local import Local
+from ..roles.local_weights import Local
 from ..roles.messages import Ack, Message, Pull, Push
 from ..roles.servers import pull, push
 from .base import AsynchronousServer

@@ -28,7 +28,7 @@ from ..errors import BadInput
 from ..options import option
 from ..roles.context import Context
 from ..roles.layout import Layout
-from ..roles.local import Local
+from ..roles.local_weights import Local
 from ..roles.messages import CentreWeights, Joined, Left, Message, Position, Pull
 from ..roles.replica import Centre
 from ..roles.servers import pull, push_pull

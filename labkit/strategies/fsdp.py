@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..nn.boxes import Boxes
+from ..nn.index_sets import Boxes
 from ..roles.collectives import all_gather, reduce_scatter
 from ..roles.context import Context
 from ..roles.layout import Layout, shard_slices

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..nn import Adagrad
-from ..nn.names import name_as_text
+from ..nn.named_objects import name_as_text
 from ..options import option, same_option
 from ..roles.chief import final_snapshots
 from ..roles.collectives import all_reduce

@@ -17,7 +17,7 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels
-from .events import Events
+from .event_lines import Events
 from .label_placement import WEAK, LabelPlacement
 from .panel import Panel, moment
 

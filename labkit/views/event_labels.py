@@ -14,6 +14,7 @@ from ..trace.events import (
     LinkDelayed,
     LinkEvent,
     LinkLossy,
+    LinkReconnected,
     Note,
     OptionsSet,
     RoleEvent,
@@ -92,8 +93,11 @@ def _link_label(event: LinkEvent) -> str:
             return f"{ends} delayed {seconds:g} s" if seconds else f"{ends} not delayed"
         case LinkLossy(chance=chance):
             return f"{ends} {100 * chance:g}% lost" if chance else f"{ends} no losses"
-    verb = "cut" if isinstance(event, LinkCut) else "reconnected"
-    return f"{ends} {verb}" + (" off" if isinstance(event, LinkCut) and event.peer is None else "")
+        case LinkCut():
+            return f"{ends} cut" + (" off" if event.peer is None else "")
+        case LinkReconnected():
+            return f"{ends} reconnected"
+    return shortened(str(event))
 
 
 def option_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:

@@ -25,7 +25,7 @@ from ..trace.schema import APPLY, COMPUTE, EVERYONE, NANO
 from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels, slow_spans
-from .events import Events
+from .event_lines import Events
 from .label_placement import pixels_of
 from .panel import Panel, moment
 

@@ -28,7 +28,7 @@ import numpy as np
 
 import labkit as lk
 from labkit.nn import SGD
-from labkit.nn.boxes import Boxes
+from labkit.nn.index_sets import Boxes
 from labkit.roles.gradient import Model
 from labkit.roles.layout import Layout, RoleSpec, shard_slices
 from labkit.roles.model_parallel.stages import ShardedLayers

@@ -66,7 +66,7 @@ def call_back(run, roles):
 def leftovers(processes):
     """Remaining state of a run: plugins on the workers, places in use."""
     found = processes.client.run(lambda dask_worker: [n for n in dask_worker.plugins if n.startswith("labkit")])
-    return [name for names in found.values() for name in names] + [n for n in processes._backend.usage.values() if n]
+    return [name for names in found.values() for name in names] + [n for n in processes._connection.usage.values() if n]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

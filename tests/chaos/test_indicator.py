@@ -11,7 +11,7 @@ import random
 import pytest
 
 import labkit as lk
-from labkit.nn.boxes import Boxes
+from labkit.nn.index_sets import Boxes
 from labkit.strategies import STRATEGIES
 from labkit.trace.ledger import ledger
 from tests.chaos import indicator

@@ -84,7 +84,7 @@ def nothing_is_left(run, processes):
     gc.collect()
     name, client = run.engine.supervisor.run, processes.client
     eventually(lambda: not [t for t in threading.enumerate() if t.name in (f"labkit-run-{name}", "labkit-fetch")])
-    eventually(lambda: not any(processes._backend.usage.values()))
+    eventually(lambda: not any(processes._connection.usage.values()))
     eventually(lambda: all(nanny.has_process for nanny in processes.client.cluster.workers.values()))
     eventually(lambda: not any(plugins_of(client, name).values()))
     drafts = [file for file in os.listdir(run.engine.folder) if file.startswith(".")]

@@ -238,7 +238,7 @@ def test_progress_is_measured_by_the_nearest_limit():
 @pytest.mark.slow
 @pytest.mark.dask
 def test_train_on_dask_prints_the_same_json_keys(labkit_process):
-    importlib.import_module("labkit.engines.dask.cluster.handle")
+    importlib.import_module("labkit.engines.dask.cluster.dask_cluster")
     result = labkit_process("train", "--workers", 2, "--chief-works", "--json", *SMALL)
     assert result.returncode == 0, result.stderr.decode()
     summary = json.loads(result.stdout.decode().splitlines()[-1])

@@ -132,7 +132,7 @@ def test_a_run_starts_while_another_stops(cluster, started):
     closes(first)
     assert following[0].wait(30).stopped_by == "updates"
     closes(following[0])
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
 
 
 # from outside ---------------------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def test_two_runs_side_by_side(cluster, started):
     assert not other.done
     moving(other).stop()
     closes(other)
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
 
 
 def test_two_threads_start_runs_on_one_cluster(cluster):

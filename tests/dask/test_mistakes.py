@@ -12,7 +12,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import Cut, Pause, SetOptions
-from labkit.engines.dask.client.events import InternalError
+from labkit.engines.dask.client.recovery_events import InternalError
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, passed, plugins, updates
 
 pytestmark = pytest.mark.sample(2)
@@ -305,7 +305,7 @@ def test_a_run_that_cannot_start_leaves_nothing(cluster, strategy, says):
     with pytest.raises(lk.LabkitError, match=says):
         lk.train(lk.Problem("moons"), strategy, cluster, lk.Budget(updates=5))
     assert labkit_threads() == []
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
     eventually(lambda: not plugins(cluster.client))
     assert cluster.runs == set()
 
@@ -323,7 +323,7 @@ def test_a_mistake_inside_labkit_ends_the_run_and_is_logged(cluster, started, mo
     assert "because of an internal error of labkit" in caplog.text
     assert run.stopped_by == "error"
     assert labkit_threads() == []
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
     eventually(lambda: not plugins(cluster.client))
 
 
@@ -348,7 +348,7 @@ def test_unknown_names_are_refused_before_anything_starts(cluster):
         lk.train(lk.Problem("moons"), lk.AsyncPS(), cluster.resized(slow={"worker-7": 2.0}), FOR_EVER)
     with pytest.raises(lk.BadInput, match="worker-7"):
         lk.train(lk.Problem("moons"), lk.AsyncPS(), cluster, FOR_EVER, faults=[lk.Slow("worker-7")])
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
 
 
 def test_moving_counts(started):

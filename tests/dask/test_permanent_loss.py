@@ -44,7 +44,7 @@ def test_a_frozen_process_does_no_harm_to_the_runs_that_follow(cluster, started)
     eventually(lambda: not plugins(cluster.client))
     threads = cluster.client.run(lambda: [t.name for t in __import__("threading").enumerate()])
     assert not [name for names in threads.values() for name in names if "labkit" in name]
-    assert eventually(lambda: not any(cluster._backend.usage.values()))
+    assert eventually(lambda: not any(cluster._connection.usage.values()))
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
     assert lives_lost(run) == [("worker-1", 0)]
     assert run.trace.instances[2 + 4].computed > 0  # its incarnation 1 has computed
     eventually(lambda: not plugins(small.client))
-    assert not any(small._backend.usage.values())
+    assert not any(small._connection.usage.values())
 
 
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])

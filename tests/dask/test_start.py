@@ -140,7 +140,7 @@ def test_a_run_is_started_over_when_a_process_is_killed_before_it_begins(cluster
     assert run.stopped_by == "updates"
     assert any("ended while the run was starting. The start was retried" in str(m) for m in run.trace.events), role
     closes(run)
-    eventually(lambda: not any(cluster._backend.usage.values()))
+    eventually(lambda: not any(cluster._connection.usage.values()))
 
 
 @pytest.mark.slow

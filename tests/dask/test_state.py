@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_is_refused(cluster, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(lk.BadInput, match=r"checkpoint=.*cannot be written to"):
         lk.train(MOONS, lk.AsyncPS(), cluster, checkpoint=tmp_path / "file" / "below")
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
     assert cluster.runs == set()
     assert labkit_threads() == []
 
@@ -183,7 +183,7 @@ def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_pa
     with pytest.raises(OSError, match="the rows are gone"):
         lk.train(lk.Problem(data, hidden=(4,)), lk.AsyncPS(), cluster.resized(workers=2), lk.Budget(updates=10))
     assert labkit_threads() == []
-    assert not any(cluster._backend.usage.values())
+    assert not any(cluster._connection.usage.values())
 
 
 # unauthenticated connections, and encryption -----------------------------------------------------------------------

@@ -333,7 +333,7 @@ def guarded():
     import asyncio
 
     from labkit.engines.dask.cluster.credentials import new_token
-    from labkit.engines.dask.cluster.servers import TokenGuard
+    from labkit.engines.dask.cluster.http_servers import TokenGuard
 
     ready, token, made = threading.Event(), new_token(), []
 
@@ -367,7 +367,7 @@ def status(address, opener=None, **headers):
 def test_a_dashboard_asks_for_its_token(guarded):
     from http.cookiejar import CookieJar
 
-    from labkit.engines.dask.cluster.servers import with_token
+    from labkit.engines.dask.cluster.http_servers import with_token
 
     port, token = guarded
     page = f"http://127.0.0.1:{port}/a/status"

@@ -119,7 +119,7 @@ def build(value: Any) -> Any:
 
 def today(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The class and options that have taken the place of those in a description."""
-    if kind == "AsyncPS" and {"fused", "n_push", "n_fetch"} & set(given):  # as `labkit.codec` reads them
+    if kind == "AsyncPS" and {"fused", "n_push", "n_fetch"} & set(given):  # as `labkit.serialization` reads them
         return "Downpour", {name: value for name, value in given.items() if name != "fused"}
     if kind == "Pipeline" and given.get("schedule") == "gpipe":
         return kind, {"order": "gpipe"}

@@ -7,7 +7,7 @@ import pytest
 import labkit as lk
 from labkit.roles.evaluator import Evaluator
 from labkit.roles.gradient import Model
-from labkit.roles.local import Local
+from labkit.roles.local_weights import Local
 from labkit.roles.model_parallel.stages import PipelineStage, ShardedLayers
 from labkit.roles.model_parallel.tensor_parallel import TensorRank
 from labkit.roles.part import Part

@@ -10,7 +10,7 @@ from labkit.errors import RoleError
 from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import mean_of_replicas
-from labkit.roles.local import Local
+from labkit.roles.local_weights import Local
 from labkit.roles.messages import CentreWeights, Position, Snapshot, copied_for_sending
 from labkit.roles.replica import Centre, Replica
 from labkit.roles.shard import Shard

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.views import style
-from labkit.views.events import Events
+from labkit.views.event_lines import Events
 from labkit.views.figures import blank, truncated
 from labkit.views.label_placement import HIGH, WORDS, LabelPlacement
 

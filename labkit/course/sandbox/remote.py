@@ -12,7 +12,7 @@ import keyword
 import types
 from typing import Any
 
-from ...engines.failures import foreign_effect
+from ...engines.error_texts import foreign_effect
 from ...errors import BadInput, RoleError
 from ...roles import collectives, effects, servers
 from ...roles.effects import CALL, COMPUTE, RECV, SLEEP

@@ -9,7 +9,7 @@ __all__ = ["DaskCluster"]
 
 def __getattr__(name: str) -> Any:
     if name == "DaskCluster":
-        from .cluster.handle import DaskCluster
+        from .cluster.dask_cluster import DaskCluster
 
         return DaskCluster
     raise AttributeError(name)

@@ -28,7 +28,7 @@ from ...trace.schema import SLEEP as SLEEPING
 from ...trace.schema import WAIT as WAITING
 from ...trace.schema import nanoseconds, seconds
 from ..distributions import Deterministic, Distribution, Sampler
-from ..failures import foreign_effect
+from ..error_texts import foreign_effect
 from ..role_core import PHASE, Membership, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import Network

@@ -53,7 +53,7 @@ from ..commands import (
     not_executed,
 )
 from ..elastic import check_elastic
-from ..failures import deadlock_text, divergence_text, failure_report, loss_text, render_failure
+from ..error_texts import deadlock_text, divergence_text, failure_report, loss_text, render_failure
 from ..plan import Plan, find_role
 from ..role_core import Membership
 from ..storage.journal import RunJournal

@@ -16,7 +16,7 @@ from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, 
 from ...formatting import short
 from ...trace.trace import Trace
 from ..actions import Execute
-from .host import Press
+from .lab_interface import Press
 from .widget_factory import InputWidget, WidgetFactory
 
 if TYPE_CHECKING:

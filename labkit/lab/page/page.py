@@ -20,7 +20,7 @@ from .fault_controls import FaultControls
 from .footer import Footer
 from .frontend import FrameAcknowledgement
 from .headline import Headline, QuestionBox, error_text
-from .host import Host
+from .lab_interface import Host
 from .panels import FIRST_VIEW, PanelGrid, PanelImage, shape_of
 from .sidebar import Sidebar
 from .stylesheet import ROOT, stylesheet

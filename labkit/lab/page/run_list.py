@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...narrative import runs_csv
 from ..actions import Pin, ShowRun, Unpin
-from .host import Press
+from .lab_interface import Press
 from .widget_factory import WidgetFactory
 
 if TYPE_CHECKING:

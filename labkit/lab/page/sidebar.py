@@ -15,7 +15,7 @@ from ...errors import LabkitError
 from ..actions import ChangeSettings
 from ..controls import GROUPS, controls
 from .fault_controls import FaultControls
-from .host import Press
+from .lab_interface import Press
 from .run_list import RunList
 from .setting_widgets import Section
 from .widget_factory import InputWidget, WidgetFactory

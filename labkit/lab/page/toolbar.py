@@ -31,7 +31,7 @@ from ..actions import (
     Unpin,
     WhatIf,
 )  # fmt: skip
-from .host import Press
+from .lab_interface import Press
 from .widget_factory import InputWidget, WidgetFactory
 
 if TYPE_CHECKING:

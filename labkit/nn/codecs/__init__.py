@@ -31,9 +31,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import BadInput, shown
-from ..names import make_by_name
+from ..named_objects import make_by_name
 from .base import Codec
-from .entries import QSGD, Float16, SignSGD, TopK
+from .elementwise import QSGD, Float16, SignSGD, TopK
 from .low_rank import PowerSGD
 
 __all__ = ["QSGD", "Codec", "Float16", "PowerSGD", "SignSGD", "TopK", "as_codec", "codec_by_name", "linear_codec"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...errors import BadInput
 from ...nn import Network, NullObjective
-from ...nn.boxes import Boxes
+from ...nn.index_sets import Boxes
 from ...trace.recorder import Recorder
 from ..collectives import all_reduce
 from ..context import Context

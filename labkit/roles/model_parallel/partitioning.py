@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import BadInput, shown
 from ...nn import Network
-from ...nn.boxes import Boxes
+from ...nn.index_sets import Boxes
 from .model_part import network_of
 from .stages import PipelineStage
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...nn.boxes import Boxes
+from ...nn.index_sets import Boxes
 from ...nn.split import boxes_of, split_pairs
 from ..collectives import all_reduce
 from ..context import Context

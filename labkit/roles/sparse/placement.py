@@ -23,7 +23,7 @@ import numpy as np
 
 from ...errors import BadInput, nearest, shown
 from ...nn.embedding import scramble
-from ...nn.names import make_by_name
+from ...nn.named_objects import make_by_name
 from ...options import check_options, option
 
 __all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...nn import EmbeddingBag, NullObjective, SparseParameters
-from ...nn.boxes import Boxes
+from ...nn.index_sets import Boxes
 from ...trace.recorder import Recorder
 from ..messages import Snapshot
 from ..shard import Shard

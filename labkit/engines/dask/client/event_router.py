@@ -16,7 +16,7 @@ from typing import Any
 from distributed import Client
 
 from ..worker.command_channel import TOPIC
-from .events import Event, InternalError, WorkerJoined, WorkerLeft, read_report
+from .recovery_events import Event, InternalError, WorkerJoined, WorkerLeft, read_report
 
 __all__ = ["EventRouter", "router_of"]
 

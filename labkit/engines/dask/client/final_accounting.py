@@ -13,7 +13,7 @@ import numpy as np
 
 from ....errors import ClusterError, LabkitError
 from ....trace.schema import AFTER_END, REASONS, ROLLED_BACK
-from ...failures import divergence_text
+from ...error_texts import divergence_text
 from ...lifecycle import State
 from ...plan import Plan
 from ...storage.journal import save_reached
@@ -21,7 +21,7 @@ from ...storage.store import fingerprint
 from .checkpoints import RunCheckpoints
 from .clock import EngineClock
 from .membership import Membership
-from .record import RunRecord
+from .run_record import RunRecord
 
 __all__ = ["FinalAccounting"]
 

@@ -15,7 +15,7 @@ from ....roles.layout import Layout
 from ....trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected
 from ...commands import Cut, Delay, Drop, Reconnect
 from .membership import Membership
-from .record import RunRecord
+from .run_record import RunRecord
 
 __all__ = ["LinkFaults"]
 

@@ -22,7 +22,7 @@ from ....trace.events import RunPaused
 from ...commands import Pause, Resume
 from ..timeouts import REPEAT_S
 from .clock import EngineClock
-from .record import RunRecord
+from .run_record import RunRecord
 
 __all__ = ["PauseControl"]
 

@@ -15,9 +15,9 @@ from ...commands import Command, Freeze, Kill, Restart, Thaw
 from ...lifecycle import PRESENT
 from ..processes import boot_id, end_process, freeze_process, thaw_process, this_process
 from ..timeouts import KILL_S
-from .events import Done
 from .membership import Membership
-from .record import RunRecord
+from .recovery_events import Done
+from .run_record import RunRecord
 from .supervisor import Supervisor
 
 __all__ = ["SIGNALS", "LossHandler", "ProcessFaults", "check_allowed"]

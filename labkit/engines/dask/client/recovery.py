@@ -15,13 +15,12 @@ from ....trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, Rol
 from ....trace.recorder import Counters, Recorder
 from ...commands import Join, Leave, Restart
 from ...plan import Plan
-from ..cluster.backend import Backend
+from ..cluster.dask_connection import DaskConnection
 from ..cluster.placement import PlacementRule
 from ..timeouts import FETCH_S
 from .checkpoints import RunCheckpoints
-from .events import Event, StateCollected
 from .final_accounting import FinalAccounting
-from .record import RunRecord
+from .recovery_events import Event, StateCollected
 from .recovery_policy import (
     Account,
     Action,
@@ -44,6 +43,7 @@ from .recovery_policy import (
     StartGroup,
     Submit,
 )
+from .run_record import RunRecord
 from .supervisor import Supervisor
 
 __all__ = ["Instances", "Recovery"]
@@ -69,21 +69,21 @@ class Instances(Protocol):
         """Check whether all awaited roles have returned, because a role has left or stays away."""
 
 
-class BackendView:
-    """The `ClusterView` of a backend."""
+class ConnectionView:
+    """The `ClusterView` of a connection."""
 
-    def __init__(self, backend: Backend, place: PlacementRule):
-        self._backend, self.place = backend, place
+    def __init__(self, connection: DaskConnection, place: PlacementRule):
+        self._connection, self.place = connection, place
 
     @property
     def local(self) -> bool:
         """Whether labkit started the processes."""
-        return self._backend.local
+        return self._connection.local
 
     @property
     def recovering(self) -> bool:
         """Whether lost processes are being restarted."""
-        return self._backend.recovering
+        return self._connection.recovering
 
 
 class Recovery:
@@ -93,15 +93,15 @@ class Recovery:
     """
 
     def __init__(
-        self, plan: Plan, supervisor: Supervisor, backend: Backend, record: RunRecord, accounting: FinalAccounting,
+        self, plan: Plan, supervisor: Supervisor, connection: DaskConnection, record: RunRecord, accounting: FinalAccounting,
         checkpoints: RunCheckpoints, instances: Instances, known: Collection[str], *, place: PlacementRule, patience: float,
         clock: Callable[[], float],
     ):  # fmt: skip
-        self._plan, self._supervisor, self._backend, self._record = plan, supervisor, backend, record
+        self._plan, self._supervisor, self._connection, self._record = plan, supervisor, connection, record
         self._accounting, self._checkpoints, self._instances = accounting, checkpoints, instances
         self._clock = clock
         self._policy = RecoveryPolicy(
-            supervisor.members, BackendView(backend, place), known, on_loss=plan.strategy.on_loss, patience=patience,
+            supervisor.members, ConnectionView(connection, place), known, on_loss=plan.strategy.on_loss, patience=patience,
             elastic=plan.elastic is not None, now=clock(),
         )  # fmt: skip
         self._lost_at: dict[str, float] = {}  # {role that has not restarted: engine time of the loss, s}
@@ -186,7 +186,7 @@ class Recovery:
         threading.Thread(target=fetch, name="labkit-fetch", daemon=True).start()
 
     def _scale_up(self, do: ScaleUp) -> None:
-        grow = self._backend.scale_up  # may wait for a lock
+        grow = self._connection.scale_up  # may wait for a lock
         threading.Thread(target=grow, args=(do.nodes,), name="labkit-grow", daemon=True).start()
 
     # a group ----------------------------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ from ..timeouts import (
     STARTS,
     UNPLACED_S,
 )
-from .events import (
+from .membership import Membership
+from .recovery_events import (
     Departed,
     Event,
     OfRole,
@@ -69,7 +70,6 @@ from .events import (
     WorkerJoined,
     WorkerLeft,
 )
-from .membership import Membership
 
 __all__ = [
     "Account",

@@ -47,14 +47,20 @@ from ...commands import (
     check_supported,
 )
 from ...elastic import check_elastic
-from ...failures import deadlock_text, loss_text, render_failure
+from ...error_texts import deadlock_text, loss_text, render_failure
 from ...plan import Plan
 from ...storage.store import Store
-from ..cluster.backend import Backend
+from ..cluster.dask_connection import DaskConnection
 from .acknowledgements import Acknowledgements
 from .checkpoints import RunCheckpoints
 from .deadlock import MARGIN_NS, DeadlockDetector
-from .events import (
+from .final_accounting import FinalAccounting
+from .final_evaluation import FinalEvaluation
+from .link_faults import LinkFaults
+from .pause_control import PauseControl
+from .process_faults import SIGNALS, ProcessFaults, check_allowed
+from .recovery import Recovery
+from .recovery_events import (
     Answered,
     Done,
     Event,
@@ -72,15 +78,9 @@ from .events import (
     WorkerJoined,
     WorkerLeft,
 )
-from .final_accounting import FinalAccounting
-from .final_evaluation import FinalEvaluation
-from .link_faults import LinkFaults
-from .pause_control import PauseControl
-from .process_faults import SIGNALS, ProcessFaults, check_allowed
-from .record import RunRecord
-from .recovery import Recovery
 from .recovery_policy import Announced, Timer
 from .resume import resumed_states
+from .run_record import RunRecord
 from .schedule import Schedule
 from .shutdown import Shutdown
 from .supervisor import Supervisor
@@ -118,10 +118,10 @@ class DaskRun(Engine):
     """
 
     def __init__(
-        self, plan: Plan, cluster: Cluster, backend: Backend, supervisor: Supervisor,
+        self, plan: Plan, cluster: Cluster, connection: DaskConnection, supervisor: Supervisor,
         commands: Iterable[Command | Executed], store: Store | Literal[False] | None, began: float, resume: Store | None = None,
     ):  # fmt: skip
-        self.plan, self.cluster, self.backend, self.supervisor = plan, cluster, backend, supervisor
+        self.plan, self.cluster, self.connection, self.supervisor = plan, cluster, connection, supervisor
         self.members, self.clock = supervisor.members, supervisor.clock
         self.trace = Trace(plan.header(cluster.spec), keep=KEEP_ROWS)
         self.record = RunRecord(self.trace, self.clock)
@@ -157,7 +157,7 @@ class DaskRun(Engine):
         restored = resumed_states(plan, resume) if resume else {}
         settings = {
             "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
-            "factors": dict(spec.slow or {}), "local": self.backend.local, "every": spec.checkpoint_every,
+            "factors": dict(spec.slow or {}), "local": self.connection.local, "every": spec.checkpoint_every,
             "synchronized": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
             "times_resumed": self.checkpoints.times_resumed, "restored": restored,
         }  # fmt: skip
@@ -169,25 +169,25 @@ class DaskRun(Engine):
         for role, factor in (spec.slow or {}).items():
             self.trace.event(RoleSlowed(0, role, float(factor)))
         self.recovery = Recovery(
-            plan, self.supervisor, self.backend, self.record, self.accounting, self.checkpoints, self, self._known_workers(),
+            plan, self.supervisor, self.connection, self.record, self.accounting, self.checkpoints, self, self._known_workers(),
             place=spec.place, patience=spec.patience, clock=time.monotonic,
         )  # fmt: skip
-        self.processes = ProcessFaults(self.backend.local, self.supervisor, self.record, self.recovery)
+        self.processes = ProcessFaults(self.connection.local, self.supervisor, self.record, self.recovery)
         self._event_handlers, self._command_handlers = self._event_table(), self._command_table()
         self.supported_commands = frozenset(self._command_handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
         self._present = self.recovery.present
         incarnations = self.members.incarnation
         self.recovery.handle(Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unacknowledged))))
-        self.backend.runs.add(self)
+        self.connection.runs.add(self)
         try:
             self._thread.start()
         except BaseException:
-            self.backend.runs.discard(self)
+            self.connection.runs.discard(self)
             raise
 
     def _known_workers(self) -> list[str]:
         try:
-            return list(self.backend.worker_addresses())
+            return list(self.connection.worker_addresses())
         except ClusterError:  # the loss of the scheduler is detected later
             return list(self.supervisor.where.values())
 
@@ -553,7 +553,7 @@ class DaskRun(Engine):
             self._release_callers()
 
     def _deregister(self) -> None:
-        self.backend.runs.discard(self)
+        self.connection.runs.discard(self)
 
     def _on_shutdown_event(self, event: Event) -> None:
         """Handle an event during the shutdown: reports still go into the trace, commands have no effect."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from queue import Empty
 from typing import Any
 
-from .events import Departed, Event, FinalReport, RoleEnded, TaskFailed, TaskFinished, WorkerLeft
+from .recovery_events import Departed, Event, FinalReport, RoleEnded, TaskFailed, TaskFinished, WorkerLeft
 from .supervisor import Supervisor
 
 __all__ = ["SHUTDOWN_S", "Shutdown"]

@@ -13,7 +13,7 @@ from ...base import Cluster
 from ...commands import Command, Executed
 from ...plan import Plan, find_role
 from ...storage.store import Store, open_store
-from ..cluster.backend import Backend
+from ..cluster.dask_connection import DaskConnection
 from ..cluster.placement import check_checkpoint_location, host_of
 from ..timeouts import LOOK_S, REPORT_S
 from .run import DaskRun
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Recording)
 
 
 def start_run(
-    cluster: Cluster, backend: Backend, place: Callable[[Sequence[RoleSpec]], Mapping[str, str]], plan: Plan,
+    cluster: Cluster, connection: DaskConnection, place: Callable[[Sequence[RoleSpec]], Mapping[str, str]], plan: Plan,
     commands: Iterable[Command | Executed], checkpoint: Any, resume: Store | None,
 ) -> DaskRun:  # fmt: skip
     """Start a run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
@@ -51,10 +51,10 @@ def start_run(
     def attempt() -> DaskRun:
         placed = place(present_roles(plan))
         check_checkpoint_location(where, {host_of(address) for address in placed.values()})
-        supervisor = Supervisor(backend.client(), plan, list(placed.values()), backend.usage)
+        supervisor = Supervisor(connection.client(), plan, list(placed.values()), connection.usage)
         keep: Store | Literal[False] | None = False if checkpoint is False else store
         try:
-            return DaskRun(plan, cluster, backend, supervisor, commands, keep, began, resume)
+            return DaskRun(plan, cluster, connection, supervisor, commands, keep, began, resume)
         except BaseException:
             supervisor.cancel_start()
             raise

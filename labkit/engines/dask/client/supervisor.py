@@ -31,9 +31,18 @@ from ..worker.command_channel import deliver
 from ..worker.task import WAITING_FOR_A_THREAD, task_state
 from .clock import ClockOffsets, EngineClock
 from .event_router import router_of
-from .events import Answered, Event, InternalError, RoleUp, TaskFailed, TaskFinished, WorkerHeartbeats, WorkerLeft
 from .launch import Launcher
 from .membership import Membership
+from .recovery_events import (
+    Answered,
+    Event,
+    InternalError,
+    RoleUp,
+    TaskFailed,
+    TaskFinished,
+    WorkerHeartbeats,
+    WorkerLeft,
+)
 
 __all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
 

@@ -19,8 +19,8 @@ from distributed.utils import get_mp_context
 
 from ....errors import BadInput
 from .credentials import new_security, private_folder
+from .http_servers import Scheduler
 from .nannies import Nanny, OwnCluster
-from .servers import Scheduler
 
 __all__ = [
     "WorkerCounter", "check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
@@ -117,7 +117,7 @@ def _fork_server() -> dict[str, str]:
     with dask.config.set(method):
         get_mp_context()  # Dask sets its preload modules once; labkit's are added below
     preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.servers"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.http_servers"])
     return method
 
 

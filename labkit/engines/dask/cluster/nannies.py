@@ -22,14 +22,14 @@ from distributed.deploy.spec import SpecCluster
 
 from ..failure_detector import FailureDetector
 from ..timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
-from . import servers
+from . import http_servers
 
 __all__ = ["Nanny", "OwnCluster", "stepwise"]
 
 ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)
 
 
-class Nanny(servers.Nanny):
+class Nanny(http_servers.Nanny):
     """Starts its process within `settings()`, and restarts it when it is lost, whether it was running or starting.
 
     The class keeps the name of Dask's class, which Dask uses as the server's type. A starting process that uses no processor

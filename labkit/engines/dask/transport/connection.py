@@ -19,7 +19,7 @@ from itertools import islice
 from ssl import SSLContext, SSLError
 from typing import Protocol
 
-from ....nn.pool import BufferPool
+from ....nn.buffer_pool import BufferPool
 from ..protocol import ProtocolError
 from .frames import HEADER, MAGIC, SUSPENDED, FrameParser, Header, Piece, Prepared, close_frame
 from .handshake import MAX_HELLO, DialerHandshake, Refusal

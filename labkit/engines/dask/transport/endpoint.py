@@ -23,7 +23,7 @@ from ssl import SSLContext
 from typing import Any
 
 from ....errors import BadInput, RoleError, nearest
-from ....nn.pool import BufferPool
+from ....nn.buffer_pool import BufferPool
 from ....roles.messages import Message, bytes_outside_arrays
 from ...commands import RESEND_S
 from ..protocol import ProtocolError

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import RoleError
-from ....nn.pool import BufferPool
+from ....nn.buffer_pool import BufferPool
 from ....roles.messages import Message, field_names
 from ..protocol import ProtocolError
 

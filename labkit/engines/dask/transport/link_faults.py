@@ -25,7 +25,7 @@ from random import Random
 from typing import NamedTuple
 
 from ....errors import BadInput, shown
-from ....nn.pool import BufferPool
+from ....nn.buffer_pool import BufferPool
 from ...commands import RESEND_S
 from .connection import SendConnection, copied
 from .frames import FINAL, SUSPENDED, Piece

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from ssl import SSLContext
 
-from ....nn.pool import BufferPool
+from ....nn.buffer_pool import BufferPool
 from .connection import Dialer, SendConnection
 from .frames import FINAL
 from .handshake import DialerHandshake

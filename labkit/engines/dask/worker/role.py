@@ -34,7 +34,7 @@ from ....trace.schema import NANO, SEND, nanoseconds, seconds
 from ....trace.schema import SLEEP as SLEEPING
 from ....trace.schema import WAIT as WAITING
 from ...distributions import Sampler
-from ...failures import failure_report, foreign_effect
+from ...error_texts import failure_report, foreign_effect
 from ...plan import batch_maker, build_parts, make_coroutine
 from ...role_core import PHASE, Membership, RoleCore
 from ...storage.store import Store

@@ -10,7 +10,8 @@ from itertools import count
 
 from labkit.engines.commands import Join, Leave, Restart
 from labkit.engines.dask.client import recovery_policy as policy
-from labkit.engines.dask.client.events import (
+from labkit.engines.dask.client.membership import Membership
+from labkit.engines.dask.client.recovery_events import (
     Departed,
     Heartbeat,
     Report,
@@ -22,7 +23,6 @@ from labkit.engines.dask.client.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from labkit.engines.dask.client.membership import Membership
 from labkit.engines.dask.timeouts import REPORT_S
 from labkit.engines.lifecycle import PRESENT, State
 from labkit.roles.layout import Layout, RoleSpec

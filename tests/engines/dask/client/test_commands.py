@@ -10,12 +10,12 @@ import pytest
 from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
 from labkit.engines.dask.client import process_faults
 from labkit.engines.dask.client.clock import EngineClock
-from labkit.engines.dask.client.events import Heartbeat, RoleUp, WorkerJoined, WorkerLeft
 from labkit.engines.dask.client.link_faults import LinkFaults
 from labkit.engines.dask.client.membership import Membership
 from labkit.engines.dask.client.process_faults import ProcessFaults, check_allowed
-from labkit.engines.dask.client.record import RunRecord
+from labkit.engines.dask.client.recovery_events import Heartbeat, RoleUp, WorkerJoined, WorkerLeft
 from labkit.engines.dask.client.recovery_policy import Killed, RecoveryPolicy, Timer
+from labkit.engines.dask.client.run_record import RunRecord
 from labkit.engines.dask.processes import boot_id, this_process
 from labkit.engines.lifecycle import State
 from labkit.errors import BadInput

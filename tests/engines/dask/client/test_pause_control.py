@@ -8,7 +8,7 @@ import pytest
 from labkit.engines.commands import Pause, Resume
 from labkit.engines.dask.client.clock import EngineClock
 from labkit.engines.dask.client.pause_control import ANSWER_S, STEP_S, PauseControl
-from labkit.engines.dask.client.record import RunRecord
+from labkit.engines.dask.client.run_record import RunRecord
 from labkit.engines.dask.timeouts import REPEAT_S
 from labkit.roles.layout import Layout, RoleSpec
 

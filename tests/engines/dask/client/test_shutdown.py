@@ -8,7 +8,7 @@ from queue import Queue
 
 import pytest
 
-from labkit.engines.dask.client.events import RoleEnded, WorkerLeft
+from labkit.engines.dask.client.recovery_events import RoleEnded, WorkerLeft
 from labkit.engines.dask.client.shutdown import SHUTDOWN_S, Shutdown
 from tests.engines.dask.client.client_stub import Loop
 

@@ -10,7 +10,7 @@ import pytest
 from labkit.engines.dask.client import start
 from labkit.engines.dask.client import supervisor as supervisors
 from labkit.engines.dask.client.event_router import router_of
-from labkit.engines.dask.client.events import Answered, InternalError, TaskFailed
+from labkit.engines.dask.client.recovery_events import Answered, InternalError, TaskFailed
 from labkit.engines.dask.client.supervisor import Supervisor
 from labkit.roles.layout import Layout, RoleSpec
 from tests.engines.dask.client.client_stub import Loop
@@ -190,10 +190,10 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
     )
     usage, made = Counter(), []
     client.open("a")
-    backend = types.SimpleNamespace(client=lambda: client, usage=usage)
+    connection = types.SimpleNamespace(client=lambda: client, usage=usage)
     cluster = types.SimpleNamespace(spec=types.SimpleNamespace(slow=None))
 
-    def fails(plan, cluster, backend, supervisor, *more):
+    def fails(plan, cluster, connection, supervisor, *more):
         made.append(supervisor)
         assert usage["a"] == 1
         raise RuntimeError("no thread can be started")
@@ -201,7 +201,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
     monkeypatch.setattr(start, "DaskRun", fails)
     client.sync = lambda call, callback_timeout: asyncio.run_coroutine_threadsafe(call(), client.loop.loop).result(30)
     with pytest.raises(RuntimeError, match="no thread"):
-        start.start_run(cluster, backend, lambda roles: {"chief": "a"}, plan, (), False, None)
+        start.start_run(cluster, connection, lambda roles: {"chief": "a"}, plan, (), False, None)
     assert usage["a"] == 0
     assert client.arrived["a"] == ["leave"]
     assert not router_of(client).is_routed(made[0].run)

@@ -28,7 +28,7 @@ from labkit.engines.dask.transport.frames import (
 )  # fmt: skip
 from labkit.engines.dask.transport.handshake import MAX_HELLO, Hello, verify
 from labkit.errors import BadInput, RoleError
-from labkit.nn.pool import BufferPool
+from labkit.nn.buffer_pool import BufferPool
 from labkit.roles.messages import Message, Pull, Push, copied_for_sending
 
 

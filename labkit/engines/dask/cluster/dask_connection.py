@@ -1,7 +1,7 @@
-"""The backend of a `DaskCluster`: the Dask client, the processes behind it, and the checks of these processes.
+"""The connection of a `DaskCluster` to Dask: the client, the processes behind it, and the checks of these processes.
 
-`Backend` holds what is the same for all clusters: the lock, the runs, the number of roles on each Dask worker, and the check
-that a Dask worker answers and has the same version of labkit. It has one of two components with the same interface,
+`DaskConnection` holds what is the same for all clusters: the lock, the runs, the number of roles on each Dask worker, and the
+check that a Dask worker answers and has the same version of labkit. It has one of two components with the same interface,
 `DaskProcesses`: `LocalProcesses` starts and ends processes on this machine, `ExistingScheduler` connects to a scheduler.
 """
 
@@ -31,11 +31,11 @@ from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
 from .forked import disown, in_forked_child
+from .http_servers import with_token
 from .local import WorkerCounter, check_script, interrupt_is_pending, interrupts_blocked, new_cluster, settings
 from .nannies import OwnCluster
-from .servers import with_token
 
-__all__ = ["Backend"]
+__all__ = ["DaskConnection"]
 
 LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, seconds
 
@@ -337,7 +337,7 @@ class ExistingScheduler(DaskProcesses):
         return True
 
 
-class Backend:
+class DaskConnection:
     """The processes of a cluster, and its runs. Thread-safe.
 
     `target`: None for processes started by labkit, else a scheduler's address or a `distributed.Client`. `local`: whether labkit
@@ -364,7 +364,7 @@ class Backend:
         self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
         self._unresponsive: set[str] = set()  # Dask workers that did not answer the last request
         self._closed = False
-        self._owner = os.getpid()  # pid of the process that owns this backend
+        self._owner = os.getpid()  # pid of the process that owns this connection
         self.usage: Counter[str] = Counter()
         self.runs: set[Any] = set()
         in_forked_child(self._forked)

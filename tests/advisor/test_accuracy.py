@@ -1,6 +1,6 @@
 """Errors of the formulas of `lk.advise` relative to the simulator, measured on random problems and clusters.
 
-`labkit.advisor.errors.ERRORS` lists, for every strategy, the largest errors found: with constant and with random times of
+`labkit.advisor.accuracy.ERRORS` lists, for every strategy, the largest errors found: with constant and with random times of
 gradients. The test measures them again and compares the table with the result; `-m slow -s` prints it.
 """
 
@@ -12,8 +12,8 @@ import random
 import pytest
 
 import labkit as lk
+from labkit.advisor.accuracy import ERRORS
 from labkit.advisor.advise import FORMULAS
-from labkit.advisor.errors import ERRORS
 from tests.advisor.test_advise import CLICKS, FLAT, LAYERS, simulated
 
 DISTRIBUTIONS = (

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.nn.boxes import Box, Boxes
+from labkit.nn.index_sets import Box, Boxes
 
 
 def indices(box):

@@ -1,6 +1,6 @@
 """A cluster of Dask processes: a local one started by labkit, or any existing scheduler.
 
-A `DaskCluster` consists of `spec`, its values, and a backend, the handle on its processes. The processes are started when
+A `DaskCluster` consists of `spec`, its values, and a connection, the handle on its processes. The processes are started when
 the first run needs them, are shared by all runs and all `resized` views, increase in number when a run needs more, and end with
 `close()`, with the `with` block, or with the program.
 """
@@ -20,7 +20,7 @@ from ...commands import Command, Executed
 from ...plan import Plan
 from ...storage.store import Store
 from ..worker.command_channel import HEARTBEAT_S
-from .backend import Backend
+from .dask_connection import DaskConnection
 from .placement import PlacementRule, place
 
 __all__ = ["DaskCluster"]
@@ -67,7 +67,7 @@ class DaskCluster(Cluster):
         server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = DEFAULTS.record,
         dashboard: bool = DEFAULTS.dashboard, may_kill: bool = DEFAULTS.may_kill, patience: float = DEFAULTS.patience,
         checkpoint_every: float | None = DEFAULTS.checkpoint_every, replicas: int = DEFAULTS.replicas,
-        max_workers: int | None = DEFAULTS.max_workers, place: PlacementRule = None, _backend: Backend | None = None,
+        max_workers: int | None = DEFAULTS.max_workers, place: PlacementRule = None, _connection: DaskConnection | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
@@ -80,13 +80,13 @@ class DaskCluster(Cluster):
             dashboard=dashboard, may_kill=may_kill, scheduler=target if isinstance(target, str) else None,
         )  # fmt: skip
         check_patience(spec)
-        self._set(spec, Backend(target, spec.dashboard))
-        self._finalizer = weakref.finalize(self, self._backend.close)
+        self._set(spec, DaskConnection(target, spec.dashboard))
+        self._finalizer = weakref.finalize(self, self._connection.close)
 
-    def _set(self, spec: ClusterSpec, backend: Backend) -> None:
+    def _set(self, spec: ClusterSpec, connection: DaskConnection) -> None:
         """Set the values, and the handle on processes."""
-        self._backend = backend
-        self.spec = replace(spec, may_kill=backend.local or spec.may_kill)
+        self._connection = connection
+        self.spec = replace(spec, may_kill=connection.local or spec.may_kill)
         self._nodes_wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
 
     @classmethod
@@ -115,7 +115,7 @@ class DaskCluster(Cluster):
     @property
     def starts_processes(self) -> bool:
         """Whether the processes are labkit's own, on this machine."""
-        return self._backend.local
+        return self._connection.local
 
     def resized(self, **changes: Any) -> DaskCluster:
         """A view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""
@@ -132,7 +132,7 @@ class DaskCluster(Cluster):
         check_patience(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
-        view._set(replace(spec, **fixed), self._backend)
+        view._set(replace(spec, **fixed), self._connection)
         view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view of them
         return view
 
@@ -142,37 +142,37 @@ class DaskCluster(Cluster):
         `nodes`: number of processes; None is workers, servers and a chief.
         """
         self._nodes_wanted = nodes or self._nodes_wanted
-        self._backend.addresses(self._nodes_wanted)
+        self._connection.addresses(self._nodes_wanted)
         return self
 
     def progress(self) -> tuple[int, int]:
         """The progress of `open`: (processes that are up, processes wanted). Any thread may call it at any time."""
-        return self._backend.up(self._nodes_wanted), self._nodes_wanted
+        return self._connection.up(self._nodes_wanted), self._nodes_wanted
 
     @property
     def is_open(self) -> bool:
         """Whether the processes are available: started or connected to, and not closed since."""
-        return self._backend.is_open
+        return self._connection.is_open
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` has been called; then no run can start."""
-        return self._backend.is_closed
+        return self._connection.is_closed
 
     @property
     def dashboard_link(self) -> str | None:
         """The address of Dask's dashboard, by Dask's settings; None if there is no dashboard."""
-        return self._backend.dashboard_link()
+        return self._connection.dashboard_link()
 
     @property
     def runs(self) -> set[Any]:
         """The current runs on this cluster."""
-        return self._backend.runs
+        return self._connection.runs
 
     @property
     def client(self) -> Any:
         """The Dask client."""
-        return self._backend.client()
+        return self._connection.client()
 
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
@@ -184,12 +184,12 @@ class DaskCluster(Cluster):
         """
         from ..client.start import start_run
 
-        return start_run(self, self._backend, self._place, plan, commands, checkpoint, resume)
+        return start_run(self, self._connection, self._place, plan, commands, checkpoint, resume)
 
     def _place(self, roles: Any) -> dict[str, str]:
         nodes = tuple(dict.fromkeys(spec.node for spec in roles))
-        there = self._backend.addresses(len(nodes), every=self.place is not None)
-        return place(nodes, roles, there, self._backend.usage, self.place)
+        there = self._connection.addresses(len(nodes), every=self.place is not None)
+        return place(nodes, roles, there, self._connection.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
         """A table of the Dask workers (`.rows`): threads, memory, roles, speed.
@@ -198,7 +198,7 @@ class DaskCluster(Cluster):
         """
         from .resources import resources
 
-        return resources(self._backend.client(), self.runs, speeds)
+        return resources(self._connection.client(), self.runs, speeds)
 
     def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
         """For each share of the data, the speed (gradients per second) of the role that will compute on it: for `lk.ByWeight`.
@@ -213,7 +213,7 @@ class DaskCluster(Cluster):
 
     def close(self) -> None:
         """End the current runs, then the processes if labkit started them."""
-        self._backend.close()
+        self._connection.close()
 
     def __repr__(self) -> str:
-        return f"<DaskCluster {self.workers} workers, servers={self.servers}, {self._backend.describe()}>"
+        return f"<DaskCluster {self.workers} workers, servers={self.servers}, {self._connection.describe()}>"
