@@ -92,14 +92,14 @@ def options_of(cls: Any) -> dict[str, Option]:
 
 @functools.lru_cache(maxsize=256)  # evaluating type hints is slow, and a lab calls this many times per second
 def _options(cls: Any) -> dict[str, Option]:
-    hints = typing.get_type_hints(cls)
+    declared = [field for field in dataclasses.fields(cls) if "option" in field.metadata]
+    hints = typing.get_type_hints(cls) if declared else {}
     found = {}
-    for field in dataclasses.fields(cls):
-        if "option" in field.metadata:
-            kind, optional = _plain_type(hints[field.name])
-            factory = field.default_factory
-            default = factory() if callable(factory) else field.default
-            found[field.name] = Option(field.name, kind, default, optional=optional, **field.metadata["option"])
+    for field in declared:
+        kind, optional = _plain_type(hints[field.name])
+        factory = field.default_factory
+        default = factory() if callable(factory) else field.default
+        found[field.name] = Option(field.name, kind, default, optional=optional, **field.metadata["option"])
     return found
 
 

@@ -39,7 +39,7 @@ __all__ = ["CLASSES", "NOT_IDENTIFYING", "NotEncodable", "difference", "fingerpr
 KIND = "lk"
 COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
 MAX_DEPTH = 20  # maximum nesting
-NOT_IDENTIFYING = ("in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
+NOT_IDENTIFYING = ("description", "in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
 )  # fmt: skip

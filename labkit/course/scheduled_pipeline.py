@@ -28,7 +28,7 @@ class ScheduledPipeline(Pipeline):
     """`lk.Pipeline` with another schedule: `orders[k]` has the passes of stage k in order."""
 
     orders: tuple[tuple[tuple[str, int], ...], ...] = option((), help="for each stage its list of work, in order")
-    summary: ClassVar[str] = "A pipeline with a schedule defined by the user."
+    description: ClassVar[str] = "pipeline with a schedule defined by the user."
 
     @classmethod
     def from_function(

@@ -85,14 +85,14 @@ def _compared_with(trace: Trace, slow: dict[int, float], since: int) -> str:
 def strategy_label(trace: Trace) -> str:
     """Label before a colon: `Asynchronous`, `Bounded staleness`; for other strategies the name, as `KSync`."""
     strategy = trace.header["strategy"]
-    head, colon, _ = strategy.get("in_words", "").partition(":")
+    head, colon, _ = strategy.get("description", "").partition(":")
     return _capitalized(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
 
 
 def strategy_text(trace: Trace) -> str:
-    """The strategy's description (`in_words` in the header) with its options filled in; else its name."""
+    """The strategy's description (`description` in the header) with its options filled in; else its name."""
     strategy = trace.header["strategy"]
-    words = strategy.get("in_words") or f"{strategy['name']}."
+    words = strategy.get("description") or f"{strategy['name']}."
     options = strategy.get("options", {})
     return _capitalized(re.sub(r"\b[A-Z]\b", lambda found: f"{options.get(found[0], found[0])}", words))
 

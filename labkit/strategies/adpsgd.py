@@ -37,7 +37,7 @@ class ADPSGD(MixedReplicas):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Mix)
     summary: ClassVar[str] = "gossip without waiting: after a gradient, average with one neighbour"
-    in_words: ClassVar[str] = "asynchronous gossip: no replica waits for another's gradient."
+    description: ClassVar[str] = "asynchronous gossip: no replica waits for another's gradient."
 
     def one_update(self) -> str:
         """One step of the slowest replica; a budget of updates limits the fast ones to the same number."""

@@ -29,7 +29,7 @@ class AsyncPS(AsynchronousServer):
     """Apply each gradient the moment it arrives. No worker waits; the price is staleness."""
 
     summary: ClassVar[str] = "parameter server without waiting; gradients are stale"
-    in_words: ClassVar[str] = "asynchronous: no worker waits."
+    description: ClassVar[str] = "asynchronous: no worker waits."
 
     def mean_staleness(self, workers: int) -> float | None:
         """N - 1: each of the other workers changes the weights once between a read and the push that follows it."""

@@ -38,7 +38,7 @@ class BackupWorkers(ServerStrategy):
     give_up: bool = option(True, help="a late worker begins again at once; False: it finishes its gradient first")
 
     summary: ClassVar[str] = "synchronous server that does not wait for the last b workers"
-    in_words: ClassVar[str] = "synchronous, but the last workers are not waited for."
+    description: ClassVar[str] = "synchronous, but the last workers are not waited for."
 
     def mean_staleness(self, workers: int) -> float | None:
         """Only gradients of the present version are applied."""

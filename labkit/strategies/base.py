@@ -58,7 +58,7 @@ class Strategy:
     summary: ClassVar[str] = ""  # one line, for lists
     # options of a problem that suits the strategy, if the default problem does not
     suggested_problem: ClassVar[dict[str, Any]] = {}
-    in_words: ClassVar[str] = ""  # a short description as a sentence: "synchronous: all wait for the slowest."
+    description: ClassVar[str] = ""  # a short description as a sentence: "synchronous: all wait for the slowest."
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -90,7 +90,7 @@ class Strategy:
         values = {name: getattr(self, name) for name in options_of(self)}
         usual = {name: k.default for name, k in options_of(self).items()}
         return {
-            "name": self.name, "in_words": self.in_words,
+            "name": self.name, "description": self.description,
             "options": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()},
             "usual": {k: d if isinstance(d, plain) else repr(d) for k, d in usual.items()},
         }  # fmt: skip

@@ -38,7 +38,7 @@ class Downpour(AsynchronousServer):
 
     messages: ClassVar[tuple[type[Message], ...]] = (*AsynchronousServer.messages, Ack)
     summary: ClassVar[str] = "asynchronous; workers push and fetch only every few steps"
-    in_words: ClassVar[str] = "asynchronous, with a push and a fetch every few steps."
+    description: ClassVar[str] = "asynchronous, with a push and a fetch every few steps."
 
     def one_update(self) -> str:
         """The gradients of one push."""

@@ -33,7 +33,7 @@ class DPSGD(MixedReplicas):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Mix,)
     summary: ClassVar[str] = "gossip: every step each worker averages with its neighbours"
-    in_words: ClassVar[str] = "gossip: each worker averages with its neighbours, and waits for them."
+    description: ClassVar[str] = "gossip: each worker averages with its neighbours, and waits for them."
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Send, compute, mix, step."""

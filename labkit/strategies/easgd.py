@@ -50,7 +50,7 @@ class EASGD(Strategy):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Position, Pull, CentreWeights, Left, Joined)
     summary: ClassVar[str] = "workers take local steps; an elastic force couples them to a centre on the server"
-    in_words: ClassVar[str] = "workers take local steps and are coupled to a centre by an elastic force."
+    description: ClassVar[str] = "workers take local steps and are coupled to a centre by an elastic force."
 
     def one_update(self) -> str:
         """One exchange with the centre."""

@@ -41,7 +41,7 @@ class FSDP(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "data parallel; each worker stores 1/N of the parameters and of the optimizer state"
-    in_words: ClassVar[str] = "fully sharded: every worker has 1/N of everything."
+    description: ClassVar[str] = "fully sharded: every worker has 1/N of everything."
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,4 +30,4 @@ class HalvingDoubling(RingAllReduce):
 
     algorithm: ClassVar[str] = "halving-doubling"
     summary: ClassVar[str] = "no server: workers sum gradients in 2 log2 N exchanges; no staleness"
-    in_words: ClassVar[str] = "halves are swapped, without a server: all wait for the slowest."
+    description: ClassVar[str] = "halves are swapped, without a server: all wait for the slowest."

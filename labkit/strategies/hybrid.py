@@ -51,7 +51,7 @@ class Hybrid(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta, Chunk, Push, Pull, Weights)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "data-parallel replicas of a partitioned model: 2x2 is 2 replicas of 2 parts"
-    in_words: ClassVar[str] = "hybrid: replicas of a split model."
+    description: ClassVar[str] = "hybrid: replicas of a split model."
 
     def one_update(self) -> str:
         """What one update is, in words."""

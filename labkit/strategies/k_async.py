@@ -36,7 +36,7 @@ class KAsync(AsynchronousServer):
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
 
     summary: ClassVar[str] = "a step uses the gradients of the next K workers; the others continue, and are stale"
-    in_words: ClassVar[str] = "asynchronous, K workers' gradients a step."
+    description: ClassVar[str] = "asynchronous, K workers' gradients a step."
 
     def one_update(self) -> str:
         """K gradients make a step."""
@@ -80,7 +80,7 @@ class KBatchAsync(AsynchronousServer):
     K: int = same_option(KAsync, "K")
 
     summary: ClassVar[str] = "a step uses the gradients of the next K mini-batches; no worker waits"
-    in_words: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."
+    description: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."
 
     def one_update(self) -> str:
         """K gradients make a step."""

@@ -36,7 +36,7 @@ class KSync(ServerStrategy):
     give_up: bool = same_option(BackupWorkers, "give_up")
 
     summary: ClassVar[str] = "a step uses the gradients of the first K workers; the others abandon theirs"
-    in_words: ClassVar[str] = "synchronous, with the first K workers only."
+    description: ClassVar[str] = "synchronous, with the first K workers only."
 
     def mean_staleness(self, workers: int) -> float | None:
         """Only gradients of the present version are applied."""
@@ -79,7 +79,7 @@ class KBatchSync(ServerStrategy):
     give_up: bool = same_option(BackupWorkers, "give_up")
 
     summary: ClassVar[str] = "a step uses the gradients of the first K mini-batches, of any workers"
-    in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."
+    description: ClassVar[str] = "synchronous, with the first K mini-batches only."
 
     def mean_staleness(self, workers: int) -> float | None:
         """Only gradients of the present version are applied."""

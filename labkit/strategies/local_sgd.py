@@ -38,7 +38,7 @@ class LocalSGD(MixedReplicas):
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     summary: ClassVar[str] = "no server: workers take H local steps, then average their parameters"
-    in_words: ClassVar[str] = "workers take local steps and average their parameters periodically."
+    description: ClassVar[str] = "workers take local steps and average their parameters periodically."
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Train locally, and average with all workers every H steps."""

@@ -41,7 +41,7 @@ class PipeDream(Strategy):
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "pipeline without a flush: no bubble; stages stash weights, gradients are stale"
     suggested_problem: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
-    in_words: ClassVar[str] = "pipeline without a flush: never idle, and stale."
+    description: ClassVar[str] = "pipeline without a flush: never idle, and stale."
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -53,7 +53,7 @@ class Pipeline(Strategy):
         "layers are split over the workers, micro-batches flow through them; the price is the bubble"
     )
     suggested_problem: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
-    in_words: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
+    description: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
 
     def one_update(self) -> str:
         """What one update is, in words."""

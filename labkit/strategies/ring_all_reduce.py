@@ -42,7 +42,7 @@ class RingAllReduce(Strategy):
     uses_servers: ClassVar[bool] = False
     algorithm: ClassVar[str] = "ring"
     summary: ClassVar[str] = "no server: workers sum gradients around a ring; no staleness"
-    in_words: ClassVar[str] = "a ring without a server: all wait for the slowest."
+    description: ClassVar[str] = "a ring without a server: all wait for the slowest."
 
     def __post_init__(self) -> None:
         super().__post_init__()

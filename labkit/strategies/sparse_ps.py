@@ -58,7 +58,7 @@ class SparsePS(StaleGradients):
     messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk, Left, Joined)
     summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch are sent"
     suggested_problem: ClassVar[dict[str, Any]] = {"data": "clicks"}
-    in_words: ClassVar[str] = "sparse: only the rows of a batch are sent."
+    description: ClassVar[str] = "sparse: only the rows of a batch are sent."
 
     def __post_init__(self) -> None:
         super().__post_init__()

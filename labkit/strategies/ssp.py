@@ -34,7 +34,7 @@ class SSP(AsynchronousServer):
     s: int = option(3, low=0, high=1_000_000, live=True, help="iterations that a worker may be ahead of the slowest")
 
     summary: ClassVar[str] = "parameter server, no worker more than s iterations ahead of the slowest"
-    in_words: ClassVar[str] = "bounded staleness: a worker waits when it is too far ahead of the slowest."
+    description: ClassVar[str] = "bounded staleness: a worker waits when it is too far ahead of the slowest."
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Apply each gradient; answer each worker when it may begin its next iteration."""

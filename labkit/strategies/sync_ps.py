@@ -33,7 +33,7 @@ class SyncPS(ServerStrategy):
     reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
 
     summary: ClassVar[str] = "parameter server, all wait for the slowest; no staleness"
-    in_words: ClassVar[str] = "synchronous: all wait for the slowest."
+    description: ClassVar[str] = "synchronous: all wait for the slowest."
 
     def mean_staleness(self, workers: int) -> float | None:
         """All workers take the same step together."""

@@ -38,7 +38,7 @@ class TensorParallel(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "every layer is split over the workers; activations are summed by all-reduce"
-    in_words: ClassVar[str] = "tensor parallel: every layer is split over the workers."
+    description: ClassVar[str] = "tensor parallel: every layer is split over the workers."
 
     def one_update(self) -> str:
         """What one update is, in words."""

@@ -140,7 +140,7 @@ def test_a_calm_run_says_how_fast_and_how_stale():
 
 def test_a_strategy_of_ones_own_need_not_say_how_it_is():
     class Mine(lk.SyncPS):
-        in_words = ""
+        description = ""
 
     assert sentence(simulated(Mine(), seconds=1.0).wait().trace) == (
         "4 workers, 40 gradients per second. Mine. No gradient is stale."

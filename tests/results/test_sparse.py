@@ -273,7 +273,7 @@ def test_hot_rows_are_drawn_as_they_were_counted():
     assert heights[12:] == pytest.approx([100 * share for *_, share in query.row_load(trace)])
     assert sum(heights[12:]) == pytest.approx(100)
     dense = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait()
-    assert any("no table of rows" in text.get_text() for text in dense.plot.hot_rows().axes[0].texts)
+    assert any("no embedding table" in text.get_text() for text in dense.plot.hot_rows().axes[0].texts)
 
 
 def test_without_a_budget_a_run_ends_at_the_budget_of_the_data_set():

@@ -5,7 +5,7 @@ from queue import Empty
 
 import pytest
 
-from labkit.engines.dask.client import events
+from labkit.engines.dask.client import recovery_events
 from labkit.engines.dask.client.event_router import EventRouter, router_of
 from labkit.engines.dask.worker.command_channel import TOPIC, CommandChannel
 
@@ -40,15 +40,15 @@ UP = {"address": ["127.0.0.1", 1, "key"], "process": ["boot", 2, 3.0], "restored
 COUNTS = {"sent": 3, "received": 4, "flow": 5, "finishing": False}
 BATCH = {"batch": {"until": 1}, "change": 2, "waiting": ["Weights"], "only": None, **COUNTS}
 REPORTS = [
-    ("up", UP, events.RoleUp),
-    ("batch", BATCH, events.Report),
-    ("heartbeat", {}, events.Heartbeat),
-    ("returned", {"verdict": "accuracy"}, events.Returned),
-    ("failed", {"report": {"type": "ZeroDivisionError"}}, events.RoleFailed),
-    ("version", {"version": 5}, events.VersionReported),
-    ("stepped", {}, events.Stepped),
-    ("ended", {}, events.RoleEnded),
-    ("departed", {"report": {}, "retired": True}, events.Departed),
+    ("up", UP, recovery_events.RoleUp),
+    ("batch", BATCH, recovery_events.Report),
+    ("heartbeat", {}, recovery_events.Heartbeat),
+    ("returned", {"verdict": "accuracy"}, recovery_events.Returned),
+    ("failed", {"report": {"type": "ZeroDivisionError"}}, recovery_events.RoleFailed),
+    ("version", {"version": 5}, recovery_events.VersionReported),
+    ("stepped", {}, recovery_events.Stepped),
+    ("ended", {}, recovery_events.RoleEnded),
+    ("departed", {"report": {}, "retired": True}, recovery_events.Departed),
 ]
 
 
@@ -70,7 +70,7 @@ def test_a_report_that_cannot_be_read_is_logged_and_ends_the_run(plain, caplog):
     with caplog.at_level(logging.ERROR, "labkit.engines.dask.client"):
         client.hear(TOPIC, {"run": "run", "role": "worker-0", "incarnation": 0, **plain})
     (event,) = left(queue)
-    assert isinstance(event, events.InternalError)
+    assert isinstance(event, recovery_events.InternalError)
     assert isinstance(event.error, KeyError)
     assert "could not be read" in caplog.text
 
@@ -84,7 +84,7 @@ def test_dask_workers_that_join_and_leave_concern_all_runs():
     client.hear("all", {"action": "remove-worker", "worker": "b"})
     client.hear("all", {"action": "something else"})
     client.hear("all", "no dict")
-    expected = [events.WorkerJoined("a"), events.WorkerLeft("a", True), events.WorkerLeft("b", False)]
+    expected = [recovery_events.WorkerJoined("a"), recovery_events.WorkerLeft("a", True), recovery_events.WorkerLeft("b", False)]
     assert [left(queue) for queue in queues] == [expected, expected]
 
 
