@@ -37,9 +37,9 @@ LAYER_OF = {
     "tests/views": "simulated",
 }
 
-# Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new ones.
-hypothesis.settings.register_profile("same", derandomize=True, database=None)
-hypothesis.settings.register_profile("random", print_blob=True)
+# Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new ones. Examples have no time limit.
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
+hypothesis.settings.register_profile("random", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 
