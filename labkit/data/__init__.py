@@ -1,7 +1,7 @@
 """Data sets, partitions and mini-batches.
 
-`load` returns a data set by name; `from_arrays`, `from_csv` and `from_dask` make one of a user's data. A `Partition`
-distributes the training samples over the workers; `Batches` makes mini-batches of a worker's share.
+`load` returns a data set by name; `from_arrays`, `from_csv` and `from_dask` make a data set from a user's data. A
+`Partition` distributes the training samples over the workers; `Batches` makes mini-batches of a worker's share.
 """
 
 from .batches import Batch, Batches, NullBatches

@@ -1,7 +1,8 @@
 """Operations on one block of rows: plain functions of NumPy arrays, which run inside Dask tasks.
 
-A block's rows are shuffled by (seed, block); the first ones are held out, the others are its training rows, in that
-order. Every task that needs the order recomputes it, so that no indices are sent.
+The rows of a block are shuffled by (seed, block). The first rows of the shuffled order are held out; the remaining
+rows, in this order, are the block's training rows. Every task that needs the order recomputes it, so that no indices
+are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["HoldOut", "Survey", "join", "labels_of", "merge", "survey", "take"]
 
 @dataclass(frozen=True)
 class HoldOut:
-    """How rows are held out; the same for all blocks."""
+    """The rule by which rows are held out; it is the same for all blocks."""
 
     seed: int
     test_fraction: float
@@ -29,9 +30,9 @@ class HoldOut:
     dtype: str
 
     def rows(self, block: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(training rows, held-out rows) of a block of `count` rows.
+        """Return the indices (training rows, held-out rows) of a block of `count` rows.
 
-        The number held out is rounded at random, so that small blocks hold out the right fraction on average.
+        The number of held-out rows is rounded at random, so that small blocks hold out the right fraction on average.
         """
         rng = data_stream(self.seed, BLOCK.format(block=block))
         held = int(count * self.test_fraction + rng.random())
@@ -41,10 +42,11 @@ class HoldOut:
 
 @dataclass(frozen=True)
 class Survey:
-    """Statistics of a range of blocks. Its size does not depend on their number of rows.
+    """Statistics of a range of blocks. The size of a survey does not depend on the number of rows.
 
-    rows, train: per block. mean, m2: (d,) float64 of the training rows; m2 is the sum of squared deviations.
-    error: the first error as (block, row in it or None, description).
+    rows, train: the numbers of rows and of training rows of each block. mean: (d,) float64, of the training rows. m2:
+    (d,) float64, the sum of their squared deviations from the mean. error: the first error as (block, row in the block
+    or None, description).
     """
 
     rows: tuple[int, ...]
@@ -55,16 +57,16 @@ class Survey:
 
     @property
     def n_train(self) -> int:
-        """Training rows in all."""
+        """The number of training rows of all blocks."""
         return sum(self.train)
 
     def standard(self) -> tuple[np.ndarray, np.ndarray]:
-        """(mean, scale) of the training rows, (d,) each."""
+        """Return (mean, scale) of the training rows, (d,) each."""
         return self.mean, scale_of(self.mean, self.m2 / self.n_train)
 
 
 def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> Survey:
-    """The statistics and checks of one block: x (n, d), y (n,) or (n, k)."""
+    """Check one block, x (n, d) and y (n,) or (n, k), and compute its statistics."""
     x, y = np.asarray(x), np.asarray(y)
     error = _first_error(x, y, hold_out, standardize)
     train, _ = hold_out.rows(block, len(x))
@@ -80,7 +82,7 @@ def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> 
 
 
 def _first_error(x: np.ndarray, y: np.ndarray, hold_out: HoldOut, standardize: bool) -> tuple[int | None, str] | None:
-    """The first error in a block as (row or None, description); None if there is none."""
+    """Return the first error in a block as (row or None, description); None if the block has no error."""
     if len(x) != len(y):
         return None, f"x has {len(x)} rows and y has {len(y)}; both must have the same number"
     for what, a in (("x", x), ("y", y)):
@@ -104,7 +106,7 @@ def merge(parts: list[Survey]) -> Survey:
 
 
 def _merge_two(a: Survey, b: Survey) -> Survey:
-    """Means and squared deviations of two samples combined: Chan, Golub, LeVeque, "Updating Formulae", 1979."""
+    """Combine means and squared deviations of two samples: Chan, Golub, LeVeque, "Updating Formulae", 1979."""
     total = max(a.n_train + b.n_train, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         step = b.mean - a.mean
@@ -114,7 +116,7 @@ def _merge_two(a: Survey, b: Survey) -> Survey:
 
 
 def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
-    """(n,) int64: the labels of the block's training rows, in their order."""
+    """Return the labels of the block's training rows, in the order of these rows: (n,) int64."""
     y = np.asarray(y)
     return y[hold_out.rows(block, len(y))[0]].astype(np.int64)
 
@@ -122,7 +124,7 @@ def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
 def take(
     block: int, x: Any, y: Any, hold_out: HoldOut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One worker's rows of a block, standardised: x (m, d) and y (m,) int64 or (m, k) floats.
+    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or (m, k) floats.
 
     plan: "test" (the held-out rows), None (all training rows), or the worker of each training row.
     """
@@ -142,5 +144,5 @@ def take(
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces one after the other, as one contiguous pair."""
+    """Concatenate the pieces to one contiguous pair."""
     return np.concatenate([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])

@@ -31,7 +31,7 @@ DTYPES = ("float32", "float64")
 
 
 def check_whole(name: str, value: Any, low: int) -> int:
-    """`value` as an int that is at least `low`; `BadInput` otherwise."""
+    """Return `value` as an int. Raises `BadInput` unless it is a whole number, at least `low` and below 2**63."""
     try:
         number = operator.index(value)
     except Exception:  # TypeError, or an error raised by its `__index__`
@@ -42,17 +42,17 @@ def check_whole(name: str, value: Any, low: int) -> int:
 
 
 def check_seed(seed: Any) -> int:
-    """A seed is a whole number, at least 0."""
+    """Return the seed as an int. Raises `BadInput` unless it is a whole number, at least 0."""
     return check_whole("seed", seed, 0)
 
 
 def check_classes(classes: Any) -> int | None:
-    """None, or a whole number, at least 2."""
+    """Return the number of classes as an int, or None. Raises `BadInput` unless it is None or a whole number, at least 2."""
     return None if classes is None else check_whole("classes", classes, 2)
 
 
 def check_fraction(test_fraction: Any) -> float:
-    """The held-out fraction: above 0 and below 1."""
+    """Return the held-out fraction. Raises `BadInput` unless it is above 0 and below 1."""
     fraction = as_number(test_fraction)
     if fraction is None or not 0.0 < fraction < 1.0:
         raise BadInput(f"test_fraction={shown(test_fraction)} is not allowed; it is a number above 0 and below 1.")
@@ -60,21 +60,21 @@ def check_fraction(test_fraction: Any) -> float:
 
 
 def check_truth(name: str, value: Any) -> bool:
-    """True or False, including NumPy's booleans."""
+    """Return True or False. Raises `BadInput` unless `value` is a boolean of Python or NumPy."""
     if not isinstance(value, (bool, np.bool_)):
         raise BadInput(f"{name}={shown(value)} is not allowed; it is True or False.")
     return bool(value)
 
 
 def check_name(name: Any) -> str:
-    """The name of a data set: a line of text, at most 200 characters."""
+    """Return the name of a data set. Raises `BadInput` unless it is a line of text, at most 200 characters."""
     if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
         raise BadInput(f"name={shown(name)} is not allowed; a data set's name is a line of text, at most 200 characters.")
     return name
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
-    """`float32` or `float64`, by name or as a NumPy dtype."""
+    """Return `float32` or `float64` as a NumPy dtype. Raises `BadInput` for any other name or dtype."""
     try:
         found = np.dtype(dtype)
     except Exception:  # TypeError, SyntaxError and others: NumPy parses text as a dtype expression
@@ -85,9 +85,9 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def first_bad(x: np.ndarray) -> tuple[tuple[int, ...], float] | None:
-    """The index of the first NaN or infinity, in row order, with its value; None if all are finite.
+    """Return the index and the value of the first NaN or infinity, in row order; None if all values are finite.
 
-    `x`: any shape, real. The sum is checked first: it is almost always finite, and needs no array of booleans.
+    `x`: any shape, real. The sum is checked first because it is almost always finite, and needs no array of booleans.
     """
     if x.dtype.kind != "f":
         return None
@@ -110,10 +110,11 @@ def _refuse_nonfinite(what: str, x: np.ndarray) -> None:
 
 
 def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """`x` as (n, d), and the image shape if it came as images.
+    """Return `x` as an array (n, d), and the image shape if `x` consists of images, else None.
 
-    x: (n, d), or images (n, height, width), which are flattened row by row. `BadInput` for another shape, an empty
-    array, a dtype that is not a number, or a NaN or infinity (the first one is named).
+    x: (n, d), or images (n, height, width), which are flattened row by row. Raises `BadInput` if the shape is another,
+    the array is empty, the dtype is not numeric, or a value is NaN or infinite (the message names the first such
+    value).
     """
     array = as_numbers(what, x)
     if array.ndim not in (2, 3):
@@ -127,9 +128,9 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | Non
 
 
 def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | None:
-    """The first label that is not a whole number in 0..classes-1: its row and the error. None if all are valid.
+    """Return row and error of the first label that is not a whole number in 0..classes-1; None if all labels are valid.
 
-    labels: (n,) real. `classes=None` allows any whole number from 0 on.
+    labels: (n,) real. `classes=None` allows any whole number that is at least 0.
     """
     allowed = f"labels are whole numbers from 0 to {classes - 1}" if classes else "labels are whole numbers from 0 on"
     bad = labels < 0
@@ -144,9 +145,10 @@ def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | No
 
 
 def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple[np.ndarray, bool]:
-    """`y` as int64 labels (n,) and True, or as float targets (n, k) and False.
+    """Return (`y` as int64 labels (n,), True) or (`y` as float targets (n, k), False).
 
-    With `classes`, y must be labels. Without, y of integers or booleans are labels; floats are targets of a regression.
+    If `classes` is given, y must be labels. Otherwise integers and booleans are labels, and floats are targets of a
+    regression. Raises `BadInput` if the shape, the length or a value is wrong.
     """
     array = as_numbers(what, y)
     if array.ndim not in (1, 2) or array.size == 0:

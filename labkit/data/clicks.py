@@ -4,9 +4,9 @@
     label                      1 with probability sigmoid(bias + strength * t),
                                t = sum of the hidden weights of its ids, less the mean of all samples' t
 
-Zipf's law is typical of recommenders: a batch of 1,000 draws from 100,000 ids with zipf=1 has 622 different ones
-on average, and the most frequent one is 8.3% of all draws. Every id has a hidden weight from N(0, 1), so labels can be learned,
-for frequent ids quickly and for rare ones never completely. Memory is proportional to the number of samples, not of ids.
+Zipf's law is typical of recommenders: 1,000 draws from 100,000 ids with zipf=1 have 622 different ids on average, and
+the most frequent id has 8.3% of all draws. Every id has a hidden weight from N(0, 1), so the labels can be learned,
+quickly for frequent ids and never completely for rare ids. Memory is proportional to the number of samples, not of ids.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["Clicks", "draw_zipf"]
 
 
 def draw_zipf(rng: np.random.Generator, exponent: float, ids: int, size: int) -> np.ndarray:
-    """`size` draws from 0 .. ids - 1, (size,) int64, P(k) proportional to (k + 1)^-exponent. Exact, without a table.
+    """Draw `size` numbers from 0 .. ids - 1, (size,) int64, with P(k) proportional to (k + 1)^-exponent.
 
-    Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
-    distributions", 1996): invert the integral of x^-s, round, and accept unless the draw lies between the integral's
-    bar and the distribution's. An exponent of 0 gives the uniform distribution.
+    The method is exact and needs no table. It is rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to
+    generate variates from monotone discrete distributions", 1996): invert the integral of x^-s, round to k, and reject
+    the part by which the integral over k's interval exceeds k^-s. An exponent of 0 gives the uniform distribution.
     """
     s = float(exponent)
 
@@ -55,12 +55,12 @@ def draw_zipf(rng: np.random.Generator, exponent: float, ids: int, size: int) ->
 
 @dataclass(frozen=True)
 class Clicks(Recipe):
-    """Click or no click, from categorical ids that follow Zipf's law. Never standardised: ids have no scale.
+    """Clicks (label 1 or 0) on categorical ids that follow Zipf's law. Never standardised, because ids have no scale.
 
-    `extra`: `embedding` {rows, columns, fields}: the table that a model of it needs; `baseline_loss` and
-    `baseline_accuracy`: those of the best constant answer (always the training part's share of clicks) on the held-out
-    part; `best_loss` and `best_accuracy`: those of the hidden formula itself; `goal_accuracy`, half-way between: where
-    a run ends for which no budget was given.
+    `extra` has these keys. `embedding`: {rows, columns, fields} of the table that a model of these data needs.
+    `baseline_loss`, `baseline_accuracy`: held-out loss and accuracy of the best constant prediction (the share of
+    clicks in the training part). `best_loss`, `best_accuracy`: held-out loss and accuracy of the hidden formula itself.
+    `goal_accuracy`: the mean of the two accuracies; a run without a budget ends when it reaches this accuracy.
     """
 
     name: ClassVar[str] = "clicks"
@@ -77,7 +77,7 @@ class Clicks(Recipe):
         return draw_zipf(rng, self.zipf, self.rows, samples * self.fields).reshape(samples, self.fields)
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
-        """x: (samples, fields) int64 ids; y: (samples,) labels 0 or 1."""
+        """Make the data set. x: (samples, fields) int64 ids. y: (samples,) labels 0 or 1."""
         x = self.draw(data_stream(seed, SAMPLES.format(name=self.name)), self.samples)
         ids, place = np.unique(x, return_inverse=True)
         weights = data_stream(seed, TRUE_WEIGHTS.format(name=self.name)).standard_normal(len(ids))
@@ -99,7 +99,7 @@ class Clicks(Recipe):
 
 
 def _measures(name: str, chance: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Cross-entropy and accuracy of the predicted probabilities `chance` (n,) for the labels y (n,)."""
+    """Compute cross-entropy and accuracy of the predicted probabilities `chance` (n,) for the labels y (n,)."""
     right = np.where(y == 1, chance, 1 - chance)
     loss = float(-np.log(np.maximum(right, 1e-12)).mean())
     if not math.isfinite(loss):

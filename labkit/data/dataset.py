@@ -3,7 +3,7 @@
     x_standardised = (x - mean) / scale,    with mean and scale of the *training* part only,
 
 so that no information leaks from the held-out part. Constant features get scale 1, so they become 0. `raw` is the
-inverse, for plots. All sums are float64 for any dtype of the data set.
+inverse of `standardise`, for plots. All sums are computed in float64 for any dtype of the data set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Described:
 
     @property
     def outputs(self) -> int:
-        """The width of the network's output: one per class, or one per target."""
+        """The width of the network's output: the number of classes or, in a regression, of targets."""
         return self.classes if self.classes is not None else self._targets()
 
     def _targets(self) -> int:
@@ -43,15 +43,15 @@ class Described:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32 or float64: of x, and of y in a regression."""
+        """The dtype of x, and in a regression also of y: float32 or float64."""
         raise NotImplementedError
 
     def standardise(self, x: np.ndarray) -> np.ndarray:
-        """(n, d) raw values -> (n, d) standardised values in the data set's dtype."""
+        """Convert raw values (n, d) to standardised values (n, d) in the data set's dtype."""
         return np.ascontiguousarray((x - self.mean) / self.scale, dtype=self.dtype)
 
     def raw(self, x: np.ndarray) -> np.ndarray:
-        """The inverse of `standardise`: (n, d) or (d,) -> raw values of the same shape."""
+        """Convert standardised values, (n, d) or (d,), to raw values of the same shape: the inverse of `standardise`."""
         return np.ascontiguousarray(x * self.scale + self.mean, dtype=self.dtype)
 
 
@@ -61,7 +61,8 @@ class Dataset(Described):
 
     x_train, x_test: (n, d) float32 or float64, C-contiguous, read-only.
     y_train, y_test: (n,) int64 labels, or (n, k) floats when `classes` is None (regression).
-    mean, scale: (d,) float64; 0 and 1 if not standardised. image_shape: (height, width) if a sample is a picture.
+    mean, scale: (d,) float64; 0 and 1 if the data set is not standardised. image_shape: (height, width) if samples are
+    pictures, else None.
     about: one sentence with source and licence. extra: further facts, such as an exact solution.
     """
 
@@ -101,7 +102,7 @@ class Dataset(Described):
 
 
 def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> tuple[Pair, Pair]:
-    """Split at random, from the seed: ((x_train, y_train), (x_test, y_test)), at least one sample in each."""
+    """Split at random, by the seed, into ((x_train, y_train), (x_test, y_test)), with at least one sample in each."""
     samples = len(x)
     if samples < 2:
         raise BadInput(f"There is {samples} sample; at least 2 are needed, one to train on and one to hold out.")
@@ -112,7 +113,7 @@ def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> t
 
 
 def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """The standard deviation; 1 where it is only rounding error, so that a constant feature is not amplified."""
+    """Return the standard deviation, or 1 where it is only rounding error, so that a constant feature is not amplified."""
     deviation = np.sqrt(variance)
     constant = deviation <= 64 * np.finfo(np.float64).eps * np.abs(mean)
     return np.where(constant, 1.0, deviation)
@@ -130,7 +131,7 @@ def build(
     about: str = "",
     extra: dict[str, Any] | None = None,
 ) -> Dataset:
-    """A `Dataset` of pairs that are already split and checked; `BadInput` if a value does not fit into `dtype`."""
+    """Make a `Dataset` of pairs that are already split and checked. Raises `BadInput` if a value is too large for `dtype`."""
     x = train[0]
     mean, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -148,7 +149,7 @@ def build(
 
 
 def _frozen(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """A contiguous read-only copy, which thousands of simulated workers can share."""
+    """Return a contiguous read-only copy, which thousands of simulated workers can share."""
     copy = np.array(values, dtype=dtype, order="C")
     copy.flags.writeable = False
     return copy

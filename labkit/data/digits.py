@@ -25,7 +25,7 @@ ABOUT = (
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The raw pictures: images (1797, 64) uint8 from 0 to 16, labels (1797,) uint8 from 0 to 9."""
+    """Return the raw pictures: images (1797, 64) uint8 from 0 to 16, and labels (1797,) uint8 from 0 to 9."""
     path = resources.files("labkit.data").joinpath("files", "digits.npz")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         return stored["images"], stored["labels"]
@@ -33,11 +33,11 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Digits(Recipe):
-    """Handwritten digits. No options."""
+    """Handwritten digits. The recipe has no options."""
 
     name: ClassVar[str] = "digits"
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
-        """x: (n, 64) pixels; y: (n,) labels 0 to 9."""
+        """Make the data set. x: (n, 64) pixels. y: (n,) labels 0 to 9."""
         train, test = hold_out(*read_digits(), test_fraction, seed)
         return build(self.name, train, test, 10, standardize=standardize, dtype=dtype, image_shape=(8, 8), about=ABOUT)

@@ -2,12 +2,13 @@
 
 The client receives only small results: the length of each block, mean and variance (8 bytes per feature each), and the
 first error. Samples are not sent to the client, with two exceptions: `gathered()`, and the labels (8 bytes per sample)
-for a partition by label. The client sends tasks, which recompute their rows from (seed, block); only for a partition by
-label it sends 4 bytes per sample.
+for a partition by label. The client sends tasks, which recompute from (seed, block) which rows they need. For a
+partition by label the client also sends the worker of each sample (4 bytes per sample).
 
-Assignment. The n training samples have positions 0..n-1, block after block, shuffled within a block. With a coprime to n,
-q = (a p + c) mod n is again a permutation of 0..n-1, and the worker whose size interval holds q gets position p:
-sizes are exact, and with a near 0.618 n every block is spread over all workers. (a p must fit into 63 bits: n < 3e9.)
+Assignment. The n training samples have positions p = 0..n-1, block after block, shuffled within a block. If a is
+coprime to n, q = (a p + c) mod n is a permutation of 0..n-1. The numbers q are divided into one interval per worker, as
+long as the worker's number of samples, and the worker whose interval contains q gets position p. Therefore the sizes
+are exact. Because a is near 0.618 n, every block is spread over all workers. (a p must fit into 63 bits, so n < 3e9.)
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ FAN_IN = 16
 
 @dataclass(frozen=True, eq=False)
 class DaskDataset(Described):
-    """Training and held-out samples as Dask blocks. Attributes as in `Dataset`, except the arrays.
+    """Training and held-out samples as Dask blocks. It has the attributes of `Dataset`, except the arrays.
 
     Blocks are computed again at each use: call `x.persist()` first if that is expensive.
-    n_train, n_test: samples. lengths, offsets: per block, its rows, and the position of its first training sample.
+    n_train, n_test: the numbers of training and held-out samples. lengths: the number of rows of each block. offsets:
+    the position of the first training sample of each block. blocks: the pairs (x, y) of delayed arrays.
     """
 
     name: str
@@ -71,11 +73,14 @@ class DaskDataset(Described):
         seed: int = 0,
         addresses: Sequence[str] | None = None,
     ) -> list[Any]:
-        """One lazy (x, y) per worker: contiguous, standardised, every training sample once (`Shared`: all samples for all).
+        """Return one lazy (x, y) per worker: contiguous and standardised.
 
-        Each is a `dask.delayed` object of a pair of NumPy arrays, which can also be unpacked into two: `x, y = share`.
+        Every training sample is in exactly one share; with `Shared` every share has all training samples.
+
+        A share is a `dask.delayed` object of a pair of NumPy arrays, which can be unpacked into two: `x, y = share`.
         addresses: the Dask worker on which each share is assembled; the blocks are not restricted to workers.
-        A partition by label computes the labels, 8 bytes a sample, on the client. Raises `BadInput` as `Partition.split` does.
+        A partition by label computes the labels and sends them to the client, 8 bytes per sample. Raises `BadInput` if
+        `Partition.split` would.
         """
         how, workers = partition_by_name(how), check_whole("workers", workers, 1)
         if addresses is not None and len(addresses) != workers:
@@ -88,11 +93,11 @@ class DaskDataset(Described):
         return made
 
     def test(self, address: str | None = None) -> Any:
-        """The held-out samples: a lazy, standardised (x, y), assembled on `address` if one is given."""
+        """Return the held-out samples: a lazy, standardised (x, y), assembled on the Dask worker `address` if given."""
         return self._joined([("test", None)] * len(self.blocks), address)
 
     def gathered(self) -> Dataset:
-        """All samples, computed and sent to the client, for the simulator, which has no cluster. They must fit into memory."""
+        """Compute all samples and send them to the client, for the simulator, which has no cluster. They must fit into memory."""
         import dask
 
         (x, y), (x_test, y_test) = dask.compute(self.shares(1, "shared")[0], self.test())
@@ -104,7 +109,7 @@ class DaskDataset(Described):
         )
 
     def _plans(self, how: Partition, workers: int, seed: int) -> list[Any]:
-        """Per block, the worker of each of its training samples, lazily; None if every worker gets all."""
+        """Return for each block a lazy array with the worker of each training sample; None if every worker gets all samples."""
         import dask
 
         if how.shares_all:
@@ -121,7 +126,7 @@ class DaskDataset(Described):
         return [dask.delayed(part, pure=True) for part in np.split(owners, self.offsets[1:])]
 
     def _joined(self, plans: list[tuple[Any, int | None]], address: str | None) -> Any:
-        """One task per block that takes rows, and one that joins them on `address`."""
+        """Return a task that joins, on `address`, the rows taken by one task per block."""
         import dask
 
         piece = dask.delayed(take, pure=True)
@@ -138,7 +143,7 @@ class DaskDataset(Described):
 
 @dataclass(frozen=True)
 class Assignment:
-    """The function position -> worker, computed without a table. See the docstring of the module."""
+    """The function position -> worker, computed without a table: position p has q = (a p + c) mod n, see `labkit.data.lazy`."""
 
     sizes: np.ndarray
     a: int
@@ -146,7 +151,7 @@ class Assignment:
 
     @classmethod
     def draw(cls, sizes: np.ndarray, seed: int) -> Assignment:
-        """A random assignment with these sizes (workers,), drawn by the seed."""
+        """Draw a random assignment in which worker i gets sizes[i] samples; the seed determines the draw."""
         n, rng = int(sizes.sum()), data_stream(seed, LAZY_PARTITION)
         a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)
         while math.gcd(a, n) != 1:
@@ -154,7 +159,7 @@ class Assignment:
         return cls(sizes, a, int(rng.integers(n)))
 
     def owners(self, start: int, count: int) -> np.ndarray:
-        """(count,) int64: the workers of positions start, start + 1, ..."""
+        """Return the workers of positions start, start + 1, ...: (count,) int64."""
         ends = np.cumsum(self.sizes)
         position = np.arange(start, start + count, dtype=np.int64)
         return np.searchsorted(ends, (self.a * position + self.c) % int(ends[-1]), side="right")
@@ -171,12 +176,12 @@ def from_dask(
     dtype: Any = "float32",
     name: str = "dask",
 ) -> DaskDataset:
-    """A data set from Dask arrays, which stay on the cluster.
+    """Make a data set from Dask arrays, which stay on the cluster.
 
-    x: (n, d), y: (n,) labels, or (n,) or (n, k) floats with `classes=None` (regression); n may be unknown, then both
-    must have the same blocks. Reads the data once, on the current scheduler, for lengths, mean, variance and checks.
+    x: (n, d). y: (n,) labels, or, with `classes=None` (regression), (n,) or (n, k) floats. n may be unknown; then x and
+    y must have the same blocks. Reads the data once, on the current scheduler, for lengths, mean, variance and checks.
     The held-out part is drawn block by block: `test_fraction` of each, rounded up or down at random.
-    Raises `BadInput` as `from_arrays` does; the first bad row is named.
+    Raises `BadInput` if `from_arrays` would; the message names the first bad row.
     """
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
     classes, name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
@@ -202,7 +207,7 @@ def from_dask(
 
 
 def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
-    """x and y with the same blocks of rows and whole rows in each, or `BadInput`."""
+    """Return x and y with the same blocks of rows, each of whole rows. Raises `BadInput` if that is impossible."""
     import dask.array as da
 
     for what, a in (("x", x), ("y", y)):
@@ -226,7 +231,7 @@ def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
 
 
 def _survey_blocks(blocks: list[tuple[Any, Any]], hold_out: HoldOut, standardize: bool) -> Survey:
-    """Read the data once, as a tree of tasks with small results; `BadInput` if something is wrong."""
+    """Read the data once, by a tree of tasks with small results. Raises `BadInput` if a value or a shape is wrong."""
     import dask
 
     survey_task, fold = dask.delayed(survey, pure=True), dask.delayed(merge, pure=True)
@@ -239,7 +244,7 @@ def _survey_blocks(blocks: list[tuple[Any, Any]], hold_out: HoldOut, standardize
 
 
 def _raise_first_error(seen: Survey) -> None:
-    """`BadInput` for the first error of the survey."""
+    """Raise `BadInput` for the first error of the survey, if it has one."""
     if seen.error:
         block, row, text = seen.error
         place = f"row {sum(seen.rows[:block]) + row}" if row is not None else f"block {block}"

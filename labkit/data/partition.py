@@ -32,12 +32,12 @@ __all__ = [
 
 
 class Partition:
-    """The base class of partitions; other modules call `split`. `shares_all`: every worker has every sample."""
+    """The base class of partitions. Other modules call `split`. If `shares_all`, every worker has every sample."""
 
     shares_all: ClassVar[bool] = False
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
-        """One sorted int64 index array per worker.
+        """Return one sorted int64 index array per worker.
 
         labels_or_n: the labels (n,), or the number of samples if the partition does not depend on labels.
         Raises `BadInput` if there are fewer samples than workers.
@@ -47,7 +47,7 @@ class Partition:
         return np.split(order, np.cumsum(np.bincount(owners, minlength=workers))[:-1])
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """(n,) int64: the worker of every sample."""
+        """Return the worker of every sample: (n,) int64."""
         raise NotImplementedError
 
 
@@ -55,31 +55,31 @@ class Sized(Partition):
     """A partition defined by the number of samples per worker; the samples are drawn at random."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """(workers,) int64, at least 1 each, n in all."""
+        """Return the number of samples of each worker: (workers,) int64, at least 1 each, with the sum n."""
         raise NotImplementedError
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """A random assignment with these sizes."""
+        """Assign samples to workers at random, with the numbers that `sizes` returns."""
         owners = np.repeat(np.arange(workers), self.sizes(_count(labels_or_n), workers))
         return data_stream(check_seed(seed), PARTITION).permutation(owners)
 
 
 @dataclass(frozen=True)
 class Even(Sized):
-    """Every worker gets the same number of samples; numbers differ by at most one. The default."""
+    """The default: every worker gets the same number of samples; if n is not divisible, the numbers differ by one."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """n // workers each; the first n % workers get one more."""
+        """Return n // workers for each worker, and one more for each of the first n % workers."""
         _check_enough_samples(n, workers)
         return np.full(workers, n // workers, dtype=np.int64) + (np.arange(workers) < n % workers)
 
 
 @dataclass(frozen=True)
 class ByWeight(Sized):
-    """Worker i gets a part in proportion to `weights[i]`, by largest remainders; at least one sample.
+    """Worker i gets a part in proportion to `weights[i]`, rounded by largest remainders, and at least one sample.
 
     If the weights are the speeds of the workers' machines, an epoch takes the same time on every worker. With an even
-    partition a fast worker of an asynchronous run completes more epochs, so its samples have more weight.
+    partition a fast worker of an asynchronous run completes more epochs, so the fast worker's samples have more weight.
 
     weights: one finite number above 0 for each worker; only their ratios matter.
     """
@@ -99,7 +99,7 @@ class ByWeight(Sized):
         object.__setattr__(self, "weights", weights)
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Largest remainders; ties go to the first worker. `BadInput` if the numbers of weights and workers differ."""
+        """Round by largest remainders; ties go to the first worker. Raises `BadInput` unless each worker has one weight."""
         _check_enough_samples(n, workers)
         if len(self.weights) != workers:
             raise BadInput(f"ByWeight has {len(self.weights)} weights for {workers} workers; it needs one for each.")
@@ -108,7 +108,7 @@ class ByWeight(Sized):
 
 @dataclass(frozen=True)
 class BySize(Sized):
-    """Worker i gets a part in proportion to (i + 1) ** -skew, rounded; at least one sample.
+    """Worker i gets a part in proportion to (i + 1) ** -skew, rounded, and at least one sample.
 
     With skew 0 all parts are equal; a larger skew makes them more unequal. For arbitrary proportions use `ByWeight`.
     """
@@ -119,7 +119,7 @@ class BySize(Sized):
         check_options(self)
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Largest remainders."""
+        """Round by largest remainders."""
         _check_enough_samples(n, workers)
         return _in_proportion(n, np.arange(1, workers + 1) ** -self.skew)
 
@@ -130,7 +130,8 @@ class ByLabel(Partition):
 
     Large alpha: every worker has samples of every label. Small alpha: one or two workers have most samples of a label.
     From Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-    Classification", 2019 (arXiv 1909.06335); here proportions are drawn per label, over the workers.
+    Classification", 2019 (arXiv 1909.06335). They draw proportions of the labels for each worker; here proportions of
+    the workers are drawn for each label.
     """
 
     alpha: float = option(0.5, low=1e-3, high=1e6, log=True, help="small: few labels a worker; large: all of them")
@@ -139,7 +140,7 @@ class ByLabel(Partition):
         check_options(self)
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """The worker of every sample; a worker without samples gets one from the worker that has most."""
+        """Return the worker of every sample: (n,) int64. A worker without samples gets one from the worker that has most."""
         n = _count(labels_or_n)
         _check_enough_samples(n, workers)
         labels = np.asarray(labels_or_n)
@@ -169,7 +170,7 @@ class Shared(Partition):
     shares_all: ClassVar[bool] = True
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
-        """All indices for every worker (one array, shared by all)."""
+        """Return all indices for every worker: the same array for all."""
         workers, n = check_whole("workers", workers, 1), _count(labels_or_n)
         if n < 1:
             raise BadInput("There are no samples; at least 1 is needed.")
@@ -183,9 +184,10 @@ OPTION: Mapping[type, str] = {ByLabel: "alpha", BySize: "skew", ByWeight: "weigh
 
 
 def partition_by_name(text: str | Partition) -> Partition:
-    """`"even"`, `"by-label"`, `"by-label:0.5"` (alpha), `"by-size"`, `"by-size:2"` (skew), `"by-weight:1,2,4"`, `"shared"`.
+    """Make a partition from its name: `"even"`, `"by-label"`, `"by-size"`, `"by-weight:1,2,4"` or `"shared"`.
 
-    A `Partition` is returned unchanged. Raises `BadInput` with the nearest name, or the limits of the number.
+    A number after a colon is the option: alpha in `"by-label:0.5"`, skew in `"by-size:2"`. A `Partition` is returned
+    unchanged. Raises `BadInput`, with the nearest name or the limits of the number, if the text is not allowed.
     """
     if isinstance(text, Partition):
         return text
@@ -209,7 +211,7 @@ def partition_by_name(text: str | Partition) -> Partition:
 
 
 def partition_as_text(partition: Partition) -> str | None:
-    """The text that `partition_by_name` reads as this partition; None if there is none."""
+    """Return the text that `partition_by_name` reads as this partition; None for a user-defined partition."""
     for name, kind in PARTITIONS.items():
         if type(partition) is kind:
             option = OPTION.get(kind, "")
@@ -220,7 +222,7 @@ def partition_as_text(partition: Partition) -> str | None:
 
 
 def _in_proportion(n: int, weights: np.ndarray) -> np.ndarray:
-    """(workers,) int64: n samples by largest remainders; a part of 0 becomes 1, taken from the largest part."""
+    """Divide n samples by largest remainders: (workers,) int64. A part of 0 becomes 1, taken from the largest part."""
     exact = n * (weights / weights.max()) / np.sum(weights / weights.max())
     sizes = np.floor(exact).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: n - sizes.sum()]] += 1
@@ -231,12 +233,12 @@ def _in_proportion(n: int, weights: np.ndarray) -> np.ndarray:
 
 
 def _count(labels_or_n: np.ndarray | int) -> int:
-    """The number of samples."""
+    """Return the number of samples."""
     return int(labels_or_n) if isinstance(labels_or_n, (int, np.integer)) else len(labels_or_n)
 
 
 def _check_enough_samples(n: int, workers: int) -> None:
-    """`BadInput` if there are no workers, or fewer samples than workers."""
+    """Raise `BadInput` if there are no workers, or fewer samples than workers."""
     check_whole("workers", workers, 1)
     if n < workers:
         raise BadInput(f"There are {n} samples for {workers} workers; every worker needs at least one sample.")

@@ -1,6 +1,6 @@
 """Data sets by name: `load("digits")`, `load("spirals", arms=3)`.
 
-A name refers to a recipe, whose options are the options.
+A name refers to a recipe, and the options of the recipe are the options of `load`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ ALWAYS = ("seed", "test_fraction", "standardize", "dtype")
 
 
 def dataset_options(name: str) -> dict[str, Option]:
-    """The options that `load(name, ...)` takes, by name."""
+    """Return the options that `load(name, ...)` takes, by name."""
     if not isinstance(name, str) or name not in RECIPES:
         raise nearest("data set", name, NAMES, OWN)
     return options_of(RECIPES[name])
 
 
 def recipe_of(name: str, options: Mapping[str, Any]) -> Recipe:
-    """The recipe behind `load(name, **options)`. `BadInput` for an unknown name or option, or a value out of limits."""
+    """Return the recipe that `load(name, **options)` uses.
+
+    Raises `BadInput` if a name or an option is unknown, or a value is out of its limits.
+    """
     known = dataset_options(name)
     for option in options:
         if option not in known:
@@ -53,11 +56,12 @@ def load(
     dtype: Any = None,
     **options: Any,
 ) -> Dataset:
-    """A data set by name: split by the seed and standardised by its training part.
+    """Make a data set by name, split by the seed and standardised by its training part.
 
     name: one of `NAMES`. test_fraction: the part that is held out. dtype: "float32" or "float64"; None is the data
     set's default: float32, and float64 for the quadratic. options: see `dataset_options(name)`.
-    Raises `BadInput` for an unknown name or option (with the nearest one), or a value out of its limits.
+    Raises `BadInput` if the name or an option is unknown (the message names the nearest), or a value is out of its
+    limits.
     """
     recipe = recipe_of(name, options)
     kind = check_dtype(recipe.dtype if dtype is None else dtype)

@@ -2,7 +2,7 @@
 
 A recipe is a frozen dataclass whose options are the options of `load(name, **options)`; `build` makes the data set.
 Points in the plane (moons, circles, spirals) can be plotted together with the decision boundary; the quadratic and the
-linear regression have solutions in closed form, for tests and for theory.
+linear regression have solutions in closed form, which tests and theory use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 10_000_000
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make one data set. Its options are the options of `load`."""
+    """How to make one data set. The fields of a recipe are the options of `load`."""
 
     name: ClassVar[str]
     dtype: ClassVar[str] = "float32"
@@ -34,27 +34,27 @@ class Recipe:
         check_options(self)
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
-        """The data set; the same arguments give the same arrays."""
+        """Make the data set; the same arguments give the same arrays."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Plane(Recipe):
-    """Labelled points in the plane, the classes of equal size (to one), blurred by Gaussian noise."""
+    """Labelled points in the plane, with Gaussian noise added. The sizes of the classes differ by at most one."""
 
     samples: int = option(1000, low=4, high=MOST, help="points in all")
     noise: float = option(0.1, low=0.0, high=10.0, help="standard deviation of the blur")
 
     def number_of_classes(self) -> int:
-        """The number of labels."""
+        """Return the number of labels."""
         return 2
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Coordinates of the points at parameters t in [0, 1] on the curves of their labels, both (n,)."""
+        """Return the x and y coordinates, (n,) each. Point i is at the parameter t[i] in [0, 1] of the curve of its label."""
         raise NotImplementedError
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
-        """x: (samples, 2); y: (samples,) labels."""
+        """Make the data set. x: (samples, 2). y: (samples,) labels."""
         rng, classes = data_stream(seed, SAMPLES.format(name=self.name)), self.number_of_classes()
         label = np.arange(self.samples) % classes
         t = rng.random(self.samples)
@@ -71,7 +71,7 @@ class Moons(Plane):
     name: ClassVar[str] = "moons"
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Upper: (cos, sin). Lower: (1 - cos, 1/2 - sin)."""
+        """Return points of the upper half circle (cos, sin), label 0, or of the lower half circle (1 - cos, 1/2 - sin)."""
         cos, sin = np.cos(math.pi * t), np.sin(math.pi * t)
         return np.where(label == 0, cos, 1 - cos), np.where(label == 0, sin, 0.5 - sin)
 
@@ -85,7 +85,7 @@ class Circles(Plane):
     factor: float = option(0.5, low=0.0, high=0.99, help="radius of the inner circle")
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Label 0 outside, label 1 inside."""
+        """Return points of the outer circle (label 0) or the inner circle (label 1)."""
         radius, angle = np.where(label == 0, 1.0, self.factor), 2 * math.pi * t
         return radius * np.cos(angle), radius * np.sin(angle)
 
@@ -100,18 +100,21 @@ class Spirals(Plane):
     turns: float = option(1.5, low=0.1, high=10.0, help="how often an arm goes round")
 
     def number_of_classes(self) -> int:
-        """The number of arms."""
+        """Return the number of arms."""
         return self.arms
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Radius t; the angle grows with t from the arm's initial angle. sqrt: about constant density along the arm."""
+        """Return points of radius sqrt(t), whose angle grows with the radius from the arm's initial angle.
+
+        The square root makes the density of points about constant along the arm.
+        """
         radius = np.sqrt(t)
         angle = 2 * math.pi * (self.turns * radius + label / self.arms)
         return radius * np.cos(angle), radius * np.sin(angle)
 
 
 def numbers_from_text(text: str) -> Any:
-    """`"2"` -> 2.0; `"1,4"` -> (1.0, 4.0). Other text is returned unchanged."""
+    """Convert text to numbers: `"2"` to 2.0, `"1,4"` to (1.0, 4.0). Other text is returned unchanged."""
     try:
         numbers = tuple(float(word) for word in text.split(","))
     except ValueError:
@@ -120,17 +123,20 @@ def numbers_from_text(text: str) -> Any:
 
 
 def numbers_as_text(numbers: Any) -> str:
-    """The inverse of `numbers_from_text`."""
+    """Write numbers as text that `numbers_from_text` reads."""
     return ",".join(repr(float(number)) for number in np.atleast_1d(numbers))
 
 
 @dataclass(frozen=True)
 class Quadratic(Recipe):
-    """The simplest thing to minimise: f_i(w) = 1/2 (w - x_i)' diag(curvature) (w - x_i), averaged over the rows x_i.
+    """A quadratic function to minimise: the mean over the rows x_i of f_i below.
 
-    The minimum is the mean of the rows (`extra["solution"]`). With noise 0 every row is 0 and every gradient exact;
-    with noise s the rows are drawn from N(0, s^2). All rows are training rows, and the held-out rows are the same
-    ones: there is nothing to generalise to. Never standardised. `extra`: curvature (d,), start, solution (d,).
+    f_i(w) = 1/2 (w - x_i)' diag(curvature) (w - x_i).
+
+    The minimum is at the mean of the rows (`extra["solution"]`). With noise 0 every row is 0 and every gradient is
+    exact; with noise s the entries of the rows are drawn from N(0, s^2). All rows are training rows and also the
+    held-out rows, because there is nothing to generalise to. The rows are never standardised. `extra`: curvature (d,),
+    start, solution (d,).
     """
 
     name: ClassVar[str] = "quadratic"
@@ -144,7 +150,7 @@ class Quadratic(Recipe):
     start: float = option(1.0, low=-1e6, high=1e6, help="every weight begins here")
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
-        """x: (samples, dimension) rows; y: (samples, 1) zeros."""
+        """Make the data set. x: (samples, dimension) rows. y: (samples, 1) zeros."""
         curvature = self._curvatures()
         x = np.zeros((self.samples, self.dimension))
         if self.noise > 0:
@@ -169,10 +175,11 @@ class Quadratic(Recipe):
 
 @dataclass(frozen=True)
 class LinearRegression(Recipe):
-    """A straight line through noise: y = X w + b + noise, with X, w and b from N(0, 1).
+    """A linear model with Gaussian noise: y = X w + b + noise, with X, w and b drawn from N(0, 1).
 
-    `extra`: true_weights (d, 1) and true_bias (1,) of the formula, before standardising; solution: weights (d, 1),
-    bias (1,) and mean_squared_error of the least squares answer on the training part as the network sees it.
+    `extra`: true_weights (d, 1) and true_bias (1,), which are w and b, for values that are not standardised. solution:
+    weights (d, 1), bias (1,) and mean_squared_error of the least-squares fit to the training part (standardised, if it
+    is).
     """
 
     name: ClassVar[str] = "linear-regression"
@@ -181,7 +188,7 @@ class LinearRegression(Recipe):
     noise: float = option(0.1, low=0.0, high=1e6, help="standard deviation of the targets about the line")
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
-        """x: (samples, dimension); y: (samples, 1)."""
+        """Make the data set. x: (samples, dimension). y: (samples, 1)."""
         rng = data_stream(seed, SAMPLES.format(name=self.name))
         weights, bias = rng.standard_normal((self.dimension, 1)), rng.standard_normal(1)
         x = rng.standard_normal((self.samples, self.dimension))
@@ -194,7 +201,7 @@ class LinearRegression(Recipe):
 
 
 def _least_squares(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Weights (d, k), bias (k,) and mean squared error of the best line, in float64."""
+    """Return weights (d, k), bias (k,) and mean squared error of the least-squares fit, in float64."""
     design = np.column_stack([x, np.ones(len(x))]).astype(np.float64)
     answer = np.linalg.lstsq(design, y.astype(np.float64), rcond=None)[0]
     error = float(np.mean((design @ answer - y) ** 2))

@@ -1,7 +1,7 @@
 """Data sets from a user's arrays or CSV file, checked completely before a run starts.
 
-With `classes` the targets are labels 0..classes-1. Without, integer targets are labels too (the largest determines the
-number of classes), and floats are targets of a regression.
+If `classes` is given, the targets are labels 0..classes-1. Otherwise integer targets are labels (the largest label
+determines the number of classes), and floats are targets of a regression.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ def from_arrays(
     standardize: bool = True,
     dtype: Any = "float32",
 ) -> Dataset:
-    """A data set from arrays, which are copied and checked.
+    """Make a data set from arrays, which are copied and checked.
 
-    x: (n, d), or pictures (n, height, width); y: (n,) labels, or (n,) or (n, k) floats for a regression. x_test and
-    y_test: held-out samples, together or not at all; without them `test_fraction` of x is held out, drawn by the seed.
-    Raises `BadInput` for NaN or infinity (first row and column), wrong shapes, unequal lengths, labels out of range or
-    not whole, empty arrays, and values that are not numbers.
+    x: (n, d), or pictures (n, height, width). y: (n,) labels, or (n,) or (n, k) floats for a regression. x_test and
+    y_test: held-out samples, both or neither; without them the fraction `test_fraction` of the samples is held out,
+    drawn by the seed.
+    Raises `BadInput` if there is a NaN or infinity (the message has the first row and column), a shape is wrong,
+    lengths differ, a label is out of range or not whole, an array is empty, or values are not numbers.
     """
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
     name, standardize = check_name(name), check_truth("standardize", standardize)
@@ -78,7 +79,7 @@ def from_arrays(
 def _held_out(
     x: np.ndarray, x_test: Any, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The given test part, of the same kind and width as the training part."""
+    """Return the given test part. Raises `BadInput` unless it has the same kind and width as the training part."""
     x_test, _ = check_features("x_test", x_test)
     if x_test.shape[1] != x.shape[1]:
         raise BadInput(f"x_test has {x_test.shape[1]} features and x has {x.shape[1]}; both must have the same number.")
@@ -89,7 +90,7 @@ def _held_out(
 
 
 def _count_classes(*labels: np.ndarray) -> int:
-    """The largest label plus one, at least 2; `BadInput` if it exceeds the number of samples."""
+    """Return the largest label plus one, at least 2. Raises `BadInput` if that exceeds the number of samples."""
     classes = 1 + max(int(part.max()) for part in labels)
     samples = sum(len(part) for part in labels)
     if classes > max(samples, 2):
@@ -114,12 +115,13 @@ def from_csv(
     standardize: bool = True,
     dtype: Any = "float32",
 ) -> Dataset:
-    """A data set from a CSV file in UTF-8: one sample per line, one column of targets, all others numbers.
+    """Make a data set from a CSV file in UTF-8: one sample per line, one column of targets, all other columns numbers.
 
     target: the column of labels (or of numbers, if `regression`), by index or by its name in the header. header: "auto"
-    assumes one if the first line has a feature that is not a number. Labels that are words become 0, 1, ... in sorted
-    order; `extra["class_names"]` keeps the words, `extra["feature_names"]` the header. The rest is as in `from_arrays`.
-    Raises `BadInput` for a file that cannot be read and for a bad cell, by line (from 1) and column.
+    assumes a header if the first line has a feature that is not a number. Labels that are words become 0, 1, ... in
+    sorted order; `extra["class_names"]` keeps the words, `extra["feature_names"]` the header. The other parameters are
+    those of `from_arrays`. Raises `BadInput` if the file cannot be read, or a cell is bad (by line, from 1, and
+    column).
     """
     kept = None if name is None else check_name(name)
     regression = check_truth("regression", regression)
@@ -153,7 +155,7 @@ class _Table:
 
 
 def _lines(path: Path, delimiter: str) -> Iterator[Line]:
-    """(line number, cells) of every line that is not blank."""
+    """Yield (line number, cells) of every line that is not blank."""
     if not (isinstance(delimiter, str) and len(delimiter) == 1):
         raise BadInput(f"delimiter={shown(delimiter)} is not allowed; it is one character.")
     try:
@@ -169,7 +171,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[Line]:
 
 
 def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> _Table:
-    """The file as numbers and targets; the first line determines the number of columns."""
+    """Read the file as numbers and targets; the first line determines the number of columns."""
     if not isinstance(header, (str, bool)) or header not in ("auto", True, False):
         raise BadInput(f'header={shown(header)} is not allowed; it is "auto", True or False.')
     lines = _lines(path, delimiter)
@@ -195,7 +197,7 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> 
 
 
 def _target_column(path: Path, target: int | str, header: str | bool, first: list[str]) -> int:
-    """The index of the target's column, from 0."""
+    """Return the index of the target's column, from 0."""
     if isinstance(target, str):
         if header is False:
             raise BadInput(f"target={shown(target)} is a name, but header=False; give the column's index, from 0.")
@@ -209,7 +211,7 @@ def _target_column(path: Path, target: int | str, header: str | bool, first: lis
 
 
 def _is_word(cell: str) -> bool:
-    """Neither empty nor a number."""
+    """Whether the cell is neither empty nor a number."""
     return bool(cell) and _as_float(cell) is None
 
 
@@ -221,7 +223,7 @@ def _as_float(cell: str) -> float | None:
 
 
 def _number(path: Path, line: int, column: str, cell: str) -> float:
-    """The cell as a finite number; `BadInput` names file, line and column."""
+    """Return the cell as a finite number. Raises `BadInput` with file, line and column if it is not a finite number."""
     value = _as_float(cell)
     if value is None or not math.isfinite(value):
         raise BadInput(f"{path.name}, line {line}, {column!r}: {shown(cell)} is not allowed; it must be a finite number.")
@@ -229,7 +231,7 @@ def _number(path: Path, line: int, column: str, cell: str) -> float:
 
 
 def _labels(table: _Table) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Class ids (n,) int64, and the words they stand for (none if they are numbers in the file)."""
+    """Return class ids (n,) int64, and the words that they stand for (empty if the file has numbers as labels)."""
     cells = [cell for _, cell in table.targets]
     values = [_as_float(cell) for cell in cells]
     if any(value is None for value in values):
