@@ -88,7 +88,7 @@ class Steps(lk.Deterministic.__base__):
         return self.low * rng.integers(1, 3, n)
 
 
-def test_a_law_of_ones_own():
+def test_a_user_defined_distribution():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(compute=Steps(0.5)), lk.Budget(updates=20)).wait()
     assert run.trace.header["cluster"]["compute"] == "Steps(low=0.5)"
     _, start, end = (
@@ -97,7 +97,7 @@ def test_a_law_of_ones_own():
     assert set(((end - start) / 1e9).tolist()) == {0.5, 1.0}
 
 
-def test_what_was_loaded_can_be_saved_again(tmp_path):
+def test_a_loaded_predictor_can_be_saved_again(tmp_path):
     problem = lk.Problem("moons", hidden=(4,), seed=3)
     model = lk.train(problem, lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=9)).wait().result()
     again = lk.load(lk.load(model.save(tmp_path / "a.npz")).save(tmp_path / "b.npz"))

@@ -120,7 +120,7 @@ def test_values(name):
 
 
 @pytest.mark.parametrize("name", DATACLASSES)
-def test_what_is_no_number_is_not_taken_for_one(name):
+def test_numeric_options_refuse_values_that_are_no_numbers(name):
     """A numeric option refuses nan, texts, truth values, arrays of several, and numbers that no float can hold."""
     cls = getattr(lk, name)
     wrong = [
@@ -333,7 +333,7 @@ def test_every_argument_of_a_picture(name, tmp_path, monkeypatch):
     holds(each_argument(f"run.plot.{name}", getattr(run.plot, name), {a: good[a] for a in good if a in PLOTS[name]}))
 
 
-def test_a_word_that_picks_what_a_picture_shows():
+def test_hostile_names_of_figure_contents_are_refused():
     plots = started().advance(0.2).plot
     samples = {"images": np.zeros((2, 4)), "labels": [0, 1], "predicted": [0, 1]}
     values = {label: HOSTILE[label] for label in ("x", "list", "dict", "array", "raises", "unprintable", "huge", "1e308")}

@@ -186,7 +186,7 @@ def test_heavy_packages_stay_where_they_belong(path):
     ],
     ids=["import", "names", "engine", "a run", "a cluster"],
 )  # fmt: skip
-def test_what_is_not_loaded(code, never):
+def test_heavy_packages_are_not_imported(code, never):
     script = f"{code}\nimport sys\nprint(' '.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT.parent, check=False

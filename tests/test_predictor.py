@@ -29,7 +29,7 @@ def test_too_large_for_the_dtype(method, dtype, value):
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_not_finite(method, value):
+def test_samples_that_are_not_finite_are_refused(method, value):
     refused(lambda: getattr(model(), method)([[0.0, 0.0], [0.0, value]]), "sample 1 holds a number that is not finite")
 
 

@@ -43,7 +43,7 @@ def test_the_advice(tmp_path):
     assert {"RingAllReduce", "SyncPS", "AsyncPS"} <= set(re.findall(r"\w+", text))
 
 
-def test_a_strategy_of_ones_own(tmp_path):
+def test_the_user_defined_strategy_of_the_readme_runs(tmp_path):
     text = output(block("EverySecond"), tmp_path)
     assert re.search(r"updates +200 in", text)
     assert re.search(r"396 computed = 200 applied \+ 196 dropped \(late\) \+ 0 in flight; closes", text)

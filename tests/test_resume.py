@@ -58,7 +58,7 @@ def all_of(run):
 @pytest.mark.parametrize(
     "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name
 )
-def test_it_stands_where_it_stood_and_goes_the_same_way(tmp_path, strategy):
+def test_a_resumed_run_continues_identically(tmp_path, strategy):
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]  # it has begun, and has not ended yet
     whole = meddled(begun(None, strategy, faults=faults))
     meddled(begun(tmp_path, strategy, faults=faults))  # and dropped
@@ -69,7 +69,7 @@ def test_it_stands_where_it_stood_and_goes_the_same_way(tmp_path, strategy):
     assert all_of(again.wait()) == all_of(whole.wait())
 
 
-def test_again_and_again(tmp_path):
+def test_a_run_can_be_resumed_repeatedly(tmp_path):
     whole = meddled(begun()).slow("worker-1", 7).advance(0.2)
     meddled(begun(tmp_path))
     lk.resume(tmp_path).slow("worker-1", 7)
@@ -107,7 +107,7 @@ def test_killed_while_it_is_repeated(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_ended_it_ends_it_again(tmp_path, end):
+def test_a_resumed_run_ends_for_the_same_reason(tmp_path, end):
     run = meddled(begun(tmp_path))
     run.stop() if end == "stop" else run.kill("worker-1")
     again = lk.resume(tmp_path)
@@ -158,7 +158,7 @@ def own_data(seed=0):
     return lk.from_arrays(rng.normal(size=(100, 3)), rng.integers(0, 2, 100), name="mine")
 
 
-def test_a_strategy_of_ones_own_is_given(tmp_path):
+def test_a_user_defined_strategy_is_passed_to_resume(tmp_path):
     whole = meddled(begun(None, MyOwn(learning_rate=0.05)))
     meddled(begun(tmp_path, MyOwn(learning_rate=0.05)))
     with pytest.raises(
@@ -173,7 +173,7 @@ def test_a_strategy_of_ones_own_is_given(tmp_path):
     assert all_of(again.wait()) == all_of(whole.wait())
 
 
-def test_data_of_ones_own_are_given(tmp_path):
+def test_user_defined_data_are_passed_to_resume(tmp_path):
     problem = lk.Problem(own_data(), hidden=(4,), batch_size=8)
     run = begun(tmp_path, problem=problem).advance(0.1)
     with pytest.raises(lk.BadInput, match=r"problem .* is not labkit's own \(Problem\)|\(Dataset\)"):
@@ -184,7 +184,7 @@ def test_data_of_ones_own_are_given(tmp_path):
     assert all_of(again) == all_of(run)
 
 
-def test_a_law_of_ones_own_makes_the_cluster_ones_own(tmp_path):
+def test_a_cluster_with_a_user_defined_distribution_is_user_defined(tmp_path):
     class Mine(lk.Deterministic):
         """A user-defined class."""
 
@@ -204,7 +204,7 @@ def test_a_cluster_on_which_states_do_not_fit(tmp_path):
             lk.resume(tmp_path, cluster=other)
 
 
-def test_nothing_there(tmp_path):
+def test_resuming_from_an_empty_folder_is_refused(tmp_path):
     for place in (tmp_path, tmp_path / "nowhere", f"memory://{uuid.uuid4().hex}"):
         with pytest.raises(lk.BadInput, match=r"There is no run in .*run\.json is missing"):
             lk.resume(place)
@@ -255,14 +255,14 @@ def test_checkpoints_without_a_run_are_not_overwritten(tmp_path):
     assert Store(tmp_path).tags("server-0") == [3]
 
 
-def test_what_does_not_start_leaves_no_run(tmp_path):
+def test_a_run_that_fails_to_start_leaves_no_files(tmp_path):
     broken = lk.SimulatedCluster(workers=2, slow={"nobody": 2.0})
     with pytest.raises(lk.BadInput, match="nobody"):
         lk.train(MOONS, lk.AsyncPS(), broken, BUDGET, checkpoint=tmp_path)
     assert begun(tmp_path).advance(0.1).engine.seconds == 0.1
 
 
-def test_no_place_no_files(tmp_path, monkeypatch):
+def test_no_files_are_written_without_a_checkpoint_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for nothing in (None, False):
         meddled(begun(nothing)).stop()
@@ -362,7 +362,7 @@ def test_a_cluster_of_processes_of_format_1_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("value", [object(), MyOwn(), own_data(), lk.Problem(own_data()), {1: 2}, np.zeros(3)])
-def test_what_is_somebody_s_own_has_no_description(value):
+def test_user_defined_values_cannot_be_encoded(value):
     with pytest.raises(NotEncodable):
         to_dict(value)
 

@@ -33,7 +33,7 @@ def test_known_numbers():
 @pytest.mark.parametrize(
     "case", [(WORK, COST, RESTART, MTBF), (300, 5, 100, 400), (50, 0, 0, 100), (900, 100, 10, 500)]
 )
-def test_the_segment_law_is_what_drawn_failures_take(case):
+def test_the_segment_time_formula_equals_the_mean_over_drawn_failures(case):
     spent = drawn_segments(*case, segments=20_000)
     error = spent.std() / math.sqrt(len(spent))
     assert abs(spent.mean() - lk.segment_time(*case)) < 4 * error
@@ -96,7 +96,7 @@ def by_hand(moments, segments):
     raise AssertionError("the last moment is never")
 
 
-def test_many_segments_by_hand_take_what_the_law_says():
+def test_many_segments_by_hand_take_the_time_of_the_formula():
     segments = 20_000
     spent = by_hand(failures(1, 2 * segments * WORK), segments)
     assert spent / segments == pytest.approx(lk.segment_time(WORK, COST, RESTART, MTBF), rel=0.01)

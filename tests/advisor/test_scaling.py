@@ -27,14 +27,14 @@ def test_l1_amdahl_and_gustafson():
 @pytest.mark.parametrize(
     "wrong", [(-0.1, 4), (1.1, 4), ("half", 4), (True, 4), (0.5, 0), (0.5, math.inf), (0.5, "many")]
 )
-def test_what_is_no_part_or_no_number_of_workers_is_refused(law, wrong):
+def test_invalid_serial_fractions_and_worker_counts_are_refused(law, wrong):
     with pytest.raises(lk.BadInput, match=r"serial=|workers="):
         law(*wrong)
 
 
 @pytest.mark.parametrize(("p", "k"), [(0.05, 0.0005), (0.0, 0.0), (0.3, 0.0), (0.0, 0.01), (0.02, 1e-6)])
 @pytest.mark.parametrize("one", [1.0, 37.5])
-def test_l2_exact_points_give_the_law_back(p, k, one):
+def test_l2_exact_points_give_the_coefficients_back(p, k, one):
     fit = lk.fit_scalability({n: one * usl(n, p, k) for n in (1, 2, 4, 16, 64)})
     assert fit.contention == pytest.approx(p, abs=1e-9)
     assert fit.coherence == pytest.approx(k, abs=1e-9)

@@ -63,7 +63,7 @@ def test_acknowledged_counts_from_the_press_and_wants_a_change(page):
         page.acknowledged(lambda: None, "false", seconds=0.2)
 
 
-def test_the_kernel_answers_while_a_cell_runs_and_says_what_went_wrong(page):
+def test_the_kernel_answers_while_a_cell_runs_and_reports_errors(page):
     page.run(1)
     assert page.kernel("found = [n * n for n in (1, 2)]\nfound") == [1, 4]
     assert page.kernel("found.append(9)") is None

@@ -234,7 +234,7 @@ def test_keys_reach_everything_and_the_cell_is_safe(simulated):
     page.await_kernel(f"lab.settings.strategy.learning_rate > {was}")
 
 
-def test_what_users_do(real):
+def test_buttons_and_keys_of_the_lab_act_on_the_run(real):
     page = real
     button(page, "Run").dblclick()
     page.await_kernel(f"len(lab.runs) == 1 and {LIVE}")  # ended once, begun once

@@ -100,7 +100,7 @@ def test_a_saved_notebook_comes_back_alive_in_a_new_tab(simulated):
     simulated.acknowledged(button(simulated, "Pause").click, labelled("Resume"))
 
 
-def test_it_fits_the_page_narrow_and_wide_light_and_dark(simulated):
+def test_the_figure_fits_the_page_at_every_width_and_in_both_themes(simulated):
     area, over = simulated.output(0).locator(".jp-OutputArea-output"), {}
     for width in (940, 1280, 1600):
         simulated.resize(width)

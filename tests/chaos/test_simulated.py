@@ -89,7 +89,7 @@ def ends_a_wait(run, plan):
 
 
 @pytest.mark.parametrize("seed", dict.fromkeys([*SEEDS, *FOUND]))
-def test_whatever_happens_the_promises_hold(seed, oracle):
+def test_guarantees_hold_under_random_fault_schedules(seed, oracle):
     plan = schedule(seed)
     print(plan)  # shown where the test fails
     run = played(plan)

@@ -87,7 +87,7 @@ def test_each_server_has_a_backup_on_a_node_of_its_own():
     assert len({role.node for role in layout.roles}) == len(layout.roles)
 
 
-def test_it_costs_a_round_trip():
+def test_a_backup_adds_one_round_trip_to_an_update():
     """Virtual time: with a latency of 1 ms an update of one worker takes 10 + 2 ms, and 10 + 4 with a backup."""
     took = []
     for replicas in (0, 1):
@@ -97,7 +97,7 @@ def test_it_costs_a_round_trip():
     assert took == pytest.approx([12.0, 14.0])
 
 
-def test_where_there_is_no_server_it_is_refused(engine):
+def test_replicas_without_servers_are_refused(engine):
     with pytest.raises(lk.BadInput, match="RingAllReduce has no servers that could be replicated"):
         engine.train("moons", lk.RingAllReduce(), lk.Budget(updates=1), replicas=1)
 

@@ -25,7 +25,7 @@ def pushes(run):
 
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)
-def test_a_server_learns_from_coded_gradients(engine, codec):
+def test_training_with_encoded_gradients_reaches_a_high_accuracy(engine, codec):
     run = engine.wait(DIGITS, lk.SyncPS(learning_rate=0.2, codec=codec), lk.Budget(updates=120), workers=2)
     assert run.summary()["updates"] == 120
     assert run.summary()["accuracy"] > 0.85

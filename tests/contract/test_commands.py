@@ -85,7 +85,7 @@ def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
     assert run.engine.commands[before:] == log
 
 
-def test_what_cannot_be_executed_is_refused_and_is_not_in_the_log(engine):
+def test_invalid_commands_are_refused_and_are_not_logged(engine):
     run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(updates=60), time=0.005)
     for command, says in (
         (lk.Slow("worker-7", 2.0), "no role 'worker-7'"),
@@ -106,7 +106,7 @@ def test_what_cannot_be_executed_is_refused_and_is_not_in_the_log(engine):
     assert run.stopped_by == "updates"
 
 
-def test_what_was_done_to_a_run_is_done_again_from_the_text_of_its_log(engine):
+def test_the_text_of_a_command_log_repeats_the_commands(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, faults=["slow:worker-1:3@0.01"])
     passed(engine, run, "slowed", "worker-1")
     run.delay("worker-0", 0.001, "server-0").set(learning_rate=0.05)

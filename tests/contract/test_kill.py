@@ -125,7 +125,7 @@ def test_a_paused_run_can_lose_a_process_too(engine):
     closed(run)
 
 
-def test_what_cannot_be_killed_or_restarted_is_refused(engine):
+def test_invalid_kills_and_restarts_are_refused(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005)
     with pytest.raises(lk.BadInput, match=r"no role 'worker-7'.* Did you mean 'worker-[01]'"):
         run.kill("worker-7")

@@ -209,7 +209,7 @@ class CatchesRefusals(Script):
         assert await ctx.compute(int, "7", cost=0) == 7
 
 
-def test_what_is_refused_can_be_caught_and_other_numbers_are_allowed(engine):
+def test_a_role_may_catch_a_refusal_and_other_numbers_are_accepted(engine):
     assert engine.wait(QUADRATIC, CatchesRefusals(), BUDGET).stopped_by == "finished"
 
 

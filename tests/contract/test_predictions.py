@@ -25,7 +25,7 @@ def test_the_last_evaluation_sample_equals_the_predictions_of_the_model(engine, 
     assert all(draw().axes for draw in (run.plot.predictions, run.plot.decision_boundary, run.plot.ledger))
 
 
-def test_both_engines_learn_and_say_the_same(engine):
+def test_both_engines_compute_and_record_the_same_predictions(engine):
     """A synchronous run computes the same on both, but for the order of sums."""
 
     budget = lk.Budget(updates=40)

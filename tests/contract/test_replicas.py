@@ -177,7 +177,7 @@ def gradients(problem, workers):
 
 
 @pytest.mark.parametrize("eval_every", [4, 1000])
-def test_local_sgd_is_its_recurrence_however_often_it_is_looked_at(engine, eval_every):
+def test_local_sgd_is_its_recurrence_at_every_evaluation_interval(engine, eval_every):
     strategy = lk.LocalSGD(learning_rate=0.2, H=4, post_local=3, optimizer=lk.Momentum(0.5), eval_every=eval_every)
     found = parameters(engine, strategy, 26, 3)
     gradient, x, v = gradients(DIGITS, 3), np.tile(DIGITS.objective().start(3), (3, 1)), 0.0

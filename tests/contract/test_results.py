@@ -104,7 +104,7 @@ def test_a3_conservation_of_staleness(engine, servers, strategy):
             assert stale[mine].mean() < 3
 
 
-def test_a7_response_time_law(engine):
+def test_a7_response_time_equation(engine):
     """N / throughput = mean cycle of a worker: updates by the server's clock, cycles by the workers' clocks.
     """
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})

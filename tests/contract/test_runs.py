@@ -51,7 +51,7 @@ def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers,
     assert run.trace.ending["update"] == 21
 
 
-def test_update_after_the_last_is_refused_and_booked(engine):
+def test_updates_beyond_the_budget_are_refused_and_counted(engine):
     """Four equal workers, five updates: the rest of the second round arrives too late, or is still in flight."""
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=5), workers=4, time=0.01)
     book = closed(run)
@@ -232,7 +232,7 @@ class Skips(lk.AsyncPS):
                 weights = await lk.push_pull(ctx, gradient)
 
 
-def test_what_a_strategy_throws_away_is_booked(engine):
+def test_gradients_dropped_by_a_strategy_are_counted(engine):
     run = engine.wait(MOONS, Skips(), lk.Budget(updates=40), workers=1)
     book = closed(run)
     assert book["applied"] == 40
@@ -241,7 +241,7 @@ def test_what_a_strategy_throws_away_is_booked(engine):
     assert dropped == (59, 10, 9) or (not engine.simulated and min(np.subtract(dropped, (59, 10, 9))) >= 0)
 
 
-def test_once_only(engine):
+def test_a_duplicate_push_is_answered_and_not_applied(engine):
     """A duplicate push is answered, not applied."""
 
     class Twice(lk.AsyncPS):
@@ -316,7 +316,7 @@ def test_faults_come_at_their_time(engine):
         ({"learning_rate": "fast"}, "learning_rate='fast' is not allowed"),
     ],
 )
-def test_what_cannot_be_set_is_refused_and_changes_nothing(engine, change, says):
+def test_invalid_changes_of_options_are_refused_and_have_no_effect(engine, change, says):
     run = engine.train(QUADRATIC, lk.AsyncPS(), lk.Budget(updates=5), workers=1)
     with pytest.raises(lk.BadInput, match=says):
         run.set(**change)
@@ -358,7 +358,7 @@ def test_a_wait_may_run_out_of_time(engine):
     closed(run)
 
 
-def test_over_is_over(engine):
+def test_commands_after_the_end_of_a_run_are_refused(engine):
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=10))
     events = list(run.trace.events)
     for change in (lambda: run.set(learning_rate=0.5), lambda: run.slow("worker-0", 2)):

@@ -54,7 +54,7 @@ def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers,
     "strategy", [lk.BackupWorkers(b=1), lk.BackupWorkers(b=1, give_up=False), lk.KSync(K=2), lk.KAsync(K=2)]
 )
 @pytest.mark.parametrize("servers", [1, 2])
-def test_some_of_three(engine, strategy, servers):
+def test_a_step_uses_gradients_of_the_first_two_of_three_workers(engine, strategy, servers):
     """The first two of three, with one worker much slower; every step is made of two different workers' gradients."""
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), 3, servers, time=0.004, slow={"worker-2": 4.0})
     book = closed(run)

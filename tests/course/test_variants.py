@@ -53,7 +53,7 @@ def seed_for(value):
     return next(str(seed) for seed in range(100) if choose(reference, str(seed))["scale"]["value"] == value)
 
 
-def test_words_and_values_are_filled_in():
+def test_texts_and_values_of_a_variant_are_filled_in():
     raw = toy.notebook()
     raw["cells"][0]["source"] = "{{scale}}, {{ scale.value }}"
     made = with_variant(parse(raw, "m"), seed_for(5))

@@ -47,7 +47,7 @@ def together(*works):
 
 
 @pytest.mark.parametrize("other", ["stop", "pause", "resume", "step", "set", "slow"])
-def test_whatever_is_clicked_with_a_stop_the_run_stops_in_order(cluster, started, other):
+def test_any_command_concurrent_with_a_stop_lets_the_run_stop_in_order(cluster, started, other):
     run = moving(started(on=cluster.resized(pace=0.002)))
     together(lambda: VERBS[other](run), run.stop)
     assert run.stopped_by == "user"
@@ -103,7 +103,7 @@ def test_a_step_that_takes_too_long_pauses_where_it_is(cluster, started):
 
 
 @pytest.mark.parametrize("other", ["stop", "kill", "pause", "step", "set"])
-def test_whatever_is_clicked_with_a_kill_the_run_goes_on_or_stops(cluster, started, other):
+def test_any_command_concurrent_with_a_kill_lets_the_run_continue_or_stop(cluster, started, other):
     run = moving(started(on=cluster.resized(pace=0.002)))
     together(lambda: VERBS[other](run), lambda: run.kill("worker-0"))
     if other != "stop":
@@ -240,7 +240,7 @@ def test_progress_of_a_cluster_that_was_given(cluster):
     assert (given.open().progress(), given.is_open) == ((4, 4), True)
 
 
-def test_no_dashboard_unless_it_is_asked_for(cluster):
+def test_there_is_no_dashboard_by_default(cluster):
     assert cluster.is_open
     assert cluster.dashboard_link is None
     assert lk.DaskCluster(cluster.client, workers=2).open().dashboard_link is None or importlib.util.find_spec("bokeh")

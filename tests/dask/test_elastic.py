@@ -65,7 +65,7 @@ def test_workers_join_and_leave(wide, started, strategy):
     ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
 
 
-def test_who_leaves_gives_up_the_gradient_under_way(cluster, started):
+def test_a_leaving_worker_discards_the_gradient_in_progress(cluster, started):
     run = there(moving(started(on=cluster.resized(workers=2, pace=0.2, max_workers=4)), 3), "worker-0", "worker-1")
     for life in range(1, 11):  # the request may come between two gradients
         there(run.scale(1) or run, "worker-0")
@@ -85,7 +85,7 @@ def test_samples_are_dealt_to_those_who_are_there(wide, started):
     ends_well(run)
 
 
-def test_who_leaves_may_be_killed_instead_and_who_joins_too(wide, started):
+def test_leaving_and_joining_workers_may_be_killed(wide, started):
     run = moving(started(on=wide), 10)
     run.scale(3)
     there(run, "worker-0", "worker-1", "worker-2")

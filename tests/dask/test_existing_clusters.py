@@ -111,13 +111,13 @@ def test_a_dask_worker_is_no_scheduler(cluster):
 
 
 @pytest.mark.parametrize("address", ["nonsense", "", "tcp://", "http://x", "tcp://no-such-host.invalid:1"])
-def test_no_address_at_all(address):
+def test_an_address_without_a_scheduler_is_refused(address):
     with refused("No Dask scheduler answers|give no argument, a scheduler's address", lk.LabkitError):
         lk.DaskCluster(address).open()
 
 
 @pytest.mark.parametrize("target", [4, 3.5, object(), b"tcp://x:1"])
-def test_no_cluster_at_all(target):
+def test_a_target_that_is_no_cluster_is_refused(target):
     with pytest.raises(lk.BadInput, match="scheduler"):
         lk.DaskCluster(target)
 

@@ -38,7 +38,7 @@ STRATEGIES = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.name)
-def test_what_is_lost_on_the_way_is_sent_again_and_counts_once(small, started, strategy):
+def test_lost_frames_are_retransmitted_and_counted_once(small, started, strategy):
     faults = [lk.Drop("worker", "*", 0.1)]
     run = started(strategy, on=small, budget=lk.Budget(updates=60), faults=faults)
     book = comes_to_its_end(run, 60)
@@ -49,7 +49,7 @@ def test_what_is_lost_on_the_way_is_sent_again_and_counts_once(small, started, s
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.name)
-def test_what_is_cut_for_a_while_passes_afterwards(small, started, strategy):
+def test_messages_on_a_temporarily_cut_link_arrive_after_it_is_restored(small, started, strategy):
     other = "worker-1" if strategy.name == "RingAllReduce" else "server-0"
     faults = [lk.Partition("worker-0", other, during=(0.2, 0.8))]
     run = started(strategy, on=small, budget=lk.Budget(updates=100), faults=faults)
@@ -95,7 +95,7 @@ def test_a_cut_link_stays_cut_while_other_faults_of_it_change(small, started):
     closes(run)
 
 
-def test_trouble_holds_for_the_next_life(small, started):
+def test_link_faults_hold_for_the_next_incarnation(small, started):
     run = moving(started(on=small), 10)
     run.cut("worker-0", "server-0").kill("worker-0")
     eventually(lambda: any(m.kind == "restarted" for m in run.trace.events), 20)
@@ -108,7 +108,7 @@ def test_trouble_holds_for_the_next_life(small, started):
     closes(run)
 
 
-def test_what_a_cut_holds_at_the_end_is_in_flight(small, started):
+def test_gradients_held_by_a_cut_at_the_end_are_in_flight(small, started):
     run = moving(started(on=small), 10)
     run.cut("worker-0", "server-0")
     moving(run, 20).stop()
@@ -122,7 +122,7 @@ def test_what_a_cut_holds_at_the_end_is_in_flight(small, started):
     (lambda run: run.cut("worker-0", "worker-0"), "nothing lies between a role and itself"),
     (lambda run: run.inject(lk.Kill("worker-7")), "no role 'worker-7'"),
 ])  # fmt: skip
-def test_what_cannot_be_is_refused(small, started, act, says):
+def test_invalid_link_faults_are_refused(small, started, act, says):
     run = started(on=small)
     with pytest.raises(lk.BadInput, match=says):
         act(run)

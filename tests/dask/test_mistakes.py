@@ -259,7 +259,7 @@ class Sleepless(Play):
 
 
 @pytest.mark.slow
-def test_work_longer_than_patience_is_booked_as_lost(cluster, started):
+def test_work_longer_than_the_heartbeat_timeout_counts_as_lost(cluster, started):
     run = started(Sleepless(), lk.Budget(seconds=0.3)).wait(20)
     assert run.stopped_by == "seconds"
     assert run.trace.ending["lost"] == ["worker-0"]

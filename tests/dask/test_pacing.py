@@ -42,7 +42,7 @@ def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, watch):
     assert seconds <= shortest(wait, seconds + 0.0005) < seconds + 0.0005
 
 
-def test_a_wait_that_is_exact_ends_when_the_bell_rings(poller):
+def test_an_exact_wait_ends_with_a_doorbell(poller):
     poller.wake()
     began = time.monotonic()
     assert poller.wait(LIMIT_S, watch=False) == []
@@ -50,7 +50,7 @@ def test_a_wait_that_is_exact_ends_when_the_bell_rings(poller):
 
 
 @pytest.mark.parametrize("name", ["epoll", "poll"])
-def test_where_select_cannot_be_used_waits_are_no_longer(name, monkeypatch):
+def test_waits_are_no_longer_without_select(name, monkeypatch):
     """macOS has no epoll; and a descriptor from 1024 on cannot be given to select()."""
     import select
 

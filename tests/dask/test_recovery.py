@@ -126,7 +126,7 @@ def test_all_processes_are_killed_at_once(small, started):
 
 
 @pytest.mark.slow
-def test_a_life_is_lost_while_it_is_starting(small, started):
+def test_a_role_is_lost_while_it_is_starting(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=300)), 40)
     run.kill("worker-1")
     eventually(lambda: run.engine.members.state["worker-1"] == "starting")
@@ -148,7 +148,7 @@ def test_a_paused_run_recovers_and_stands_still(small, started):
     comes_to_its_end(run, 200)
 
 
-def test_options_and_slowness_hold_for_the_next_life(small, started):
+def test_options_and_slowdowns_hold_for_the_next_incarnation(small, started):
     run = moving(started(on=small), 20)
     run.slow("worker-1", 20)
     run.set(learning_rate=0.03)
@@ -190,7 +190,7 @@ def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(clus
 # silent ---------------------------------------------------------------------------------------------------------------
 
 
-def test_who_thaws_in_time_is_taken_back(small, started):
+def test_a_role_thawed_before_the_heartbeat_timeout_continues(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 20)
     run.freeze("worker-1")
     moving(run, 10)
@@ -202,7 +202,7 @@ def test_who_thaws_in_time_is_taken_back(small, started):
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["worker-1", "server-0"])
 @pytest.mark.parametrize("how", [("freeze", "thaw"), ("cut", "reconnect")], ids=["frozen", "cut off"])
-def test_who_comes_back_too_late_is_fenced(small, started, role, how):
+def test_a_role_that_answers_after_the_heartbeat_timeout_is_fenced(small, started, role, how):
     run = moving(started(on=small.resized(patience=3.0)), 20)
     getattr(run, how[0])(role)
     assert "did not answer for 3 s" in seen(run, "lost", role).reason
@@ -230,7 +230,7 @@ def test_messages_sent_over_a_temporarily_cut_link_arrive(small, started):
 # refused --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_is_refused_by_name(small, started):
+def test_invalid_fault_commands_are_refused_with_a_reason(small, started):
     run = moving(started(lk.SyncPS(), on=small))
     for act, says in (
         (lambda: run.restart("worker-0"), "only a role that was killed without restart"),
@@ -247,7 +247,7 @@ def test_what_cannot_be_is_refused_by_name(small, started):
     run.stop()
 
 
-def test_who_is_killed_again_stays_away_or_comes_back(small, started):
+def test_a_second_kill_decides_whether_a_killed_role_is_restarted(small, started):
     run = moving(started(on=small), 20)
     run.kill("worker-1", restart=False)
     seen(run, "left", "worker-1")

@@ -84,7 +84,7 @@ def test_a_run_that_is_over_goes_on_with_another_budget(tmp_path, cluster, strat
     closes(again)
 
 
-def test_who_is_lost_after_that_begins_with_what_this_run_has_kept(tmp_path, cluster):
+def test_a_role_lost_after_a_resume_begins_from_a_checkpoint_of_the_new_run(tmp_path, cluster):
     on = cluster.resized(workers=2, pace=0.01, replicas=1, checkpoint_every=0.2)
     problem = lk.Problem("moons", hidden=(8,))
     lk.train(problem, lk.AsyncPS(), on, lk.Budget(updates=60), checkpoint=tmp_path).wait(60)

@@ -159,7 +159,7 @@ def test_a_run_waits_for_a_process_that_is_slow_to_start_its_role(cluster, start
 
 
 @pytest.mark.slow
-def test_a_process_that_is_dead_without_having_ended_is_done_without(cluster, started, at_the_first_role):
+def test_a_process_that_does_not_answer_is_not_used(cluster, started, at_the_first_role):
     frozen = []
     at_the_first_role(lambda pid: (frozen.append(pid), os.kill(pid, signal.SIGSTOP)))
     try:

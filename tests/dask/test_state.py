@@ -81,7 +81,7 @@ def test_a_relative_folder_is_this_process_s(cluster, tmp_path, started, monkeyp
     assert "chief" in Store(tmp_path / "kept").roles()
 
 
-def test_by_default_the_folder_goes_with_the_run(started, cluster):
+def test_the_default_checkpoint_folder_is_removed_with_the_run(started, cluster):
     run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(20)
     folder = run.engine.folder
     assert "chief" in Store(folder).roles()
@@ -90,7 +90,7 @@ def test_by_default_the_folder_goes_with_the_run(started, cluster):
     eventually(lambda: not os.path.exists(folder))
 
 
-def test_no_checkpoint(started):
+def test_without_checkpoints_a_run_has_no_folder(started):
     run = started(budget=lk.Budget(updates=20), checkpoint=False).wait(20)
     assert run.engine.folder is None
 
@@ -194,7 +194,7 @@ def listeners(run):
     return {role: contact[:2] for role, contact in run.engine.supervisor.members.contact.items()}
 
 
-def test_a_stranger_changes_nothing(cluster, started):
+def test_an_unauthenticated_connection_changes_nothing(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.001)))
     host, port = listeners(run)["server-0"]
     strangers = []
@@ -214,7 +214,7 @@ def test_a_stranger_changes_nothing(cluster, started):
 
 
 @pytest.mark.slow
-def test_an_encrypted_cluster_encrypts_the_wire():
+def test_an_encrypted_cluster_encrypts_its_connections():
     importlib.import_module("cryptography")
     from distributed import Security
 

@@ -66,7 +66,7 @@ def test_x_is_contiguous_and_keeps_its_dtype():
     assert batch.y.dtype == np.int64
 
 
-def test_one_more_worker_changes_nobody_elses_batches():
+def test_one_more_worker_does_not_change_the_batches_of_the_others():
     x, y = np.arange(40.0).reshape(20, 2), np.arange(20)
 
     def labels(workers):

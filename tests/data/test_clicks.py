@@ -16,7 +16,7 @@ def law(exponent, ids):
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.2, 3.0])
 @pytest.mark.parametrize("ids", [2, 50])
-def test_draws_follow_the_law(exponent, ids):
+def test_drawn_ids_follow_the_zipf_distribution(exponent, ids):
     draws = 200_000
     counts = np.bincount(draw_zipf(np.random.default_rng(1), exponent, ids, draws), minlength=ids)
     expected = draws * law(exponent, ids)

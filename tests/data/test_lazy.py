@@ -68,7 +68,7 @@ def test_even_spreads_each_block_over_all_workers():
         assert per_block.min() >= 35
 
 
-def test_what_is_sent_out_to_deal_evenly_does_not_grow_with_the_samples():
+def test_the_size_of_serialized_shares_does_not_depend_on_the_number_of_samples():
     def size(n):
         made = from_dask(da.zeros((n, 2), chunks=(n // 4, 2)), da.zeros(n, chunks=n // 4, dtype=int), classes=2)
         return len(cloudpickle.dumps([dict(share.dask) for share in made.shares(3)]))

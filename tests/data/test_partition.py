@@ -17,7 +17,7 @@ EXCLUSIVE = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(how=EXCLUSIVE, n=st.integers(1, 200), data=st.data(), seed=st.integers(0, 99), classes=st.integers(1, 6))
-def test_every_sample_exactly_once_and_nobody_empty(how, n, data, seed, classes):
+def test_every_sample_is_in_one_share_and_no_share_is_empty(how, n, data, seed, classes):
     workers = data.draw(st.integers(1, n))
     labels = np.random.default_rng(seed).integers(classes, size=n)
     shares = how.split(labels, workers, seed)
@@ -79,7 +79,7 @@ def test_weights_are_kept_to_one_sample(weights, n, seed):
         assert max(abs(sizes - exact)) < 1  # the property of largest remainders that is called quota
 
 
-def test_shared_gives_everything_to_everybody():
+def test_shared_gives_all_samples_to_every_worker():
     assert all(np.array_equal(s, np.arange(5)) for s in Shared().split(5, 9, 0))
 
 
@@ -103,7 +103,7 @@ def test_as_text_and_back(text, made):
     assert partition_by_name(text) == made
 
 
-def test_a_partition_of_ones_own_has_no_text():
+def test_a_user_defined_partition_has_no_text():
     class Mine(Partition):
         pass
 

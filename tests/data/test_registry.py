@@ -21,7 +21,7 @@ def test_digits_are_the_ones_of_scikit_learn():
     assert np.array_equal(labels, theirs.target)
 
 
-def test_digits_are_small_and_say_where_they_are_from():
+def test_the_digits_file_is_small_and_names_its_source():
     files = resources.files("labkit.data") / "files"
     assert len((files / "digits.npz").read_bytes()) <= 60_000
     note = (files / "digits.txt").read_text()
@@ -58,7 +58,7 @@ def test_standardised_by_the_training_part_alone(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_seed_decides_and_nobody_can_change_the_arrays(name):
+def test_data_depend_on_the_seed_and_are_read_only(name):
     option = {} if name in ("digits", "clicks") else {"noise": 0.1}
     first, again, other = load(name, **option), load(name, **option), load(name, seed=1, **option)
     assert np.array_equal(first.x_train, again.x_train)
@@ -107,7 +107,7 @@ def test_quadratic():
     assert load("quadratic", dtype="float32").dtype == np.float32
 
 
-def test_linear_regression_knows_its_answer():
+def test_linear_regression_contains_its_exact_solution():
     line = load("linear-regression", samples=400, dimension=3, noise=0.5, dtype="float64")
     answer = line.extra["solution"]
     rest = line.x_train @ answer["weights"] + answer["bias"] - line.y_train

@@ -114,7 +114,7 @@ def csv(tmp_path):
 WORDS = "a,b,kind\n1,2,rose\n3,4,iris\n5,6,rose\n7,8,daisy\n"
 
 
-def test_csv_with_words_for_labels(csv):
+def test_csv_with_labels_as_text(csv):
     made = from_csv(csv(WORDS), standardize=False, test_fraction=0.25)
     assert made.extra == {"class_names": ("daisy", "iris", "rose"), "feature_names": ("a", "b")}
     assert (made.name, made.classes, made.n_train, made.n_test) == ("flowers", 3, 3, 1)

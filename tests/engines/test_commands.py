@@ -141,7 +141,7 @@ def test_an_old_share_text_is_read():
 
 
 @pytest.mark.parametrize("entry", OLD.values(), ids=OLD)
-def test_what_was_read_from_an_old_text_is_written_anew(entry):
+def test_an_old_command_text_is_rewritten_in_the_current_format(entry):
     text = entry.text() if isinstance(entry, Executed) else entry.text(timed=True)
     assert parse_log(text) == (entry,)
 
@@ -153,7 +153,7 @@ def test_what_was_read_from_an_old_text_is_written_anew(entry):
         "break:everything", "slow:worker-1:2@1-3", "kill:worker-1@1#x", "kill:worker-1@1#", "pause@1", "inject@1",
     ],
 )  # fmt: skip
-def test_what_is_not_in_a_log_is_refused(wrong):
+def test_invalid_log_lines_are_refused(wrong):
     with pytest.raises(lk.BadInput, match=r"is not something that is done to a run; one reads slow:worker-2:5@5\.0"):
         parse_log(wrong)
 
@@ -211,7 +211,7 @@ def test_a_command_log_of_another_format_is_refused_by_name(tmp_path):
         ([1.0, "slow", 5, 3], "is not an entry of a log of commands"),
     ],
 )
-def test_nothing_else_is_made_of_plain_values(plain, says):
+def test_invalid_plain_log_entries_are_refused(plain, says):
     with pytest.raises(lk.BadInput, match=says):
         read_entry(plain)
 
@@ -235,7 +235,7 @@ ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
         (Inject((lk.Kill("worker-7", at=1.0),)), "There is no role 'worker-7'"),
     ],
 )
-def test_what_is_not_about_one_role_or_one_link_of_the_run_is_refused(command, says):
+def test_commands_about_unknown_roles_or_links_are_refused(command, says):
     with pytest.raises(lk.BadInput, match=says):
         command.check(ROLES)
 
@@ -252,7 +252,7 @@ def test_what_is_not_about_one_role_or_one_link_of_the_run_is_refused(command, s
         (lambda: Inject((3,)), r"inject: \(3,\) is not allowed; give commands"),
     ],
 )
-def test_what_is_not_allowed_is_refused_by_the_class(make, says):
+def test_commands_check_their_arguments_when_they_are_created(make, says):
     with pytest.raises(lk.BadInput, match=says):
         make()
 
@@ -272,7 +272,7 @@ def test_a_command_names_the_one_that_undoes_it():
         Leave("worker-1").undone(3.0)
 
 
-def test_what_was_planned_and_has_not_been_executed():
+def test_scheduled_commands_that_were_not_executed_are_listed():
     one, two = lk.Kill("worker-1", at=0.1 + 0.2), lk.Kill("worker-1", at=0.3)  # the same nanosecond
     assert not_executed([one, two], []) == [one, two]
     assert not_executed([one, two], [Executed(lk.Kill("worker-1", at=0.3), 5)]) == [two]
@@ -280,7 +280,7 @@ def test_what_was_planned_and_has_not_been_executed():
     assert not_executed([Executed(one, 5)], [Executed(one, 9)]) == []
 
 
-def test_what_a_program_injected_has_no_text_that_could_repeat_it():
+def test_faults_injected_by_a_program_have_no_log_text():
     inject = Inject((lk.Kill("worker-1", at=2.0),), at=1.0)
     with pytest.raises(lk.BadInput, match="injected into this run by a program"):
         log_text([Executed(inject, 5)])
@@ -311,6 +311,6 @@ def test_an_unsupported_command_is_refused_with_the_supported_ones():
 
 
 @pytest.mark.parametrize("wrong", [7, lk.Kill, "kill:worker-1", None])
-def test_what_is_no_command_is_refused(wrong):
+def test_values_that_are_no_commands_are_refused(wrong):
     with pytest.raises(lk.BadInput, match=r"is not a command; give for example lk\.Kill"):
         check_supported(wrong, frozenset(COMMANDS.values()))

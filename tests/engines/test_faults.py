@@ -42,7 +42,7 @@ def test_text_and_value_are_the_same_thing(text):
     assert TEXTS[text].text() == text
 
 
-def test_times_are_read_as_people_write_them():
+def test_times_are_parsed_in_all_usual_notations():
     assert parse_fault(" slow:worker-2:5.0 @ 2.0-4.0 ") == lk.Slow("worker-2", 5, during=(2, 4))
     assert parse_fault("freeze:worker-1@1e-05-2e0") == lk.Freeze("worker-1", at=1e-5, until=2)
     assert parse_fault("freeze:worker-1@1-") == lk.Freeze("worker-1", at=1)
@@ -67,7 +67,7 @@ def test_times_are_read_as_people_write_them():
         ("preempt:worker:0", "rate is a number from 1e-09"),
     ],
 )
-def test_what_is_no_fault_is_refused(text, says):
+def test_invalid_fault_texts_are_refused(text, says):
     with pytest.raises(lk.BadInput, match=says):
         parse_fault(text)
 
@@ -160,7 +160,7 @@ def test_a_partition_leaves_each_side_whole():
         (7, "is not a fault; give for example"),
     ],
 )
-def test_what_does_not_fit_the_run_is_refused(fault, says):
+def test_faults_that_do_not_fit_the_plan_are_refused(fault, says):
     with pytest.raises(lk.BadInput, match=says):
         schedule_faults(fault, plan_of())
 
@@ -223,7 +223,7 @@ def test_injected_faults_count_from_now():
     assert slow == [(200_000_000, "worker-2", 2), (300_000_000, "worker-1", 5), (350_000_000, "worker-1", 1)]
 
 
-def test_what_was_injected_is_repeated_exactly():
+def test_injected_faults_are_repeated_exactly():
     run = started("slow:worker-0:2@0.05").advance(0.1)
     run.inject(["slow:worker-1:5@0.1-0.3", "delay:worker-2:0.05@0.05"])
     run.wait()

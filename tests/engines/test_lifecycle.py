@@ -86,7 +86,7 @@ def test_an_incarnation_begins_only_by_being_placed_and_is_here_only_after_it_ha
             assert (trigger is Trigger.UP) == (to is State.RUNNING)
 
 
-def test_who_stays_away_or_outside_comes_back_by_request_only():
+def test_stopped_and_outside_roles_return_only_on_request():
     assert TRANSITIONS[State.STOPPED].keys() == {Trigger.RESTART, Trigger.LEAVE}
     assert TRANSITIONS[State.OUTSIDE].keys() == {Trigger.INVITE}
 

@@ -152,7 +152,7 @@ def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
     assert lk.DaskCluster("tcp://10.0.0.1:8786").workers == 4  # the limits of other machines are unknown
 
 
-def test_what_memory_cannot_hold_is_refused_before_anything_starts(monkeypatch):
+def test_a_cluster_that_exceeds_the_memory_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(machine_limits, "free_memory", lambda *where: 600 << 20)
     cluster = lk.DaskCluster(workers=20)
     with pytest.raises(lk.BadInput, match=r"22 nodes, .* 600 MiB of free memory .* room for 8 here.* fewer workers"):

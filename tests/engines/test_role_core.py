@@ -86,7 +86,7 @@ def test_a_push_that_is_taken_counts_as_received_by_its_instance():
 # sending --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_neither_has_computed_for_is_startup_traffic():
+def test_traffic_before_the_first_gradient_is_startup_traffic():
     role = Driver()
     role.send("server-0", Pull())
     role.computed.add("server-0")
@@ -139,7 +139,7 @@ def test_the_version_that_was_sent_to_a_worker_is_remembered():
         ("server-0", Letter(1), r"sends Letter, which AsyncPS does not list: messages = \(Push, Pull"),
     ],
 )
-def test_what_may_not_be_sent_is_refused_and_not_counted(to, message, says):
+def test_invalid_messages_are_refused_and_not_counted(to, message, says):
     role = Driver()
     with pytest.raises(lk.RoleError, match=says):
         role.send(to, message)

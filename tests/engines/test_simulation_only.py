@@ -39,7 +39,7 @@ def test_a_lab_starts_no_process(light):
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_it_is_off_unless_it_is_set(monkeypatch, value):
+def test_simulation_only_mode_is_off_by_default(monkeypatch, value):
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, value)
     cluster = lk.DaskCluster(workers=2)
     assert to_simulated(cluster) is cluster

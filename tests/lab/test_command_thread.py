@@ -60,7 +60,7 @@ def test_many_threads_at_once(commands):
     assert one.pending == 0
 
 
-def test_it_ticks_while_something_moves_and_ends_after_that(commands, monkeypatch):
+def test_the_command_thread_ticks_until_no_tick_is_due(commands, monkeypatch):
     monkeypatch.setattr(command_thread, "LINGER", 0.01)
     left, over = [20], threading.Event()
 

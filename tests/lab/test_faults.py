@@ -171,7 +171,7 @@ def test_the_intervals_of_a_condition():
     assert open_ == [(S, None, "killed")]
 
 
-def test_what_would_undo_something_now():
+def test_commands_that_can_be_undone_are_listed():
     assert undoable(recorded(*LIFE[:1])) == {"worker-1": {"restart"}}
     assert undoable(recorded(*LIFE[:3])) == {"worker-1": {"restart"}}
     assert undoable(recorded(*LIFE[:5])) == {"worker-0": {"thaw"}}
@@ -181,7 +181,7 @@ def test_what_would_undo_something_now():
     assert undoable(recorded(RoleFrozen(1, "worker-0"), RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
 
 
-def test_the_axes_say_what_was_done_and_who_is_back_and_nothing_twice():
+def test_the_axes_show_every_fault_and_restart_once():
     said = [label for _, label in event_labels(recorded(*LIFE), 20 * S)]
     assert said == [
         "w1 killed", "w1 restarted", "w0 frozen", "w2–s0 cut", "w0 thawed", "w2 cut off", "w2 frozen", "w2 reconnected",
@@ -189,7 +189,7 @@ def test_the_axes_say_what_was_done_and_who_is_back_and_nothing_twice():
     ]  # fmt: skip
 
 
-def test_the_axes_say_how_much_a_restart_has_cost():
+def test_the_axes_show_the_cost_of_a_restart():
     restarts = {
         RoleRestarted(S, "server-0", 1, "checkpoint", 240, rolled_back=12): "s0 restarted, −12 updates",
         RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 restarted, −55 updates",

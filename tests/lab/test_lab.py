@@ -47,7 +47,7 @@ def test_a_lab_runs_to_its_end_and_reports_what_happened(lab):
     assert one.snapshot()._repr_png_()[0].startswith(b"\x89PNG")
 
 
-def test_what_does_not_fit_together_is_refused_at_once():
+def test_invalid_arguments_of_a_lab_are_refused():
     for wrong in ({"strategy": "foo"}, {"scenario": "foo"}, {"panels": ["foo"]}, {"controls": ["foo"]}, {"cluster": 3},
                   {"cluster": lk.DaskCluster}, {"problem": "foo"}, {"speed": -1}):  # fmt: skip
         with pytest.raises(lk.BadInput):
@@ -55,7 +55,7 @@ def test_what_does_not_fit_together_is_refused_at_once():
     assert threads() == []
 
 
-def test_it_opens_on_what_is_given(lab):
+def test_a_lab_opens_on_the_given_problem_strategy_cluster_and_budget(lab):
     problem, cluster = lk.Problem("moons", hidden=(16,)), lk.SimulatedCluster(workers=5, compute=lk.Exponential(0.2))
     one = lab(problem, lk.SSP(s=2), cluster, lk.Budget(updates=40), quick=False)
     one.run().wait()
@@ -64,7 +64,7 @@ def test_it_opens_on_what_is_given(lab):
     assert one.trace.ending["update"] == 40
 
 
-def test_it_opens_on_a_run_and_leaves_it_to_the_program_that_started_it(lab):
+def test_a_lab_shows_a_run_that_its_program_advances(lab):
     run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=1)).advance(0.2)
     one = run.watch(panels="staleness")
     assert one.trace is run.trace
@@ -78,7 +78,7 @@ def test_it_opens_on_a_run_and_leaves_it_to_the_program_that_started_it(lab):
     two.close()
 
 
-def test_a_run_of_one_s_own_strategy_can_be_watched_and_run_again(lab):
+def test_a_run_of_a_user_defined_strategy_can_be_watched_and_repeated(lab):
     class Mine(lk.AsyncPS):
         pass
 
@@ -117,7 +117,7 @@ def test_a_killed_worker_comes_back_and_the_run_goes_on_to_its_end(lab):
     assert lk.ledger(one.trace)["closes"]
 
 
-def test_looking_back_and_what_if(lab):
+def test_seek_and_what_if(lab):
     one = lab().run().wait()
     one.seek(1.5)
     assert one.view().t == 1_500_000_000
@@ -260,7 +260,7 @@ def test_running_a_cell_again_closes_its_lab_and_two_cells_have_two_labs(monkeyp
     assert threads() == []
 
 
-def test_what_is_typed_is_read_as_a_value(lab):
+def test_typed_text_is_parsed_as_a_value(lab):
     one = lab()
     for typed, name, meant in [("8", "seed", 8), ("64, 32", "hidden", (64, 32)), ("momentum:0.8", "optimizer", lk.Momentum(0.8)),
                                ("none", "clip_norm", None), ("", "seed", 8)]:  # fmt: skip

@@ -78,7 +78,7 @@ def test_an_unknown_answer_is_refused_and_the_answers_are_named(ask, answer):
     assert guess.committed is None
 
 
-def test_of_many_commits_at_once_one_counts(ask):
+def test_of_many_concurrent_commits_one_counts(ask):
     guess, heard = ask(), []
 
     def commit(k):
@@ -104,7 +104,7 @@ def test_of_many_commits_at_once_one_counts(ask):
         ("Why?", {"a": 1, "b": 2}, "c"), ("Why?", "a", ""),
     ],
 )  # fmt: skip
-def test_what_is_no_question_with_answers_is_refused(what):
+def test_invalid_questions_and_answers_are_refused(what):
     with pytest.raises(lk.BadInput):
         lk.Prediction(*what)
 
@@ -124,7 +124,7 @@ def test_reveal_shows_the_prediction_and_the_result(ask):
     assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%; measured: 20%."
 
 
-def test_without_a_prediction_reveal_says_so_and_does_not_wait(ask):
+def test_reveal_without_a_prediction_returns_at_once_with_a_text(ask):
     guess = ask()
     seen = guess.reveal(0.21)
     assert seen.right is None
@@ -147,7 +147,7 @@ def test_the_nearest_number_is_the_true_one():
 
 
 @pytest.mark.parametrize(("measured", "answer"), [(-0.4, "none"), (0.6, "one"), (1.49, "one"), (40, "two")])
-def test_where_a_number_is_not_positive_the_difference_counts(ask, measured, answer):
+def test_answers_that_are_not_positive_are_compared_by_difference(ask, measured, answer):
     assert ask("How many?", {"none": 0, "one": 1, "two": 2}).reveal(measured).answer == answer
 
 
@@ -159,7 +159,7 @@ def test_a_ratio_is_no_difference(ask):
 @pytest.mark.parametrize(
     ("measured", "shown"), [(7, "7"), (7.0, "7"), (6.98, "6.98"), (12345, "12,345"), (np.float64(0.2145), "0.214"), (-3, "−3")]
 )  # fmt: skip
-def test_numbers_are_shown_as_people_write_them(ask, measured, shown):
+def test_numbers_are_shown_with_few_digits(ask, measured, shown):
     assert ask("How many?", {"few": -1, "many": 10}).reveal(measured).shown == shown
 
 
@@ -199,7 +199,7 @@ def test_running_its_cell_again_makes_a_new_one(ask):
     assert first.committed == "50%"
 
 
-def test_it_is_shown_as_widgets_and_as_text(ask):
+def test_a_prediction_is_displayed_as_widgets_and_as_text(ask):
     guess = ask("Is a < b?", "yes & always", "no")
     data, _ = guess._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
@@ -219,7 +219,7 @@ def test_colours_come_from_the_page(ask):
     assert "var(--jp-" in ask().box.children[0].value
 
 
-def test_it_needs_no_thread(ask):
+def test_a_prediction_starts_no_thread(ask):
     before = threading.active_count()
     ask().commit(0).reveal(0.3)
     assert threading.active_count() == before

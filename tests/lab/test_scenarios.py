@@ -113,7 +113,7 @@ def test_a_scenario_by_its_name():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_scenario_says_what_it_shows(name):
+def test_scenarios_have_valid_names_titles_and_summaries(name):
     scenario = SCENARIOS[name]
     assert name == name.lower()
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
@@ -187,7 +187,7 @@ def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
         runner.commit(2)
 
 
-def test_a_question_that_nobody_answers_holds_the_scenario():
+def test_an_unanswered_question_holds_the_scenario():
     now = 0.0
     first = SCENARIOS["first-minute"]
     short = replace(first, steps=(Step({"seconds": 1}), *first.steps[1:]), asks_at=9.0)
@@ -213,7 +213,7 @@ def test_a_slow_worker_leaves_a_fifth_or_four_fifths(name, synchronous, at):
     assert applied(asynchronous, 4.7, 9.7, "worker-2") == 10
 
 
-def test_of_four_workers_one_dead_one_leaves_nothing_or_three_quarters():
+def test_losing_one_of_four_workers_leaves_no_throughput_or_three_quarters_of_it():
     """From 2.55 s to 5.55 s w2 is away: 0 where all wait, (N - 1)/N where they continue; before and after 40 a second."""
     _, waits, goes_on, asynchronous = traces("worker-fails")
     for trace, left in ((waits, 0), (goes_on, 30), (asynchronous, 30)):
@@ -227,7 +227,7 @@ def test_of_four_workers_one_dead_one_leaves_nothing_or_three_quarters():
     assert scenario.asks_at <= played_once("worker-fails")[0]["asked"] <= scenario.asks_at + TICK
 
 
-def test_a_dead_server_costs_what_was_applied_since_its_checkpoint_and_with_a_backup_nothing():
+def test_a_lost_server_loses_the_updates_since_its_checkpoint_and_none_with_a_backup():
     """Counted from the rows: gradients that incarnation 0 applied after the first application due for a checkpoint."""
     often, backed = [], traces("server-fails")[2]
     for trace, every, dies in zip(traces("server-fails"), (2.0, 0.5), (3.55, 3.45)):
@@ -361,7 +361,7 @@ def step_of(trace, worker="worker-0"):
     return float(np.median(np.diff(start)[3:])) / S
 
 
-def test_one_wire_fills_up_and_many_do_not():
+def test_one_link_saturates_and_many_do_not():
     """c + (N + 1) M b, or c + 2 (N - 1)/N M b; the busiest link is busy for N M b, N M b / 4, 2 (N - 1)/N M b of it."""
     workers, c, b = 16, 0.1, 1 / 8e5
     one, four, ring = traces("saturated-link")
@@ -431,7 +431,7 @@ def test_rows_instead_of_tables_are_the_same_steps_in_fewer_bytes():
 # models and data ------------------------------------------------------------------------------------------------------
 
 
-def test_the_bubble_is_what_the_law_says():
+def test_the_bubble_equals_its_formula():
     """(P - 1)/(M + P - 1) of the time a stage is idle; a mini-batch takes (M + P - 1)/(M P) of a gradient."""
     for trace, micro in zip(traces("bubble"), (1, 4, 16)):
         took = 2.0 * (micro + 3) / (4 * micro)
@@ -454,7 +454,7 @@ def test_different_data_hurts_workers_that_are_alone_for_long():
     assert all(np.sort(share)[-4:].sum() > 0.8 for share in shares)  # four digits are most of what a worker has
 
 
-def test_a_scenario_of_ones_own_is_played_as_well():
+def test_a_user_defined_scenario_is_played():
     mine = Scenario("mine", "Mine", "Shows nothing.", (Step({"seconds": 1}, pin=False), Step({"seconds": 1})))
     steps, runner = play(mine)
     assert runner.step == 1

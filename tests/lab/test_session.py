@@ -104,7 +104,7 @@ def test_step_begins_a_run_that_stands_at_its_first_update():
     assert view_of(on).state == "paused"
 
 
-def test_looking_back_changes_only_what_is_looked_at():
+def test_seek_changes_only_the_shown_position():
     on, clock = session()
     on.start()
     tick(on)
@@ -126,7 +126,7 @@ def test_looking_back_changes_only_what_is_looked_at():
     assert on.trace.watermark() > known
 
 
-def test_looking_beyond_the_record_or_before_it():
+def test_seek_is_limited_to_the_recorded_time():
     on, clock = session()
     on.start()
     tick(on)
@@ -148,7 +148,7 @@ def test_a_step_at_the_end_of_the_record_stays_there():
     assert on.moment() == on.trace.watermark()
 
 
-def test_what_if_repeats_the_run_up_to_there_and_pins_what_was():
+def test_what_if_repeats_the_run_up_to_the_position_and_pins_the_old_trace():
     on, clock = session()
     on.start()
     tick(on)
@@ -250,7 +250,7 @@ def test_slow_without_a_run_is_for_the_next_one():
         on.execute(lk.Kill("worker-2"))
 
 
-def test_of_many_runs_the_numbers_are_kept_and_the_last_traces():
+def test_of_many_runs_all_numbers_and_the_last_traces_are_kept():
     on, clock = session(seconds=0.2)
     for _ in range(KEPT + 3):
         on.start()

@@ -35,14 +35,14 @@ def test_a_strategy_brings_the_problem_that_it_needs():
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
-def test_a_law_of_any_kind_has_the_mean_that_was_asked_for(kind):
+def test_a_distribution_of_any_kind_has_the_requested_mean(kind):
     distribution = distribution_with_mean(kind, 0.2)
     assert mean_seconds(distribution) == pytest.approx(0.2)
     draws = distribution.draw(np.random.default_rng(0), 400_000)
     assert draws.mean() == pytest.approx(0.2, rel=0.02)
 
 
-def test_the_pace_keeps_the_kind_of_law_and_the_kind_keeps_the_pace():
+def test_the_pace_keeps_the_distribution_and_the_distribution_keeps_the_pace():
     exponential = Settings().changed(pace=0.3).changed(distribution="exponential")
     assert exponential.cluster.compute == lk.Exponential(0.3)
     assert exponential.changed(pace=0.5).cluster.compute == lk.Exponential(0.5)
@@ -70,7 +70,7 @@ def test_full_speed_is_for_real_processes_only():
         ({"partition": "even:3"}, "takes no number"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words_and_nothing_changes(settings, words):
+def test_invalid_settings_are_refused_with_a_message_and_change_nothing(settings, words):
     setup = Settings()
     with pytest.raises(lk.BadInput, match=words):
         setup.changed(**settings)
@@ -86,7 +86,7 @@ def test_a_setup_runs_as_the_same_call_in_python_does():
     assert mine.trace.ending["parameters_sha256"] == other.trace.ending["parameters_sha256"]
 
 
-def test_the_shape_of_a_cluster_that_somebody_made():
+def test_settings_keep_the_shape_of_a_given_cluster():
     cluster = lk.SimulatedCluster(workers=7, compute=lk.Exponential(0.2), latency=0.01, bandwidth=1e6)
     assert initial_settings(None, None, cluster, None, None).cluster_on(None) == cluster
     dask = lk.DaskCluster(workers=2, pace=0.5)  # starts no process
@@ -122,7 +122,7 @@ def test_every_option_of_every_strategy_has_a_control_that_can_set_what_it_offer
 
 
 @pytest.mark.parametrize("name", ["async-ps", "local-sgd", "pipeline"])
-def test_whatever_a_control_offers_is_accepted_or_refused_in_words(name):
+def test_every_choice_of_a_control_is_accepted_or_refused_with_a_message(name):
     setup = Settings().changed(strategy=name)
     accepted = 0
     for control in controls(setup):
@@ -150,7 +150,7 @@ def test_live_controls_are_the_live_options():
     assert ssp == {"learning_rate", "s"}
 
 
-def test_what_makes_no_difference_is_not_offered():
+def test_controls_without_effect_are_not_offered():
     assert "servers" not in [c.name for c in controls(Settings().changed(strategy="ring-all-reduce"))]
     assert "latency" not in [c.name for c in controls(Settings().changed(engine="dask"))]
     assert "accuracy" not in [c.name for c in controls(Settings().changed(data="quadratic"))]
@@ -166,7 +166,7 @@ RICH = {
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_code_says_all_of_a_setup(name):
+def test_a_share_text_contains_all_settings(name):
     setup = Settings().changed(strategy=name).changed(learning_rate=0.07, seed=11)
     assert read_share_text(share_text(setup))[0] == setup
 
@@ -188,7 +188,7 @@ def test_a_rich_code_and_what_else_it_carries():
     assert len(code) < 400
 
 
-def test_a_code_can_be_written_by_hand():
+def test_a_share_text_can_be_written_by_hand():
     setup, _ = read_share_text("strategy=ssp&s=5&workers=8&pace=0.2&hidden=32,16")
     assert (setup.strategy.s, setup.cluster.workers, setup.cluster.compute) == (5, 8, lk.Deterministic(0.2))
     assert setup.problem.hidden == (32, 16)
@@ -204,7 +204,7 @@ def test_a_wrong_code_is_refused_in_words(code):
         read_share_text(code)
 
 
-def test_what_was_made_by_hand_has_no_code():
+def test_user_defined_parts_have_no_share_text():
     arrays = lk.from_arrays(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
     with pytest.raises(lk.BadInput, match="user-defined data set"):
         share_text(Settings(RunSpec(problem=lk.Problem(arrays))))
@@ -228,7 +228,7 @@ def test_values_are_written_as_the_command_line_takes_them(name, value, text):
     assert spec.read(name, text) == spec.value(name) == value
 
 
-def test_what_was_done_to_a_run_can_be_written_and_done_again():
+def test_executed_commands_are_repeated_from_a_share_text():
     setup = Settings().changed(seconds=3, pace=0.05)
 
     def run(faults=()):
@@ -247,7 +247,7 @@ def test_what_was_done_to_a_run_can_be_written_and_done_again():
         parse_log("break:everything")
 
 
-def test_what_somebody_made_can_be_chosen_again_by_its_name():
+def test_user_defined_parts_can_be_selected_again_by_name():
     class Mine(lk.AsyncPS):
         pass
 

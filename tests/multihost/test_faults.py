@@ -61,7 +61,7 @@ def lonely_worker(homes):
     return next(role for role, home in homes.items() if role.startswith("worker") and home.name not in taken)
 
 
-def test_a_worker_is_cut_off_and_its_next_life_plays_elsewhere(own_cluster):
+def test_a_worker_is_cut_off_and_restarted_on_another_host(own_cluster):
     homes = start(own_cluster)
     role = lonely_worker(homes)
     homes[role].unplug()
@@ -74,7 +74,7 @@ def test_a_worker_is_cut_off_and_its_next_life_plays_elsewhere(own_cluster):
     assert own_cluster.client.ask("ledgers.incarnations(run)")[role] in ([0, 1], [0, 1, 2])
 
 
-def test_a_cable_that_is_back_before_patience_ends(own_cluster):
+def test_a_link_restored_before_the_heartbeat_timeout(own_cluster):
     homes = start(own_cluster)
     role = lonely_worker(homes)
     homes[role].unplug()

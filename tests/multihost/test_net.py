@@ -51,7 +51,7 @@ def test_hosts_reach_each_other_and_not_this_machine(network, hosts, door):
     assert len({os.readlink("/proc/self/ns/net"), *(one.stdout.read().strip() for one in asked)}) == 4
 
 
-def test_a_pulled_cable_and_back(hosts, door):
+def test_an_unplugged_host_is_reconnected(hosts, door):
     door.unplug()
     assert not reaches(hosts[0], door)
     assert reaches(door, door)  # it is unchanged
@@ -65,7 +65,7 @@ def test_the_switch_counts_what_a_host_sends(hosts, door):
     assert 0 < hosts[0].sent - before < 10_000
 
 
-def test_nothing_stays():
+def test_a_closed_network_leaves_no_process_and_no_namespace():
     with net.Network(2) as network:
         stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1000)"
         started = network.hosts[0].spawn([sys.executable, "-c", stubborn], stdout=subprocess.PIPE, text=True)
@@ -76,7 +76,7 @@ def test_nothing_stays():
     assert not [name for name in net.left() if name.startswith(network.name)]
 
 
-def test_nothing_stays_of_a_network_that_could_not_be_made(monkeypatch):
+def test_a_network_that_failed_to_start_leaves_nothing(monkeypatch):
     before = net.left()
     monkeypatch.setattr(net, "SUBNET", "not an address")
     with pytest.raises(RuntimeError, match="address"):
@@ -84,7 +84,7 @@ def test_nothing_stays_of_a_network_that_could_not_be_made(monkeypatch):
     assert net.left() == before
 
 
-def test_what_a_killed_test_left_is_swept_and_what_others_have_is_not(network):
+def test_leftovers_of_a_killed_test_are_removed_and_networks_in_use_are_kept(network):
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", KILLED], capture_output=True, text=True, env=env, timeout=30, check=False

@@ -151,7 +151,7 @@ def test_links_that_fare_alike_are_one_line():
     ]
 
 
-def test_who_was_killed_is_not_lost_as_well():
+def test_a_killed_role_is_not_logged_as_lost_too():
     run = simulated("kill:worker-1@0.1", restart_after=0.2, patience=0.1).advance(0.35)
     assert [line for line in log_lines(run.trace) if line.startswith("0.10 s")] == [
         "0.10 s w1 was killed", "0.10 s w1 left; the others continue",
@@ -163,7 +163,7 @@ def test_who_was_killed_is_not_lost_as_well():
     assert sum("woke up after" in line for line in lines) == (run.trace.now > 0.5 * NANO)
 
 
-def test_what_a_role_noted_is_its_own():
+def test_a_note_is_logged_under_its_role():
     trace, recorder = empty(), Recorder(1)
     recorder.event(Note(2 * NANO, "a new epoch", {"loss": 0.25}))
     trace.append(recorder.take(3 * NANO))
@@ -191,18 +191,18 @@ def evaluated(*rows, **more):
     return trace
 
 
-def test_of_milestones_passed_at_once_the_highest_and_each_once():
+def test_the_highest_of_several_new_milestones_is_logged_once():
     rows = ((1.0, 10, 1.0, 0.4), (2.0, 20, 0.5, 0.8), (3.0, 30, 0.4, 0.7), (4.0, 40, 0.3, 0.8), (5.0, 50, 0.2, 0.96))
     assert log_lines(evaluated(*rows)) == ["2.00 s accuracy passed 75%", "5.00 s accuracy passed 95%"]
     assert log_lines(evaluated(*rows, budget={"accuracy": 0.96}))[-1] == "5.00 s accuracy passed 96%"
 
 
-def test_what_an_untrained_model_can_do_is_no_news():
+def test_milestones_of_an_untrained_model_are_not_logged():
     rows = ((0.0, 0, 0.7, 0.55), (1.0, 10, 0.5, 0.6), (2.0, 20, 0.4, 0.76))
     assert log_lines(evaluated(*rows)) == ["2.00 s accuracy passed 75%"]
 
 
-def test_a_loss_that_is_lost_is_said_once():
+def test_a_diverged_loss_is_logged_once():
     rows = ((1.0, 10, 0.5, 0.6), (2.0, 20, math.inf, 0.1), (3.0, 30, math.nan, 0.1), (4.0, 40, math.nan, 0.99))
     assert log_lines(evaluated(*rows)) == [
         "1.00 s accuracy passed 50%", "2.00 s the loss is no longer a finite number",
@@ -233,7 +233,7 @@ def test_the_end(budget, ending, line):
     assert log_lines(trace, 3 * NANO - 1) == []
 
 
-def test_a_run_tells_its_story():
+def test_the_log_contains_faults_changes_and_the_end():
     run = simulated(lk.Slow("worker-1", 4, at=0.1, until=0.4), budget=lk.Budget(updates=90))
     run.advance(0.05).set(learning_rate=0.01)
     run.wait()
@@ -257,7 +257,7 @@ def test_a_log_prints_as_lines():
     assert "&lt;" in Log(["1.00 s note by you: <b>"])._repr_html_()
 
 
-def test_what_held_from_the_start_is_said_at_zero():
+def test_settings_of_the_start_are_logged_at_time_zero():
     assert simulated(slow={"worker-2": 5}).advance(0).log == ["0.00 s you slowed w2 x5"]
 
 

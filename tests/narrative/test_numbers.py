@@ -21,7 +21,7 @@ def simulated(strategy, seconds=2.0, **cluster):
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds))
 
 
-def test_now_they_are_those_of_the_ledger_and_the_counters():
+def test_current_numbers_equal_the_ledger_and_the_counters():
     trace = simulated(lk.AsyncPS(), compute=lk.Deterministic(0.05)).wait().trace
     book, stale, shown = ledger(trace), staleness(trace), dict(numbers(trace))
     assert shown["applied"] == str(book["applied"])
@@ -38,7 +38,7 @@ def test_now_they_are_those_of_the_ledger_and_the_counters():
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_those_of_the_past_are_what_was_shown_then(name):
+def test_past_numbers_of_a_finished_run_equal_those_shown_at_the_time(name):
     """A run at time t gives from its counters the same numbers as a finished run gives for t from its rows."""
     whole, going = simulated(STRATEGIES[name]()).wait().trace, simulated(STRATEGIES[name]())
     for t in (0.0, 0.4321, 1.2345):
@@ -56,7 +56,7 @@ def test_those_of_the_past_are_what_was_shown_then(name):
     assert state(whole).endswith("s, ended: seconds")
 
 
-def test_where_rows_are_missing_what_they_cannot_tell_is_left_out():
+def test_numbers_that_need_missing_rows_are_left_out():
     trace = simulated(lk.AsyncPS()).wait().trace
     exact = numbers(trace)
     for name in ("applies", "messages", "spans"):
@@ -68,7 +68,7 @@ def test_where_rows_are_missing_what_they_cannot_tell_is_left_out():
     assert "in flight" not in then
 
 
-def test_a_broken_ledger_is_loud():
+def test_a_ledger_that_does_not_balance_is_shown():
     trace = simulated(lk.AsyncPS()).wait().trace
     trace.counters[trace.roles.index("worker-1")].computed += 3
     trace.counters[trace.roles.index("worker-1")].released += 3
@@ -83,7 +83,7 @@ def test_a_broken_ledger_is_loud():
         ({"engine": "dask", "pace": None}, ("pace", "none, full speed")),
     ],
 )
-def test_where_time_comes_from_is_always_said(cluster, last):
+def test_the_clock_of_a_run_is_always_shown(cluster, last):
     trace = simulated(lk.AsyncPS()).advance(0.1).trace
     trace.header["cluster"] = cluster
     assert numbers(trace)[-1] == last

@@ -86,7 +86,7 @@ def test_every_strategy_is_expected():
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_who_waits_and_what_is_left(name):
+def test_the_sentence_names_waiting_workers_and_remaining_throughput(name):
     label, waiting, percent = EXPECTED[name]
     trace = slowed(name)
     said = sentence(trace)
@@ -100,7 +100,7 @@ def test_who_waits_and_what_is_left(name):
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_what_cannot_be_told_yet_is_not_said(name):
+def test_the_effect_of_a_change_is_reported_once_it_is_measurable(name):
     """Right after the change its effect on the throughput is not measurable yet; before it, it is not mentioned."""
     trace = slowed(name)
     early = sentence(trace, round((AT + 0.15) * NANO))
@@ -124,7 +124,7 @@ def test_sentences_are_whole(name):
                     assert len(part) < 160, part
 
 
-def test_a_calm_run_says_how_fast_and_how_stale():
+def test_the_sentence_of_a_run_without_faults_has_throughput_and_staleness():
     assert sentence(calm("async-ps")) == (
         "4 workers, 40 gradients per second. Asynchronous: no worker waits. Mean staleness 2.95 (theory: mean = N − 1 = 3)."
     )
@@ -138,7 +138,7 @@ def test_a_calm_run_says_how_fast_and_how_stale():
     assert state(run.trace) == "0.0 s"
 
 
-def test_a_strategy_of_ones_own_need_not_say_how_it_is():
+def test_a_user_defined_strategy_needs_no_description():
     class Mine(lk.SyncPS):
         description = ""
 
@@ -167,7 +167,7 @@ def test_the_sketch():
     )
 
 
-def test_reference_with_another_disturbance_or_none():
+def test_the_reference_run_has_another_fault_or_none():
     assert "Synchronous (reference): 40 gradients per second without faults." in sentence(
         slowed("async-ps"), None, calm("sync-ps")
     )
@@ -184,7 +184,7 @@ def test_reference_with_another_disturbance_or_none():
     assert f"RingAllReduce (reference): {told}" in later
 
 
-def test_where_there_is_no_accuracy_losses_are_compared():
+def test_losses_are_compared_without_an_accuracy():
     def fitted(rate):
         strategy = lk.AsyncPS(learning_rate=rate)
         return simulated(strategy, seconds=4.0, problem=lk.Problem("quadratic")).wait().trace
@@ -197,7 +197,7 @@ def test_where_there_is_no_accuracy_losses_are_compared():
     assert f"The loss is {shown}; that of the reference run was {kept:.4g} by then; mean staleness" in said
 
 
-def test_reference_of_the_same_strategy_says_what_differs():
+def test_a_reference_run_of_the_same_strategy_is_labelled_with_its_options():
     again = simulated(lk.AsyncPS(learning_rate=0.05), lk.Slow("worker-2", 5, at=AT)).wait().trace
     assert "The reference run (learning_rate = 0.05): the others do not wait; it fell to 80%." in (
         sentence(slowed("async-ps"), None, again)
@@ -205,14 +205,14 @@ def test_reference_of_the_same_strategy_says_what_differs():
     assert "The reference run: the others do not wait; it fell to 80%." in sentence(again, None, again)
 
 
-def test_it_needs_something_to_refer_to():
+def test_the_throughput_of_the_reference_run_is_reported_while_there_is_no_measurement():
     """Just after the change this run has no measured throughput yet, so the sentence reports the reference run's fall."""
     said = sentence(slowed("async-ps"), round(5.2 * NANO), slowed("sync-ps"))
     assert "Synchronous (reference): all wait for w2; throughput fell to 20%." in said
 
 
 @pytest.mark.slow
-def test_what_was_learned_is_compared():
+def test_accuracies_of_a_run_and_its_reference_are_compared():
     def learning(strategy, seconds):
         problem = lk.Problem("digits", hidden=(16,))
         return simulated(strategy, seconds=seconds, problem=problem, compute=lk.LogNormal(0.05, 0.2)).wait().trace
@@ -259,7 +259,7 @@ def test_who(slow, who):
     assert sentence(run.trace).lower().startswith(who.lower())
 
 
-def test_of_many_only_their_number():
+def test_many_slow_workers_are_counted_and_not_named():
     slow = {f"worker-{i}": 2.0 + (i % 2) for i in range(10)}
     said = sentence(simulated(lk.AsyncPS(), seconds=1.0, workers=100, slow=slow).wait().trace)
     assert said.startswith("10 workers compute 2x to 3x slower than the others.")
@@ -279,7 +279,7 @@ def test_a_slow_server_is_waited_for():
     assert said.startswith("s0 works 10x slower than before. Asynchronous: all wait for s0; throughput fell to 2")
 
 
-def test_nobody_waits_for_the_fast_one():
+def test_no_worker_waits_for_a_fast_worker():
     """All wait for the others, as before; the fast one waits, too."""
     said = sentence(
         simulated(lk.SyncPS(), lk.Slow("worker-2", 0.2, at=AT), compute=lk.LogNormal(0.1, 0.25)).wait().trace
@@ -311,7 +311,7 @@ def test_healed_and_slowed_again():
     )
 
 
-def test_the_dead_are_named():
+def test_lost_roles_are_named():
     run = simulated(lk.AsyncPS()).advance(6.0)
     run.engine.trace.event(RoleKilled(5 * NANO, "worker-1"))
     assert sentence(run.trace).startswith("w1 is down. Asynchronous: ")
@@ -340,13 +340,13 @@ def test_the_lost_are_named_until_they_are_back():
     assert sentence(run.trace).startswith("w1 and w2 are back")
 
 
-def test_nothing_moves_any_more():
+def test_the_sentence_reports_that_no_gradient_is_applied():
     """A thousand times slower: no worker receives new weights within the time."""
     said = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)
     assert "Synchronous: no gradient is applied." in said
 
 
-def test_a_run_that_diverged_says_so():
+def test_the_sentence_of_a_diverged_run_names_the_divergence():
     problem = lk.Problem("digits", hidden=(16,))
     run = simulated(lk.AsyncPS(learning_rate=10.0, optimizer=lk.Momentum(0.99)), problem=problem).wait()
     assert run.stopped_by == "diverged"
@@ -356,7 +356,7 @@ def test_a_run_that_diverged_says_so():
     assert "diverged" not in run.sentence(0.05)
 
 
-def test_a_deadlock_says_so():
+def test_the_sentence_of_a_deadlocked_run_names_the_deadlock():
     class Stuck(lk.SyncPS):
         async def server(self, ctx, shard):
             async for _ in ctx.inbox(lk.Push, lk.Pull):
@@ -372,14 +372,14 @@ def test_a_deadlock_says_so():
 
 
 @pytest.mark.parametrize("name", ["async-ps", "sync-ps", "ring-all-reduce", "backup-workers", "local-sgd", "pipeline"])
-def test_a_look_back_says_what_was_said_then(name):
+def test_the_sentence_of_a_past_time_equals_the_one_shown_at_that_time(name):
     trace, going = slowed(name), simulated(STRATEGIES[name](), lk.Slow("worker-2", 5, at=AT))
     for t in (0.0, 0.33, 2.0, 4.95, 5.05, 6.5, 8.0, 11.0):
         going.advance(t - going.engine.seconds)
         assert sentence(trace, round(t * NANO)) == going.sentence() == going.sentence(t), t
 
 
-def test_totals_alone_are_enough_for_a_calm_sentence():
+def test_totals_without_rows_are_enough_for_a_sentence():
     """Without rows the past is unknown, and no value is invented for it."""
     run = simulated(lk.AsyncPS(), lk.Slow("worker-2", 5, at=AT), record=False).wait()
     assert run.sentence() == "w2 computes 5x slower than the others. Asynchronous: no worker waits."

@@ -44,7 +44,7 @@ def test_settings_in_short_words():
     assert row["commands"] == "w2 x5 at 0.5 s; w2 x1 at 1 s; learning_rate = 0.01 at 1.5 s"
 
 
-def test_of_a_run_that_goes_on_there_is_no_end():
+def test_a_running_run_has_no_final_values_in_its_row():
     row = run_row(started().advance(0).trace)
     assert (row["stopped_by"], row["staleness_mean"], row["gradients"]) == (None, None, 0)
     assert row["gradients_per_second"] is None

@@ -25,7 +25,7 @@ def through(codec, x, shapes=None, state=None):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("codec", ALL, ids=repr)
-def test_a_message_is_what_it_says_it_is(codec, dtype):
+def test_a_message_has_the_declared_size_and_type(codec, dtype):
     for shapes in (SHAPES, ((1,),), ((9,),), ((513,),)):
         x = values(size=sum(int(np.prod(s)) for s in shapes), dtype=dtype)
         before = x.copy()
@@ -132,7 +132,7 @@ def test_float16_is_half_precision_and_does_not_overflow():
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_seen_on_the_other_side(codec, bad):
+def test_decoded_gradients_that_were_not_finite_are_not_finite(codec, bad):
     x = values()
     x[300] = bad
     with np.errstate(all="raise"):
@@ -259,7 +259,7 @@ def test_only_linear_codecs_can_be_added_up():
 
 
 @pytest.mark.parametrize(("codec", "shares"), [(Float16(), 1), (Float16(), 5), (PowerSGD(), 4)], ids=repr)
-def test_linear_is_a_law(codec, shares):
+def test_linear_codecs_are_linear(codec, shares):
     """Sums decode to the sum of the workers' decoded messages, up to rounding of float16."""
     vectors = [values(seed) for seed in range(shares)]
     outs = [v.copy() for v in vectors]  # also in place

@@ -84,7 +84,7 @@ def test_one_step_of_a_logistic_loss_is_closer_with_compensation():
         ("adaptive", lk.AdaptiveCompensation(2.0, 0.95)), ("adaptive:1:0.9", lk.AdaptiveCompensation(1.0, 0.9)),
     ],
 )  # fmt: skip
-def test_by_name(text, made):
+def test_a_compensation_is_created_from_its_name(text, made):
     assert compensation_by_name(text) == made
     assert lk.AsyncPS(compensation=text).compensation == made
 
@@ -98,7 +98,7 @@ def test_by_name(text, made):
         (0.04, r"compensation=0\.04: give lk\.DelayCompensation\(0\.04\), 'adaptive' or None"),
     ],
 )
-def test_what_is_none_is_refused(bad, says):
+def test_invalid_compensations_are_refused(bad, says):
     for strategy in (lk.AsyncPS, lk.SSP, lk.KAsync, lk.KBatchAsync):
         with pytest.raises(lk.BadInput, match=says):
             strategy(compensation=bad)

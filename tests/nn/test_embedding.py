@@ -165,7 +165,7 @@ def test_a_predictor_takes_ids(tmp_path):
         made.predict(x + 50)
 
 
-def test_it_learns_as_any_other_objective():
+def test_an_embedding_model_trains_with_adagrad():
     problem = Problem("clicks", hidden=(8,), options={"rows": 300, "samples": 4000})
     data, model, rule = problem.dataset, problem.objective(), Adagrad()
     w = model.start(0)

@@ -200,7 +200,7 @@ def test_answers_do_not_depend_on_batches_seen_before():
     assert len(pickle.dumps(net)) == len(pickle.dumps(fresh))  # workspace arrays are not pickled
 
 
-def test_a_diverged_network_says_so_without_a_warning(recwarn):
+def test_a_diverged_network_returns_a_non_finite_loss_without_a_warning(recwarn):
     net = Network.mlp(3, (4,), 2)
     params = net.start(0) * np.float32(1e30)
     value = net.gradient(params, np.ones((2, 3), np.float32), np.array([0, 1]), np.empty_like(params))
@@ -243,7 +243,7 @@ def test_evaluation_in_pieces_is_evaluation():
     np.testing.assert_allclose(net.evaluate(params, x, y), np.mean(halves, axis=0), rtol=1e-12)
 
 
-def test_start_laws():
+def test_initial_weights_have_the_standard_deviations_of_he_and_glorot():
     he, glorot = Network.mlp(400, (300,), 10, "relu"), Network.mlp(400, (300,), 10, "tanh")
     a, b = he.start(5), glorot.start(5)
     assert a.dtype == np.float32

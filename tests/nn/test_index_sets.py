@@ -93,7 +93,7 @@ def test_equal_boxes_are_equal_and_hash_alike():
 @pytest.mark.parametrize(
     "box", [(-1, 1, 2, 0, 2), (0, -1, 2, 0, 2), (0, 1, 2, 2, 1), (0, 1, 2, 0, 3), (0, 1, 2, -1, 1)]
 )
-def test_what_is_no_box_is_refused(box):
+def test_invalid_boxes_are_refused(box):
     with pytest.raises(lk.BadInput, match="0 <= low <= high <= stride"):
         Boxes([box])
 

@@ -34,7 +34,7 @@ def test_layout_refuses():
         layout.view(np.zeros(5), "dense1.weight")
 
 
-def test_quadratic_knows_its_answer():
+def test_the_quadratic_contains_its_exact_solution():
     x = np.array([[1.0, 2.0], [3.0, -2.0]])
     bowl = Quadratic(np.array([2.0, 4.0]), start=[0.0, 1.0])
     w, out = bowl.start(0), np.empty(2)
@@ -107,7 +107,7 @@ def test_saved_and_loaded_is_the_same(net, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
-def test_what_was_loaded_can_be_saved_again(tmp_path):
+def test_a_loaded_model_can_be_saved_again(tmp_path):
     net = Network.mlp(3, (), 2)
     save_model(tmp_path / "a", net, net.start(0), arrays={"scale": np.ones(3)})
     save_model(tmp_path / "b", *load_model(tmp_path / "a"))
@@ -167,7 +167,7 @@ def test_foreign_newer_and_unfitting_files_are_refused(tmp_path):
         load_model(path)
 
 
-def test_what_cannot_be_saved_is_refused_and_leaves_nothing(tmp_path):
+def test_models_that_cannot_be_saved_are_refused_without_a_file(tmp_path):
     net = Network.mlp(3, (), 2)
     with pytest.raises(BadInput, match="Only a Network"):
         save_model(tmp_path / "m", Quadratic([1.0]), np.ones(1))

@@ -38,13 +38,13 @@ class TestNotebook:
                 assert cell["execution_count"] is not None  # else nbval silently compares nothing
             assert "NBVAL_" not in source(cell)  # a comment would override the tags
 
-    def test_what_is_compared_is_plain_text_without_fractions(self, path):
+    def test_compared_outputs_are_plain_text_without_fractions(self, path):
         for cell in code_cells(path):
             for output in cell["outputs"]:
                 assert output["output_type"] == "stream"
                 assert "." not in "".join(output["text"])  # whole numbers are the same on every machine
 
-    def test_a_cell_that_prints_is_compared_or_says_that_it_is_not(self, path):
+    def test_cells_that_print_are_compared_or_marked_as_ignored(self, path):
         for cell in code_cells(path):
             if "print(" in source(cell) and "nbval-ignore-output" not in cell["metadata"].get("tags", []):
                 assert cell["outputs"]

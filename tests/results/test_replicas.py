@@ -415,7 +415,7 @@ def test_adpsgd_a_slow_worker_does_not_slow_the_others(graph):
     assert sync.now >= 30 * 90_000_000  # where D-PSGD has the pace of the slowest
 
 
-def test_adpsgd_is_looked_at_as_often_with_a_slow_worker():
+def test_adpsgd_is_evaluated_as_often_with_a_slow_worker():
     """The mean of the replicas is a model at every moment; waiting until all have made equally many steps would let a
     slow worker delay the evaluation of the others.
     """
@@ -475,7 +475,7 @@ def test_adpsgd_sends_training_and_not_start_up():
         (lambda: lk.ADPSGD(graph=None), {}, "graph=None is not allowed; graph is one of"),
     ],
 )
-def test_what_can_never_be_is_refused_with_what_can(make, shape, says):
+def test_impossible_options_are_refused_with_the_possible_ones(make, shape, says):
     with pytest.raises(lk.BadInput, match=says):
         lk.train(TIMING, make(), lk.SimulatedCluster(workers=4, **shape), lk.Budget(updates=5))
 

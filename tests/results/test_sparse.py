@@ -227,7 +227,7 @@ def test_a_table_that_does_not_fit_is_refused_by_dense_strategies(strategy):
         (CLICKS, SparsePS(synchronous=False), "use synchronous=True, or dense='server'"),
     ],
 )
-def test_what_cannot_be_is_refused(problem, strategy, why):
+def test_invalid_sparse_strategies_are_refused(problem, strategy, why):
     with pytest.raises(lk.BadInput, match=why):
         train(problem, strategy, 1)
     with pytest.raises(lk.BadInput, match="it needs at least 1"):

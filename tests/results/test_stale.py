@@ -387,7 +387,7 @@ def test_downpour_of_single_steps_is_push_then_pull(servers, distribution):
     assert a.summary()["parameters_sha256"] == b.summary()["parameters_sha256"]
 
 
-def test_only_where_push_and_pull_are_one_operation_is_there_a_law_of_staleness():
+def test_mean_staleness_is_known_only_if_push_and_pull_are_one_operation():
     assert lk.AsyncPS().mean_staleness(8) == 7
     for options in ({}, {"n_push": 2}, {"n_fetch": 2}):
         assert lk.Downpour(**options).mean_staleness(8) is None

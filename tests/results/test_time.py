@@ -32,7 +32,7 @@ def test_a6_throughput_with_constant_times(workers, throughput):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=["async", "sync"])
-def test_a7_response_time_law(strategy):
+def test_a7_response_time_equation(strategy):
     """N / throughput = mean cycle of a worker, the cycles counted from the workers' spans."""
     workers = 6
     trace = run(

@@ -355,12 +355,12 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
         (lambda: lk.Downpour(n_push=0), {}, r"Downpour: n_push=0 is not allowed; n_push is a whole number from 1"),
     ],
 )
-def test_what_can_never_be_is_refused_with_what_can(make, shape, says):
+def test_impossible_options_are_refused_with_the_possible_ones(make, shape, says):
     with pytest.raises(lk.BadInput, match=says):
         lk.train(TIMING, make(), lk.SimulatedCluster(workers=4, **shape), lk.Budget(updates=5))
 
 
-def test_what_looks_too_much_and_is_not():
+def test_k_greater_than_the_number_of_workers_is_accepted_where_it_can_be_reached():
     """More mini-batches than workers are allowed where one worker may send several; waiting for K of all always ends."""
     for strategy, shape in (
         (lk.KBatchSync(K=9), {}), (lk.KBatchAsync(K=9), {}), (lk.KAsync(K=3), {"servers": 3}), (lk.KAsync(K=1), {"servers": 3}),

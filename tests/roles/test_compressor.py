@@ -69,7 +69,7 @@ def test_the_first_message_is_of_the_gradient_alone_and_the_second_of_what_is_ow
 
 
 @pytest.mark.parametrize("codec", [QSGD(), Float16()], ids=repr)
-def test_nothing_is_owed_where_nothing_is_left_out_on_purpose(codec):
+def test_unbiased_codecs_keep_no_error_feedback(codec):
     mine = compressor(codec)
     for gradient in gradients(3):
         mine.encode(gradient)

@@ -40,7 +40,7 @@ def yielded(awaitable):
     ],
     ids=["compute", "compute with options", "recv", "recv with options", "inbox", "sleep", "call"],
 )
-def test_what_is_yielded_and_returned(awaitable, effect, result):
+def test_effects_yield_their_request_and_return_the_answer(awaitable, effect, result):
     assert yielded(awaitable()) == (effect, result)
 
 

@@ -62,7 +62,7 @@ def changes(gate, ctx, names, slack, change):
 @given(
     workers=st.integers(1, 5), slack=st.integers(0, 4), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
-def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
+def test_a_gate_follows_its_definition(workers, slack, luck, turns):
     """Any interleaving: a worker may begin its iteration c at the first moment at which c - min <= s."""
     names = NAMES[:workers]
     (gate, _), clocks, waiting = gate_of(names), dict.fromkeys(names, 0), set()
@@ -117,7 +117,7 @@ def test_memory_of_a_gate_does_not_grow():
 @given(
     workers=st.integers(2, 5), slack=st.integers(0, 3), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
-def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the_slowest(workers, slack, luck, turns):
+def test_a_gate_does_not_wait_for_workers_that_left_and_joining_workers_begin_at_the_minimum_clock(workers, slack, luck, turns):
     """The same rule, over the workers that take part now."""
     names = NAMES[:workers]
     (gate, ctx), clocks, waiting, computing = gate_of(names), dict.fromkeys(names, 0), set(), set()

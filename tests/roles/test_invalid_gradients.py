@@ -139,7 +139,7 @@ def holds(run):
 
 @pytest.mark.parametrize("kind", [Async, Sync])
 @pytest.mark.parametrize("lie", [lie.__name__ for lie in LIES])
-def test_a_lie_is_refused_and_the_others_train_on(kind, lie):
+def test_an_invalid_gradient_is_refused_and_training_continues(kind, lie):
     run = trained(kind(liar=lie)).wait(20)
     said = holds(run)
     assert all("step " in text for _, text in said)
@@ -165,7 +165,7 @@ def test_the_loss_of_the_others_falls():
     assert {name for name, _ in refused(run)} == {"worker-1"}
 
 
-def test_a_liar_whose_gradients_are_refused_on_one_shard_only():
+def test_a_gradient_that_is_invalid_on_one_shard_is_partly_applied():
     """The other shard applies its part: partly applied."""
     run = trained(Async(liar="to server-0 only")).wait(20)
     holds(run)
@@ -174,13 +174,13 @@ def test_a_liar_whose_gradients_are_refused_on_one_shard_only():
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(learning_rate=10.0), lk.SyncPS(learning_rate=10.0), lk.SSP(learning_rate=10.0)],
                          ids=lambda s: s.name)  # fmt: skip
-def test_a_model_that_diverges_is_no_liar(strategy):
+def test_a_diverging_model_is_not_an_invalid_worker(strategy):
     run = lk.train(DIVERGES, strategy, lk.SimulatedCluster(workers=3), lk.Budget(updates=20_000)).wait(60)
     assert run.stopped_by == "diverged"
     assert ledger(run.trace)["closes"] is True
 
 
-def test_if_all_lie_it_is_the_model_that_is_ill():
+def test_invalid_gradients_of_all_workers_mean_divergence():
     run = trained(Async(liar="everybody"), servers=1)
     run.wait(20)
     assert run.stopped_by == "diverged"

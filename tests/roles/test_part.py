@@ -29,7 +29,7 @@ def test_the_work_of_every_part_is_declared(work, part):
     assert part.work == work
 
 
-def test_what_is_given_up_is_recorded_by_models_only():
+def test_discarded_work_is_recorded_by_models_only():
     overriding = {part for parts in WORK.values() for part in parts if part.cancelled is not Part.cancelled}
     assert overriding == {Model, RowModel}
     assert inspect.signature(Model.discard).parameters.keys() == {"self", "gradient"}

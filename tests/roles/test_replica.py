@@ -53,7 +53,7 @@ def position(values, step, sender="worker-0", incarnation=0, clock=()):
 # a replica ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_replica_knows_whose_gradients_its_parameters_hold():
+def test_a_replica_records_which_gradients_its_parameters_contain():
     replica, _ = made()
     assert replica.clock_of(WORKERS) == (-1, -1, -1)
     replica.apply(gradient(1.0, 1.0, step=0), 0.5)
@@ -124,7 +124,7 @@ def test_the_mean_of_replicas_is_the_model():
     assert shown[0].values.tolist() == [0.0, 10.0]  # a snapshot is not changed
 
 
-def test_what_is_shown_is_the_replica_right_after_a_step():
+def test_an_evaluated_replica_is_the_one_right_after_a_step():
     """Mixed with others meanwhile, replicas at the same step would have a mean that no step ever had."""
     replica, seen = made(eval_every=2)
     assert replica.request(0)  # at the start no average was made
@@ -199,7 +199,7 @@ def test_a_restored_centre_holds_what_positions_bring_back():
 
 @settings(deadline=None, max_examples=50)
 @given(luck=st.randoms(use_true_random=False), shards=st.integers(1, 3))
-def test_clocks_say_what_centres_and_positions_hold(luck, shards):
+def test_clocks_describe_which_gradients_centres_and_positions_contain(luck, shards):
     """Coordinate (worker, incarnation, step) of each part shows whether the part holds that gradient; shards and workers are
     lost.
     """
@@ -274,7 +274,7 @@ def test_local_steps_are_the_optimizers_with_decay_and_schedule(decay):
     assert local.read == ((0, 5),)
 
 
-def test_what_is_handed_on_is_the_sum_and_is_handed_on_once():
+def test_local_gradients_are_sent_once_as_a_sum():
     local = Local(lk.Weights(np.zeros(2), 0, 0, 0), lk.AsyncPS())
     for step in range(3):
         local.add(gradient(1.0, float(step), step=step))

@@ -236,7 +236,7 @@ def snapshot(loss, accuracy, version=10, shard=0, final=False, values=None):
     return Snapshot(np.array([loss, accuracy] if values is None else values), shard, version, 8 * version, final)
 
 
-def test_chief_looks_until_the_accuracy_is_reached():
+def test_the_chief_evaluates_until_the_accuracy_is_reached():
     ctx, j = Sheet("chief"), evaluator(lk.Budget(accuracy=0.9))
     chief = lk.AsyncPS().chief(ctx, j)
     wait = chief.send(None)
@@ -256,7 +256,7 @@ def test_chief_looks_until_the_accuracy_is_reached():
     assert (j.stopped_by, j.update, j.loss, j.accuracy) == ("accuracy", 20, 1.0, 0.9)
 
 
-def test_chief_takes_a_last_look_when_time_is_up():
+def test_the_chief_requests_a_last_evaluation_at_the_time_limit():
     ctx, j = Sheet("chief", 0.5), evaluator(lk.Budget(seconds=2.0), ("server-0", "server-1"))
     chief = lk.AsyncPS().chief(ctx, j)
     assert chief.send(None) == (RECV, NEWS, 1.5, None)

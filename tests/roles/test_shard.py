@@ -74,7 +74,7 @@ def test_a_repeated_push_is_applied_once():
     assert (shard.version, recorder.counters.duplicates, recorder.counters.gradients) == (3, 1, 3)
 
 
-def test_the_update_after_the_last_is_refused_and_booked():
+def test_an_update_beyond_the_budget_is_refused_and_counted():
     shard, recorder, seen = made(limits=Limits(updates=2))
     for step in range(4):
         assert shard.apply(push("worker-0", step), 0.1) == (step < 2)
@@ -91,7 +91,7 @@ def test_samples_are_a_limit_too():
     assert [shard.apply(push("worker-0", step), 0.1) for step in range(5)] == [True, True, True, False, False]
 
 
-def test_what_is_forgotten_in_between_is_booked_as_ignored_and_what_was_dropped_is_not_booked_twice():
+def test_skipped_pushes_count_as_ignored_and_dropped_pushes_are_counted_once():
     shard, recorder, _ = made()
     shard.apply(push("worker-0", 0), 0.1)
     shard.drop(push("worker-0", 2), "late")

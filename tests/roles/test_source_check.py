@@ -143,7 +143,7 @@ class Right(lk.AsyncPS):
         return STORE
 
 
-def test_what_is_right_is_left_alone():
+def test_correct_source_passes_the_check():
     check_source(Right())
 
 
@@ -156,7 +156,7 @@ def test_labkits_own_strategies_are_right_too():
         check_source(foreign())
 
 
-def test_no_source_no_complaint():
+def test_the_check_accepts_strategies_without_source():
     made = {}
     exec("async def worker(self, ctx, model):\n    ctx.recv()", made)
     check_source(type("Unseen", (lk.AsyncPS,), {"worker": made["worker"]})())

@@ -70,7 +70,7 @@ def test_ssp_without_slack_answers_all_together():
     assert sorted(ctx.posted()) == [(w, "weights 3") for w in WORKERS]
 
 
-def test_backup_workers_server_takes_the_first_and_tells_all():
+def test_the_server_of_backup_workers_uses_the_first_pushes_and_answers_all():
     ctx, shard = Sheet(worker=WORKERS), Dropping()
     server = lk.BackupWorkers(learning_rate=0.5, b=1).server(ctx, shard)
     assert server.send(None) == MEMBERS
@@ -116,7 +116,7 @@ def test_k_batch_async_server_answers_at_once_and_who_makes_the_step_gets_it():
     assert ctx.posted() == [("worker-1", "weights 1")]
 
 
-def test_easgd_server_tells_where_the_centre_was_before_it_is_pulled():
+def test_the_easgd_server_returns_the_centre_before_its_elastic_step():
     ctx, shard = Sheet(worker=WORKERS), Counting()
     shard.elastic_step = lambda request, share: shard.apply(request, share)
     server = lk.EASGD(learning_rate=0.5, rho=0.5).server(ctx, shard)
@@ -314,7 +314,7 @@ def test_worker_of_d_psgd_sends_computes_at_what_it_sent_mixes_and_steps():
     assert work[2] == (gradient, 0.5)
 
 
-def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multiple():
+def test_the_chief_of_ad_psgd_evaluates_all_when_one_replica_reaches_the_next_multiple():
     ctx, owners = Sheet("chief"), ("replica-0", "replica-1")
     j = evaluator(lk.Budget(updates=20), owners)
     chief = lk.ADPSGD().chief(ctx, j)

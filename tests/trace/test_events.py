@@ -68,7 +68,7 @@ def empty():
         {"kind": "note", "time": 1, "text": "t", "numbers": [1]},
     ],
 )  # fmt: skip
-def test_what_is_no_event_is_refused(wrong):
+def test_invalid_events_are_refused(wrong):
     with pytest.raises(ValueError, match=r"no event of kind|an event of kind"):
         Event.from_dict(wrong)
 

@@ -40,7 +40,7 @@ def test_a_loaded_trace_gives_the_identical_summary(tmp_path, strategy):
         np.testing.assert_array_equal(loaded.tables[name].rows(), rows[np.argsort(rows[:, 0], kind="stable")])
 
 
-def test_a_file_does_not_tell_how_often_the_run_was_looked_at(tmp_path):
+def test_a_file_does_not_depend_on_how_often_the_trace_was_read(tmp_path):
     whole, looked_at = simulated().wait(), simulated()
     while not looked_at.done:
         looked_at.advance(0.013)
@@ -97,7 +97,7 @@ def changed_about(path, key, value):
     return {**members, "about": np.frombuffer(json.dumps({**about, key: value}).encode(), np.uint8)}
 
 
-def test_nothing_half_written_stays_behind(tmp_path, trace):
+def test_a_failed_export_leaves_no_partial_file(tmp_path, trace):
     with pytest.raises(lk.BadInput, match="cannot be written"):
         save_npz(trace, tmp_path / "no" / "folder.npz")
     save_npz(trace, tmp_path / "run.npz")
@@ -148,13 +148,13 @@ def test_frames_have_names_and_seconds(trace):
     assert frames["events"]["kind"].tolist() == ["slowed", "slowed"]
 
 
-def test_everyone_is_a_sender_in_frames():
+def test_collective_updates_have_the_sender_everyone_in_frames():
     importlib.import_module("pandas")
     frames = to_frames(simulated(lk.RingAllReduce(), updates=5).wait().trace)
     assert set(frames["applies"]["sender"]) == {"everyone"}
 
 
-def test_without_pandas_frames_say_what_to_install(trace, monkeypatch):
+def test_without_pandas_to_frames_names_the_package_to_install(trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(lk.BadInput, match="pip install pandas"):
         to_frames(trace)

@@ -87,7 +87,7 @@ def test_spilled_rows_leave_totals_exact():
     assert trace.counters[0].phases[0] == 500
 
 
-def test_watermark_waits_for_everybody_but_the_silent():
+def test_the_watermark_ignores_silent_roles():
     trace = Trace(header("a-0", "a-1", "a-2"))
     for role, until in ((0, 5_000_000_000), (1, 4_500_000_000), (2, 1_000_000_000)):
         trace.append(Recorder(role).take(until))
@@ -148,7 +148,7 @@ def test_norms_are_those_of_each_layer():
             assert gradient[row] > 0
 
 
-def test_the_ledger_says_what_is_missing():
+def test_the_ledger_names_missing_gradients():
     """Without one applied row of the ledger, the gradient was computed and sent, and is missing."""
     run = lk.train(MOONS, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=10)).wait()
     trace = run.trace
@@ -192,7 +192,7 @@ def test_every_table_has_a_width():
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_books_of_a_run_that_goes_on_have_what_workers_computed_and_no_more(name):
+def test_the_ledger_of_a_running_run_contains_the_computed_gradients(name):
     suits = {"hidden": (64, 64, 64), **STRATEGIES[name].suggested_problem}
     cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
     run = lk.train(lk.Problem(**suits), STRATEGIES[name](), cluster, lk.Budget(seconds=2)).advance(1.55)

@@ -32,7 +32,7 @@ def said(problem, parameters, points):
 # recorded by the chief --------------------------------------------------------------------------------------------------
 
 
-def test_the_last_look_is_what_the_result_says():
+def test_the_last_predictions_equal_those_of_the_result():
     run = start().wait()
     samples, last = run.trace.header["samples"], list(run.trace.predictions)[-1]
     predictor, plane = run.result(), samples["plane"]
@@ -45,7 +45,7 @@ def test_the_last_look_is_what_the_result_says():
         assert cells[y, x] == predictor.predict(middle[None])[0]
 
 
-def test_there_is_a_look_for_every_evaluation_of_a_short_run():
+def test_a_short_run_has_predictions_for_every_evaluation():
     run = start(DIGITS).wait()
     time, update = run.trace.column("evaluations", "time", "update")
     assert [entry.time for entry in run.trace.predictions] == time.tolist()
@@ -84,7 +84,7 @@ def test_a_model_without_a_finite_loss_has_no_answer():
         (lk.Problem("clicks", hidden=(4,), options={"rows": 50, "samples": 200}), "ids"),
     ],
 )
-def test_where_there_is_nothing_to_look_at_a_sentence_says_so(problem, why):
+def test_a_problem_without_samples_has_no_predictions_and_a_reason(problem, why):
     run = start(problem, lk.AsyncPS(learning_rate=0.001), lk.Budget(updates=20)).wait()
     assert len(run.trace.predictions) == 0
     assert why in run.trace.header["samples"]["none"]
@@ -121,7 +121,7 @@ def test_predictions_are_bounded_and_evenly_spread_over_the_run():
     assert stride == 32
 
 
-def test_the_newest_look_not_later_than_a_time_is_found():
+def test_the_newest_predictions_not_later_than_a_time_are_found():
     trace = start().trace
     for time in (10, 20, 20, 40):
         trace.predictions.add(time, time, b"\1", b"")
@@ -129,7 +129,7 @@ def test_the_newest_look_not_later_than_a_time_is_found():
     assert [entry and entry.time for entry in found] == [None, 10, 20, 40, 40]
 
 
-def test_what_is_kept_does_not_depend_on_how_often_it_was_looked_at():
+def test_kept_predictions_do_not_depend_on_how_often_the_trace_is_read():
     def noted(most):
         trace, recorder = Trace(start().trace.header), Recorder(0)
         for k in range(1000):
@@ -221,7 +221,7 @@ def test_shares_are_counted_as_the_engine_deals_them_out(partition):
     assert (shares["shares"], shares["shared"], shares["classes"]) == (5, partition == "shared", 10)
 
 
-def test_many_shares_are_grouped_and_say_so():
+def test_many_shares_are_grouped_with_their_number():
     shares = start(DIGITS, workers=100).trace.header["shares"]
     assert (shares["shares"], len(shares["counts"]), len(shares["first"])) == (100, 64, 64)
     assert np.sum(shares["counts"]) == DIGITS.dataset.n_train
@@ -248,14 +248,14 @@ STRATEGIES = [
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.name)
 @pytest.mark.parametrize("t", [0.0, 0.33, 1.234])
-def test_the_books_of_an_earlier_time_are_those_that_a_run_shows_at_that_time(strategy, t):
+def test_the_ledger_of_a_past_time_equals_the_one_shown_at_that_time(strategy, t):
     def run():
         return start(strategy=strategy, budget=lk.Budget(seconds=2), compute=lk.LogNormal(0.1, 0.5), latency=0.01)
 
     assert ledger(run().wait().trace, round(t * 1e9)) == ledger(run().advance(t).trace)
 
 
-def test_what_was_not_recorded_is_not_made_up():
+def test_values_that_were_not_recorded_are_none():
     book = ledger(start(record=False).wait().trace, 100_000_000)
     assert (book["computed"], book["applied"], book["in_flight"], book["closes"]) == (None, None, None, None)
     mixed = ledger(start(strategy=lk.DPSGD(), budget=lk.Budget(seconds=1), record=False).wait().trace, 500_000_000)

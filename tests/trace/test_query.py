@@ -160,7 +160,7 @@ def test_gross_counts_everything_that_was_ever_applied_and_net_what_is_held(stor
 
 @settings(max_examples=80, deadline=None)
 @given(STORY, st.sampled_from(["skipped", "spilled"]))
-def test_reports_of_roles_say_the_same_as_rows_where_rows_are_missing(story, how):
+def test_reports_of_roles_replace_missing_rows(story, how):
     trace = empty()
     server, followed = Server(trace, 0), Cumulative()
     if how == "spilled":
@@ -184,7 +184,7 @@ def test_reports_of_roles_say_the_same_as_rows_where_rows_are_missing(story, how
 
 @settings(max_examples=60, deadline=None)
 @given(STORY, MOMENTS, st.integers(2, 12))
-def test_where_old_rows_are_gone_and_nothing_was_reported_the_others_are_counted(story, moments, keep):
+def test_remaining_rows_are_counted_when_old_ones_and_reports_are_missing(story, moments, keep):
     trace = empty(keep=keep)
     server, followed, rows = Server(trace, 0), Cumulative(), []
     for _, deeds in story:
@@ -231,7 +231,7 @@ def test_a_restored_server_has_done_130_and_holds_110_whether_rows_are_there_or_
     assert [last_reported(trace, round(t * NANO)) for t in (0, 1, 2, 2.5, 3, 4)] == [None, 50, 100, 80, 95, 110]
 
 
-def test_the_books_of_an_earlier_time_are_what_was_held_and_not_the_most_that_ever_was():
+def test_the_ledger_of_a_past_time_excludes_rolled_back_gradients():
     trace = restored_server()
     trace.tables["applies"].skipped = 1
     assert ledger(trace, round(3.5 * NANO))["applied"] == 95

@@ -73,7 +73,7 @@ class Server:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_checkpoint_says_what_the_lost_reports_would_have_said(again):
+def test_a_checkpoint_contains_the_counts_of_lost_reports(again):
     """The second time the restored shard is lost, too, before its first report arrives."""
     server = Server()
     server.apply()
@@ -107,7 +107,7 @@ def test_rows_that_arrived_are_in_no_later_checkpoint():
 
 
 @pytest.mark.parametrize("over", ["after the end", "rolled back"])
-def test_what_was_applied_after_the_snapshot_is_not_in_the_returned_parameters(over):
+def test_gradients_applied_after_the_snapshot_are_not_in_the_returned_parameters(over):
     server = Server()
     server.apply(3)
     server.drop()
@@ -124,7 +124,7 @@ def test_what_was_applied_after_the_snapshot_is_not_in_the_returned_parameters(o
     assert book["dropped"]["late"] == 2
 
 
-def test_what_the_snapshot_says_counts_though_the_last_report_is_lost():
+def test_the_snapshot_counts_when_the_last_report_is_lost():
     server = Server()
     server.apply()
     server.report()

@@ -75,7 +75,7 @@ def test_a_straggler_is_named_when_it_has_been_slow_three_times_and_once_only():
     ]
 
 
-def test_it_is_said_when_it_is_over():
+def test_the_end_of_a_straggler_is_reported():
     """At 7 s it is fast again: three gradients later that is certain."""
     assert lines(made(lambda t: 500.0 if 3.99 <= t < 6.99 else 100.0)) == [
         "5.50 straggler: w3, computing 0.50 s against a median of 0.10 s", "7.30 w3 is no longer a straggler",
@@ -91,7 +91,7 @@ def test_one_hiccup_or_two_are_nothing():
     assert lines(made(lambda t: 500.0 if 4 <= t < 4.9 else 100.0)) == []
 
 
-def test_what_makes_no_difference_is_nothing():
+def test_a_slow_worker_without_effect_on_its_turn_is_no_straggler():
     """Three times as long, but 3 ms of a turn of 100 ms."""
     trace = empty()
     for i in range(3):
@@ -99,13 +99,13 @@ def test_what_makes_no_difference_is_nothing():
     assert lines(turns(trace, "worker-3", 3.0, 97.0)) == []
 
 
-def test_two_workers_are_enough_and_one_has_nobody_to_be_compared_with():
+def test_outlier_detection_needs_two_workers():
     two = turns(turns(empty(workers=2), "worker-0", 100.0), "worker-1", 300.0)
     assert lines(two) == ["0.90 straggler: w1, computing 0.30 s against a median of 0.10 s"]
     assert lines(turns(empty(workers=1), "worker-0", lambda t: 900.0 if t > 4 else 100.0)) == []
 
 
-def test_who_waits_is_no_straggler():
+def test_a_worker_that_waits_for_others_is_no_straggler():
     """All take half a second, four fifths of which three of them wait for the fourth."""
     trace = empty()
     for i in range(3):
@@ -113,7 +113,7 @@ def test_who_waits_is_no_straggler():
     assert lines(turns(trace, "worker-3", 500.0)) == ["1.50 straggler: w3, computing 0.50 s against a median of 0.10 s"]
 
 
-def test_who_alone_waits_is_one():
+def test_the_only_worker_that_waits_is_a_straggler():
     """Its turns end at 0.5, 0.9 and 1.3 s; the outlier tests are evaluated at the next gradient of the others."""
     assert lines(made(100.0, waiting=300.0)) == [
         "1.40 straggler: w3, waiting for others, a gradient every 0.40 s against a median of 0.10 s"
@@ -154,13 +154,13 @@ def real(slow, pace=None):
     return lines(trace)
 
 
-def test_at_full_speed_hiccups_are_nothing_and_half_a_second_is_one_look():
+def test_at_full_speed_a_straggler_is_reported_after_it_has_been_slow_for_long_enough():
     assert real(lambda t: 1.0) == []
     assert real(lambda t: 8.0 if 2 <= t < 2.3 else 1.0) == []
     assert real(lambda t: 8.0 if t >= 2 else 1.0) == ["3.50 straggler: w3, computing 8.0 ms against a median of 1.0 ms"]
 
 
-def test_what_a_busy_machine_does_to_messages_is_not_blamed_on_the_network():
+def test_delays_of_messages_on_a_busy_machine_are_not_attributed_to_the_network():
     trace = empty(engine="dask")
     for i in range(4):
         turns(trace, f"worker-{i}", 1.0, 8.0 if i == 3 else 1.0, transit=8.0 if i == 3 else 1.0, until=6.0)
@@ -190,7 +190,7 @@ def durations(distribution, slow=1.0, workers=4, each=80, seed=0):
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
-def test_luck_is_no_straggler(distribution):
+def test_random_variation_is_no_straggler(distribution):
     assert [durations(distribution, seed=seed) for seed in range(4)] == [set()] * 4
 
 

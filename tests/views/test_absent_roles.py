@@ -64,7 +64,7 @@ def test_the_name_of_who_is_away_is_orange(killed):
     assert away["w2"] != well["w2"] == away["w1"]
 
 
-def test_what_a_lost_role_had_in_hand_is_not_computing_since():
+def test_the_computation_of_a_lost_role_is_not_shown_as_running():
     going = run().advance(1.05)
     two = going.trace.roles.index("worker-2")
     assert two in computing_since(going.trace, round(1.05 * S))
@@ -74,7 +74,7 @@ def test_what_a_lost_role_had_in_hand_is_not_computing_since():
     assert computing_since(going.trace, round(1.6 * S))[two] >= round(1.55 * S)
 
 
-def test_a_node_that_is_away_is_hollow_dashed_and_says_so(killed):
+def test_an_absent_node_is_hollow_and_dashed_and_labelled(killed):
     servers, (workers,) = nodes_of(killed, 2 * S)
     assert [node.name for node in servers] == ["s0", "b0"]
     assert {node.name: node.condition for node in workers} == {"w0": "", "w1": "", "w2": "killed", "w3": ""}
@@ -93,7 +93,7 @@ def test_many_workers_the_lost_one_has_a_node_and_a_row_of_its_own():
 
 
 @pytest.mark.parametrize("s", [0, 2, 4])
-def test_clocks_go_on_over_lives_and_stay_within_the_bound(s):
+def test_clocks_continue_after_restarts_and_stay_within_the_bound(s):
     going = run(lk.SSP(s=s))
     for role in ("worker-2", "worker-0", "worker-2"):
         going.advance(0.9).kill(role)
@@ -103,13 +103,13 @@ def test_clocks_go_on_over_lives_and_stay_within_the_bound(s):
     assert found.lead.max() <= s
 
 
-def test_who_is_not_there_holds_nobody_back():
+def test_absent_workers_do_not_count_for_the_lead():
     trace = run(compute=0.05).advance(1.0).kill("worker-2", restart=False).wait().trace
     found = leads(trace, trace.watermark())
     assert found.lead[:, -1].max() < 30  # of the others; w2 is at 20 of 120
 
 
-def test_unknown_staleness_is_said_and_is_no_bar():
+def test_unknown_staleness_is_in_the_caption_and_has_no_bar():
     trace = run().advance(1.0).trace
     rows = trace.tables["applies"]
     assert "unknown" not in make_panel("staleness").caption(trace)

@@ -27,7 +27,7 @@ def test_bars_are_as_long_as_their_seconds():
     assert "One step = 4 gradients." in [t.get_text() for t in figure.texts]
 
 
-def test_nothing_runs_over_the_edge():
+def test_the_figure_of_the_advice_has_no_text_outside_its_edges():
     cluster = lk.SimulatedCluster(workers=4, compute=0.01, latency=1e-3, bandwidth=1e8)
     x = np.zeros((64, 40), "float32")
     problem = lk.Problem(lk.from_arrays(x, np.arange(64) % 2), hidden=(40, 40, 40), timing_only=True)

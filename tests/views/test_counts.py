@@ -71,7 +71,7 @@ def test_rows_that_come_in_any_order_are_kept_in_order_of_time(header, batches):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=9), max_size=7), st.integers(0, 40))
-def test_the_rows_of_a_stretch_are_found_without_looking_at_all(header, batches, first):
+def test_the_index_finds_the_rows_of_an_interval(header, batches, first):
     trace, spans, last = Trace(header), BlockIndex("spans", "end", "start"), first + 6
     known: list[tuple[int, int, int]] = []  # (end, place, start)
     with mock.patch("labkit.trace.index.SIZE", 4):
@@ -144,7 +144,7 @@ def test_samples_and_bytes_are_counted_too():
         Throughput(of="gradient")
 
 
-def test_everyones_gradient_is_shared_out():
+def test_a_collective_update_is_divided_among_all_workers():
     trace = simulate(lk.RingAllReduce())
     edges = np.arange(0, 11) * NANO // 10
     assert Cumulative().by_worker(trace, edges) == pytest.approx(np.tile(np.arange(11.0), (4, 1)), abs=1e-6)
@@ -213,7 +213,7 @@ def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_tr
 
 
 @pytest.mark.parametrize("order", list(SCHEDULES))
-def test_forwards_and_backwards_are_told_apart_as_the_schedule_has_them(order):
+def test_forwards_and_backwards_are_distinguished_as_in_the_schedule(order):
     problem = lk.Problem("digits", hidden=(16,) * 7)
     strategy = lk.Pipeline(order=order, micro_batches=4)
     trace = simulate(strategy, problem=problem, updates=3, latency=0.001)

@@ -174,7 +174,7 @@ def test_the_plane_is_coloured_as_the_model_says(traces):
     ("run", "why"),
     [("digits", "two features"), ("regression", "no classes"), ("timing", "timing"), ("totals", "totals")],
 )
-def test_without_a_plane_a_sentence_says_why(traces, run, why):
+def test_without_a_plane_the_panel_gives_the_reason(traces, run, why):
     panel, _ = drawn("decision_boundary", traces[run])
     assert why in panel.note.get_text()
 
@@ -215,7 +215,7 @@ def test_a_ledger_that_does_not_close_is_red():
     assert "missing" in words(panel)
 
 
-def test_the_ledger_of_an_earlier_time_says_that_it_is_open(traces):
+def test_the_ledger_of_a_past_time_is_labelled_with_its_time(traces):
     panel, _ = drawn("ledger", traces["digits"], 1_500_000_000)
     assert re.match(r"at 1\.50 s", panel.verdict.get_text())
     panel, _ = drawn("ledger", traces["mixed"], 500_000_000)

@@ -120,7 +120,7 @@ def test_no_picture_is_missing_and_none_is_left_over():
 
 
 @pytest.mark.parametrize("name", [name for name in (*PANELS, "overview") if name not in TIMELESS])
-def test_the_tolerance_tells_one_moment_from_another(name):
+def test_the_tolerance_distinguishes_the_stored_times(name):
     kind = "overview" if name == "overview" else "panel"
     stored = (Image.open(BASELINE / f"test_{kind}_{name}-{when}.png").convert("RGB") for when in TIMES)
     end, back = (np.array(image, np.int16) for image in stored)

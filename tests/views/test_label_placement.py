@@ -32,7 +32,7 @@ SAID = [
 
 @pytest.mark.parametrize("words", SAID)
 @pytest.mark.parametrize("bold", [False, True])
-def test_words_are_about_as_wide_as_reckoned(words, bold):
+def test_text_widths_are_estimated_within_a_few_percent(words, bold):
     axes = empty_axes()
     text = style.write(axes, 0, 0, words, size=style.NORMAL, fontweight="bold" if bold else "normal")
     drawn = text.get_window_extent().width
@@ -64,7 +64,7 @@ def test_a_name_keeps_off_what_is_drawn_and_near_to_its_end():
     assert room.near(60, 300, 140, [900.0])[0] + 60 <= 300  # moved inside
 
 
-def test_nothing_that_is_not_finite_or_out_of_sight_takes_room():
+def test_invisible_and_non_finite_points_take_no_space_for_labels():
     room = LabelPlacement(empty_axes())
     room.curve(np.array([np.nan, 1.0, 2.0, np.inf]), np.array([0.5, np.nan, 1e300, 0.5]))
     room.curve(np.array([]), np.array([]))
@@ -79,7 +79,7 @@ marks = st.lists(st.tuples(st.floats(-1, 11), st.sampled_from(SAID)), max_size=1
 
 @settings(max_examples=40, deadline=None)
 @given(marks, st.booleans(), st.sampled_from([(300, 140), (666, 120), (120, 60)]))
-def test_marks_never_lie_on_each_other_and_are_never_cut(events, above, size):
+def test_event_labels_do_not_overlap_and_are_not_cut(events, above, size):
     axes = empty_axes(*size)
     made = Events(axes, above)
     made.show(events, None if above else LabelPlacement(axes))
@@ -117,5 +117,5 @@ def test_nice_below(value, below):
 @pytest.mark.parametrize(
     ("value", "said"), [(0.25, "0.25"), (1234, "1,234"), (20_000, "20k"), (2e6, "2M"), (3.5e9, "3.5G"), (-2e6, "−2M")]
 )
-def test_ticks_say_numbers_as_people_do(value, said):
+def test_ticks_are_short_numbers(value, said):
     assert style.plain(value) == said

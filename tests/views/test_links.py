@@ -44,7 +44,7 @@ def busy(trace, name, first, last, into):
     return total
 
 
-def test_use_of_a_wire_is_the_time_that_it_was_held(one):
+def test_link_utilization_is_the_share_of_busy_time(one):
     for t in (300_000_000, 1_234_567_891, 2_500_000_000, one.now):
         first = max(0, t - recent_ns(one))
         rates = traffic_by_node(one, lately(one, t))
@@ -55,7 +55,7 @@ def test_use_of_a_wire_is_the_time_that_it_was_held(one):
                 assert rate <= 3e6 * (1 + 1e-6)  # to whole nanoseconds
 
 
-def test_one_server_fills_its_wire_and_sharding_and_the_ring_do_not(one):
+def test_one_server_saturates_its_link_and_shards_and_a_ring_do_not(one):
     def use(trace):
         found = {
             trace.roles[r]: max(pair) / 3e6 for r, pair in traffic_by_node(trace, lately(trace, trace.now)).items()
@@ -72,7 +72,7 @@ def test_one_server_fills_its_wire_and_sharding_and_the_ring_do_not(one):
     assert max(equal.values()) - min(equal.values()) < 0.05
 
 
-def test_what_is_not_training_and_what_stays_on_a_machine_is_left_out():
+def test_traffic_within_a_node_and_outside_training_is_left_out():
     trace = handmade()
     rates = traffic_by_node(trace, lately(trace, 2 * NANO))
     assert rates == {0: (500.0, 0.0), 1: (0.0, 500.0), 2: (0.0, 0.0)}
@@ -116,7 +116,7 @@ def test_messages_that_were_not_reported_are_made_up_for_by_what_the_senders_hav
     assert "estimated" in make_panel("links").caption(trace, 2 * NANO)
 
 
-def test_the_rest_of_many_workers_is_their_mean_and_nobody_is_forgotten():
+def test_workers_that_are_not_shown_alone_are_shown_as_their_mean():
     trace = run(lk.AsyncPS(), seconds=1.0, workers=50, slow={"worker-33": 5}, bandwidth=1e8)
     found, rates = rows(trace, trace.now), traffic_by_node(trace, lately(trace, trace.now))
     assert [row.name for row in found if row.colour == "slowed"] == ["w33"]
@@ -142,7 +142,7 @@ def test_the_picture_has_the_bandwidth_in_red_and_the_share_beside_each_bar(one)
     assert panel.words[0].get_text().endswith("MB/s")
 
 
-def test_words_of_a_row():
+def test_the_rate_text_of_a_row():
     assert rate_text(340.0, 341.0, 1000.0) == "34%"
     assert rate_text(340.0, 120.0, 1000.0) == "34% in, 12% out"
     assert rate_text(2e6, 1.98e6, None) == "2 MB/s"
@@ -158,7 +158,7 @@ def test_words_of_a_row():
     ]
 
 
-def test_what_comes_later_does_not_change_what_was():
+def test_past_traffic_is_unchanged_by_later_rows():
     cluster = lk.SimulatedCluster(workers=3, compute=lk.LogNormal(0.1, 0.2), latency=0.01, bandwidth=1e6)
     early, late = (lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=3)).advance(s) for s in (1.0, 2.0))
     for t in (10**9, 6 * 10**8):

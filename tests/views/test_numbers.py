@@ -49,7 +49,7 @@ def _histogram(trace, first, last):
     return {k: int(counts[k]) for k in np.flatnonzero(counts).tolist()}
 
 
-def test_marks_say_who_is_slow_when(slowed_trace):
+def test_events_list_the_slowed_workers_at_a_time(slowed_trace):
     worker = slowed_trace.roles.index("worker-2")
     assert slowdowns(slowed_trace, 3 * 10**9) == {worker: [(1_500_000_000, 5.0), (2_500_000_000, 1.0)]}
     assert slowed(slowed_trace, 10**9) == slowed(slowed_trace, 3 * 10**9) == {}

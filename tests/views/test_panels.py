@@ -49,7 +49,7 @@ def test_every_panel_draws_every_run_at_every_time(trace, name):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_nothing_is_cut_and_no_words_lie_on_others_in_half_a_column(trace, name):
+def test_no_text_is_cut_off_or_overlapped_at_half_the_column_width(trace, name):
     panel = sized(name, (724, 200) if name == "timeline" else (354, 180))
     figure = bare_figure(panel)
     for t in (None, trace.now // 2):
@@ -114,7 +114,7 @@ def test_same_trace_and_time_same_pixels_whatever_was_drawn_before(slowed_trace,
     assert np.array_equal(pixels(one), pixels(two))
 
 
-def test_what_comes_later_does_not_change_the_picture_of_an_earlier_time():
+def test_figures_of_a_past_time_are_unchanged_by_later_rows():
     def run():
         cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
         return lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=3))
@@ -149,7 +149,7 @@ def test_names_at_the_ends_of_curves_do_not_overlap(slowed_trace, sync_trace):
             assert not any(one.overlaps(other) for other in boxes[i + 1 :])
 
 
-def test_a_comparison_says_the_same_throughput_as_the_table(slowed_trace, sync_trace):
+def test_a_comparison_shows_the_throughput_of_the_table(slowed_trace, sync_trace):
     said = [t.get_text() for t in texts(compare([slowed_trace, sync_trace], ["one", "two"]))]
     for name, trace in (("one", slowed_trace), ("two", sync_trace)):
         assert f"{name} {rate(summary(trace)['gradients_per_second'])}/s" in said

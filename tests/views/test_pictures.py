@@ -162,7 +162,7 @@ def test_nothing_is_small_cut_off_or_covered(figure, name):
 # sentences ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_slowest_sets_the_pace(figure):
+def test_a_straggler_limits_the_throughput_of_synchronous_training(figure):
     """N / (F c) where all wait, (N - 1) / c + 1 / (F c) where none waits; N = 4, F = 5, c = 0.1 s."""
     assert title(figure("straggler")) == "Synchronous, with straggler w2: 8 gradients per second. Asynchronous: 32."
     written = [words for words, _ in texts(figure("straggler"))]
@@ -302,7 +302,7 @@ def some_run():
         (lambda r: lk.pictures.bubble({4: r}), "no micro-batches"),
     ],
 )  # fmt: skip
-def test_what_fits_nothing_is_refused(some_run, draw, says):
+def test_figures_refuse_runs_that_do_not_fit(some_run, draw, says):
     with pytest.raises(lk.BadInput, match=says):
         draw(some_run)
 

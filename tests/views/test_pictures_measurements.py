@@ -18,7 +18,7 @@ def said(figure):
     return [words.get_text() for words in figure.texts]
 
 
-def test_what_is_measured_is_dots_and_what_is_known_is_lines():
+def test_measurements_are_dots_and_theory_is_lines():
     theory = {"x squared": lambda x: x**2, "always 2": lambda x: 2.0, "some points": {3: 1.0, 1: 4.0}}
     figure = lk.pictures.scatter({2: 4.1, 1: 0.9, 3: 9.2}, theory, "Squares", "x", "y", caption="of three numbers")
     (x, y), lines = drawn(figure)
@@ -48,7 +48,7 @@ def test_every_dot_is_inside_the_frame(log):
         assert axes.get_ylim()[0] > 1e-14  # the line far from all dots has no influence
 
 
-def test_words_fit_into_the_figure():
+def test_text_fits_into_the_figure():
     """The labels of the axes do not overlap the ticks, and no text is cut off."""
     figure = lk.pictures.scatter(
         {h: h**2 for h in 10.0 ** np.arange(-8, 0)}, {"h²": np.square}, "t", "h", "error", log="xy"
@@ -62,7 +62,7 @@ def test_words_fit_into_the_figure():
     assert all(name.x1 <= tick.x0 for tick in ticks if low <= (tick.y0 + tick.y1) / 2 <= high)
 
 
-def test_what_is_not_finite_is_left_out():
+def test_points_that_are_not_finite_are_left_out():
     (x, _), _ = drawn(lk.pictures.scatter({1: 1.0, 2: np.inf, 3: np.nan}, {}, "t", "x", "y"))
     assert x.tolist() == [1]
 
@@ -77,7 +77,7 @@ def test_what_is_not_finite_is_left_out():
         ({1: 1.0}, "z", "log='z' is not allowed"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(measured, log, says):
+def test_values_that_cannot_be_drawn_are_refused(measured, log, says):
     with pytest.raises(lk.BadInput, match=says):
         lk.pictures.scatter(measured, {}, "t", "x", "y", log=log)
 

@@ -43,7 +43,7 @@ def test_leads_are_those_that_one_counts_by_hand():
 
 @pytest.mark.parametrize("s", [0, 1, 3])
 @pytest.mark.parametrize("latency", [0.0, 0.02])
-def test_nobody_is_ever_further_ahead_than_the_bound_and_the_runaway_stands_at_it(s, latency):
+def test_no_lead_exceeds_the_bound_and_fast_workers_reach_it(s, latency):
     trace = run(lk.SSP(s=s), faults=[lk.Slow("worker-2", 6, at=1.0)], latency=latency).wait().trace
     found = leads(trace, trace.now)
     assert found.lead.max() == s
@@ -100,7 +100,7 @@ def test_both_engines_number_of_a_span_means_the_same_clock(engine):
     assert found.lead[0, found.time == 40] == 4 - 1
 
 
-def test_where_spans_were_left_out_the_server_says_what_it_has_applied():
+def test_without_spans_the_progress_is_that_reported_by_the_server():
     trace = handmade("dask")
     server = Recorder(0)
     for row in ((50, 1, 5), (50, 2, 1), (50, EVERYONE, 6), (100, 1, 10), (100, 2, 3), (100, EVERYONE, 13)):
@@ -152,14 +152,14 @@ def test_the_picture_of_a_runaway_that_is_caught():
     assert early[BLUE][0].max() == 3
 
 
-def test_a_bound_that_nobody_comes_near_does_not_flatten_the_rest():
+def test_a_distant_bound_does_not_compress_the_axis():
     trace = run(lk.SSP(s=1000), seconds=2.0, slow={"worker-2": 5}).wait().trace
     panel, _, words = drawn(trace)
     assert panel.axes.get_ylim()[1] < 30
     assert not any("bound" in said for said in words)
 
 
-def test_of_many_workers_there_is_a_band_and_the_extremes():
+def test_many_workers_are_shown_as_a_band_and_extremes():
     trace = run(lk.AsyncPS(), seconds=1.0, workers=200, slow={"worker-33": 8}).wait().trace
     panel, lines, _ = drawn(trace)
     assert len(lines[BLUE]) == len(lines[ORANGE]) == 1
@@ -168,7 +168,7 @@ def test_of_many_workers_there_is_a_band_and_the_extremes():
     assert 0 <= band.min() <= band.max() <= lines[BLUE][0].max()
 
 
-def test_what_comes_later_does_not_change_what_was():
+def test_past_leads_are_unchanged_by_later_rows():
     early, late = (run(lk.AsyncPS(), slow={"worker-1": 2}).advance(s).trace for s in (1.0, 2.0))
     for t in (10**9, 6 * 10**8):
         one, other = leads(early, t), leads(late, t)

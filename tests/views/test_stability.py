@@ -40,13 +40,13 @@ def test_below_the_dashed_line_the_slowest_power_is_a_positive_number(tau):
     assert abs(above.imag) > 1e-3 or above.real < 0
 
 
-def test_the_numbers_of_the_books():
+def test_the_edge_of_stability_has_the_published_values():
     assert edge([0, 1, 3, 7]) == pytest.approx([2, 1, 0.445042, 0.209057], abs=1e-6)
     assert smooth_edge([0, 1, 2]) == pytest.approx([1, 1 / 4, 4 / 27])
 
 
 @pytest.mark.parametrize(("rate", "stable"), [(0.20, True), (0.22, False)])
-def test_the_dot_says_what_the_run_does(rate, stable):
+def test_the_dot_is_on_the_stable_side_iff_the_loss_falls(rate, stable):
     trace = run(lk.AsyncPS(learning_rate=rate, eval_every=500), seconds=40.0).wait().trace
     loss = trace.column("evaluations", "loss")
     assert (loss[-1] < loss[0]) == stable
@@ -96,7 +96,7 @@ def test_without_a_known_curvature_a_text_names_the_problem_to_use(slowed_trace)
     assert panel.aside.get_text() == "no gradient applied yet"
 
 
-def test_other_optimizers_are_told_that_the_edge_is_not_theirs():
+def test_for_other_optimizers_the_caption_names_plain_sgd():
     trace = run(lk.AsyncPS(learning_rate=0.01, optimizer=lk.Momentum(0.9)), seconds=2.0).wait().trace
     assert make_panel("stability").caption(trace).endswith("for plain SGD")
 

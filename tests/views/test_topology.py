@@ -61,7 +61,7 @@ def test_an_update_is_the_last_one_applied_and_begins_with_the_one_before_by_the
         assert update.first == [row for row in rows if row[2] < newest[2] and row[3] == newest[3]][-1][2]
 
 
-def test_its_film_holds_as_many_gradients_as_its_staleness_says_and_its_own(free):
+def test_the_replay_of_an_update_shows_staleness_plus_one_gradients(free):
     for update in updates_of(free):
         shown = build_replay(free, update)
         assert np.count_nonzero(of(free, shown, "Push")) == update.staleness + 1
@@ -91,7 +91,7 @@ def test_read_compute_send_apply_follow_each_other(name, request):
         assert applied == pytest.approx(1 - REST)
 
 
-def test_it_is_as_much_slower_as_it_says():
+def test_the_shown_slowdown_factor_of_messages_is_exact():
     wired = run(lk.AsyncPS(), latency=0.0004)
     loop = loop_ns(wired)
     for update in updates_of(wired):
@@ -105,7 +105,7 @@ def test_it_is_as_much_slower_as_it_says():
         assert shows == pytest.approx(said * took, rel=0.06) or shows == pytest.approx(0.03 * loop)
 
 
-def test_a_wire_that_is_always_busy_is_slowed_evenly():
+def test_a_replay_of_a_busy_link_is_slowed_evenly():
     trace = run(lk.AsyncPS(), latency=0.03)
     update = last_update(trace, 2 * NANO)
     shown = build_replay(trace, update)
@@ -133,7 +133,7 @@ def test_a_ring_of_six_sends_sixty_chunks_each_after_the_one_before():
             assert network or (gaps > 0).all()  # a late role finds several in its inbox, and forwards them at once
 
 
-def test_a_synchronous_round_is_everybodys():
+def test_the_replay_of_a_synchronous_round_shows_all_workers():
     trace = run(lk.SyncPS(), latency=0.001)
     shown = build_replay(trace, last_update(trace, 2 * NANO))
     assert shown.words[0].startswith("the last step, ")
@@ -272,7 +272,7 @@ def test_dots_have_the_colour_of_their_direction_and_are_where_the_film_says(wir
     assert seen == {True, False}
 
 
-def test_who_is_slowed_is_orange_then_and_only_then(slowed_trace):
+def test_a_worker_is_orange_only_while_it_is_slowed(slowed_trace):
     panel = make_panel("topology")
     bare_figure(panel)
     for t, slow in ((1_000_000_000, False), (2_000_000_000, True), (2_900_000_000, False)):
@@ -310,7 +310,7 @@ def test_names_do_not_lie_on_each_other_and_the_slow_motion_text_is_not_cut(some
         assert not one.shrunk(0.9, 0.8).overlaps(other.shrunk(0.9, 0.8))
 
 
-def test_what_comes_later_does_not_change_what_was():
+def test_past_states_are_unchanged_by_later_rows():
     cluster = lk.SimulatedCluster(workers=3, compute=lk.LogNormal(0.1, 0.2), latency=0.01)
     early, late = (lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=3)).advance(s).trace for s in (1.5, 2.5))
     for t in (10**9, 15 * 10**8):

@@ -168,7 +168,7 @@ class TestPage:
         assert "graded by hand, 2 points" in text
         assert "<pre>Because.</pre>" in text
 
-    def test_it_needs_nothing_from_elsewhere(self):
+    def test_the_feedback_page_loads_no_external_resources(self):
         assert not re.search(r"https?:|url\(|@import", page(result(), "A toy"))
 
     def test_file_names_are_valid_and_unique(self):

@@ -79,7 +79,7 @@ def test_a_second_ctrl_c_does_not_wait():
     assert run.trace.ending["why"] == "in the middle of an event, so there is no last evaluation"
 
 
-def test_a_handler_of_ones_own_keeps_the_last_word():
+def test_a_user_defined_signal_handler_is_kept():
     heard = []
     before = signal.signal(signal.SIGINT, lambda *_: heard.append(run.engine.seconds))
     try:
@@ -113,7 +113,7 @@ def test_a_role_that_exits_while_it_is_closed_is_let_go():
     assert run.stopped_by == "seconds"
 
 
-def test_no_time_is_no_time():
+def test_wait_with_a_timeout_of_zero_advances_nothing():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(), ENDLESS)
     with pytest.raises(TimeoutError, match=r"The run is not over after 0 s; it goes on\."):
         run.wait(timeout=0)

@@ -77,7 +77,7 @@ def test_a_message_without_weight_is_its_own_copy_and_another_sender_gets_anothe
 
 
 @pytest.mark.parametrize("distribution", [lk.Deterministic(0.25), lk.Exponential(0.01), lk.Pareto(0.005, 2.5)])
-def test_draws_are_the_laws_own_in_whole_nanoseconds(distribution):
+def test_drawn_times_are_those_of_the_distribution_in_whole_nanoseconds(distribution):
     sampler = Sampler(distribution, np.random.default_rng(3))
     rng = np.random.default_rng(3)
     drawn = np.concatenate([distribution.draw(rng, n) for n in (8, 16, 32)])

@@ -76,7 +76,7 @@ def test_events_of_another_token_are_void_but_count_as_turns(loop):
     assert (role.log, loop.turn) == ([], 1)
 
 
-def test_it_stops_before_an_event_that_is_later_and_before_a_pause(loop):
+def test_the_event_loop_stops_before_its_limit_and_before_a_pause(loop):
     role = Role(loop)
     for time in (5, 6, 7):
         loop.schedule(time, EARLY, DELIVER, role, time)
@@ -87,7 +87,7 @@ def test_it_stops_before_an_event_that_is_later_and_before_a_pause(loop):
     assert what(role) == [(5, "deliver"), (6, "deliver")]
 
 
-def test_what_is_the_runs_is_handed_to_the_run(loop):
+def test_events_of_the_run_are_returned_to_the_run(loop):
     role = Role(loop, "chief")
     loop.schedule(3, EARLY, CHIEF_WAKE, role, 0)
     loop.call_at(4, print, 1, 2)
@@ -118,7 +118,7 @@ def test_a_reserved_place_with_nothing_ahead_is_the_next_turn(loop):
     assert not loop.make_ready_at(role, 1, reserve(loop))  # the loop has to return first
 
 
-def test_what_a_role_was_about_to_do_is_taken_out_and_known(loop):
+def test_suspending_a_role_returns_its_pending_events(loop):
     role, other = Role(loop), Role(loop, "worker-1")
     loop.now = 10
     loop.schedule(25, LATE, WAKE, role, 0)
@@ -143,7 +143,7 @@ def test_messages_from_and_to_a_lost_role_never_arrive(loop):
     assert not two.log
 
 
-def test_what_is_ahead(loop):
+def test_events_of_the_chief_can_be_left_out_of_roles_have_events(loop):
     role, chief = Role(loop), Role(loop, "chief")
     assert not loop.roles_have_events()
     loop.schedule(5, EARLY, CHIEF_WAKE, chief, 0)

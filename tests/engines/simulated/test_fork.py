@@ -113,7 +113,7 @@ def test_a_kill_is_repeated_like_any_other_command():
     assert [m.kind for m in fork.trace.events].count("restarted") == 1
 
 
-def test_what_its_budget_ended_is_over_there_too():
+def test_a_fork_of_a_finished_run_is_finished():
     run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=20)).wait()
     fork = run.fork()
     assert fork.stopped_by == "updates"
@@ -185,7 +185,7 @@ def test_a_step_stops_on_the_way_and_is_taken_up_again():
         assert pieces > 1
 
 
-def test_what_was_handed_out_stays_as_it_was():
+def test_returned_counters_do_not_change_when_the_run_advances():
     """One thread draws while another advances the run."""
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2, compute=0.01), ENDLESS).advance(0.1)
     counters = run.trace.counters[0]
@@ -408,7 +408,7 @@ class SaysGoodbye(lk.AsyncPS):
             ctx.send("server-0", lk.Pull())
 
 
-def test_the_dead_say_nothing():
+def test_killed_roles_send_nothing():
     run = lk.train(MOONS, SaysGoodbye(), lk.SimulatedCluster(workers=2), ENDLESS).advance(0.1)
     sent = run.summary()["bytes_sent"]
     run.kill("worker-0")

@@ -24,7 +24,7 @@ def everything(run):
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
-def test_who_thaws_in_time_goes_on_as_if_nothing_had_been(role):
+def test_a_role_thawed_before_the_heartbeat_timeout_continues_its_work(role):
     run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze(role).advance(0.9)
     if role == "worker-1":
         assert applied(run, 0.505, 1.405, role) == 0
@@ -53,7 +53,7 @@ def test_a_frozen_worker_finishes_what_it_had_begun():
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
-def test_who_thaws_too_late_finds_its_place_taken(role):
+def test_a_role_thawed_after_its_replacement_began_is_fenced(role):
     run = started(lk.AsyncPS(), patience=1.0, checkpoint_every=0.1).advance(0.505).freeze(role).advance(3)
     assert told(run) == [("frozen", 0.505), ("lost", 1.505), ("restarted", 2.305)]
     assert events(run, "lost")[0].reason == "was silent for 1 s"
@@ -67,7 +67,7 @@ def test_who_thaws_too_late_finds_its_place_taken(role):
     closed(run)
 
 
-def test_who_thaws_between_its_loss_and_its_return_is_fenced_too():
+def test_a_role_thawed_between_its_loss_and_its_restart_is_fenced():
     run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(1.4).thaw("worker-1")
     assert applied(run, 0.505, 1.905, "worker-1") == 0
     run.advance(1)
@@ -149,7 +149,7 @@ def test_before_the_first_turn():
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
-def test_who_is_to_stay_away_stays_away_and_can_be_brought_back(role):
+def test_a_role_killed_without_restart_stays_down_until_it_is_restarted(role):
     run = started(lk.SyncPS(), checkpoint_every=0.1, budget=lk.Budget(updates=200)).advance(0.505)
     run.kill(role, restart=False).advance(5)
     if role != "chief":

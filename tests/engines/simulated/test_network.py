@@ -70,7 +70,7 @@ def test_a_delay_is_added_and_messages_stay_in_order():
     assert heard["worker-0"] == [(1, 0.11), (2, 0.46), (3, 0.46), (4, 0.46), (5, 0.51), (6, 0.61)]
 
 
-def test_a_delay_comes_on_top_of_the_wire():
+def test_a_delay_is_added_to_latency_and_transmission_time():
     # 800 bytes at 8,000 bytes/s occupy the link for 0.1 s
     heard, _ = talk("delay:*:*:0.05", latency=0.01, bandwidth=8_000.0, seconds=0.5)
     assert times(heard) == [0.26, 0.36, 0.46]
@@ -82,7 +82,7 @@ def test_the_other_links_know_nothing_of_it():
     assert times(heard, "worker-1") == [0.11, 0.21, 0.31, 0.41, 0.51]
 
 
-def test_the_newest_word_about_a_link_holds():
+def test_the_newest_setting_of_a_link_holds():
     heard, _ = talk("delay:worker-0:server-0:0.25", "delay:worker-0:0.02@0.05", latency=0.01, seconds=0.25)
     assert times(heard) == [0.13, 0.23]
 
@@ -114,7 +114,7 @@ def test_reconnecting_a_role_mends_all_its_links_but_those_of_who_is_alone():
 # chance ---------------------------------------------------------------------------------------------------------------
 
 
-def test_transmissions_follow_their_laws():
+def test_transmission_counts_follow_their_distributions():
     chance, samples, luck = 0.3, 20_000, np.random.default_rng(7)
     drawn = np.array([transmissions(luck, chance) for _ in range(samples)])
     sent, lost, again = drawn.T
@@ -132,7 +132,7 @@ def test_transmissions_follow_their_laws():
     assert (sent >= lost + again + 1).all()
 
 
-def test_what_is_lost_arrives_a_whole_number_of_resends_later_and_in_order():
+def test_dropped_messages_arrive_in_order_after_a_whole_number_of_retransmissions():
     chance, seconds = 0.3, 100.05
     heard, run = talk(lk.Drop("worker-0", "server-0", chance), latency=0.01, seconds=seconds)
     found = heard["worker-0"]
@@ -152,7 +152,7 @@ def test_what_is_lost_arrives_a_whole_number_of_resends_later_and_in_order():
     assert bytes_[sender == run.plan.role_ids["worker-0"]].sum() == sum(worker.bytes)
 
 
-def test_a_link_has_its_own_luck():
+def test_every_link_has_its_own_random_stream():
     alone, _ = talk(lk.Drop("*", "*", 0.3), latency=0.01, seconds=20)
     together, _ = talk(lk.Drop("*", "*", 0.3), workers=3, latency=0.01, seconds=20)
     assert alone["worker-0"] == together["worker-0"]
@@ -187,7 +187,7 @@ def test_losses_change_when_a_synchronous_run_steps_but_not_what_it_learns():
 
 @pytest.mark.parametrize("network", [{"latency": 0.0}, {"latency": 0.002, "bandwidth": 1e6}], ids=["free", "wire"])
 @pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
-def test_trouble_without_effect_is_none(strategy, network):
+def test_link_faults_of_strength_zero_change_nothing(strategy, network):
     calm = trained(strategy, **network)
     nothing = trained(strategy, lk.Delay("*", "*", 0.0), lk.Drop("*", "*", 0.0), **network)
     assert calm.trace.ending["parameters_sha256"] == nothing.trace.ending["parameters_sha256"]
@@ -197,7 +197,7 @@ def test_trouble_without_effect_is_none(strategy, network):
 
 
 @pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
-def test_a_run_with_trouble_is_repeated_exactly(strategy):
+def test_a_run_with_link_faults_is_repeated_exactly(strategy):
     faults = [
         "drop:*:*:0.1@0.05-0.4",
         "partition:worker-1:*@0.1-0.3",
@@ -220,7 +220,7 @@ def kinds(run, name):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
-def test_who_is_cut_off_is_taken_back_or_fenced_never_both(strategy):
+def test_an_isolated_role_is_either_reconnected_or_fenced(strategy):
     soon = trained(strategy, "partition:worker-1:*@0.1-0.3", patience=0.3)
     assert kinds(soon, "worker-1") == ["cut", "reconnected"]
     late = trained(strategy, "partition:worker-1:*@0.1-1.0", patience=0.3, restart_after=0.2, updates=400)
@@ -233,7 +233,7 @@ def test_who_is_cut_off_is_taken_back_or_fenced_never_both(strategy):
         assert run.stopped_by == "updates"
 
 
-def test_the_next_life_of_who_was_cut_off_is_not():
+def test_the_successor_of_an_isolated_role_is_not_isolated():
     run = trained(lk.AsyncPS(), "partition:worker-1:*@0.1", patience=0.2, restart_after=0.2, updates=400)
     time, sender = run.trace.column("applies", "time", "sender")
     mine = time[sender == run.plan.role_ids["worker-1"]]
@@ -282,7 +282,7 @@ def test_a_run_blocked_by_a_cut_reports_it_and_can_be_stopped():
         (lambda run: run.cut("worker-1", "worker-1"), "nothing lies between a role and itself"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_the_run_goes_on(does, says):
+def test_invalid_link_faults_are_refused_and_the_run_continues(does, says):
     run = trained(lk.AsyncPS(), wait=False)
     with pytest.raises(lk.BadInput, match=says):
         does(run)

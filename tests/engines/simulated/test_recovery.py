@@ -63,7 +63,7 @@ def test_a_worker_of_an_asynchronous_server_takes_only_its_own_share_with_it():
     assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})  # an unfinished computation is no gradient
 
 
-def test_the_next_life_of_a_worker_draws_other_batches():
+def test_the_next_incarnation_of_a_worker_draws_other_batches():
     class Notes(lk.AsyncPS):
         async def worker(self, ctx, model):
             weights = await lk.pull(ctx)
@@ -151,7 +151,7 @@ def test_ssp_waits_for_the_lost_at_its_gate_or_not(on_loss):
     ],
     ids=lambda v: v.name + v.on_loss if isinstance(v, lk.Strategy) else str(v),
 )  # fmt: skip
-def test_who_can_make_a_step_without_the_lost_goes_on(strategy, lost, goes_on):
+def test_strategies_that_can_step_without_lost_workers_continue(strategy, lost, goes_on):
     run = started(strategy, workers=4).advance(0.2)
     for i in range(lost):
         run.kill(f"worker-{i}", restart=False)
@@ -188,7 +188,7 @@ def test_sparse_servers(role, dense):
     closed(run)
 
 
-def test_an_answer_to_a_lost_life_does_not_reach_the_next():
+def test_an_answer_to_a_lost_incarnation_does_not_reach_the_next():
     """The server is a second behind: its answer to the lost worker's push must be dropped. Else the next incarnation
     would
     take it for the answer to its pull, and would stay one answer ahead.

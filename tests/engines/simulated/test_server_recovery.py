@@ -111,7 +111,7 @@ def test_a_chief_that_is_lost_goes_on_judging():
     assert (run.stopped_by, run.trace.ending["update"], closed(run)["applied"]) == ("updates", 600, 600)
 
 
-def test_the_next_chief_knows_what_the_last_one_had_measured():
+def test_a_restarted_chief_restores_the_measurements_of_its_predecessor():
     run = started(lk.AsyncPS(), **WIRE).advance(0.505)
     told = run.engine.evaluator.state()
     assert told["update"] > 0

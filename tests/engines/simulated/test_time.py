@@ -292,7 +292,7 @@ class Overtakes(lk.AsyncPS):
             assert (type(first), type(second)) == (lk.Chunk, lk.Ack)
 
 
-def test_nothing_overtakes_on_a_link():
+def test_messages_on_a_link_stay_in_order():
     cluster = lk.SimulatedCluster(workers=3, bandwidth=1e6)
     assert lk.train(TIMING, Overtakes(), cluster, lk.Budget(seconds=1)).wait().stopped_by == "finished"
 

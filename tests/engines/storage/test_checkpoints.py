@@ -68,7 +68,7 @@ def test_a_state_is_unchanged_after_a_round_trip(state):
     assert same(decode_state(b"".join(encode_state(state))), state)
 
 
-def test_what_comes_back_is_memory_of_its_own():
+def test_decoded_arrays_own_their_memory():
     wide = np.arange(24.0).reshape(4, 6)
     state = {"part": wide[::2, 1:4], "turned": wide.T, "one": np.float32(1.5), "n": np.int64(3)}
     back = decode_state(b"".join(encode_state(state)))
@@ -98,7 +98,7 @@ def test_arrays_without_memory_stay_so():
     [(object(), "object"), ({1, 2}, "set"), (b"x", "bytes"), (np.array([None]), "array of object"), (1j, "complex"),
      (len, "builtin_function_or_method")],
 )  # fmt: skip
-def test_what_cannot_be_kept_is_refused_by_name(store, bad, name):
+def test_values_that_cannot_be_stored_are_refused_with_their_place(store, bad, name):
     store.write("server-0", STATE, 1)
     with pytest.raises(lk.BadInput, match=rf"server-0 .*state\['table'\]\[1\]\[2\] is an? .*{name}"):
         store.write("server-0", {"table": [0, {2: bad}]}, 2)
@@ -128,7 +128,7 @@ def test_more_can_stay(tmp_path):
     assert store.tags("worker-0") == [5, 6, 7, 8]
 
 
-def test_who_was_given_up_replaces_nothing(store):
+def test_a_checkpoint_of_a_fenced_incarnation_replaces_none_of_its_successor(store):
     """An incarnation resumes after its successor has begun: its checkpoint is older, and is removed."""
     for tag in (5, TAGS_PER_INCARNATION + 3, TAGS_PER_INCARNATION + 4):
         store.write("server-0", {"tag": tag}, tag)
@@ -168,7 +168,7 @@ def test_a_tag_is_a_count(store, tag):
         store.write("server-0", STATE, tag)
 
 
-def test_it_goes_to_other_processes(store, monkeypatch, tmp_path):
+def test_a_store_can_be_pickled(store, monkeypatch, tmp_path):
     store.write("server-0", STATE, 3)
     monkeypatch.chdir(tmp_path)
     other = pickle.loads(pickle.dumps(store))
@@ -213,7 +213,7 @@ def test_any_flipped_bit_is_found():
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4" + bytes(100), WHOLE + b"\0", WHOLE * 2])
-def test_what_is_no_checkpoint(data):
+def test_invalid_bytes_are_a_damaged_checkpoint(data):
     with pytest.raises(DamagedCheckpoint):
         decode_state(data)
 
@@ -302,7 +302,7 @@ def test_a_disk_that_is_really_full(monkeypatch, tmp_path):
         Store(tmp_path).write("server-0", STATE, 2)
 
 
-def test_what_is_not_on_the_disk_has_no_name(tmp_path, monkeypatch):
+def test_a_checkpoint_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     """The temporary file is synced before it is renamed, then the folder; the old file is removed last."""
     store, calls = Store(tmp_path, keep=1), []
     store.write("server-0", STATE, 1)

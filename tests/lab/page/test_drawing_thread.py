@@ -95,7 +95,7 @@ def test_a_wake_during_the_last_frame_is_not_lost(scene):
     assert one.painter.join(20)
 
 
-def test_no_more_than_two_frames_are_on_their_way(scene, monkeypatch):
+def test_at_most_two_frames_are_unacknowledged(scene, monkeypatch):
     monkeypatch.setattr(module, "LATE", 1000.0)
     monkeypatch.setattr(module, "GONE", 1000.0)
     one = scene()
@@ -128,7 +128,7 @@ def test_a_browser_that_is_gone_ends_the_thread_and_its_next_answer_starts_it(sc
     assert one.painter.alive
 
 
-def test_where_nobody_ever_answers_frames_come_slowly(scene):
+def test_frames_are_sent_slowly_without_acknowledgements(scene):
     one = scene(answers=False)
     one.painter.wake()
     until(lambda: one.frames >= 1)

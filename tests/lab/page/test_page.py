@@ -66,7 +66,7 @@ def test_another_run_gives_another_picture(open_page):
     assert panel(page, "staleness")[2].value == first
 
 
-def test_frames_are_drawn_while_something_moves_and_a_look_back_is_at_rest(open_page):
+def test_frames_are_drawn_during_a_run_and_not_for_a_past_position(open_page):
     page = open_page(view(state="running"), drawing=True)
     until(lambda: page.thread.sent >= 1)
     assert page.thread.alive
@@ -75,7 +75,7 @@ def test_frames_are_drawn_while_something_moves_and_a_look_back_is_at_rest(open_
     assert page.join(20)
 
 
-def test_a_panel_that_cannot_be_drawn_says_so_and_the_others_are_drawn(open_page, monkeypatch):
+def test_a_panel_that_cannot_be_drawn_shows_its_error_and_the_others_are_drawn(open_page, monkeypatch):
     def broken(*_):
         raise ValueError("<broken> on purpose")
 

@@ -73,7 +73,7 @@ def test_every_control_is_on_the_page_and_changes_its_setting(open_page, strateg
             assert widget.value == pytest.approx(control.value)
 
 
-def test_what_is_refused_is_put_back_and_said(open_page):
+def test_a_refused_setting_is_reset_and_the_reason_shown(open_page):
     page = open_page()
     page.lab.answers = lambda action: {"problem": "workers=2 is not <allowed>"}
     workers = setting(page, "workers")
@@ -163,7 +163,7 @@ def test_a_slow_role_is_orange_and_chosen_until_the_user_chooses_one(open_page):
     assert page.lab.pressed == []
 
 
-def test_of_many_workers_there_is_a_menu(open_page):
+def test_many_workers_are_chosen_from_a_menu(open_page):
     page = open_page(view(trace(40)))
     assert seen(setting(page, "role"))
     assert not any(seen(chip) for chip in by_class(page, "lk-chips").children)

@@ -46,7 +46,7 @@ def test_pause_becomes_resume_at_once_also_while_it_is_carried_out(open_page):
     assert page.lab.pressed == [actions.Pause(), actions.Resume()]
 
 
-def test_a_button_that_makes_no_sense_now_is_pale_says_so_and_is_not_disabled(open_page):
+def test_an_unavailable_button_is_pale_with_a_reason_and_not_disabled(open_page):
     page = open_page(view(actions=frozenset({actions.Start, actions.ChangeSettings}), state="ready"))
     page.set_clock(lambda: 0.0)
     stop = button(page, "Stop")
@@ -110,7 +110,7 @@ def test_the_end_of_the_run_is_shown(open_page):
     assert "left" not in by_class(open_page(view(state="over")), "lk-ends").value
 
 
-def test_the_slider_looks_back_and_its_end_is_now(open_page):
+def test_the_slider_selects_a_past_time_and_its_end_is_now(open_page):
     page = open_page(view(ends=10 * NANO))
     slider = by_class(page, "lk-scrub")
     assert slider.value == slider.max * 0.05  # 0.5 s of 10 s
@@ -137,7 +137,7 @@ def test_a_speed_that_is_not_in_the_menu_is_shown_too(open_page):
     assert by_class(page, "lk-speed").value == 3.5
 
 
-def test_what_the_lab_shows_never_comes_back_as_a_command(open_page):
+def test_updating_the_controls_sends_no_command(open_page):
     page = open_page()
     other = Settings(speed=5.0).changed(
         strategy="ssp", s=5, workers=8, pace=0.5, batch_size=64, seconds=60, accuracy=0.9

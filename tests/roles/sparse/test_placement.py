@@ -82,7 +82,7 @@ def test_ranges_are_even():
     assert RangePlacement(5).of_table(10) == RangePlacement(5)
 
 
-def test_by_name_or_as_it_is():
+def test_a_placement_is_given_by_name_or_as_an_object():
     assert [type(placement_of(name)) for name in ("range", "hash", "consistent-hash")] == [
         RangePlacement, HashPlacement, ConsistentHash,
     ]  # fmt: skip

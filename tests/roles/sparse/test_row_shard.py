@@ -136,7 +136,7 @@ def test_repeated_ids_are_summed_and_never_lost():
     assert np.allclose(now, TABLE[[5, 8]] - [[11, 22], [3, 4]])
 
 
-def test_booked_as_any_shard():
+def test_a_row_shard_counts_like_any_shard():
     shard, recorder, seen = made(updates=2)
     first = push("worker-0", 0, [1], [[1, 1]])
     assert shard.apply(first, 0.1)
@@ -205,7 +205,7 @@ def test_hot_rows_are_few_and_the_totals_complete():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_rows_that_were_pulled_equally_often_the_lowest_are_reported(seed):
+def test_among_equally_hot_rows_those_with_the_lowest_ids_are_reported(seed):
     """So that the report is the same on every processor: which of them a partition takes is not."""
     rng = np.random.default_rng(seed)
     shard, recorder, _ = made()

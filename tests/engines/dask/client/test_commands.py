@@ -120,7 +120,7 @@ def test_roles_on_one_node_have_no_link_and_are_cut_off_together():
     assert world.links.order_for("server-0")["links"].keys() == {"worker-1", "chief"}
 
 
-def test_the_next_instance_of_a_role_that_was_cut_off_is_not():
+def test_the_next_instance_of_an_isolated_role_is_not_isolated():
     world = World()
     world.links.cut(Cut("worker-0"))
     world.members.lose("worker-0", "was killed")
@@ -238,7 +238,7 @@ def test_this_process_is_neither_killed_nor_frozen(signals):
     assert (signals, world.words, world.events, world.done) == ([], [], [], [])
 
 
-def test_what_was_frozen_is_thawed_also_when_the_run_is_over(signals):
+def test_frozen_roles_are_thawed_after_the_end_of_the_run(signals):
     world = World()
     with pytest.raises(BadInput, match="not frozen"):
         world.processes.thaw(Thaw("worker-0"), world.done.append)
@@ -283,7 +283,7 @@ def test_processes_of_others_are_left_alone_unless_that_was_allowed():
     check_allowed(Cut("worker-0"), may_kill=False)
 
 
-def test_nothing_is_logged_once_the_record_is_closed(signals):
+def test_commands_are_not_logged_after_the_record_is_closed(signals):
     world = World()
     world.record.close()
     world.links.cut(Cut("worker-0"))

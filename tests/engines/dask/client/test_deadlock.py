@@ -20,7 +20,7 @@ def test_all_wait_and_nothing_is_under_way():
     assert heard(*reports) == {"a": (("Weights",), None), "b": (("Weights",), None)}
 
 
-def test_not_yet_long_enough():
+def test_no_deadlock_is_reported_before_the_grace_period_ends():
     assert heard(*[(role, ["Weights"], 3, 3, ms) for ms in (0, 100) for role in "ab"]) is None
 
 
@@ -37,7 +37,7 @@ def test_something_is_under_way():
     assert heard(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
-def test_who_has_returned_is_not_waited_for_and_not_named():
+def test_a_returned_role_is_neither_awaited_nor_named_in_a_deadlock():
     reports = [(role, ["W"] if role == "a" else [], 3, 3, ms) for ms in range(0, 400, 100) for role in "ab"]
     assert heard(*reports) == {"a": (("W",), None)}
 

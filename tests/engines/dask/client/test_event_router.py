@@ -53,7 +53,7 @@ REPORTS = [
 
 
 @pytest.mark.parametrize(("what", "values", "kind"), REPORTS, ids=[what for what, _, _ in REPORTS])
-def test_what_a_role_reports_becomes_an_event_of_its_run(what, values, kind):
+def test_a_report_of_a_role_becomes_an_event_of_its_run(what, values, kind):
     client = Client()
     router = EventRouter(client)
     queue, others = router.open("run"), router.open("other")

@@ -153,7 +153,7 @@ def test_two_steps_are_one_after_the_other(world):
     assert world.answer()["goals"] == {"server-0": 5, "server-1": 5}
 
 
-def test_a_shard_that_does_not_say_its_version_is_left_out_after_a_while(world):
+def test_a_shard_that_does_not_report_its_version_is_ignored_after_a_timeout(world):
     world.ask("step", None)
     world.answer()
     world.say(3)
@@ -187,7 +187,7 @@ def test_a_role_that_is_lost_is_not_waited_for(world):
 
 @pytest.mark.parametrize("when", ["pausing", "asking", "going", "stopping"])
 @pytest.mark.parametrize("what", ["resume", "stop", "close"])
-def test_whatever_makes_a_step_pointless_answers_it(world, what, when):
+def test_a_pending_step_is_answered_when_it_becomes_obsolete(world, what, when):
     world.ask("step", None)
     if when != "pausing":
         world.answer()

@@ -64,7 +64,7 @@ def test_all_roles_at_once_come_back_on_processes_of_their_own():
     assert len(set(world.members.where.values())) == 6
 
 
-def test_a_silent_role_is_lost_after_the_patience_and_fenced_when_it_is_heard_of_again():
+def test_a_silent_role_is_lost_after_the_heartbeat_timeout_and_fenced_when_it_answers():
     world = World(servers())
     world.freeze(world.members.where["server-0"], 9.0)
     world.settle()
@@ -74,7 +74,7 @@ def test_a_silent_role_is_lost_after_the_patience_and_fenced_when_it_is_heard_of
     assert world.tasks["server-0", 0].over
 
 
-def test_a_role_that_is_frozen_for_less_than_the_patience_goes_on():
+def test_a_role_frozen_for_less_than_the_heartbeat_timeout_continues():
     world = World(servers())
     world.freeze(world.members.where["server-0"], 3.0)
     world.settle()
@@ -162,7 +162,7 @@ def test_a_dask_worker_on_which_a_start_failed_is_used_again_if_it_runs_and_is_t
     assert world.members.whole
 
 
-def test_a_dask_worker_that_is_frozen_is_not_used_again_before_it_is_heard_of():
+def test_a_frozen_dask_worker_is_not_reused_before_it_answers():
     world = World(servers(), local=False)
     world.freeze(world.members.where["worker-1"], 40.0)
     world.run(39)

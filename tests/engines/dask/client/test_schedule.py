@@ -33,7 +33,7 @@ def test_commands_are_due_at_their_times_in_their_order():
     assert world.schedule.left == float("inf")
 
 
-def test_no_command_is_due_while_a_run_is_paused_that_a_person_has_paused():
+def test_no_command_is_due_while_the_user_has_paused_the_run():
     world = World(Kill("worker-0", at=2.0), Resume(at=3.0), Stop(at=4.0))
     world.time = 1.0
     world.clock.pause()

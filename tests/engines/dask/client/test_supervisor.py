@@ -81,7 +81,7 @@ def test_orders_to_one_process_keep_their_order_and_a_frozen_one_delays_no_other
     assert client.arrived["c"] == ["pause", "resume", "set"]
 
 
-def test_who_does_not_answer_in_time_or_has_no_such_role_is_named(client, supervisor, monkeypatch):
+def test_roles_that_do_not_acknowledge_in_time_are_named(client, supervisor, monkeypatch):
     monkeypatch.setattr(supervisors, "ANSWER_S", 0.01)
     client.answers["b"] = False
     client.open("a", "b")

@@ -73,7 +73,7 @@ def test_spread_evens_out():
     assert Counter(hosts_of(found)) == {"a": 2, "b": 2, "c": 2}
 
 
-def test_by_role_and_kind():
+def test_rules_by_role_take_precedence_over_rules_by_kind():
     there = at(a=3, b=3, c=2)
     found = placed(layout(2, 3), there, {"server-0": there[1], "server": "c", "worker": "b"})
     assert found["server-0"] == there[1]
@@ -93,7 +93,7 @@ def test_by_role_and_kind():
         ({"server-0": "tcp://a:9000", "server-1": "tcp://a:9000"}, "server-1 is to be on tcp://a:9000, as 2"),
     ],
 )
-def test_what_cannot_be(rule, says):
+def test_invalid_placements_are_refused(rule, says):
     with pytest.raises(BadInput, match=says):
         placed(layout(2, 3), at(a=3, b=3), rule)
 

@@ -219,7 +219,7 @@ def test_a_suspended_endpoint_accepts_connections_and_reports_what_it_sent_but_r
     assert len(one.inbox) == 1
 
 
-def test_what_may_not_be_sent_changes_nothing(pair: tuple[Endpoint, Endpoint], make: Callable[..., Endpoint]) -> None:
+def test_a_refused_message_changes_nothing(pair: tuple[Endpoint, Endpoint], make: Callable[..., Endpoint]) -> None:
     one, _ = pair
     with pytest.raises(
         RoleError, match=r"^one sends Foo, which is not listed in messages = \(Push, Pull, Weights, Ack\)$"
@@ -285,7 +285,7 @@ def test_other_processes_are_refused(pair: tuple[Endpoint, Endpoint]) -> None:
 
 
 @socket_only
-def test_a_hello_has_a_time_limit(make: Callable[..., Endpoint]) -> None:
+def test_a_handshake_has_a_time_limit(make: Callable[..., Endpoint]) -> None:
     late = 0.0
     one = make("one", now=lambda: time.monotonic() + late)
     sock = dial(one, hello(one)[:9])
@@ -348,7 +348,7 @@ def test_an_earlier_incarnation_is_refused(make: Callable[..., Endpoint]) -> Non
     assert not server.lost
 
 
-def test_a_fenced_role_is_neither_heard_nor_sent_to(make: Callable[..., Endpoint]) -> None:
+def test_messages_from_and_to_a_fenced_role_are_dropped(make: Callable[..., Endpoint]) -> None:
     server, old, new = make("server"), make("worker", 0), make("worker", 1)
     introduce(server, old)
     old.send("server", Ack(0))
@@ -436,7 +436,7 @@ def test_the_end_in_order_counts_what_was_under_way(make: Callable[..., Endpoint
     assert workers[0].undelivered["server"] == 1
 
 
-def test_an_end_without_goodbye_is_a_loss(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_a_connection_that_ends_without_a_close_frame_is_a_loss(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     one.send("two", Pull())
     one.close()

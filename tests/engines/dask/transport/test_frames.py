@@ -134,7 +134,7 @@ def test_numbers_of_numpy_arrive_as_plain_numbers(value: Any) -> None:
     [[1], {"a": 1}, {1}, b"bytes", 1j, object(), np.array([None]), np.array([(1, 2.0)], "i4,f8"), (1, (2, [3]))],
 )
 @pytest.mark.parametrize("field", ["value", "number", "other"])
-def test_what_does_not_travel_is_refused_by_field(value: Any, field: str) -> None:
+def test_fields_that_cannot_be_encoded_are_refused_by_name(value: Any, field: str) -> None:
     message = dataclasses.replace(Anything(1), **{field: value})
     with pytest.raises(RoleError, match=rf"^Anything\.{field} holds an? "):
         CODEC.encode(message)
@@ -283,7 +283,7 @@ def test_a_frame_that_is_not_due_is_refused_before_memory_is_taken_for_it() -> N
 
 
 @given(st.binary(max_size=MAX_HELLO))
-def test_a_hello_is_whole_or_refused(noise: bytes) -> None:
+def test_a_handshake_frame_is_complete_or_refused(noise: bytes) -> None:
     hello = Hello("run", "worker-ß", "server-0", 7, 3)
     data = hello.pack(b"secret")
     assert Hello.unpack(data + noise) == (hello, data)

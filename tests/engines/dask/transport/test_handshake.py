@@ -99,7 +99,7 @@ def test_a_recorded_handshake_opens_nothing(
     assert not again.inbox
 
 
-def test_nothing_that_opens_a_connection_is_on_the_network(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
+def test_no_secret_is_sent_during_a_handshake(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
     one, two, relay = relayed
     seen = bytes(relay.forth + relay.back)
     for secret in (one.identity.key(two.identity.public), KEY.private_bytes_raw()):
@@ -107,7 +107,7 @@ def test_nothing_that_opens_a_connection_is_on_the_network(relayed: tuple[Endpoi
         assert secret.hex().encode() not in seen
 
 
-def test_an_answer_is_no_hello_and_a_hello_no_answer(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
+def test_handshake_requests_and_answers_cannot_be_exchanged(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
     one, _, relay = relayed
     run((one,), lambda: relay.back)
     for words in (bytes(relay.back), bytes(relay.forth)):  # to its sender, or to the receiver of the answer
@@ -166,7 +166,7 @@ def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., E
     assert (one.sent["two"], one.undelivered["two"]) == (0, 1)
 
 
-def test_a_greeting_takes_its_answer_in_pieces_and_no_other() -> None:
+def test_a_handshake_accepts_its_answer_in_pieces_and_no_other_answer() -> None:
     one, two = Identity(), Identity()
     greeting = DialerHandshake(Hello("r", "one", "two", 0), one.key(two.public))
     answer = welcome(greeting.unsent, two.key(one.public))
@@ -239,7 +239,7 @@ def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., End
     assert values(server) == [Ack(1)]
 
 
-def test_words_before_the_handshake_are_few(make: Callable[..., Endpoint]) -> None:
+def test_bytes_before_the_handshake_are_limited(make: Callable[..., Endpoint]) -> None:
     server = make("server")
     for words in (hello(server)[:60] + bytes(5000), hello(server)[:6] + b"\xff\xff" * 2000):
         sock = dial(server, words)

@@ -203,7 +203,7 @@ def test_lost_frames_are_retransmitted_and_delivered_in_order(pair: tuple[Endpoi
     assert one.sent["two"] == two.received["one"]
 
 
-def test_the_dice_are_thrown_alike_in_every_run(make: Callable[..., Endpoint], clock: Clock) -> None:
+def test_random_drops_are_the_same_in_every_run(make: Callable[..., Endpoint], clock: Clock) -> None:
     def story(name: str) -> list[int]:
         one, two = make(name), make("two")
         introduce(one, two)
@@ -220,7 +220,7 @@ def test_the_dice_are_thrown_alike_in_every_run(make: Callable[..., Endpoint], c
     assert story("one") == story("one") != story("other")
 
 
-def test_nothing_passes_a_link_that_loses_everything(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:
+def test_no_message_passes_a_link_that_drops_all_frames(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:
     one, two = pair
     one.set_link_fault("two", drop=1.0)
     one.send("two", push(1))
@@ -267,7 +267,7 @@ def test_a_cut_closes_the_connections_and_nothing_is_lost(pair: tuple[Endpoint, 
     warm(one, two)
 
 
-def test_who_has_not_heard_of_the_cut_loses_nothing(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_messages_sent_before_the_sender_applies_a_cut_are_not_lost(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     warm(two, one)
     two.set_link_fault("one", cut=True)
@@ -333,7 +333,7 @@ def test_all_links_means_unknown_ones_and_later_ones(make: Callable[..., Endpoin
 
 
 @pytest.mark.parametrize("how", [{"cut": True}, {"delay": AGES}, {"drop": 1.0}])
-def test_what_is_held_at_the_end_is_named(pair: tuple[Endpoint, Endpoint], how: dict[str, Any]) -> None:
+def test_messages_held_by_a_link_fault_at_the_end_are_reported(pair: tuple[Endpoint, Endpoint], how: dict[str, Any]) -> None:
     one, two = pair
     warm(one, two)
     impair(one, two, **how)
@@ -356,7 +356,7 @@ def test_what_is_held_at_the_end_is_named(pair: tuple[Endpoint, Endpoint], how: 
     assert (one.undelivered["two"], one.unsent_gradients()) == (3, [])
 
 
-def test_a_goodbye_waits_for_what_is_late(make: Callable[..., Endpoint]) -> None:
+def test_closing_waits_for_delayed_frames(make: Callable[..., Endpoint]) -> None:
     one, two = make("one"), make("two")
     introduce(one, two)
     warm(one, two)
@@ -432,7 +432,7 @@ def test_a_restarted_peer_is_dialled_anew(make: Callable[..., Endpoint], how: di
     assert not one.lost
 
 
-def test_an_old_life_behind_a_cut_is_not_heard_afterwards(make: Callable[..., Endpoint]) -> None:
+def test_messages_of_an_old_incarnation_behind_a_cut_are_dropped(make: Callable[..., Endpoint]) -> None:
     one, old, new = make("one"), make("two", 0), make("two", 1)
     introduce(one, old)
     new.add_peer("one", *one.contact, 0)

@@ -143,7 +143,7 @@ def test_a_struct_and_a_payload_in_one_piece_or_not_at_all(ends: tuple[MemoryWri
     assert writer.write_packed(packer, (7,), bytes(50), 50)
 
 
-def test_who_sleeps_is_rung_for_once(ends: tuple[MemoryWriter, MemoryReader]) -> None:
+def test_a_sleeping_reader_gets_one_doorbell(ends: tuple[MemoryWriter, MemoryReader]) -> None:
     writer, reader = ends
     assert not writer.reader_sleeps()
     assert reader.sleep()
@@ -167,7 +167,7 @@ def test_who_sleeps_is_rung_for_once(ends: tuple[MemoryWriter, MemoryReader]) ->
     )
 )
 @settings(deadline=None, max_examples=150)
-def test_it_is_a_queue_of_bytes(steps: list[tuple[str, Any]]) -> None:
+def test_shared_memory_is_a_queue_of_bytes(steps: list[tuple[str, Any]]) -> None:
     packer, fresh = Struct("<q"), iter(lambda: os.urandom(1), b"")
     with memory() as (writer, reader):
         there = b""
@@ -348,7 +348,7 @@ def test_frames_go_through_the_memory_once_the_offer_is_taken_up(pair: tuple[End
     assert end.has_data()
 
 
-def test_who_cannot_or_may_not_share_does_not(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_hosts_and_peers_without_permission_use_tcp(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
     here, there, shy = make("here"), make("there", host="localhost"), make("shy", share=False)
     introduce(here, there, shy)
     for one, two in ((here, there), (there, here), (shy, here)):
@@ -484,7 +484,7 @@ def test_a_sleeping_writer_is_woken_when_there_is_room(make: Callable[..., Endpo
     assert [message.step for message in values(two)] == [1, 2]
 
 
-def test_no_doorbell_no_switch(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_a_failed_doorbell_prevents_the_switch_to_shared_memory(pair: tuple[Endpoint, Endpoint]) -> None:
     """The kernel may be full to the last byte when it is time to switch to the memory."""
 
     def full(stream: TcpStream, data: bytes) -> int:
@@ -503,7 +503,7 @@ def test_no_doorbell_no_switch(pair: tuple[Endpoint, Endpoint]) -> None:
     assert values(two) == [Ack(0), Ack(1)]
 
 
-def test_what_the_kernel_has_taken_arrives_though_the_sender_closes_at_once(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_bytes_in_kernel_buffers_arrive_after_the_sender_closes(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     for step in range(1500):  # 30 MB: more than the kernel takes
         one.send("two", Push(np.zeros(2500), step, 0, 0))
@@ -530,7 +530,9 @@ def test_a_receiver_that_was_asleep_when_it_died_is_no_exception(pair: tuple[End
     assert (one.sent["two"], one.undelivered["two"]) == (4, 1)
 
 
-def test_what_may_not_be_sent_is_named_by_field(pair: tuple[Endpoint, Endpoint], make: Callable[..., Endpoint]) -> None:
+def test_a_message_that_cannot_be_sent_is_refused_with_its_field(
+    pair: tuple[Endpoint, Endpoint], make: Callable[..., Endpoint]
+) -> None:
     one, two = pair
     turn(one, two)
     small = make("small", max_frame=1000)
@@ -731,7 +733,7 @@ def test_garbage_in_the_memory_ends_its_connection_only(
     run((good, two), lambda: Ack(5) in values(two))
 
 
-def test_who_writes_for_ever_after_its_end_is_not_waited_for(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_a_peer_that_keeps_writing_after_its_end_is_not_awaited(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     link, _, intruder = turn_and_intrude(one, two)
     heard = []

@@ -111,7 +111,7 @@ def test_a_server_answers_what_arrives_and_reports_what_it_did():
     assert (report["role"], report["in_flight"], report["late"]) == ("server-0", [], [])
 
 
-def test_what_is_in_the_inbox_at_the_end_is_in_flight():
+def test_messages_in_the_inbox_at_the_end_are_in_flight():
     one = Role()
 
     def comes_and_ends():

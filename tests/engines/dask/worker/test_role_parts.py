@@ -123,7 +123,7 @@ def test_a_report_names_the_role_instance(channel, sent):
     assert sent == [{"run": "run", "role": "worker-0", "incarnation": 2, "what": "version", "version": 7}]
 
 
-def test_an_isolated_role_hears_nothing_and_is_not_heard_until_it_is_connected_again(channel, sent):
+def test_an_isolated_role_exchanges_no_messages_until_it_is_reconnected(channel, sent):
     channel.post(link_faults(True))
     channel.post({"do": "slow", "factor": 2})
     channel.report("version", version=7)
