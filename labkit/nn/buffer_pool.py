@@ -1,7 +1,7 @@
-"""A pool of reusable buffers; a buffer is reused only when nothing outside the pool refers to it.
+"""A pool of reusable buffers. A buffer is reused only when nothing outside the pool refers to it.
 
-Buffers are not returned explicitly: the pool checks their reference counts, so an array (or a view of it) stays unchanged
-for as long as a reference to it exists, and a buffer cannot be released too early.
+Buffers are not returned to the pool explicitly; the pool checks their reference counts. Therefore an array (or a view
+of it) stays unchanged as long as a reference to it exists, and a buffer cannot be released too early.
 
 Reason for a pool: a new large array consists of new pages from the kernel, and the page faults cost more than a copy into
 existing pages. Buffers come in size classes (steps of an eighth of a power of two, at most 12.5% too large).
@@ -22,12 +22,12 @@ _KEEP = 64  # maximum number of buffers per size class
 
 
 def _references(buffers: deque[np.ndarray]) -> int:
-    """The reference count of the first buffer, including the pool's reference."""
+    """Return the reference count of the first buffer, including the pool's reference."""
     return sys.getrefcount(buffers[0])
 
 
 class BufferPool:
-    """uint8 arrays by size class. `limit`: maximum bytes of all buffers, including those in use.
+    """A pool of uint8 arrays by size class. `limit`: maximum bytes of all buffers of the pool, including those in use.
 
     Not thread-safe. A buffer is at least as large as requested and aligned to 16 bytes; its contents are arbitrary.
     """
@@ -40,7 +40,7 @@ class BufferPool:
         self._alone = _references(deque([np.empty(0, np.uint8)]))
 
     def take(self, nbytes: int) -> np.ndarray:
-        """A buffer of at least `nbytes` bytes without other references; `MemoryError` if memory cannot be allocated."""
+        """Return a buffer of at least `nbytes` bytes that is not in use. Raises `MemoryError` if memory cannot be allocated."""
         if nbytes <= _SMALL:
             return np.empty(nbytes, np.uint8)
         step = 1 << (nbytes.bit_length() - 4)

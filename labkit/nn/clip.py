@@ -13,10 +13,10 @@ __all__ = ["clip_by_norm", "decay_weights"]
 
 
 def clip_by_norm(gradient: Array, max_norm: float) -> float:
-    """Scale the gradient, any shape, to Euclidean length `max_norm` if it is longer; returns the original length.
+    """Scale the gradient (any shape) to Euclidean length `max_norm` if it is longer, and return the original length.
 
-    Pascanu, Mikolov and Bengio 2013, algorithm 1. If the length is not finite it is returned and the gradient is not
-    changed: scaling would turn infinities into nan and hide the overflow. Raises `BadInput` unless max_norm is positive.
+    Pascanu, Mikolov and Bengio 2013, algorithm 1. If the length is not finite, the gradient is not changed, because
+    scaling would turn infinities into nan and hide the overflow. Raises `BadInput` unless max_norm is positive.
     """
     if not max_norm > 0:
         raise BadInput(f"max_norm={shown(max_norm)} is not allowed; it is a number above 0.")
@@ -29,10 +29,10 @@ def clip_by_norm(gradient: Array, max_norm: float) -> float:
 
 
 def decay_weights(params: Array, learning_rate: float, weight_decay: float) -> None:
-    """w *= 1 - learning_rate x weight_decay, before the optimizer's own update (Loshchilov and Hutter 2019).
+    """Multiply params by 1 - learning_rate x weight_decay, before the optimizer's update (Loshchilov and Hutter 2019).
 
-    For SGD the same as adding weight_decay x w to the gradient; for the others not, and there this "decoupled" form
-    shrinks all weights at one rate. Raises `BadInput` for a weight decay below 0.
+    For SGD this is the same as adding weight_decay x params to the gradient. For other optimizers it is not the same;
+    this "decoupled" form shrinks all weights at one rate. Raises `BadInput` if the weight decay is below 0.
     """
     if not weight_decay >= 0:
         raise BadInput(f"weight_decay={shown(weight_decay)} is not allowed; it is a number, at least 0.")

@@ -1,9 +1,9 @@
-"""Delay compensation: a first-order estimate of a stale gradient at the present weights.
+"""Delay compensation: a first-order estimate of the gradient at the current weights, from a stale gradient.
 
 A gradient g was computed at weights w_then and is applied at w_now. By Taylor's theorem the gradient at w_now is
-g + H (w_now - w_then) + ..., with H the Hessian. DC-ASGD approximates it by the diagonal strength * g * g (the outer
-product of the gradient is an estimate of the Hessian of a likelihood). This costs one multiplication per parameter, and
-the memory of the weights that each worker read.
+g + H (w_now - w_then) + ..., with H the Hessian. DC-ASGD approximates H by the diagonal matrix strength * g * g,
+because the outer product of the gradient with itself is an estimate of the Hessian of a likelihood. The server must
+keep the weights that each worker has read.
 
 Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017.
 """
@@ -33,16 +33,17 @@ class DelayCompensation:
         check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
-        """Empty; nothing is kept between updates."""
+        """Return an empty dict, because nothing is kept between updates."""
         return {}
 
     def curvature(self, gradient: Array, state: State) -> Array:
-        """The diagonal approximation of the Hessian, shape (size,), new memory."""
+        """Return the diagonal approximation of the Hessian, shape (size,), in new memory."""
         return self.strength * np.square(gradient)
 
     def compensate(self, gradient: Array, now: Array, then: Array, state: State) -> Array:
-        """The gradient as it would be at `now`; all of shape (size,). New memory; overflow
-        raises no warning.
+        """Return an estimate of the gradient at the weights `now`, from the `gradient` computed at the weights `then`.
+
+        All arrays have shape (size,). The result is a new array. Overflow raises no warning.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             change = self.curvature(gradient, state)
@@ -60,11 +61,11 @@ class AdaptiveCompensation(DelayCompensation):
     epsilon: float = option(1e-7, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
     def state(self, size: int, dtype: Any) -> State:
-        """The running mean of g g."""
+        """Return the initial running mean of g g, which is 0."""
         return {"mean_square": np.zeros(size, dtype)}
 
     def curvature(self, gradient: Array, state: State) -> Array:
-        """strength g g / sqrt(mean of g g + epsilon); the mean includes this gradient."""
+        """Return strength g g / sqrt(mean of g g + epsilon); the running mean includes this gradient."""
         mean, square = state["mean_square"], np.square(gradient)
         mean *= self.decay
         mean += (1 - self.decay) * square
@@ -77,7 +78,10 @@ COMPENSATIONS: dict[str, type] = {"constant": DelayCompensation, "adaptive": Ada
 
 
 def compensation_by_name(name: str) -> Any:
-    """`"constant"`, `"adaptive:2.0"`: with options in order; `"none"` is None. `BadInput` names the nearest allowed name."""
+    """Make a compensation from text, with options in order: `"constant"`, `"adaptive:2.0"`. `"none"` gives None.
+
+    Raises `BadInput`, with the nearest allowed name, if the name is unknown.
+    """
     if name.strip().lower() in ("", "none"):
         return None
     return make_by_name("delay compensation", name, COMPENSATIONS)

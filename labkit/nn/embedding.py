@@ -3,8 +3,9 @@
     forward:   y = sum over the fields f of table[x_f]            (a bag of rows; "mean" divides by their number)
     backward:  d table[i] = sum of dy over all places where i occurs in x; 0 for all other rows
 
-The gradient of a batch has as many non-zero rows as the batch has distinct ids; sparse parameter servers use this. An id
-may occur several times in a batch, so its gradients are added with `np.add.at` (`table[ids] -= g` keeps only one of them).
+The gradient of a batch has as many non-zero rows as the batch has distinct ids; sparse parameter servers use this. An
+id may occur several times in a batch. Its gradients are added with `np.add.at`, because `table[ids] -= g` would keep
+only one of them.
 
 The initial values of a row are a hash of (seed, row), not draws from a stream. A table of 10,000,000 rows of which 5,000
 are used therefore takes the memory of 5,000 rows, with the same values as in the complete table. The hash
@@ -29,9 +30,9 @@ _WORD = (1 << 64) - 1
 
 
 def scramble(seed: int, numbers: Array) -> Array:
-    """A random-looking uint64 for each of `numbers` (any integers, any shape), a hash of the number and `seed`.
+    """Return a uint64 hash of each of `numbers` (any integers, any shape) and `seed`.
 
-    For one seed it is one-to-one: different numbers never give the same result.
+    With the same seed, different numbers never have the same hash.
     """
     key = np.uint64((_mixed_word(seed & _WORD) + _STEP) & _WORD)
     with np.errstate(over="ignore"):
@@ -39,7 +40,7 @@ def scramble(seed: int, numbers: Array) -> Array:
 
 
 def _mixed(z: Array) -> Array:
-    """SplitMix64's finaliser, in place."""
+    """Apply SplitMix64's finaliser to z in place, and return z."""
     z ^= z >> np.uint64(30)
     z *= np.uint64(0xBF58476D1CE4E5B9)
     z ^= z >> np.uint64(27)
@@ -54,7 +55,7 @@ def _mixed_word(word: int) -> int:
 
 
 def check_ids(x: Array, fields: int, rows: int) -> Array:
-    """x as int64 ids, shape (batch, fields), all from 0 to rows - 1; `BadInput` otherwise."""
+    """Return x as int64 ids, shape (batch, fields). Raises `BadInput` if the shape is another or an id is out of range."""
     x = np.asarray(x)
     if x.ndim != 2 or x.shape[1] != fields or not len(x) or x.dtype.kind not in "iu":
         raise BadInput(
@@ -70,11 +71,11 @@ def check_ids(x: Array, fields: int, rows: int) -> Array:
 
 @dataclass(frozen=True)
 class EmbeddingBag:
-    """y = the sum (or mean) of the rows whose ids are in x: x (batch, fields) int64, y (batch, columns).
+    """A layer whose output y is the sum (or mean) of the rows with the ids x: x (batch, fields) int64, y (batch, columns).
 
-    The parameters are the table, row by row, flat: shape (rows * columns,). `forward` and `parameter_gradient` use
-    the length of their arguments, so the same layer works on a table of some rows, with ids relative to it. Initial
-    values are uniform on +-sqrt(3 / (fields * columns)), so that the mean squared length of a bag is 1.
+    The parameters are the table, row by row, flat: shape (rows * columns,). `forward` and `parameter_gradient` use the
+    length of their arguments, so the same layer also works on a table of a part of the rows, with x as indices of these
+    rows. Initial values are uniform on +-sqrt(3 / (fields * columns)), so that the mean squared length of a sum is 1.
     """
 
     rows: int = option(MISSING, low=1, high=2**40, help="ids, counted from 0")
@@ -87,7 +88,7 @@ class EmbeddingBag:
 
     @property
     def size(self) -> int:
-        """Number of parameters of the whole table."""
+        """The number of parameters of the whole table."""
         return self.rows * self.columns
 
     @property
@@ -101,7 +102,7 @@ class EmbeddingBag:
         return self.fields * self.columns
 
     def start(self, seed: int, ids: Array, dtype: np.dtype) -> Array:
-        """The initial rows `ids` (shape (k,)), shape (k, columns): a function of (seed, row, column) only."""
+        """Return the initial values of the rows `ids` (k,), shape (k, columns). They depend on (seed, row, column) only."""
         places = ids[:, None] * self.columns + np.arange(self.columns)
         limit = math.sqrt(3 / (self.fields * self.columns))
         fraction = (scramble(seed, places) >> np.uint64(11)).astype(np.float64)  # 53 bits
@@ -110,14 +111,14 @@ class EmbeddingBag:
         return fraction.astype(dtype, copy=False)
 
     def forward(self, table: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
-        """y (in `out`, if given) and the array that `backward` needs, which is x."""
+        """Return y (in `out`, if given) and the array that `parameter_gradient` needs, which is x."""
         y = np.add.reduce(table.reshape(-1, self.columns)[x], axis=1, out=out)
         if self.combine == "mean":
             y /= x.shape[1]
         return y, x
 
     def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
-        """The table's gradient, summed over the batch, into `out` (flat), overwritten: 0 for rows without an id."""
+        """Overwrite `out` (flat) with the gradient of the table, summed over the batch; it is 0 for rows without an id."""
         batch, fields = saved.shape
         if self.combine == "mean":
             dy = dy / fields

@@ -1,7 +1,8 @@
-"""Model files: an .npz of plain arrays and one JSON header. Reading a file runs no code from it; there is no pickle.
+"""Model files: an .npz of plain arrays and one JSON header. Reading a file runs no code of the file; pickle is not used.
 
-Layers and losses are looked up by name in fixed tables. A file that is damaged, of another program or of a newer format
-is refused before any of it is used. Writing is atomic: to a temporary file, which is then renamed.
+Layers and losses are looked up by name in fixed tables. A file that is damaged, was written by another program or has a
+newer format is rejected before any of its contents is used. Writing is atomic: the file is written under a temporary
+name and then renamed.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ def save_model(
 ) -> None:
     """Write network, params (shape (size,)) and `about` (JSON values) to `path`; no suffix is added.
 
-    The params of a recommender may be `SparseParameters`: then the file has only their rows.
+    The params of a recommender may be `SparseParameters`; then the file contains only their rows.
 
-    `arrays`: further arrays that the model needs, such as `mean` and `scale` of the standardised inputs; None: those of
-    `about["arrays"]`, so that a loaded model can be saved again. Raises `BadInput` for values that cannot be saved.
+    `arrays`: further arrays that the model needs, such as `mean` and `scale` of the standardised inputs. They are added
+    to the arrays in `about["arrays"]`, which are saved so that a loaded model can be saved again. Raises `BadInput` if
+    a value cannot be saved or the file cannot be written.
     """
     if not isinstance(network, Network | Recommender):
         raise BadInput(f"Only a Network or a Recommender can be saved, not a {type(network).__name__}.")
@@ -84,9 +86,9 @@ def save_model(
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
-    """(network, params, about) as they were saved; further arrays are in `about["arrays"]`, a dict (empty if none).
+    """Return (network, params, about) as they were saved; further arrays are in the dict `about["arrays"]`.
 
-    Raises `BadInput` for a file that is missing, damaged, not a labkit model, or of a newer format.
+    Raises `BadInput` if the file is missing, damaged, not a labkit model, or of a newer format.
     """
     name = as_path("path", path)
     try:
@@ -110,7 +112,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _read(name: str) -> dict[str, Array]:
-    """All arrays of the file. Check sums are verified before NumPy parses them."""
+    """Read all arrays of the file. The file's check sums are verified before NumPy parses the arrays."""
     with zipfile.ZipFile(name) as archive:
         broken = archive.testzip()
     if broken is not None:
@@ -133,7 +135,7 @@ def _header(name: str, members: dict[str, Array]) -> dict[str, Any]:
 
 
 def _check_params(network: Network | Recommender, params: Any) -> None:
-    """`BadInput` if these are not parameters of this network."""
+    """Raise `BadInput` if these are not parameters of this network."""
     if not isinstance(params, SparseParameters):
         check_vector("params", params, network.size, network.dtype)
     elif not isinstance(network, Recommender) or params.bag != network.bag:
@@ -143,7 +145,7 @@ def _check_params(network: Network | Recommender, params: Any) -> None:
 
 
 def _describe(network: Network | Recommender) -> dict[str, Any]:
-    """The network as arguments of `Network.mlp`; `_rebuild` is the inverse."""
+    """Return the network as JSON values, from which `_rebuild` makes an equal network."""
     if isinstance(network, Recommender):
         return {"embedding": dataclasses.asdict(network.bag), **_describe(network.tower)}
     activations = {kind: name for name, (kind, _) in ACTIVATIONS.items()}

@@ -1,8 +1,8 @@
 """Index sets of the flat parameter vector: which parameters a shard owns.
 
-A box is the columns `low` to `high - 1` of a matrix of `rows` rows and `stride` columns, stored row by row from
-`offset` on; a plain slice is a box of one row. A few boxes describe the parameters of a server, a stage, a rank of a split
-layer or a part of every layer for a model of any size, without a list of indices.
+A box is the columns `low` to `high - 1` of a matrix of `rows` rows and `stride` columns, which is stored row by row and
+begins at `offset`. A plain slice is a box of one row. A few boxes, without a list of indices, describe the parameters
+of a server, of a stage, of a rank of a split layer, or of a part of every layer, for a model of any size.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Box(NamedTuple):
         return self.rows * (self.high - self.low)
 
     def view(self, flat: Array) -> Array:
-        """The box as a view of `flat`, shape (rows, high - low)."""
+        """Return the box as a view of `flat`, shape (rows, high - low)."""
         return flat[self.offset : self.offset + self.rows * self.stride].reshape(self.rows, self.stride)[
             :, self.low : self.high
         ]
 
 
 class Boxes:
-    """A sequence of boxes: their concatenation is the owner's vector.
+    """A sequence of boxes: the parameters that a shard, stage or rank (the owner) has. Concatenated they are its vector.
 
-    Raises `BadInput` for an invalid box. Boxes must not overlap (not checked: they are made by layouts).
+    Raises `BadInput` if a box is invalid. Boxes must not overlap; this is not checked, because layouts make the boxes.
     """
 
     __slots__ = ("boxes", "size")
@@ -56,14 +56,14 @@ class Boxes:
 
     @classmethod
     def of(cls, part: slice | Boxes) -> Boxes:
-        """A slice of the vector as boxes; boxes as they are."""
+        """Convert a slice of the vector to boxes; return boxes unchanged."""
         if isinstance(part, Boxes):
             return part
         length = part.stop - part.start
         return cls([(part.start, 1, length, 0, length)])
 
     def take(self, flat: Array) -> Array:
-        """The owner's parameters, shape (size,): new memory; from an array with zero strides, another one."""
+        """Return the owner's parameters, shape (size,), in new memory; from an array with zero strides, another such array."""
         if flat.strides == (0,):
             return np.broadcast_to(flat.dtype.type(0), (self.size,))
         return np.concatenate([box.view(flat).ravel() for box in self.boxes] or [flat[:0]])
@@ -78,7 +78,7 @@ class Boxes:
             start += box.size
 
     def describe(self) -> list[list[int]]:
-        """Plain values, for the header of a trace."""
+        """Return the boxes as lists of numbers, for the header of a trace."""
         return [list(box) for box in self.boxes]
 
     def __len__(self) -> int:

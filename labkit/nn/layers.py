@@ -1,9 +1,10 @@
-"""Layers: functions y = f(params, x) with the two halves of their derivative. A layer keeps no state.
+"""Layers: functions y = f(params, x) and their derivatives, with respect to params and to x. A layer keeps no state.
 
-`params` is the layer's slice of the flat vector, `out` the same slice of a gradient (overwritten, not added to). `forward`
-returns y and the array that `backward` needs; because all state is passed as arguments, any number of batches may be in
-progress at once. `backward` is `parameter_gradient` followed by `input_gradient`; a schedule may also call them
-separately. All arrays have the dtype of `params`. Results go into `out`/`dx` if given, else into a new array.
+`params` is the layer's slice of the flat vector, and `out` the same slice of a gradient, which is overwritten.
+`forward` returns y and the array that `backward` needs. Because all state is passed as arguments, any number of batches
+may be in progress at once. `backward` is `parameter_gradient` followed by `input_gradient`; a pipeline schedule may
+also call them separately. All arrays have the dtype of `params`. Optional arguments `out` of `forward` and `dx` are
+arrays for the result; without them a new array is returned.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ __all__ = ["Dense", "Layer", "ReLU", "Tanh"]
 
 
 class Layer(Protocol):
-    """x: (batch, inputs). dy: (batch, outputs), the derivative of the loss with respect to y. dx: (batch, inputs)."""
+    """The interface of layers.
+
+    x: (batch, inputs). dy: (batch, outputs), the derivative of the loss with respect to y. dx: (batch, inputs), with
+    respect to x.
+    """
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -29,22 +34,22 @@ class Layer(Protocol):
 
     @property
     def multiply_adds(self) -> int:
-        """Multiplications-with-addition of one forward per sample; a backward does twice as many."""
+        """Multiplications with addition of one forward per sample; a backward needs twice as many."""
 
     def draw(self, rng: np.random.Generator, out: Array) -> None:
         """Write random initial values to `out`, the layer's slice of the flat vector."""
 
     def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
-        """y (in `out`, if given) and the array that `backward` needs."""
+        """Return y (in `out`, if given) and the array that `backward` needs."""
 
     def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
-        """The gradient with respect to the parameters, summed over the batch, into `out`."""
+        """Write the gradient with respect to the parameters, summed over the batch, to `out`."""
 
     def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
-        """The gradient with respect to x."""
+        """Return the gradient with respect to x (in `dx`, if given)."""
 
     def backward(self, params: Array, saved: Array, dy: Array, out: Array, dx: Array | None = None) -> Array:
-        """Both: the parameters' gradient into `out`, the input's returned."""
+        """Write the gradient with respect to the parameters to `out`, and return the gradient with respect to x."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,9 @@ class Dense:
 
     With G = dy:  dW = x^T G,  db = sum of G over the batch,  dx = G W^T.
 
-    `start`: "he", normal with variance 2/inputs (He et al. 2015, "Delving deep into rectifiers", section 2.2), keeps
-    the size of activations through ReLUs; "glorot", uniform on +-sqrt(6/(inputs + outputs)) (Glorot and Bengio 2010,
-    eq. 16), is for tanh and for the last layer. Biases start at 0.
+    `start` is the distribution of the initial weights. "he" is normal with variance 2/inputs (He et al. 2015, "Delving
+    deep into rectifiers", section 2.2), which keeps the size of activations through ReLUs. "glorot" is uniform on
+    +-sqrt(6/(inputs + outputs)) (Glorot and Bengio 2010, eq. 16), for tanh and for the last layer. Biases start at 0.
     """
 
     inputs: int = option(MISSING, low=1, help="columns of x")
@@ -101,13 +106,13 @@ class Dense:
         return self.input_gradient(params, saved, dy, dx)
 
     def _split(self, flat: Array) -> tuple[Array, Array]:
-        """Weight and bias as views. They are not cached, because a cache would keep `flat` alive."""
+        """Return weight and bias as views. They are not cached, because a cache would keep `flat` alive."""
         count = self.inputs * self.outputs
         return flat[:count].reshape(self.inputs, self.outputs), flat[count:]
 
 
 class _Elementwise:
-    """An elementwise function: no parameters, any width; `out` may be x and `dx` may be dy (in place)."""
+    """An elementwise function of any width, without parameters. To work in place, `out` may be x and `dx` may be dy."""
 
     shapes: ClassVar[dict[str, tuple[int, ...]]] = {}
     multiply_adds: ClassVar[int] = 0
@@ -127,7 +132,7 @@ class _Elementwise:
 
 @dataclass(frozen=True)
 class ReLU(_Elementwise):
-    """y = max(x, 0);  dx = dy where y > 0, else 0 (so also at x = 0, where there is no derivative). Saves y."""
+    """y = max(x, 0);  dx = dy where y > 0, else 0 (also at x = 0, where the derivative does not exist). Saves y."""
 
     def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
         y = np.maximum(x, 0, out=out)

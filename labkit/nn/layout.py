@@ -1,7 +1,7 @@
 """The layout of a model's parameters: named slices of one flat vector.
 
-The parts are contiguous, in the given order: slices do not overlap and together cover the vector. Code that moves
-parameters (a push, a shard, an all-reduce, a checkpoint) can therefore split the vector anywhere, independently of layers.
+The parts are contiguous and in the given order, so slices do not overlap and together cover the vector. Code that moves
+parameters (a push, a shard, an all-reduce, a checkpoint) can split the vector anywhere, independently of layers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ParameterLayout:
     """Named slices of a flat vector.
 
     `shapes` maps names to shapes, in forward order. A name is `layer.part` ("dense1.weight"); the parts of one layer
-    must be adjacent. Raises `BadInput` for a shape with a negative or fractional extent and for a layer whose parts are
-    not adjacent.
+    must be adjacent. Raises `BadInput` if a shape has a negative or fractional extent, or the parts of a layer are not
+    adjacent.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -50,9 +50,9 @@ class ParameterLayout:
         return tuple(self.shapes)
 
     def view(self, flat: NDArray[Any], name: str) -> NDArray[Any]:
-        """The part `name` of the vector `flat` (shape `(size,)`), with its own shape. Writing to it writes to `flat`.
+        """Return a view of the part `name` of the vector `flat` (shape `(size,)`), in the part's shape.
 
-        Raises `BadInput` for an unknown name and for a vector of another length.
+        Writing to the view writes to `flat`. Raises `BadInput` if the name is unknown or the vector has another length.
         """
         if name not in self.slices:
             raise nearest("parameter", name, self.slices)
@@ -61,7 +61,7 @@ class ParameterLayout:
         return flat[self.slices[name]].reshape(self.shapes[name])
 
     def groups(self) -> dict[str, slice]:
-        """For every layer, in forward order, the one slice that holds all its parts (weight and bias together)."""
+        """Return, for every layer in forward order, the slice that contains all its parts (weight and bias together)."""
         return dict(self._groups)
 
     def __eq__(self, other: object) -> bool:

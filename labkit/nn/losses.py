@@ -1,7 +1,8 @@
 """Losses: the mean loss of a batch, and its derivative with respect to the scores.
 
-A loss takes scores of shape (batch, outputs), the output of the last layer. `gradient` writes the derivative of the *mean*,
-so that later steps need no division; the gradient of M equal micro-batches is the mean of their M gradients.
+A loss takes scores of shape (batch, outputs), the output of the last layer. `gradient` writes the derivative of the
+*mean* loss, so that later steps need no division. The gradient of a batch of M equal micro-batches is the mean of the M
+gradients.
 """
 
 from __future__ import annotations
@@ -21,27 +22,28 @@ class Loss(Protocol):
     """The interface of losses."""
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
-        """y in the form that the other methods take; `BadInput` if it does not fit scores of shape (rows, outputs)."""
+        """Return y in the form that the other methods take. Raises `BadInput` if it does not fit scores (rows, outputs)."""
 
     def gradient(self, scores: Array, y: Array, out: Array) -> float:
-        """The mean loss; its derivative with respect to the scores into `out`, which may be `scores` itself."""
+        """Return the mean loss; write its derivative with respect to the scores to `out`, which may be `scores` itself."""
 
     def evaluate(self, scores: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss (summed in float64), and the fraction of correct predictions, or None."""
+        """Return the mean loss (summed in float64), and the fraction of correct predictions (None for a regression)."""
 
     def predict(self, scores: Array) -> Array:
-        """The predictions: labels or values."""
+        """Return the predictions: labels or values."""
 
     def probabilities(self, scores: Array) -> Array:
-        """Probabilities of the classes, same shape as the scores."""
+        """Return the probabilities of the classes, in the shape of the scores."""
 
 
 @dataclass(frozen=True)
 class SoftmaxCrossEntropy:
     """Classification: y holds labels 0..outputs-1, shape (batch,), any integer dtype.
 
-    p = exp(z) / sum exp(z), loss = -log p[y], derivative p - onehot(y) (Bishop 2006, section 4.3.4). The greatest score
-    is subtracted first, so that no exponential overflows, and log p is computed without p, which may underflow to 0.
+    For scores z: p = exp(z) / sum exp(z), loss = -log p[y], derivative p - onehot(y) (Bishop 2006, section 4.3.4). The
+    greatest score is subtracted first, so that no exponential overflows. log p is computed without p, which may
+    underflow to 0.
     """
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
@@ -78,7 +80,7 @@ class SoftmaxCrossEntropy:
         return float(loss.mean(dtype=np.float64)), float((scores.argmax(axis=1) == y).mean())
 
     def predict(self, scores: Array) -> Array:
-        """Labels, shape (n,), int64; the lowest one of a tie."""
+        """Return labels, shape (n,), int64; of equal scores the lowest label."""
         return scores.argmax(axis=1)
 
     def probabilities(self, scores: Array) -> Array:
@@ -91,8 +93,8 @@ class SoftmaxCrossEntropy:
 class SquaredError:
     """Regression: y holds values, shape (batch, outputs), or (batch,) for a single output.
 
-    loss = 1/2 sum over outputs of (score - y)^2, derivative score - y. With one output, predictions have shape (n,)
-    like y: a difference of (n, 1) and (n,) would silently be (n, n).
+    loss = 1/2 sum over outputs of (score - y)^2, derivative score - y. With one output, predictions have the shape (n,)
+    of y, because the difference of arrays of shapes (n, 1) and (n,) would silently have shape (n, n).
     """
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
@@ -115,9 +117,9 @@ class SquaredError:
         return float(np.square(wrong).sum()) / (2 * len(scores)), None
 
     def predict(self, scores: Array) -> Array:
-        """Values, shape (n, outputs), or (n,) for a single output."""
+        """Return values, shape (n, outputs), or (n,) for a single output."""
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def probabilities(self, scores: Array) -> Array:
-        """Always `BadInput`."""
+        """Raise `BadInput`: a regression has no classes."""
         raise BadInput("A regression has no classes and therefore no probabilities; ask for predict.")

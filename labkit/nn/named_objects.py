@@ -1,4 +1,4 @@
-"""Objects written as text: `name`, or `name:VALUE:VALUE` with the options in the order of their declaration."""
+"""Objects written as text: `name`, or `name:VALUE:VALUE` with values of the options in the order of declaration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ __all__ = ["make_by_name", "name_as_text"]
 
 
 def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
-    """`"step:100:0.5"` -> `Step(100, 0.5)`. `BadInput` for an unknown name and for too few, too many or bad values."""
+    """Make an object from text: `Step(100, 0.5)` from `"step:100:0.5"`. `what`: the kind of object, for error messages.
+
+    Raises `BadInput` if the name is not in `allowed`, or there are too few, too many or bad values.
+    """
     name, *values = (part.strip() for part in text.split(":"))
     if name.lower() not in allowed:
         raise nearest(what, name, allowed)
@@ -29,8 +32,9 @@ def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
 
 
 def name_as_text(value: Any, allowed: Mapping[str, type]) -> str | None:
-    """The text that `make_by_name` reads as this value: its name and its options in order, without trailing defaults. None if its
-    class is not in `allowed`.
+    """Return the text that `make_by_name` reads as this value: name and options in order, without trailing defaults.
+
+    Returns None if the class of the value is not in `allowed`.
     """
     for name, kind in allowed.items():
         if type(value) is kind:

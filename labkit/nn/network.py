@@ -1,8 +1,8 @@
-"""A network is a sequence of blocks over one flat vector; a stage is a range of blocks with its slice of that vector.
+"""Networks: sequences of blocks over one flat vector. A stage is a range of blocks with its slice of the vector.
 
-A block is a dense layer followed by an activation. A stage's vector is exactly its slice of the whole vector, so stages on
-different machines, run forward in order and backward in reverse, compute the same as the whole network. Parameters are
-arguments and gradients are results; a stage keeps only shapes and work space.
+A block is a dense layer followed by an activation. The vector of a stage is exactly its slice of the whole vector, so
+stages on different machines, run forward in order and backward in reverse order, compute the same as the whole network.
+Parameters are arguments and gradients are results; a stage keeps only shapes and work space.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOSSES: dict[str, type[SoftmaxCrossEntropy] | type[SquaredError]] = {
 }
 DTYPES = ("float32", "float64")
 ROWS_AT_ONCE = 4096  # per pass of an evaluation, to bound its memory
-BATCH_SIZES_KEPT = 4  # a run uses one or two (the end of an epoch may be shorter)
+BATCH_SIZES_KEPT = 4  # batch sizes with buffers; a run uses one or two of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Block:
 class Stage:
     """Blocks `number`, `number + 1`, ... of a network, whose parameters are `slice` of the whole flat vector.
 
-    `params` and `out` of a stage are vectors of its own `size`: `whole[stage.slice]`. `layout` is local to the stage.
-    `multiply_adds` are those of one forward per sample: the stage's share of the network's work.
+    `params` and `out` of a stage are vectors of the stage's `size`, such as `whole[stage.slice]`. `layout` describes
+    the stage's vector. `multiply_adds`: multiplications with addition of one forward per sample.
     """
 
     def __init__(self, blocks: Sequence[Block], dtype: str = "float32", number: int = 0, offset: int = 0) -> None:
@@ -75,7 +75,10 @@ class Stage:
         self._nowhere: list[Array | None] = [None] * len(self._layers)
 
     def start(self, seed: int) -> Array:
-        """New parameters, shape (size,). A block draws from (seed, its number): a stage starts as its part of all."""
+        """Return initial parameters, shape (size,).
+
+        A block draws its values from (seed, number of the block), so a stage has the same values as its part of the network.
+        """
         if int(seed) != seed or seed < 0:
             raise BadInput(f"seed={shown(seed)} is not allowed; a seed is a whole number, at least 0.")
         params = np.empty(self.size, self.dtype)
@@ -84,10 +87,10 @@ class Stage:
         return params
 
     def forward(self, params: Array, x: Array) -> tuple[Array, list[Array]]:
-        """(y, saved): x of shape (batch, inputs), y of shape (batch, outputs).
+        """Return (y, saved): y of shape (batch, outputs) for x of shape (batch, inputs).
 
-        `saved` is for `backward` with the same parameters. It consists of new arrays and x itself, so any number of other
-        batches can go forward before its backward (x must not be changed until then).
+        `saved` is an argument of `backward` with the same parameters. It consists of new arrays and x itself, so any
+        number of other batches can go forward before the `backward` of this batch (x must not be changed until then).
         """
         check_vector("params", params, self.size, self.dtype)
         x = check_rows(x, self.inputs, self.dtype)
@@ -95,10 +98,10 @@ class Stage:
             return self._forward(params, x, self._nowhere)
 
     def backward(self, params: Array, saved: list[Array], dy: Array, out: Array, dx: bool = True) -> Array:
-        """dx, shape (batch, inputs), new memory; the parameters' gradient goes to `out`, shape (size,), overwritten.
+        """Return dx, shape (batch, inputs), in new memory; overwrite `out`, shape (size,), with the gradient of the parameters.
 
-        `dy`, shape (batch, outputs), is the derivative of the loss with respect to y; it is not changed. Without `dx`
-        (for the first stage) an array of no rows is returned.
+        `dy`, shape (batch, outputs), is the derivative of the loss with respect to y; it is not changed. If `dx` is
+        False (for the first stage), dx is not computed and an array without rows is returned.
         """
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
@@ -114,7 +117,7 @@ class Stage:
     def input_gradient(
         self, params: Array, saved: list[Array], dy: Array, dx: bool = True
     ) -> tuple[Array, list[Array]]:
-        """The half of `backward` that the previous stage needs: (dx, dys). `dys` is for `parameter_gradient`, the other half."""
+        """Return (dx, dys): the half of `backward` that the previous stage needs. `dys` is for `parameter_gradient`."""
         check_vector("params", params, self.size, self.dtype)
         self._check_dy(saved, dy)
         dys = [dy] * len(self._layers)
@@ -126,7 +129,7 @@ class Stage:
         return np.empty((0, self.inputs), self.dtype), dys
 
     def parameter_gradient(self, saved: list[Array], dys: list[Array], out: Array) -> None:
-        """The parameters' gradient, from the results of `forward` and `input_gradient`, into `out`, shape (size,)."""
+        """Write the gradient of the parameters to `out`, shape (size,), from the results of `forward` and `input_gradient`."""
         check_vector("out", out, self.size, self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for layer, own, kept, dy in zip(self._layers, self._slices, saved, dys):
@@ -137,7 +140,7 @@ class Stage:
             raise BadInput(f"dy: shape {(len(saved[0]), self.outputs)} is needed, not {dy.shape}.")
 
     def _forward(self, params: Array, x: Array, ys: list[Array | None]) -> tuple[Array, list[Array]]:
-        """`ys`: for every layer the buffer for its y, or None for a new one."""
+        """Run all layers forward. `ys`: for every layer the buffer for its y, or None for a new array."""
         saved = []
         for layer, own, y in zip(self._layers, self._slices, ys):
             x, kept = layer.forward(params[own], x, y)
@@ -145,7 +148,7 @@ class Stage:
         return x, saved
 
     def _backward(self, params: Array, saved: list[Array], dy: Array, out: Array, dxs: list[Array | None]) -> Array:
-        """Back to the first layer, without its dx, which is needed only if there is a stage before this one."""
+        """Run the layers backward to the first; return the first layer's dy. The dx of the first layer is not computed here."""
         for i in range(len(self._layers) - 1, 0, -1):
             own = self._slices[i]
             dy = self._layers[i].backward(params[own], saved[i], dy, out[own], dxs[i])
@@ -153,12 +156,12 @@ class Stage:
 
 
 class Network(Stage):
-    """The stage of all blocks, with a loss: an `Objective`.
+    """The stage of all blocks, with a loss. It is an `Objective`.
 
-    x: (batch, inputs) in the network's dtype (another is converted: a copy each time); y: as the loss defines it. A loss
-    that is not finite is returned as it is, without a warning.
+    x: (batch, inputs) in the network's dtype (another dtype is converted, which makes a copy in each call). y: as the
+    loss defines it. A loss that is not finite is returned as it is, without a warning.
 
-    Not thread-safe: `gradient` reuses its work space, one set per batch size. Use one object per role.
+    Not thread-safe, because `gradient` reuses its work space (one set of buffers per batch size). Use one object per role.
     """
 
     def __init__(self, blocks: Sequence[Block], loss: Loss, dtype: str = "float32") -> None:
@@ -178,9 +181,9 @@ class Network(Stage):
         loss: str = "cross-entropy",
         dtype: str = "float32",
     ) -> Network:
-        """Dense layers of the widths `hidden`, each with the activation, and a last one named "output" without.
+        """Make a network of dense layers of the widths `hidden`, each with the activation, and a last layer without: "output".
 
-        No hidden layer gives softmax or linear regression. Raises `BadInput` for unknown names and widths below 1.
+        Without hidden layers it is a softmax or linear regression. Raises `BadInput` if a name is unknown or a width is below 1.
         """
         if activation not in ACTIVATIONS:
             raise nearest("activation", activation, ACTIVATIONS)
@@ -194,7 +197,7 @@ class Network(Stage):
         return cls([*blocks, Block("output", Dense(widths[-1], outputs))], LOSSES[loss](), dtype)
 
     def stage(self, start: int, stop: int) -> Stage:
-        """Blocks start..stop-1 of `len(network.blocks)` as a stage of their own. The loss stays with the network."""
+        """Return blocks start..stop-1 as a stage, without a loss. Raises `BadInput` if the range is empty or out of range."""
         if not 0 <= start < stop <= len(self.blocks):
             raise BadInput(
                 f"stage({start}, {stop}): this network has blocks 0 to {len(self.blocks) - 1}; a stage is not empty."
@@ -203,7 +206,7 @@ class Network(Stage):
         return Stage(self.blocks[start:stop], str(self.dtype), start, offset)
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """Mean loss; its gradient goes to `out`. Allocates nothing of the size of the parameters."""
+        """Return the mean loss and write its gradient to `out`. Allocates nothing of the size of the parameters."""
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
         x = check_rows(x, self.inputs, self.dtype)
@@ -217,21 +220,21 @@ class Network(Stage):
         return value
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss, and the fraction of correct predictions (None for a regression)."""
+        """Return the mean loss, and the fraction of correct predictions (None for a regression)."""
         scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Labels, shape (n,), int64; for a regression values, shape (n, outputs), or (n,) for a single output."""
+        """Return labels, shape (n,), int64; for a regression values, shape (n, outputs), or (n,) for a single output."""
         return self.loss.predict(self.scores(params, x))
 
     def predict_proba(self, params: Array, x: Array) -> Array:
-        """Probabilities, shape (n, outputs), rows add up to 1; `BadInput` for a regression."""
+        """Return probabilities, shape (n, outputs); rows add up to 1. Raises `BadInput` for a regression."""
         return self.loss.probabilities(self.scores(params, x))
 
     def scores(self, params: Array, x: Array) -> Array:
-        """The output layer, shape (n, outputs), without the loss's function; not finite where it overflows."""
+        """Return the values of the output layer, shape (n, outputs), before softmax; not finite where they overflow."""
         check_vector("params", params, self.size, self.dtype)
         x = check_rows(x, self.inputs, self.dtype)
         scores = np.empty((len(x), self.outputs), self.dtype)
@@ -241,10 +244,10 @@ class Network(Stage):
         return scores
 
     def _make_buffers(self, rows: int) -> tuple[list[Array | None], list[Array | None]]:
-        """Work space of `gradient` for `rows` rows: ys and dxs, one a layer.
+        """Allocate the work space of `gradient` for `rows` rows: ys and dxs, one of each per layer.
 
-        Activations work in place on the y and the dy of the preceding dense layer, which saves its x, not its y. The
-        loss's derivative overwrites the scores for the same reason.
+        Activations work in place on the y and the dy of the preceding dense layer. This is possible because a dense
+        layer saves its x, not its y. For the same reason the derivative of the loss can overwrite the scores.
         """
         ys: list[Array | None] = []
         dxs: list[Array | None] = []
@@ -264,7 +267,7 @@ class Network(Stage):
         return ys, dxs
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for pickling, without the work space."""
+        """Return the state for pickling, without the work space."""
         return {**self.__dict__, "_buffers": {}}
 
     def __repr__(self) -> str:

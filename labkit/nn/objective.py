@@ -28,26 +28,26 @@ class Objective(Protocol):
     layout: ParameterLayout
 
     def start(self, seed: int) -> Array:
-        """A new vector of parameters, shape (size,); depends on `seed` only."""
+        """Return a new vector of initial parameters, shape (size,), which depends on `seed` only."""
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """The mean loss over the batch; its gradient goes to `out`, shape (size,), overwriting what was there."""
+        """Return the mean loss over the batch, and overwrite `out`, shape (size,), with its gradient."""
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss and accuracy (0 to 1); the accuracy is None if there are no classes."""
+        """Return mean loss and accuracy (0 to 1); the accuracy is None if there are no classes."""
 
     def scores(self, params: Array, x: Array) -> Array:
-        """The outputs that `loss` converts to labels, values or probabilities, shape (n, outputs)."""
+        """Return the outputs of the model, shape (n, outputs), which the loss converts to labels, values or probabilities."""
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Class labels, shape (n,), int64; or the values of a regression."""
+        """Return class labels, shape (n,), int64; or the values of a regression."""
 
     def predict_proba(self, params: Array, x: Array) -> Array:
-        """Probabilities of the classes, shape (n, classes); `BadInput` where there are no classes."""
+        """Return the probabilities of the classes, shape (n, classes). Raises `BadInput` if there are no classes."""
 
 
 def check_vector(what: str, vector: Array, size: int, dtype: np.dtype[Any]) -> None:
-    """`BadInput` unless `vector` is contiguous and of this size and dtype: any other would be copied in every call."""
+    """Raise `BadInput` unless `vector` is contiguous and has this size and dtype; others would be copied in every call."""
     if vector.shape != (size,) or vector.dtype != dtype:
         raise BadInput(
             f"{what}: a {dtype} vector of shape ({size},) is needed, not {vector.dtype} of shape {vector.shape}."
@@ -57,7 +57,10 @@ def check_vector(what: str, vector: Array, size: int, dtype: np.dtype[Any]) -> N
 
 
 def check_rows(x: Array, columns: int, dtype: np.dtype[Any]) -> Array:
-    """x as an array of `dtype`, shape (batch, columns), at least one row; copied only if the dtype differs."""
+    """Return x as an array of `dtype`, which is copied only if the dtype differs.
+
+    Raises `BadInput` unless its shape is (batch, columns), with at least one row.
+    """
     x = np.asarray(x, dtype)
     if x.ndim != 2 or x.shape[1] != columns or not len(x):
         raise BadInput(f"x: shape (batch, {columns}) with at least one row is needed, not {x.shape}.")
@@ -67,8 +70,8 @@ def check_rows(x: Array, columns: int, dtype: np.dtype[Any]) -> Array:
 class NullObjective:
     """A model without memory, for runs in which only time and bytes count ("timing-only").
 
-    Its parameters have the right shape and `nbytes`, but zero strides: all elements are one and the same zero. The
-    gradient is not computed (the loss is nan) and nothing can be predicted.
+    The parameters have the right shape and `nbytes`, but zero strides, which means that all elements are the same zero
+    in memory. The gradient is not computed (the loss is nan), and nothing can be predicted.
     """
 
     def __init__(
@@ -82,19 +85,19 @@ class NullObjective:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
 
     def start(self, seed: int) -> Array:
-        """Shape (size,), zero strides, read-only."""
+        """Return a read-only vector of shape (size,) with zero strides."""
         return np.broadcast_to(self.dtype.type(0), (self.size,))
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """Nothing is read or written; nan."""
+        """Return nan; nothing is read or written."""
         return math.nan
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """(nan, None)."""
+        """Return (nan, None)."""
         return math.nan, None
 
     def scores(self, params: Array, x: Array) -> Array:
-        """Always `BadInput`."""
+        """Raise `BadInput`: a timing-only run cannot predict."""
         raise BadInput("A timing-only run has no model: it cannot predict.")
 
     predict = predict_proba = scores

@@ -1,9 +1,9 @@
-"""Optimizers: how a shard applies a gradient. All formulas are elementwise.
+"""Optimizers: how a shard applies a gradient.
 
-Therefore shards that apply their parts separately give the same result, bit for bit, as one shard with the whole vector.
-`apply` changes `params` and `state` in place and never the gradient. `step` counts the updates of this state from 1.
-Keys of `state` that begin with "_" are work space: not saved, allocated when missing. A step that is too large overflows
-to inf without a warning; the loss is then not finite.
+All formulas are elementwise. Therefore shards that apply their parts separately give the same result, bit for bit, as
+one shard with the whole vector. `apply` changes `params` and `state` in place, but never the gradient. `step` counts
+the updates of this state from 1. Keys of `state` that begin with "_" are work space, which is not saved, and allocated
+when missing. A step that is too large overflows to inf without a warning; the loss is then not finite.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ State = dict[str, Array]
 
 
 class Optimizer(Protocol):
-    """w: params, g: gradient, both of shape (size,) and one dtype; r: learning_rate."""
+    """The interface of optimizers. In formulas w is params, g the gradient, and r the learning rate.
+
+    params and gradient have shape (size,) and the same dtype.
+    """
 
     def state(self, size: int, dtype: Any) -> State:
-        """The initial state that is kept between updates; arrays of shape (size,)."""
+        """Return the initial value of the state that is kept between updates: arrays of shape (size,)."""
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
-        """One update, in place."""
+        """Update `params` and `state` in place."""
 
 
 def _zeros(size: int, dtype: Any, *names: str) -> State:
@@ -38,7 +41,7 @@ def _zeros(size: int, dtype: Any, *names: str) -> State:
 
 
 def _scratch(params: Array, gradient: Array, state: State) -> Array:
-    """Work space like params, kept in the state."""
+    """Return work space with the shape and dtype of params, which is kept in the state."""
     if params.shape != gradient.shape:
         raise BadInput(f"A gradient of shape {gradient.shape} does not fit parameters of shape {params.shape}.")
     scratch = state.get("_scratch")
@@ -90,8 +93,7 @@ class Nesterov:
     """v = m v + g;  w -= r (g + m v).
 
     Nesterov's accelerated gradient (1983) as a momentum rule (Sutskever et al. 2013), written for the looked-ahead
-    parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is
-    computed at w.
+    parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is computed at w.
     """
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
@@ -178,6 +180,9 @@ OPTIMIZERS: dict[str, type] = {"sgd": SGD, "momentum": Momentum, "nesterov": Nes
 
 
 def optimizer_by_name(name: str) -> Optimizer:
-    """`"adam"`, or with options in their order: `"momentum:0.95"`. `BadInput` names the nearest allowed name."""
+    """Make an optimizer from text: `"adam"`, or with its options in order, `"momentum:0.95"`.
+
+    Raises `BadInput`, with the nearest allowed name, if the name is unknown, and if a value is not allowed.
+    """
     made: Optimizer = make_by_name("optimizer", name, OPTIMIZERS)
     return made

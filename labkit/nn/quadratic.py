@@ -1,8 +1,9 @@
-"""A quadratic bowl: an objective whose gradient, minimum and convergence have closed forms.
+"""A quadratic function: an objective whose gradient, minimum and convergence have closed forms.
 
-For a sample x_i, f_i(w) = 1/2 (w - x_i)^T C (w - x_i) with C = diag(curvature). Over a batch with mean m the gradient
-is C (w - m); the minimum over all data is w* = their mean. With SGD every coordinate is a scalar linear recurrence in a
-= rate x curvature, so theorems about staleness and implicit momentum are stated, and tested, on it.
+For a sample x_i, f_i(w) = 1/2 (w - x_i)^T C (w - x_i) with C = diag(curvature). For a batch with mean m the gradient is
+C (w - m). The minimum over all data is at the mean of the data. With SGD every coordinate follows a scalar linear
+recurrence with the coefficient a = rate x curvature. Therefore theorems about staleness and implicit momentum are
+stated for quadratic functions, and tested with this objective.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ __all__ = ["Quadratic"]
 class Quadratic:
     """An `Objective` with d parameters in one layer, "quadratic".
 
-    curvature: shape (d,), positive. start: one number for all or shape (d,); the seed does not matter.
-    x: shape (batch, d); y is ignored. Raises `BadInput` for a curvature that is not positive and finite.
+    curvature: shape (d,), positive. start: the initial parameters, one number for all or shape (d,); they do not depend
+    on the seed. x: shape (batch, d); y is ignored. Raises `BadInput` unless the curvature is positive and finite.
     """
 
     def __init__(self, curvature: Any, start: Any = 1.0, dtype: str = "float64") -> None:
@@ -44,11 +45,11 @@ class Quadratic:
         self._start = np.array(np.broadcast_to(begin, (self.size,)))
 
     def start(self, seed: int) -> Array:
-        """A copy of the given start, shape (d,), for any seed."""
+        """Return a copy of the given start, shape (d,), for any seed."""
         return self._start.copy()
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """Mean loss of the rows of x; C (w - mean x) goes to `out`."""
+        """Return the mean loss of the rows of x, and write C (w - mean x) to `out`."""
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
         away = params - check_rows(x, self.size, self.dtype)
@@ -59,15 +60,15 @@ class Quadratic:
             return float(np.dot(away, self.curvature).sum()) / (2 * len(away))
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """(mean loss, None)."""
+        """Return (mean loss, None)."""
         return self.gradient(params, x, y, np.empty_like(params)), None
 
     def minimum(self, x: Array) -> Array:
-        """The parameters with the least mean loss over the rows of x: the mean of the rows, shape (d,)."""
+        """Return the parameters with the least mean loss over the rows of x, which are the mean of the rows, shape (d,)."""
         return check_rows(x, self.size, self.dtype).mean(axis=0)
 
     def scores(self, params: Array, x: Array) -> Array:
-        """Always `BadInput`."""
+        """Raise `BadInput`: a quadratic predicts nothing."""
         raise BadInput("A quadratic has parameters to find but nothing to predict.")
 
     predict = predict_proba = scores

@@ -2,9 +2,10 @@
 
     ids x (batch, fields) -> bag of rows -> hidden layers -> click or not (softmax over 2 classes, cross-entropy)
 
-Its flat vector is [table | dense part]. As an `Objective` it can be trained by every strategy, with dense gradients whose
-entries are nearly all 0. The *compact* form computes the same on the U rows that a batch uses: the vector is
-[U rows | dense part] and x has indices of those rows. Its cost does not depend on the total number of rows.
+The model's flat vector is [table | dense part]. As an `Objective` the model can be trained by every strategy, with
+dense gradients whose entries are nearly all 0. The *compact* form computes the same on the U rows that a batch uses:
+the vector is [U rows | dense part], and x contains indices of those rows. The cost of the compact form does not depend
+on the total number of rows.
 
 The architecture is that of the models for which parameter servers were built (Cheng et al., "Wide & deep learning for
 recommender systems", 2016; Naumov et al., "Deep learning recommendation model", 2019).
@@ -25,14 +26,14 @@ from .rows import SparseParameters
 
 __all__ = ["DENSE_BYTES", "Recommender"]
 
-DENSE_BYTES = 256_000_000  # of the whole vector; dense strategies refuse larger models
+DENSE_BYTES = 256_000_000  # the largest whole vector of a model that dense strategies accept
 
 
 class Recommender:
     """An `Objective`. x: (batch, fields) ids; y: (batch,) labels 0 or 1.
 
-    `bag`: the table; `tower`: the dense layers and the loss, a `Network`. `start` returns and `gradient` takes the
-    whole vector; `evaluate`, `predict` and `predict_proba` take it, or `SparseParameters`.
+    `bag`: the embedding table. `tower`: the dense layers and the loss, a `Network`. `start` returns and `gradient`
+    takes the whole vector. `evaluate`, `predict` and `predict_proba` take the whole vector or `SparseParameters`.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Recommender:
 
     @classmethod
     def of(cls, bag: EmbeddingBag, tower: Network) -> Recommender:
-        """A recommender of these two parts. `BadInput` if they do not fit."""
+        """Make a recommender of these two parts. Raises `BadInput` if they do not fit."""
         if tower.inputs != bag.columns:
             raise BadInput(f"The table has {bag.columns} columns, but the dense layers take {tower.inputs} inputs.")
         made = cls.__new__(cls)
@@ -62,17 +63,17 @@ class Recommender:
     # the whole vector -------------------------------------------------------------------------------------------------
 
     def start(self, seed: int) -> Array:
-        """New parameters, shape (size,). `BadInput` if they would take more than `DENSE_BYTES`."""
+        """Return initial parameters, shape (size,). Raises `BadInput` if they would take more than `DENSE_BYTES`."""
         self.check_dense()
         table = self.bag.start(seed, np.arange(self.bag.rows), self.dtype)
         return np.concatenate([table.reshape(-1), self.tower.start(seed)])
 
     def sparse_start(self, seed: int) -> SparseParameters:
-        """The same parameters as `SparseParameters` without stored rows."""
+        """Return the initial parameters as `SparseParameters` without stored rows."""
         return SparseParameters(self.bag, np.empty(0, np.int64), self.tower.start(seed), seed)
 
     def check_dense(self) -> None:
-        """`BadInput` if the whole vector is too large for dense strategies."""
+        """Raise `BadInput` if the whole vector is too large for dense strategies."""
         nbytes = self.size * self.dtype.itemsize
         if nbytes > DENSE_BYTES:
             raise BadInput(
@@ -82,7 +83,7 @@ class Recommender:
             )
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """Mean loss; its gradient, as long as the whole vector, goes to `out`."""
+        """Return the mean loss, and write its gradient, shape (size,), to `out`."""
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
         return self.compact_gradient(params, check_ids(x, self.bag.fields, self.bag.rows), y, out)
@@ -90,7 +91,7 @@ class Recommender:
     # the rows of a batch ----------------------------------------------------------------------------------------------
 
     def compact_gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """As `gradient`, on a table of any number of rows: `params` and `out` are [rows | dense part], x indexes those rows."""
+        """Like `gradient`, on any number of rows: `params` and `out` are [rows | dense part], and x has indices of these rows."""
         table = len(params) - self.tower.size
         with np.errstate(over="ignore", invalid="ignore"):
             bags, saved = self.bag.forward(params[:table], x)
@@ -103,21 +104,21 @@ class Recommender:
     # answers ----------------------------------------------------------------------------------------------------------
 
     def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss and the fraction of correct predictions."""
+        """Return the mean loss and the fraction of correct predictions."""
         scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), 2))
 
     def predict(self, params: Any, x: Array) -> Array:
-        """1 if a click is more probable than none, else 0; shape (n,), int64."""
+        """Return 1 where a click is more probable than no click, else 0; shape (n,), int64."""
         return self.loss.predict(self.scores(params, x))
 
     def predict_proba(self, params: Any, x: Array) -> Array:
-        """Probabilities of no click and of a click, shape (n, 2)."""
+        """Return the probabilities of no click and of a click, shape (n, 2)."""
         return self.loss.probabilities(self.scores(params, x))
 
     def scores(self, params: Any, x: Array) -> Array:
-        """The output layer of the tower, shape (n, 2); not finite where it overflows."""
+        """Return the values of the tower's output layer, shape (n, 2), before softmax; not finite where they overflow."""
         x = check_ids(x, self.bag.fields, self.bag.rows)
         sparse = isinstance(params, SparseParameters)
         if not sparse:

@@ -1,8 +1,8 @@
-"""Parameters of a model with an embedding table: the rows that were updated, the dense part, and the seed of all other rows.
+"""Parameters of a model with an embedding table: the updated rows, the dense part, and the seed of all other rows.
 
 `SparseParameters` represent the whole flat vector [table | dense part] exactly. A row in `ids` has the stored values;
-every other row has its initial value, a function of (seed, row). So a table of 10,000,000 rows is represented by the few
-thousand that changed. If the table is small, `plain` returns the ordinary vector.
+every other row has its initial value, a function of (seed, row). So a table of 10,000,000 rows is represented by the
+few thousand rows that changed. If the table is small, `plain` returns the ordinary vector.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAIN_BYTES = 64_000_000  # the largest vector, in bytes, that `plain` makes den
 
 
 def find_rows(known: Array, ids: Array) -> tuple[Array, Array]:
-    """(place of each of `ids` in `known`, whether it is there); `known` is sorted, each id once."""
+    """Return (index in `known` of each of `ids`, whether `known` contains it). `known` is sorted and has each id once."""
     if not len(known):
         return np.zeros(len(ids), np.intp), np.zeros(len(ids), bool)
     place = np.minimum(np.searchsorted(known, ids), len(known) - 1)
@@ -33,10 +33,10 @@ def find_rows(known: Array, ids: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class SparseParameters:
-    """The present rows `ids` of the table of `bag`, the initial values (from `seed`) of all others, and the dense part.
+    """The current values of the rows `ids` of an embedding table, the seed of all other rows, and the dense part.
 
-    ids: (k,) int64, sorted, each once. values: flat, (k * columns + dense size,), the rows in the order of `ids` and
-    behind them the dense part.
+    bag: the table's dimensions. ids: (k,) int64, sorted, each once. values: flat, (k * columns + dense size,), first
+    the rows in the order of `ids`, then the dense part. seed: determines the values of the rows that are not in `ids`.
     """
 
     bag: EmbeddingBag
@@ -59,7 +59,7 @@ class SparseParameters:
         return len(self.values)
 
     def table(self, ids: Array) -> Array:
-        """The rows `ids` (shape (k,), any order), new memory of shape (k, columns)."""
+        """Return the rows `ids` (shape (k,), any order) as a new array of shape (k, columns)."""
         place, known = find_rows(self.ids, ids)
         rows = np.empty((len(ids), self.bag.columns), self.values.dtype)
         rows[known] = self.rows[place[known]]
@@ -67,7 +67,7 @@ class SparseParameters:
         return rows
 
     def updated(self, newer: SparseParameters) -> SparseParameters:
-        """These parameters with the rows and the dense part of `newer` replaced."""
+        """Return these parameters, with the rows and the dense part of `newer` in place of the present values."""
         others = ~find_rows(newer.ids, self.ids)[1]
         return SparseParameters.of(
             self.bag, self.seed, np.concatenate([self.ids[others], newer.ids]),
@@ -75,7 +75,7 @@ class SparseParameters:
         )  # fmt: skip
 
     def plain(self) -> Any:
-        """The whole vector, if it has at most `PLAIN_BYTES` bytes; else these parameters themselves."""
+        """Return the whole vector if it has at most `PLAIN_BYTES` bytes; else these parameters themselves."""
         if (self.bag.size + len(self.dense)) * self.values.itemsize > PLAIN_BYTES:
             return self
         table = self.bag.start(self.seed, np.arange(self.bag.rows), self.values.dtype)
@@ -83,25 +83,25 @@ class SparseParameters:
         return np.concatenate([table.reshape(-1), self.dense])
 
     def fingerprint(self) -> str:
-        """SHA-256 of ids and values."""
+        """Return the SHA-256 digest of ids and values, in hexadecimal."""
         return hashlib.sha256(self.ids.tobytes() + np.ascontiguousarray(self.values).tobytes()).hexdigest()
 
     # as plain values, for files ---------------------------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
-        """Arrays and plain numbers; `from_state` is the inverse."""
+        """Return the parameters as a dict of arrays, numbers and text, which `from_state` reads."""
         bag = {"rows": self.bag.rows, "columns": self.bag.columns, "fields": self.bag.fields}
         return {"ids": self.ids, "values": self.values, "seed": self.seed, **bag, "combine": self.bag.combine}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SparseParameters:
-        """The inverse of `to_state`. `BadInput` if the arrays do not fit each other."""
+        """Restore parameters from the dict that `to_state` returns. Raises `BadInput` if the arrays do not fit each other."""
         rows, columns, fields = (int(state[name]) for name in ("rows", "columns", "fields"))
         bag = EmbeddingBag(rows, columns, fields, str(state["combine"]))
         return cls(bag, state["ids"], state["values"], int(state["seed"])).checked()
 
     def checked(self) -> SparseParameters:
-        """These parameters, if their arrays fit each other; else `BadInput`."""
+        """Return these parameters. Raises `BadInput` if their arrays do not fit each other."""
         ids, values, bag = self.ids, self.values, self.bag
         fits = ids.ndim == values.ndim == 1 and ids.dtype == np.int64 and len(values) >= len(ids) * bag.columns
         if not fits or (len(ids) and not (ids[0] >= 0 and ids[-1] < bag.rows and (np.diff(ids) > 0).all())):
@@ -110,6 +110,6 @@ class SparseParameters:
 
     @classmethod
     def of(cls, bag: EmbeddingBag, seed: int, ids: Array, rows: Array, dense: Array) -> SparseParameters:
-        """ids: (k,) in any order, each once; rows: (k, columns); dense: flat."""
+        """Make parameters from ids (k,), in any order but each once, rows (k, columns), and the dense part (flat)."""
         order = np.argsort(ids, kind="stable")
         return cls(bag, ids[order], np.concatenate([rows[order].reshape(-1), dense]), seed)

@@ -1,7 +1,7 @@
-"""Schedules: the learning rate is `learning_rate * schedule(update)`.
+"""Schedules: the learning rate of an update is `learning_rate * schedule(update)`.
 
-`update` is the number of updates applied before, from 0: updates, not epochs or seconds, because only their meaning does
-not depend on the number of workers. A schedule is a pure function of that number.
+`update` is the number of updates that were applied before. Schedules count updates, not epochs or seconds, because only
+the meaning of updates does not depend on the number of workers. A schedule is a pure function of `update`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text
 
 
 class Schedule(Protocol):
-    """A function from updates applied so far to a factor of the learning rate."""
+    """A function from the number of updates applied so far to a factor of the learning rate."""
 
     def __call__(self, update: int) -> float:
-        """The factor, at least 0."""
+        """Return the factor, at least 0."""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """1, always."""
+    """The factor 1 for all updates."""
 
     def __call__(self, update: int) -> float:
         return 1.0
@@ -35,7 +35,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Step:
-    """factor^floor(update / every): multiplied by `factor` after every `every` updates."""
+    """factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates."""
 
     every: int = option(MISSING, low=1, high=10**15, help="updates between two steps")
     factor: float = option(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Cosine:
-    """floor + (1 - floor) (1 + cos(pi update / total)) / 2, then `floor` (Loshchilov and Hutter 2017, eq. 5)."""
+    """floor + (1 - floor) (1 + cos(pi update / total)) / 2 until `total`, then floor (Loshchilov and Hutter 2017, eq. 5)."""
 
     total: int = option(MISSING, low=1, high=10**15, help="updates until the floor is reached")
     floor: float = option(0.0, low=0.0, high=1.0, help="what remains of the rate")
@@ -64,7 +64,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Warmup:
-    """(update + 1) / updates for the first `updates` updates, then `after`, which counts from the end of the warm-up.
+    """(update + 1) / updates for the first `updates` updates, then the schedule `after`, counted from the end of the warm-up.
 
     Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates, because 0 would waste a gradient.
     """
@@ -85,9 +85,9 @@ SCHEDULES: dict[str, type] = {"constant": Constant, "step": Step, "cosine": Cosi
 
 
 def schedule_by_name(text: str) -> Schedule:
-    """`"constant"`, `"step:100:0.5"`, `"cosine:1000"`, `"warmup:50"`, or combined: `"warmup:50+cosine:1000"`.
+    """Make a schedule from text: `"constant"`, `"step:100:0.5"`, `"cosine:1000"`, `"warmup:50"`, `"warmup:50+cosine:1000"`.
 
-    Raises `BadInput` for anything else; for an unknown name it suggests the nearest one.
+    Raises `BadInput` for other text, with the nearest name if the name is unknown.
     """
     first, plus, rest = text.partition("+")
     schedule: Schedule = make_by_name("schedule", first, SCHEDULES)
@@ -101,7 +101,7 @@ def schedule_by_name(text: str) -> Schedule:
 
 
 def schedule_as_text(schedule: Schedule) -> str | None:
-    """The text that `schedule_by_name` reads as this schedule; None for a user-defined schedule."""
+    """Return the text that `schedule_by_name` reads as this schedule; None for a user-defined schedule."""
     text = name_as_text(schedule, SCHEDULES)
     if text is None or not isinstance(schedule, Warmup) or schedule.after == Constant():
         return text

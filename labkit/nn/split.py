@@ -3,10 +3,11 @@
     y = f(f1(x W1 + b1) W2 + b2)        rank r has columns r of W1 and b1, rows r of W2:  h_r = f1(x W1_r + b1_r)
     y = f(sum over ranks of h_r W2_r + b2)      dx = sum over ranks of dh_r W1_r^T,  dh_r = (dy W2_r^T) f1'
 
-f1 is elementwise, so it needs only the rank's columns and nothing is communicated between the two layers. Only the two
-sums are communicated, one forward and one backward. b2 is added once: rank r adds its slice of b2 to those columns of
-its sum. A layer without a partner is split by rows alone: h_r are columns r of x, and rank r has columns r of dx (the
-other ranks contribute zeros).
+Here "columns r" and "rows r" are the rank's range of columns or rows. f1 is elementwise, so it needs only the rank's
+columns, and nothing is communicated between the two layers. Only the two sums are communicated, one forward and one
+backward. b2 is added once, because rank r adds only its slice of b2, to the same columns of its summand. If the number
+of layers is odd, the last layer is split by rows alone: h_r is columns r of x, and rank r computes columns r of dx (its
+other columns are 0).
 
 Shoeybi et al., "Megatron-LM", 2019, section 3.
 """
@@ -28,12 +29,12 @@ __all__ = ["SplitPair", "split_pairs"]
 
 
 class SplitPair:
-    """One rank's part of a pair of layers (or of one layer, `first` None).
+    """One rank's part of a pair of layers (or of a single layer, if `first` is None).
 
-    `middle`: its columns of the first layer, which are its rows of the second; `bias`: its slice of the second's bias.
-    `boxes`: where its parameters are in the whole vector; its own flat vector has them in this order: W1, b1, W2, b2,
-    the two matrices row by row. `share`: its part of the network's multiply-adds. `layers`: (number of a layer in the
-    network, where its part begins and ends in the own vector).
+    `middle`: the rank's columns of the first layer, which are its rows of the second layer. `bias`: the rank's slice of
+    the second layer's bias. `boxes`: the positions of the rank's parameters in the whole vector. The part's flat vector
+    has the parameters in the order W1, b1, W2, b2, with the matrices row by row. `share`: the part of the network's
+    multiply-adds. `layers`: for each layer (number in the network, begin and end of its parameters in the flat vector).
     """
 
     def __init__(
@@ -63,12 +64,15 @@ class SplitPair:
         self.share = self.width * (self.outputs + (0 if first is None else self.inputs)) / total
 
     def _second(self, flat: Array) -> tuple[Array, Array]:
-        """Rows of W2, shape (width, outputs), and the slice of b2, as views."""
+        """Return the rank's rows of W2, shape (width, outputs), and its slice of b2, as views."""
         end = self._cut + self.width * self.outputs
         return flat[self._cut : end].reshape(self.width, self.outputs), flat[end:]
 
     def forward(self, params: Array, x: Array) -> tuple[Array, list[Array]]:
-        """(this rank's summand of the second activation's input, the arrays that `backward` needs); x: (batch, inputs)."""
+        """Return (y, saved): this rank's summand of the second activation's input, and the arrays that `backward` needs.
+
+        x: (batch, inputs). y: (batch, outputs).
+        """
         saved = [x]
         if self.dense is None:
             h = x[:, self.middle]
@@ -84,7 +88,7 @@ class SplitPair:
         return y, saved
 
     def backward(self, params: Array, saved: list[Array], dy: Array, out: Array) -> Array:
-        """This rank's summand of dx, shape (batch, inputs); the gradient of its own parameters goes to `out`."""
+        """Return this rank's summand of dx, shape (batch, inputs), and write the gradient of its parameters to `out`."""
         x, h = saved[0], saved[-1]
         weight, bias = self._second(out)
         np.matmul(h.T, dy, out=weight)
@@ -100,9 +104,9 @@ class SplitPair:
 
 
 def split_pairs(network: Network, rank: int, ranks: int) -> list[SplitPair]:
-    """The parts that `rank` of `ranks` has of every pair of a network's dense layers, in forward order.
+    """Return the parts that `rank` of `ranks` has of every pair of the network's dense layers, in forward order.
 
-    `BadInput` names the layer that is too narrow for `ranks` parts.
+    Raises `BadInput` if a layer is too narrow for `ranks` parts.
     """
     blocks: Sequence[Block] = network.blocks
     starts = [own.start for own in network.layout.groups().values()]
@@ -125,5 +129,5 @@ def split_pairs(network: Network, rank: int, ranks: int) -> list[SplitPair]:
 
 
 def boxes_of(pairs: Sequence[SplitPair]) -> Boxes:
-    """Where a rank's parameters are in the whole vector, pair after pair."""
+    """Return the positions of a rank's parameters in the whole vector, pair after pair."""
     return Boxes(box for pair in pairs for box in pair.boxes)

@@ -14,16 +14,16 @@ from ..objective import Array
 
 __all__ = ["Codec", "Messages", "Shapes", "Sums"]
 
-Shapes = Sequence[tuple[int, ...]]  # of the parameters that lie one behind the other in a vector
+Shapes = Sequence[tuple[int, ...]]  # of the parameters that a vector consists of, in order
 Messages = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # (shape, dtype) of each array of a message
 Sums = Generator[Array, None, Array]  # vectors to be added up in place over all workers, one after the other
 
 
 @dataclass(frozen=True)
 class Codec:
-    """The base class of codecs. A codec is frozen; what it keeps between messages of one worker is its `state`.
+    """The base class of codecs. A codec is frozen. What it keeps from one message of a worker to the next is the `state`.
 
-    `linear`: messages can be added without decoding them. `feedback`: the encoding error should be sent later.
+    `linear`: messages can be added without decoding them. `feedback`: the encoding error should be kept and sent later.
     """
 
     linear: ClassVar[bool] = False
@@ -33,36 +33,36 @@ class Codec:
         check_options(self)
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
-        """Shapes and dtypes of the message of a vector made of `shapes`. They do not depend on the values."""
+        """Return shape and dtype of each array of a message, for a vector made of `shapes`. They do not depend on the values."""
         raise NotImplementedError  # each codec's
 
     def nbytes(self, shapes: Shapes, dtype: Any) -> int:
-        """Bytes of a message: its arrays, without headers."""
+        """Return the number of bytes of the arrays of a message, without headers."""
         return sum(math.prod(shape) * kind.itemsize for shape, kind in self.message(shapes, dtype))
 
     def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> Any:
-        """The initial state, which is kept between messages (apart from the error). `rng`: for all its draws."""
+        """Return the initial state, without the error memory. All random numbers of the codec are drawn from `rng`."""
         return None
 
     def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
-        """The message: new arrays, as in `message`. `values` are not changed; `state` may change in place.
+        """Return the message: new arrays, of the shapes that `message` returns. Changes `state` in place, but not `values`.
 
-        Values that are not finite raise no warning, and what they decode to is not finite either.
+        Values that are not finite raise no warning; the decoded vector is then not finite either.
         """
         raise NotImplementedError  # each codec's
 
     def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
-        """A dense vector, shape (size,), new memory."""
+        """Return the dense vector, shape (size,), in new memory."""
         raise NotImplementedError  # each codec's
 
     def sums(self, shapes: Shapes, dtype: Any) -> Messages:
-        """(shape, dtype) of the vectors that an all-reduce adds up in place of one of `values`. Linear codecs only."""
+        """Return (shape, dtype) of the vectors that `sum_over_workers` yields. Linear codecs only."""
         raise NotImplementedError  # each linear codec's
 
     def sum_over_workers(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
-        """Yield the vectors of `sums`; the caller sums each over all workers, in place, before it asks for the next one.
+        """Yield vectors; the caller sums each of them over all workers, in place, before it asks for the next vector.
 
         At the end the sum of all workers' decoded values is in `out`, which may be `values`. Returns this worker's part
-        of it (used only with `feedback`). Linear codecs only.
+        of that sum (used only with `feedback`). Linear codecs only.
         """
         raise NotImplementedError  # each linear codec's

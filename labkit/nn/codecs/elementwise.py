@@ -1,4 +1,4 @@
-"""Codecs of single entries of a vector: they select entries, or encode each with fewer bits."""
+"""Codecs that work on single entries of a vector: they select entries, or encode each entry with fewer bits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _size(shapes: Shapes) -> int:
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """The k entries of largest magnitude, each with its index: 4 bytes and a value, 8 bytes for float32.
+    """The k entries of largest magnitude, each as an index of 4 bytes and a value: 8 bytes per entry for float32.
 
-    Of equal magnitudes those of the lowest index are taken, so the choice does not depend on the machine. An entry that
-    is not sent stays in the error memory: with k = 1% for about a hundred steps on average. This is a kind of staleness,
-    so a rate that is stable without a codec may be too large here. At least one entry is sent; with several shards, k
-    applies to each part. Cost: a partial sort per step.
+    Of entries of equal magnitude those with the lowest index are sent, so the choice does not depend on the machine. An
+    entry that is not sent stays in the error memory, with k = 1% for about a hundred steps on average. This is a kind
+    of staleness, so a learning rate that is stable without a codec may be too large here. At least one entry is sent.
+    With several shards, k applies to the part of each shard. Cost: a partial sort per step.
 
     Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
@@ -44,7 +44,7 @@ class TopK(Codec):
             raise BadInput(f"TopK: k={shown(self.k)} is not allowed; from 1 on, k is how many entries: a whole number.")
 
     def entries(self, size: int) -> int:
-        """How many of `size` entries are sent."""
+        """Return how many of `size` entries are sent."""
         return min(size, int(self.k) if self.k >= 1 else max(1, round(self.k * size)))
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
@@ -70,10 +70,10 @@ class TopK(Codec):
 
 @dataclass(frozen=True)
 class SignSGD(Codec):
-    """A sign for each entry, one bit, and one length for all: the mean of their magnitudes. 32 times fewer bytes.
+    """One bit for the sign of each entry, and one value for all: the mean of their magnitudes. 32 times fewer bytes.
 
-    With error feedback (EF-signSGD); zero counts as positive. All entries change by the same amount, so one that is
-    far larger than the mean is applied over many steps, and those near zero fluctuate.
+    It uses error feedback (EF-signSGD). Zero counts as positive. All entries change by the same amount, so an entry
+    that is far larger than the mean is applied over many steps, and entries near zero fluctuate.
 
     Karimireddy, Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes",
     ICML 2019.
@@ -96,12 +96,12 @@ class SignSGD(Codec):
 
 @dataclass(frozen=True)
 class QSGD(Codec):
-    """A sign and one of s = 2^(bits-1) - 1 levels for each entry, rounded up or down at random: unbiased.
+    """A sign and one of s = 2^(bits-1) - 1 levels for each entry, rounded up or down at random so that it is unbiased.
 
-    Levels are shares of the Euclidean length of a bucket of neighbouring entries, so that E[decoded] = value and the
-    variance is at most min(n / s^2, sqrt(n) / s) |v|^2 for a bucket of n (4 bits and 512: 3.2 |v|^2, far more noise
-    than 8 bits: .03). Short buckets are less noisy, and each costs one more value. There is no error
-    feedback and no memory; draws come from the role's random stream, one per entry.
+    A level is a fraction of the Euclidean length |v| of a bucket of n neighbouring entries. E[decoded] = value, and the
+    variance of a bucket is at most min(n / s^2, sqrt(n) / s) |v|^2. For n = 512 this is 3.2 |v|^2 with 4 bits, but only
+    0.03 |v|^2 with 8 bits. Short buckets are less noisy, but each bucket costs one more value. There is no error
+    feedback and no memory. One number per entry is drawn from the role's random stream.
 
     Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient quantization and
     encoding", NeurIPS 2017 (packed with a fixed number of bits instead of their Elias code).
@@ -116,7 +116,7 @@ class QSGD(Codec):
         return ((packed,), np.dtype(np.uint8)), ((buckets,), np.dtype(dtype))
 
     def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> np.random.Generator:
-        """The stream of its draws."""
+        """Return the random stream from which `encode` draws."""
         return rng
 
     def encode(self, values: Array, state: np.random.Generator) -> tuple[Array, ...]:
@@ -150,11 +150,11 @@ class QSGD(Codec):
 
 @dataclass(frozen=True)
 class Float16(Codec):
-    """Every entry in half precision: 2 bytes, 11 significant bits, at most 65,504, nothing below 6e-8.
+    """Every entry in half precision: 2 bytes, 11 significant bits, magnitudes from 6e-8 to 65,504.
 
-    A finite value that is too large is sent as 65,504; inf and nan stay what they are. In an all-reduce the halves are
-    added in half precision, each first divided by the number of workers, so that a sum of large values cannot overflow
-    (the smallest values are lost slightly earlier). No memory.
+    A finite value that is too large is sent as 65,504 with its sign; inf and nan are not changed. In an all-reduce the
+    values are added in half precision. Each value is first divided by the number of workers, so that a sum of large
+    values cannot overflow (but the smallest values become 0 slightly earlier). No memory.
 
     Micikevicius et al., "Mixed precision training", ICLR 2018, on what half precision keeps of a gradient.
     """

@@ -5,9 +5,10 @@
                 Q <- M^T P
                 M is about P Q^T
 
-Each gradient takes one step of the power method; because of the warm start it converges over many gradients. Both products
-are linear in M, so the P of all workers can be added before they are made orthonormal, and then the Q: two all-reduces of
-rank (n + m) values in total, where M has n m. A matrix of rank <= `rank` is reproduced exactly.
+Each gradient takes one step of the power method, which starts at the Q of the previous gradient and so converges over
+many gradients. Both products are linear in M. Therefore the P of all workers can be added before they are made
+orthonormal, and after that the Q. These two all-reduces add rank (n + m) values in total, where M has n m values. A
+matrix of rank <= `rank` is reproduced exactly.
 
 Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization",
 NeurIPS 2019.
@@ -30,7 +31,7 @@ __all__ = ["PowerSGD"]
 
 
 class Piece:
-    """One parameter in the vector: its slice `where`, and, if it is sent as factors, its matrix's shape and Q."""
+    """One parameter array: its slice `where` of the vector, its `shape`, and `q`, the Q above, or None if sent uncompressed."""
 
     __slots__ = ("q", "shape", "where")
 
@@ -40,12 +41,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class PowerSGD(Codec):
-    """Two thin factors of each weight matrix: rank (n + m) values for n m. With error feedback.
+    """Two thin factors of each weight matrix: rank (n + m) values instead of n m. It uses error feedback.
 
-    Vectors (biases), and matrices that would not shrink, are sent uncompressed. The vector must hold whole matrices, so
-    there can be only one shard. The first Q is the same on all workers. Each step multiplies every matrix three times by
-    a thin one and makes a thin one orthonormal. Every member of an all-reduce does this separately, so replicas stay
-    equal bit for bit only if their linear algebra is (machines of one kind).
+    Vectors (biases), and matrices that would not shrink, are sent uncompressed. The flat vector must contain whole
+    matrices, so there can be only one shard. The first Q is the same on all workers. Each step multiplies every matrix
+    three times by a thin matrix and makes one thin matrix orthonormal. Every member of an all-reduce does this
+    separately, so replicas stay equal bit for bit only if linear algebra is computed identically (on machines of one kind).
     """
 
     rank: int = option(2, low=1, high=1024, help="columns of the factors")
@@ -54,7 +55,7 @@ class PowerSGD(Codec):
     feedback: ClassVar[bool] = True
 
     def shrinks(self, shape: tuple[int, ...]) -> bool:
-        """Whether a parameter of this shape is a matrix whose factors are fewer values than it has."""
+        """Whether a parameter of this shape is a matrix that has more values than its two factors."""
         return len(shape) == 2 and self.rank * sum(shape) < math.prod(shape)
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
@@ -70,7 +71,7 @@ class PowerSGD(Codec):
         return tuple(((size,), np.dtype(dtype)) for size in (first, second) if size)
 
     def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> list[Piece]:
-        """The slice of each parameter, and the Q of those that are sent as factors, drawn from a seed of their position only."""
+        """Return one `Piece` per parameter. The first Q of a parameter is drawn with the parameter's position as the seed."""
         pieces, start = [], 0
         for place, shape in enumerate(shapes):
             where = slice(start, start + math.prod(shape))
@@ -97,7 +98,7 @@ class PowerSGD(Codec):
         return tuple(arrays)
 
     def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
-        """The dense vector. Factors have two dimensions and come in pairs, so a message defines the order of its pieces."""
+        """Return the dense vector. Factors are the arrays of two dimensions, in pairs, so no further structure is needed."""
         dense, start, rest = np.empty(size, dtype), 0, iter(arrays)
         with np.errstate(over="ignore", invalid="ignore"):
             for array in rest:
@@ -112,7 +113,7 @@ class PowerSGD(Codec):
         raise BadInput(f"PowerSGD: {[a.shape for a in arrays]} are not the factors of a vector of {size} values.")
 
     def sum_over_workers(self, values: Array, out: Array, state: list[Piece], workers: int) -> Sums:
-        """Yield first all P and the uncompressed parameters, then all Q; see `Codec.sum_over_workers`."""
+        """Yield first all P with the uncompressed parameters, then all Q, as `Codec.sum_over_workers` describes."""
         factors = [piece for piece in state if piece.q is not None]
         matrices = [values[piece.where].reshape(piece.shape) for piece in factors]
         plain = [piece.where for piece in state if piece.q is None]
@@ -142,7 +143,7 @@ class PowerSGD(Codec):
 
 
 def _orthonormal(p: Array) -> Array:
-    """An orthonormal basis of the column space, also if columns are linearly dependent or zero."""
+    """Return an orthonormal basis whose span contains all columns, also if columns are linearly dependent or zero."""
     basis: Array = np.linalg.qr(p)[0]
     return np.ascontiguousarray(basis)
 
