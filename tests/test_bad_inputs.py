@@ -52,7 +52,7 @@ def test_problem(given, says):
         (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),
     ],
 )
-def test_values(make, says):
+def test_invalid_values_are_refused(make, says):
     with pytest.raises(lk.BadInput, match=says):
         make()
 
@@ -108,7 +108,7 @@ def test_a_loaded_predictor_can_be_saved_again(tmp_path):
 @pytest.mark.parametrize(
     ("workers", "servers", "says"), [(1, 1, "1 worker, 1 server,"), (2, 3, "2 workers, 3 servers,")]
 )
-def test_singular(workers, servers, says):
+def test_one_worker_and_one_server_are_written_in_the_singular(workers, servers, says):
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=workers, servers=servers), lk.Budget(updates=9))
     assert says in str(run.wait().summary())
 

@@ -108,7 +108,7 @@ def made(cls, **given):
 
 
 @pytest.mark.parametrize("name", DATACLASSES)
-def test_values(name):
+def test_hostile_values_of_options_are_refused(name):
     cls = getattr(lk, name)
     fields = [field.name for field in dataclasses.fields(cls) if field.init]
     base = dict(NEEDED.get(name, {}))
@@ -256,7 +256,7 @@ def test_unknown_options_of_a_run():
 # functions ------------------------------------------------------------------------------------------------------------
 
 
-def test_functions(tmp_path, monkeypatch):
+def test_hostile_arguments_of_functions_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "data.csv").write_text("a,b,c\n" + "1,2,0\n2,1,1\n" * 10)
@@ -288,7 +288,7 @@ def test_functions(tmp_path, monkeypatch):
     holds(cases)
 
 
-def test_a_trained_model(tmp_path, monkeypatch):
+def test_hostile_arguments_of_a_trained_model_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     clicks = lk.Problem("clicks", hidden=(2,), batch_size=4, options={"rows": 100})
     sparse = lk.train(clicks, lk.SparsePS(), lk.SimulatedCluster(workers=2, compute=0.1), lk.Budget(updates=2)).wait().result()

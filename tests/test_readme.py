@@ -38,7 +38,7 @@ def test_ten_lines(tmp_path):
     assert [line.split()[0] for line in shown[1].splitlines()] == [line.split()[0] for line in text.splitlines()]
 
 
-def test_the_advice(tmp_path):
+def test_the_advice_of_the_readme_lists_the_strategies(tmp_path):
     text = output(block("lk.advise"), tmp_path)
     assert {"RingAllReduce", "SyncPS", "AsyncPS"} <= set(re.findall(r"\w+", text))
 

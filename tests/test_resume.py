@@ -96,7 +96,7 @@ os.kill(os.getpid(), 9)
     assert all_of(again) == all_of(whole)
 
 
-def test_killed_while_it_is_repeated(tmp_path):
+def test_a_run_killed_during_its_repetition_keeps_later_commands(tmp_path):
     """A run that is being repeated keeps the commands that are still to come."""
     meddled(begun(tmp_path))
     before = read_commands(Store(tmp_path))
@@ -195,7 +195,7 @@ def test_a_cluster_with_a_user_defined_distribution_is_user_defined(tmp_path):
     assert lk.resume(tmp_path, cluster=its).engine.seconds == 0.1
 
 
-def test_a_cluster_on_which_states_do_not_fit(tmp_path):
+def test_a_cluster_that_does_not_fit_the_checkpoints_is_refused(tmp_path):
     begun(tmp_path).advance(0.1)
     with pytest.raises(lk.BadInput, match=r"another one, workers 3 instead of 4"):
         lk.resume(tmp_path, cluster=lk.SimulatedCluster(workers=4))
@@ -212,7 +212,7 @@ def test_resuming_from_an_empty_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["run.json", "commands.json"])
-def test_damage_is_refused(tmp_path, name):
+def test_damaged_run_files_are_refused(tmp_path, name):
     meddled(begun(tmp_path))
     path = tmp_path / name
     data = path.read_bytes()
@@ -225,7 +225,7 @@ def test_damage_is_refused(tmp_path, name):
     assert lk.resume(tmp_path).engine.seconds == 0.35
 
 
-def test_how_far_it_was_is_no_loss(tmp_path):
+def test_a_missing_progress_file_loses_no_commands(tmp_path):
     """That file is not synced: without it the run resumes at its last command, and nothing else is lost."""
     whole = meddled(begun())
     meddled(begun(tmp_path))
@@ -331,7 +331,7 @@ def format_1(place, cluster, prints, strategy):
 
 
 @pytest.mark.parametrize("strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"own": "MyOwn"}], ids=str)
-def test_a_run_of_format_1_goes_on(tmp_path, strategy):
+def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
     its = {
         "lk": "SimulatedCluster", "workers": 3, "servers": None, "compute": {"lk": "LogNormal", "mean": 0.01, "sigma": 0.7},
         "server_time": None, "latency": 0.0007, "bandwidth": 3e6, "slow": {"worker-1": 1.5}, "cores": 1, "record": True,
@@ -367,7 +367,7 @@ def test_user_defined_values_cannot_be_encoded(value):
         to_dict(value)
 
 
-def test_only_labkit_s_own_is_made():
+def test_only_classes_of_labkit_are_created():
     for name in ("system", "Path", "object", "NotThere"):
         with pytest.raises(lk.BadInput, match=f"There is no {name}"):
             from_dict({"lk": name})

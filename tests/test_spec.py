@@ -316,7 +316,7 @@ def test_options_that_are_not_given_have_their_defaults():
 
 @FEW
 @given(small() | small("dask"))
-def test_the_share_text(spec):
+def test_a_share_text_restores_settings_and_extra_fields(spec):
     settings = Settings(spec).changed(speed=3.0)
     text = share_text(settings, scenario="one")
     assert read_share_text(text, ("scenario",)) == (settings, {"scenario": "one"})

@@ -104,7 +104,7 @@ def test_many_segments_by_hand_take_the_time_of_the_formula():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_run_takes_what_its_failures_cost(seed):
+def test_the_time_of_a_run_with_failures_equals_the_formula(seed):
     """The engine, which implements checkpoints, restarts and lost updates but no formula, on the same failures."""
     gradient, segments = 4.0, 150  # while the server saves, its worker continues for one gradient: 0.4% of a segment
     cluster = lk.SimulatedCluster(

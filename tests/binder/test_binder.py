@@ -103,7 +103,7 @@ def start(*command, **variables):
     )
 
 
-def test_start_replaces_itself_by_the_command():
+def test_the_start_script_executes_the_command_in_its_own_process():
     code = "import os; print(os.getppid(), os.environ['OPENBLAS_NUM_THREADS'])"
     done = start(sys.executable, "-c", code, "two words")
     assert done.stdout == f"{os.getpid()} 1\n"  # no shell in between: signals arrive

@@ -52,7 +52,7 @@ def test_frames_counts_the_pictures_that_come(page):
     assert frames.rates[0] <= 7 / 3
 
 
-def test_acknowledged_counts_from_the_press_and_wants_a_change(page):
+def test_acknowledged_measures_from_the_press_to_a_change(page):
     after = "document.querySelector('.jp-OutputArea button').innerText == 'after'"
     assert page.acknowledged(page.output(0).locator("button").click, after) >= 250
     with pytest.raises(Exception, match="true before the press"):

@@ -199,7 +199,7 @@ def test_buttons_act_while_a_cell_runs(real):
     page.await_kernel("lab.view().state == 'running'")
 
 
-def test_a_closed_tab_costs_nothing_and_an_opened_one_is_alive(real):
+def test_a_closed_tab_ends_the_drawing_thread_and_an_opened_one_starts_it(real):
     page = real
     page.save()
     page.close_tab()

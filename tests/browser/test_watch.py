@@ -91,7 +91,7 @@ def test_running_the_cell_again_leaves_one_watch_and_no_thread_more(simulated):
     assert len(simulated.threads()) == threads
 
 
-def test_a_saved_notebook_comes_back_alive_in_a_new_tab(simulated):
+def test_a_saved_notebook_works_in_a_new_tab(simulated):
     simulated.save()
     simulated.close_tab()
     simulated.reopen()

@@ -29,7 +29,7 @@ def processes():
         yield cluster.open()
 
 
-def test_drops_that_died_with_a_server_are_no_applications(processes, tmp_path):
+def test_drops_lost_with_a_server_do_not_count_as_applied(processes, tmp_path):
     """A checkpoint holds the last step applied of every worker. The drops before it, if they were never reported, must be in
     it, too: else the ledger counts them as applied.
     """
@@ -73,7 +73,7 @@ def test_all_processes_killed_at_once(processes, tmp_path, strategy):
 
 
 @pytest.mark.slow
-def test_a_chief_that_is_killed_has_computed_nothing(processes, tmp_path):
+def test_a_killed_chief_counts_no_gradients(processes, tmp_path):
     run = started(
         processes, lk.RingAllReduce(), lk.Budget(updates=60), tmp_path, [lk.Kill("chief", at=0.3)], servers=None
     )

@@ -123,7 +123,7 @@ WEATHER = [
 @pytest.mark.parametrize("strategy", [
     lk.AsyncPS(), lk.SSP(), lk.KBatchAsync(), lk.SyncPS(), lk.SyncPS(on_loss="continue"), lk.BackupWorkers(),
 ], ids=lambda s: f"{s.name}-{s.on_loss}")  # fmt: skip
-def test_digits_to_95_percent_whatever_the_weather(strategy, oracle):
+def test_digits_reach_95_percent_under_random_faults(strategy, oracle):
     """Asynchronous runs continue, synchronous ones wait or continue: all of them learn."""
     cluster = lk.SimulatedCluster(
         workers=4, compute=0.005, latency=0.0005, patience=0.2, restart_after=0.1, checkpoint_every=0.1

@@ -34,7 +34,7 @@ def test_a_server_that_is_killed_costs_nothing(engine, strategy):
     )  # the same generation: staleness can still be counted
 
 
-def test_a_backup_that_is_killed_is_made_anew_and_is_as_good(engine):
+def test_a_killed_backup_is_replaced(engine):
     run = begun(engine, lk.AsyncPS(), workers=2, replicas=1).kill("backup-0")
     event(engine, run, "restarted", "backup-0")
     until(engine, run, lambda: any("backup-0 holds a copy of server-0 again" in str(m) for m in run.trace.events))

@@ -52,7 +52,7 @@ class Echo(Script):
                 ctx.send(you, back)
 
 
-def test_everything_a_message_can_hold_comes_back(engine):
+def test_all_field_types_of_a_message_are_transmitted(engine):
     assert engine.wait(QUADRATIC, Echo(), lk.Budget(seconds=30)).stopped_by == "finished"
 
 

@@ -226,7 +226,7 @@ class AwaitsNote(Script):
 
 
 @pytest.mark.parametrize(("strategy", "name"), [(AwaitsSend(), "send"), (AwaitsNote(), "note")])
-def test_awaiting_a_post_has_its_own_sentence(engine, strategy, name):
+def test_awaiting_a_call_that_does_not_wait_is_reported_by_name(engine, strategy, name):
     failed(engine, strategy, rf"ctx\.{name} never waits, so it is not awaited: write `ctx\.{name}", workers=1)
 
 
@@ -249,7 +249,7 @@ class ForgetsEffect(lk.AsyncPS):
 
 
 @pytest.mark.parametrize(("strategy", "name"), [(Forgets(), "weights"), (ForgetsEffect(), "gradient")])
-def test_a_forgotten_await_has_its_own_sentence(engine, strategy, name):
+def test_a_missing_await_is_reported_by_name(engine, strategy, name):
     failed(
         engine, strategy, rf"`{name}` holds a \w+\(\.\.\.\) that was never awaited: is an `await` missing\?", workers=1
     )

@@ -150,7 +150,7 @@ def test_e5_with_h_1_local_sgd_is_synchronous(engine, workers):
 
 @pytest.mark.parametrize("H", [3, 1000])
 @pytest.mark.parametrize("updates", [30, 31])
-def test_e5_where_all_have_the_same_hessian_the_mean_does_not_notice(engine, H, updates):
+def test_e5_with_equal_hessians_the_mean_does_not_depend_on_h(engine, H, updates):
     local = parameters(engine, lk.LocalSGD(learning_rate=0.3, H=H), updates, 3, problem=BOWL)
     sync = parameters(engine, lk.SyncPS(learning_rate=0.3), updates, 3, problem=BOWL)
     np.testing.assert_allclose(local, sync, rtol=0, atol=1e-12)

@@ -259,7 +259,7 @@ def test_a_duplicate_push_is_answered_and_not_applied(engine):
     assert query.staleness(run.trace)["histogram"] == {"0": 10}
 
 
-def test_options_and_speed_change_while_it_runs_and_leave_a_mark(engine):
+def test_changes_of_options_and_speed_are_recorded_as_events(engine):
     class Tells(lk.AsyncPS):
         async def server(self, ctx, shard):
             async for request in ctx.inbox(lk.Push, lk.Pull):

@@ -162,7 +162,7 @@ def test_w4_without_slack_the_parameters_are_the_synchronous_sum(engine):
     np.testing.assert_allclose(ssp.result().parameters, sync.result().parameters, rtol=0, atol=1e-12)
 
 
-def test_the_bound_may_change_while_it_goes_on(engine):
+def test_the_bound_may_change_during_a_run(engine):
     run = engine.train(MOONS, lk.SSP(s=3), lk.Budget(updates=60), 3, time=0.005, slow={"worker-1": 5.0})
     run.step().set(s=0)
     run.resume().wait(timeout=60)

@@ -174,7 +174,7 @@ OURS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", OURS)
-def test_the_processes_of_labkit_are_taken_away_and_come_back(how):
+def test_the_processes_of_labkit_are_started_again_after_their_loss(how):
     with lk.DaskCluster(workers=1, pace=0.002) as cluster:
         run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.open(), lk.Budget(seconds=60)))
         client = cluster.client

@@ -76,7 +76,7 @@ def test_a_leaving_worker_discards_the_gradient_in_progress(cluster, started):
     assert ends_well(run)["dropped"]["cancelled"] > 0
 
 
-def test_samples_are_dealt_to_those_who_are_there(wide, started):
+def test_samples_are_distributed_to_the_present_workers(wide, started):
     problem = lk.Problem("moons", hidden=(8,), partition="even", batch_size=50)
     run = moving(started(on=wide, problem=problem), 10)
     run.scale(4)
@@ -196,7 +196,7 @@ def test_workers_come_and_go_with_their_cluster(four, started, strategy):
 
 
 @pytest.mark.slow
-def test_adapt_gives_workers_and_takes_none_that_plays(four, started):
+def test_dask_adapt_adds_workers_and_retires_none_with_a_role(four, started):
     made, client = four
     scheduler = made.scheduler
     run = started(on=lk.DaskCluster(client, workers=2, pace=0.01, max_workers=3))

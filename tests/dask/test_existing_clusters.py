@@ -208,7 +208,7 @@ metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else ver
      (OTHER, "has labkit 0.0.9 and this process has .*; they must be equal")],
     ids=["without labkit", "with another one"],
 )  # fmt: skip
-def test_workers_without_this_labkit(tmp_path, preload, says):
+def test_dask_workers_without_this_version_of_labkit_are_refused(tmp_path, preload, says):
     (tmp_path / "preload.py").write_text(preload)
     with (
         scheduler_and_workers(tmp_path, 2, tmp_path / "preload.py") as (address, _),
@@ -219,7 +219,7 @@ def test_workers_without_this_labkit(tmp_path, preload, says):
 
 
 @pytest.mark.slow
-def test_a_frozen_worker_of_a_given_cluster_is_passed_over(tmp_path):
+def test_a_frozen_worker_of_an_existing_cluster_is_skipped(tmp_path):
     with scheduler_and_workers(tmp_path, 4) as (address, started), lk.DaskCluster(address, workers=1) as cluster:
         started[1].send_signal(signal.SIGSTOP)
         usable(cluster)

@@ -75,7 +75,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="this system does not fork")
-def test_a_forked_child_leaves_at_once_and_touches_nothing(tmp_path):
+def test_a_forked_child_exits_without_changing_the_run(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     env = {**os.environ, "PYTHONPATH": ROOT}

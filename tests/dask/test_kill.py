@@ -27,7 +27,7 @@ def lost(run, role):
     return eventually(lambda: next((m for m in run.trace.events if m.kind == "lost" and m.name == role), None))
 
 
-def test_the_process_is_gone_and_the_run_and_the_cluster_are_whole_again(cluster, started):
+def test_a_killed_process_is_replaced_and_the_run_continues(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.005)))
     pid = pid_of(run, "worker-1")
     run.kill("worker-1")
@@ -107,7 +107,7 @@ def test_processes_of_others_are_killed_only_where_it_is_allowed():
 
 
 @pytest.mark.slow
-def test_this_very_process_is_not_killed():
+def test_the_process_of_the_client_is_not_killed():
     options = {"n_workers": 3, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(**options, protocol="tcp://", silence_logs=50) as local, Client(local) as client:
         threads = lk.DaskCluster(client, workers=1, may_kill=True)
@@ -118,7 +118,7 @@ def test_this_very_process_is_not_killed():
         assert run.stopped_by == "user"
 
 
-def test_a_number_that_another_process_has_by_now_is_not_killed():
+def test_a_reused_process_number_is_not_killed():
     boot, pid, start = processes.this_process()
     processes.end_process((boot, pid, start - 1.0))
     processes.end_process((boot, 2**22 + 1, start))

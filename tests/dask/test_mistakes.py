@@ -226,7 +226,7 @@ class SpeaksLast(Play):
 
 
 @pytest.mark.parametrize("strategy", [Clings(), SpeaksLast()], ids=lambda s: s.name)
-def test_a_role_that_will_not_go_goes(cluster, started, strategy):
+def test_a_role_that_ignores_its_cancellation_is_ended(cluster, started, strategy):
     run = started(strategy, lk.Budget(seconds=0.2)).wait(10)
     assert run.stopped_by == "seconds"
     closes(run)
@@ -351,6 +351,6 @@ def test_unknown_names_are_refused_before_anything_starts(cluster):
     assert not any(cluster._connection.usage.values())
 
 
-def test_moving_counts(started):
+def test_updates_are_counted_while_a_run_advances(started):
     run = moving(started())
     assert updates(run) >= 5

@@ -66,7 +66,7 @@ def test_waits_are_no_longer_without_select(name, monkeypatch):
         poller.close()
 
 
-def test_being_woken_late_does_not_add_up():
+def test_timer_delays_do_not_accumulate():
     """Random durations and random timer delays: the error of the sum is at most one delay. The clock is simulated."""
     luck, pacing, now, drawn = random.Random(0), Pacing(), 1_000_000, 0
     began = now
@@ -88,7 +88,7 @@ def test_computing_that_takes_longer_than_its_pace_is_not_made_up_for():
     assert now == 6_000_000
 
 
-def test_a_process_that_was_stopped_does_not_catch_up():
+def test_a_thawed_process_does_not_catch_up():
     pacing = Pacing(most=5_000_000)
     pacing.ended(1_000_000, 2_001_000_000)
     assert pacing.deadline(3_000_000_000, 20_000_000) == 3_015_000_000

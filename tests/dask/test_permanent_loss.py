@@ -25,7 +25,7 @@ def test_the_ledger_balances_when_a_run_ends_while_one_of_two_shards_is_lost(clu
 
 
 @pytest.mark.slow
-def test_a_frozen_process_does_no_harm_to_the_runs_that_follow(cluster, started):
+def test_a_frozen_process_does_not_affect_later_runs(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.005, patience=1.0)))
     frozen = pid_of(run, "worker-0")
     os.kill(frozen, signal.SIGSTOP)

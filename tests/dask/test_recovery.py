@@ -136,7 +136,7 @@ def test_a_role_is_lost_while_it_is_starting(small, started):
     comes_to_its_end(run, 300)
 
 
-def test_a_paused_run_recovers_and_stands_still(small, started):
+def test_a_paused_run_recovers_without_advancing(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 40).pause()
     run.kill("worker-1")
     seen(run, "restarted", "worker-1")

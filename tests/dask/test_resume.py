@@ -54,7 +54,7 @@ def killed(tmp_path, strategy):
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs /proc, to see that no process is left")
 @pytest.mark.parametrize("strategy", ["AsyncPS", "RingAllReduce"])
-def test_a_run_whose_program_was_killed_is_gone_on_with(tmp_path, cluster, strategy):
+def test_a_run_whose_program_was_killed_can_be_resumed(tmp_path, cluster, strategy):
     folder = killed(tmp_path, strategy)
     owner = "server-0" if strategy == "AsyncPS" else "worker-0"
     saved = Store(folder).read(owner)[0]["version"]

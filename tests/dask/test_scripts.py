@@ -125,7 +125,7 @@ def test_interrupted_while_starting(tmp_path):
     program.nobody_is_left()
 
 
-def test_killed(tmp_path):
+def test_a_killed_script_leaves_no_process(tmp_path):
     program = Program(tmp_path, """
         run = start()
         print("up", flush=True)
@@ -136,7 +136,7 @@ def test_killed(tmp_path):
     program.nobody_is_left(15)
 
 
-def test_without_a_guard(tmp_path):
+def test_a_script_without_a_main_guard_is_refused(tmp_path):
     program = Program(tmp_path, "start().wait()\n", guarded=False)
     code, _, err = program.end()
     assert code == 1
@@ -185,7 +185,7 @@ def test_forgetting_a_cluster_closes_it(tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_on_a_cluster_of_others(tmp_path, how):
+def test_a_killed_script_ends_its_roles_on_an_existing_cluster(tmp_path, how):
     """The roles run in processes that continue: the roles end without a request."""
     with scheduler_and_workers(tmp_path, 3) as (address, _), Client(address, set_as_default=False) as client:
         program = Program(tmp_path, f"""

@@ -204,7 +204,7 @@ def test_a_run_waits_for_processes_of_its_own_that_are_slow_to_come_back(started
 
 
 @linux
-def test_closing_in_the_middle_of_a_return_ends_all_processes_in_order(started, early, capsys):
+def test_closing_during_a_restart_ends_all_processes_in_order(started, early, capsys):
     own = lk.DaskCluster(workers=2, pace=0.01).open()
     run = moving(started(on=own), 20)
     for pid in pids(own):

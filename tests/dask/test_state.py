@@ -30,7 +30,7 @@ def threads():
 
 @pytest.mark.slow
 @FILES
-def test_twenty_runs_leave_nothing(cluster):
+def test_twenty_runs_leave_no_process_and_no_thread(cluster):
     def resources():
         there = cluster.client.run(lambda: (psutil.Process().num_fds(), psutil.Process().num_threads()))
         return (fds(), *map(sum, zip(*there.values())))
@@ -75,7 +75,7 @@ def test_a_given_folder_has_the_result(cluster, tmp_path, started):
     assert state["accuracy"] == run.summary()["accuracy"]
 
 
-def test_a_relative_folder_is_this_process_s(cluster, tmp_path, started, monkeypatch):
+def test_a_relative_folder_is_resolved_in_the_client_process(cluster, tmp_path, started, monkeypatch):
     monkeypatch.chdir(tmp_path)
     started(lk.AsyncPS(), lk.Budget(updates=20), checkpoint="kept").wait(20)
     assert "chief" in Store(tmp_path / "kept").roles()
@@ -95,7 +95,7 @@ def test_without_checkpoints_a_run_has_no_folder(started):
     assert run.engine.folder is None
 
 
-def test_a_folder_that_cannot_be_is_refused(cluster, tmp_path):
+def test_a_folder_that_cannot_be_created_is_refused_by_name(cluster, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(lk.BadInput, match=r"checkpoint=.*cannot be written to"):
         lk.train(MOONS, lk.AsyncPS(), cluster, checkpoint=tmp_path / "file" / "below")

@@ -299,7 +299,7 @@ def test_no_other_user_can_change_a_folder_from_which_workers_import(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows: the folder for temporary files is the user's own")
-def test_a_private_folder_is_used_again_and_one_of_others_is_not(tmp_path):
+def test_a_private_folder_is_reused_and_one_of_another_user_is_not(tmp_path):
     from labkit.engines.dask.cluster.credentials import private_folder
 
     with dask.config.set({"temporary-directory": str(tmp_path)}):

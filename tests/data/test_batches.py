@@ -16,7 +16,7 @@ def made(n, size, seed=0):
 
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(1, 60), size=st.integers(1, 150), seed=st.integers(0, 9))
-def test_full_batches_cut_from_a_row_of_permutations(n, size, seed):
+def test_batches_are_consecutive_slices_of_shuffled_epochs(n, size, seed):
     """Oracle: the stream shuffles one index array again and again; batches are that endless row, cut into pieces."""
     x, batches = made(n, size, seed)
     rng, order, row = np.random.default_rng(seed), np.arange(n), []
@@ -52,7 +52,7 @@ def test_each_epoch_has_an_order_of_its_own():
     assert not np.array_equal(first, np.arange(100))
 
 
-def test_a_batch_stays_what_it_was():
+def test_batches_are_not_overwritten_by_later_ones():
     x, batches = made(64, 8)
     kept = [next(batches) for _ in range(40)]
     assert all(np.array_equal(b.x, x[b.y]) for b in kept)

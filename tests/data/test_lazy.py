@@ -76,7 +76,7 @@ def test_the_size_of_serialized_shares_does_not_depend_on_the_number_of_samples(
     assert abs(size(40_000) - size(400)) < 500
 
 
-def test_shared_gives_all_to_all():
+def test_the_shared_partition_gives_all_samples_to_all():
     made = lazy()
     first, second = dask.compute(*made.shares(2, "shared"))
     assert len(first[0]) == made.n_train

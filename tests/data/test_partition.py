@@ -69,7 +69,7 @@ def test_sizes_follow_the_weights():
 
 @settings(max_examples=150, deadline=None)
 @given(weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=8), n=st.integers(8, 3000), seed=st.integers(0, 99))
-def test_weights_are_kept_to_one_sample(weights, n, seed):
+def test_shares_follow_the_weights_within_one_sample(weights, n, seed):
     shares = ByWeight(weights).split(n, len(weights), seed)
     assert sorted(np.concatenate(shares)) == list(range(n))
     exact = np.array(weights) * n / sum(weights)
@@ -98,7 +98,7 @@ def test_names():
     [("even", Even()), ("shared", Shared()), ("by-label:0.5", ByLabel()), ("by-size:2", BySize(2.0)),
      ("by-weight:1,2,4", ByWeight((1, 2, 4))), ("by-weight:0.1,0.3333333333333333", ByWeight((0.1, 1 / 3)))],
 )  # fmt: skip
-def test_as_text_and_back(text, made):
+def test_partitions_are_written_as_text_and_parsed_back(text, made):
     assert partition_as_text(made) == text
     assert partition_by_name(text) == made
 

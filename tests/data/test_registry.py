@@ -148,7 +148,7 @@ def test_bad_input(name, options, says):
         load(name, **options)
 
 
-def test_importing_data_imports_nothing_heavy():
+def test_importing_data_imports_no_heavy_package():
     code = """
 import sys, labkit.data
 labkit.data.load("digits")

@@ -105,7 +105,7 @@ def test_a_log_is_read_back_from_its_text(entries):
     assert back == log
 
 
-def test_a_text_is_short_and_a_number_in_it_is_exact():
+def test_command_texts_are_short_with_exact_numbers():
     assert lk.Slow("worker-2", 5, at=5.0).text() == "slow:worker-2:5@5"
     assert lk.Slow("worker-2", 0.1 + 0.2).text() == "slow:worker-2:0.30000000000000004"
     assert Cut("worker-0").text(timed=True) == "cut:worker-0@0"

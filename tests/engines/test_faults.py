@@ -82,7 +82,7 @@ def test_every_example_is_a_fault():
 
 
 @pytest.mark.parametrize("kind", [lk.Slow, lk.Freeze])
-def test_during_is_at_and_until(kind):
+def test_during_is_short_for_at_and_until(kind):
     assert kind("worker-1", during=(1, 2)) == kind("worker-1", at=1.0, until=2.0)
     assert kind("worker-1", during=(1, None)) == kind("worker-1", at=1.0)
     assert replace(kind("worker-1", during=(1, 3)), at=2.0) == kind("worker-1", at=2.0, until=3.0)

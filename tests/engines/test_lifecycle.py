@@ -98,6 +98,6 @@ def test_a_role_takes_part_from_its_first_incarnation_that_is_up_until_it_leaves
                 assert trigger in (Trigger.UP, Trigger.LEAVE)
 
 
-def test_a_place_is_sought_for_what_has_no_place():
+def test_states_that_await_placement_are_those_that_can_be_placed():
     for state in State:
         assert (state in AWAITING_PLACEMENT) == (Trigger.PLACE in TRANSITIONS[state] and state is not State.ENDED)

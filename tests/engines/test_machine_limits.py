@@ -59,7 +59,7 @@ def test_cpus_of_a_version_1_group(tmp_path, quota, expected):
     assert usable_cpus(version_1(tmp_path, quota=quota), NOBODY) == expected
 
 
-def test_a_quota_of_more_than_there_are_gives_no_more(tmp_path):
+def test_a_cpu_quota_above_the_number_of_cpus_has_no_effect(tmp_path):
     assert usable_cpus(version_2(tmp_path, cpu="10000000 100000"), {"CPU_LIMIT": "64"}) == CPUS
 
 
@@ -136,13 +136,13 @@ def test_workers_follow_the_memory(free):
         pytest.fail("one more would have fitted")
 
 
-def test_binders_2_gb_and_one_cpu_are_enough_for_four(tmp_path):
+def test_four_workers_fit_the_resources_of_binder(tmp_path):
     limit, used = memory_limit(version_2(tmp_path, cpu="100000 100000", memory=2 << 30, used=600 << 20), NOBODY)
     assert default_local_workers(usable_cpus(tmp_path, NOBODY), limit - used) == 4
 
 
 @pytest.mark.slow
-def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
+def test_default_numbers_of_workers_are_those_that_fit_the_machine(monkeypatch):
     monkeypatch.setenv("CPU_LIMIT", "0.5")
     monkeypatch.delenv("MEM_LIMIT", raising=False)
     monkeypatch.setattr(machine_limits, "free_memory", lambda *where: 8 * GB)

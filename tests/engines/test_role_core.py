@@ -149,7 +149,7 @@ def test_invalid_messages_are_refused_and_not_counted(to, message, says):
 # incarnations ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_peer_is_addressed_in_vain_until_its_return_is_taken():
+def test_messages_to_a_lost_peer_are_dropped_until_it_has_returned():
     role = Driver()
     role.awaited_kinds = (Weights, Joined)
     role.members.absent.add("server-0")
@@ -168,7 +168,7 @@ def test_a_lost_peer_is_addressed_in_vain_until_its_return_is_taken():
     assert [to for to, *_ in role.transmitted] == ["server-0"]
 
 
-def test_a_message_of_the_new_instance_is_as_good_as_the_news():
+def test_a_message_of_a_new_instance_announces_the_instance():
     role = Driver()
     role.unacknowledged.add("server-0")
     role.members.incarnations["server-0"] = 1

@@ -38,7 +38,7 @@ def test_a_role_with_another_name():
     assert "It has `servr`: is that it?" in refusal(Typo())
 
 
-def test_a_role_that_is_never_called():
+def test_a_misspelled_role_method_is_reported():
     @dataclass(frozen=True)
     class Typo(lk.AsyncPS):
         async def workers(self, ctx, model):

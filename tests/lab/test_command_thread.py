@@ -149,7 +149,7 @@ def test_the_error_of_a_press_is_shown_and_that_of_a_call_is_raised(queue_of):
     assert one.problem == ""
 
 
-def test_an_error_of_what_moves_by_itself_is_kept_and_stops_it(queue_of):
+def test_an_error_of_a_tick_is_stored_and_stops_the_ticks(queue_of):
     moves = Moves(left=3, fails=True)
     one = queue_of(moves)
     one.wake()
@@ -160,7 +160,7 @@ def test_an_error_of_what_moves_by_itself_is_kept_and_stops_it(queue_of):
     assert one.problem == "ValueError: on purpose"
 
 
-def test_rest_waits_for_what_moves_and_for_a_run_that_was_paused_by_a_button(queue_of):
+def test_rest_waits_for_the_ticks_and_for_a_run_paused_by_a_button(queue_of):
     one = queue_of(Moves(left=5))
     one.wake()
     one.press("pausing", lambda: None, holds=True)

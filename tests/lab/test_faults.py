@@ -66,7 +66,7 @@ def test_all_commands_are_repeated_to_the_bit_from_the_share_text(lab):
         assert times(again.trace) == times(lab.trace)
 
 
-def test_a_killed_role_is_restarted_unless_it_is_to_stay_away(lab):
+def test_a_killed_role_is_restarted_unless_restart_is_false(lab):
     lab.run().pause()
     lab.kill("worker-1").latest.advance(2.0)
     assert lab.view().conditions == {}

@@ -60,7 +60,7 @@ def test_a_click_commits_and_a_second_one_does_nothing(ask):
 
 
 @pytest.mark.parametrize("answer", ["20%", 2, np.int64(2)])
-def test_commit_is_the_click_as_a_method(ask, answer):
+def test_commit_has_the_effect_of_a_click(ask, answer):
     guess = ask()
     assert guess.commit(answer) is guess
     assert guess.committed == "20%"
@@ -151,7 +151,7 @@ def test_answers_that_are_not_positive_are_compared_by_difference(ask, measured,
     assert ask("How many?", {"none": 0, "one": 1, "two": 2}).reveal(measured).answer == answer
 
 
-def test_a_ratio_is_no_difference(ask):
+def test_the_nearest_answer_is_found_on_a_ratio_scale(ask):
     """The distance is measured on a ratio scale: 3 is nearer to 1 than to 6 by difference, but 3 times 1 and half of 6."""
     assert ask("How many?", {"1": 1, "6": 6}).reveal(3).answer == "6"
 
@@ -170,7 +170,7 @@ def test_numbers_want_a_number(ask, measured):
 
 
 @pytest.mark.parametrize("measured", ["the mean", 0, None])
-def test_texts_want_one_of_them(ask, measured):
+def test_the_result_of_a_text_question_must_be_an_answer(ask, measured):
     guess = ask("Who sets the pace?", "the fastest", "the slowest").commit(1)
     with pytest.raises(lk.BadInput, match="'the fastest', 'the slowest'"):
         guess.reveal(measured)

@@ -204,7 +204,7 @@ def test_an_unanswered_question_holds_the_scenario():
 
 
 @pytest.mark.parametrize(("name", "synchronous", "at"), [("first-minute", 1, 3), ("slow-worker", 0, 4)])
-def test_a_slow_worker_leaves_a_fifth_or_four_fifths(name, synchronous, at):
+def test_a_slow_worker_reduces_throughput_to_a_fifth_or_four_fifths(name, synchronous, at):
     """1/F = .2 where all wait; (N - 1 + 1/F)/N = .8 where none waits. Exactly, in whole gradients."""
     sync, asynchronous = traces(name)[synchronous : synchronous + 2]
     for trace, left in ((sync, 0.2), (asynchronous, 0.8)):
@@ -252,13 +252,13 @@ def test_a_lost_server_loses_the_updates_since_its_checkpoint_and_none_with_a_ba
         assert applied(trace, back + 0.2, back + 2.2) / 2 == pytest.approx(40, abs=3)
 
 
-def test_backup_workers_do_not_notice():
+def test_backup_workers_are_unaffected_by_a_straggler():
     sync, backup = traces("backup-workers")
     assert applied(sync, 5, 10) / 5 == 8
     assert applied(backup, 1, 4) / 3 == applied(backup, 5, 10) / 5 == 30  # N - b = 3 gradients a step of .1 s
 
 
-def test_chance_alone_costs_what_the_harmonic_number_says():
+def test_random_times_alone_cost_the_harmonic_number():
     """A step is the largest of 8 exponential times: H_8 = 2.718 times their mean."""
     sync, asynchronous = traces("random-times")
     ends = np.array([spans(sync, f"worker-{i}")[1][:20] for i in range(8)])
@@ -291,7 +291,7 @@ def replay(trace):
     return np.array(found), who[order], sum(len(found) - version for version in read.values())
 
 
-def test_mean_staleness_is_n_minus_1_whoever_is_slow():
+def test_mean_staleness_is_n_minus_1_for_any_slow_worker():
     """sum(staleness) = (N - 1) T - (gradients outstanding at the end): an identity in whole numbers."""
     for trace, workers in zip(traces("staleness"), (4, 4, 8)):
         found, _, residual = replay(trace)
@@ -340,7 +340,7 @@ def leads(trace):
     return found
 
 
-def test_a_bound_catches_a_runaway():
+def test_a_bound_limits_the_lead_of_a_fast_worker():
     """5 times faster from 2 s to 8 s: (5 - 1) 6/.1 = 240 ahead without a bound, 3 with it. And 80/s against 40/s."""
     free, bounded = traces("runaway")
     assert max(leads(free)[2]) == pytest.approx(240, abs=2)
@@ -378,7 +378,7 @@ def test_one_link_saturates_and_many_do_not():
         assert sent == pytest.approx(share, rel=0.15)
 
 
-def test_local_steps_talk_an_eighth():
+def test_eight_local_steps_send_an_eighth_of_the_messages():
     workers, c, b, steps = 8, 0.1, 1 / 5e5, 8
     ring, local = traces("local-steps")
     around = 2 * (workers - 1) * math.ceil(M / 4 / workers) * 4 * b

@@ -178,7 +178,7 @@ def test_an_evaluation_time_is_part_of_a_share_text_and_of_the_cluster():
     assert "evaluation_time" not in share_text(Settings())
 
 
-def test_a_rich_code_and_what_else_it_carries():
+def test_a_share_text_with_all_fields():
     setup = Settings().changed(**RICH)
     code = share_text(setup, scenario="one", panels="timeline,loss")
     assert read_share_text(code, ("scenario", "panels")) == (setup, {"scenario": "one", "panels": "timeline,loss"})
@@ -199,7 +199,7 @@ def test_a_share_text_can_be_written_by_hand():
     "code",
     ["x", "workers", "workers=a", "slow=5", "strategy=foo", "foo=1", "story=x", "hidden=a", "s=3&strategy=ssp&s="],
 )
-def test_a_wrong_code_is_refused_in_words(code):
+def test_an_invalid_share_text_is_refused_with_a_message(code):
     with pytest.raises(lk.BadInput, match=r".{20}"):
         read_share_text(code)
 

@@ -226,7 +226,7 @@ def test_a_diverged_loss_is_logged_once():
         ({}, {"stopped_by": "the moon"}, "stopped by the moon"),
     ],
 )  # fmt: skip
-def test_the_end(budget, ending, line):
+def test_the_log_contains_the_end_of_the_run(budget, ending, line):
     trace = empty(budget)
     trace.end(time=3 * NANO, **ending)
     assert log_lines(trace) == [f"3.00 s end: {line}"]
@@ -261,7 +261,7 @@ def test_settings_of_the_start_are_logged_at_time_zero():
     assert simulated(slow={"worker-2": 5}).advance(0).log == ["0.00 s you slowed w2 x5"]
 
 
-def test_the_past_is_a_beginning_of_the_whole():
+def test_the_events_of_a_past_time_are_a_prefix_of_all_events():
     run = simulated(lk.Slow("worker-1", 4, at=0.1, until=0.4)).wait()
     whole, memory = events(run.trace), Stragglers()
     assert [time for time, _ in whole] == sorted(time for time, _ in whole)

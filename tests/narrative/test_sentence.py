@@ -160,7 +160,7 @@ def test_gradients_of_a_slow_worker_have_a_high_staleness():
 # next to a reference run -------------------------------------------------------------------------------------------------
 
 
-def test_the_sketch():
+def test_the_sentence_of_a_slowed_run_and_its_reference():
     assert sentence(slowed("async-ps"), None, slowed("sync-ps")) == (
         "w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. "
         "Synchronous (reference): all wait for w2; it fell to 20%. Mean staleness 2.99, reference 0."
@@ -254,7 +254,7 @@ def test_accuracies_of_a_run_and_its_reference_are_compared():
         ({"chief": 4}, "the chief works 4x slower than it would."),
     ],
 )  # fmt: skip
-def test_who(slow, who):
+def test_the_sentence_names_the_slow_workers(slow, who):
     run = simulated(lk.AsyncPS(), seconds=2.0, slow=slow, server_time=lk.Deterministic(0.001)).wait()
     assert sentence(run.trace).lower().startswith(who.lower())
 
@@ -265,7 +265,7 @@ def test_many_slow_workers_are_counted_and_not_named():
     assert said.startswith("10 workers compute 2x to 3x slower than the others.")
 
 
-def test_slow_from_the_start_there_is_nothing_to_compare_with():
+def test_for_slowdowns_from_the_start_no_change_is_reported():
     """3 x 10 + 2 gradients per second if no worker waits, 4 x 2 if all wait."""
     said = [sentence(simulated(s, slow={"worker-2": 5}).wait().trace) for s in (lk.AsyncPS(), lk.SyncPS())]
     assert "Asynchronous: the others do not wait; 32 gradients per second." in said[0]
@@ -293,13 +293,13 @@ def test_no_worker_waits_for_a_fast_worker():
     assert "Asynchronous: the others do not wait; throughput rose to 200%." in run.sentence()  # (3 + 5)/4
 
 
-def test_a_worker_alone():
+def test_a_single_worker_is_compared_with_its_past():
     run = simulated(lk.AsyncPS(), lk.Slow("worker-0", 4, at=4.0), workers=1).wait()
     assert sentence(run.trace).startswith("w0 computes 4x slower than before. Asynchronous: throughput fell to 25%.")
     assert sentence(run.trace, 3 * NANO).startswith("1 worker, 10 gradients per second. ")
 
 
-def test_healed_and_slowed_again():
+def test_a_second_slowdown_is_described_after_the_first_ended():
     faults = [lk.Slow("worker-2", 5, at=4.0, until=8.0), lk.Slow("worker-1", 2, at=14.0)]
     trace = simulated(lk.SyncPS(), *faults, seconds=20.0).wait().trace
     assert sentence(trace, 13 * NANO) == (
@@ -322,7 +322,7 @@ def test_lost_roles_are_named():
     assert sentence(run.trace).startswith("w1 and w2 are back; throughput is back to ")
 
 
-def test_the_lost_are_named_until_they_are_back():
+def test_lost_roles_are_named_until_they_are_restarted():
     run = simulated(lk.AsyncPS()).advance(6.0)
     event = run.engine.trace.event
     event(LinkCut(5 * NANO, "worker-1", None))

@@ -211,7 +211,7 @@ def test_vectors_and_small_matrices_are_sent_as_they_are():
     assert not PowerSGD(1).shrinks((2, 2, 9))
 
 
-def test_a_matrix_of_zeros_and_back():
+def test_power_sgd_recovers_after_a_matrix_of_zeros():
     codec, shapes = PowerSGD(2), ((20, 30),)
     state = codec.state(shapes, "float64", np.random.default_rng(0))
     assert not through(codec, np.zeros(600), shapes, state)[0].any()

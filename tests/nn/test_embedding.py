@@ -66,7 +66,7 @@ def test_the_compact_form_is_the_same_to_the_last_bit(dtype):
     assert not np.delete(out[: model.bag.size].reshape(50, 4), ids, axis=0).any()
 
 
-def test_a_row_starts_the_same_alone_and_in_the_table():
+def test_a_row_has_the_same_start_value_alone_and_in_the_table():
     bag = EmbeddingBag(1000, 8, 4)
     whole = bag.start(7, np.arange(1000), F8)
     some = np.array([999, 0, 17, 17])
@@ -124,7 +124,7 @@ def test_sparse_parameters_stand_for_the_whole_vector():
     assert sparse.fingerprint() != newer.fingerprint()
 
 
-def test_a_table_too_long_to_write_out_stays_as_it_is():
+def test_a_large_table_stays_sparse():
     model = Recommender(10_000_000, 8, 3)
     sparse = model.sparse_start(0)
     assert sparse.plain() is sparse
@@ -134,7 +134,7 @@ def test_a_table_too_long_to_write_out_stays_as_it_is():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_saved_recommender_comes_back(tmp_path, sparse):
+def test_a_recommender_can_be_saved_and_loaded(tmp_path, sparse):
     model = small()
     params = model.start(2)
     if sparse:

@@ -136,7 +136,7 @@ def test_several_micro_batches_in_flight_keep_their_activations():
     np.testing.assert_array_equal(dy, before)
 
 
-def test_a_stage_that_ends_with_an_activation_leaves_dy_alone():
+def test_a_stage_that_ends_with_an_activation_does_not_change_dy():
     stage = Network.mlp(3, (4, 4), 2, "relu", dtype="float64").stage(0, 2)
     params, x, dy = stage.start(1), np.ones((2, 3)), np.ones((2, 4))
     stage.backward(params, stage.forward(params, x)[1], dy, np.empty(stage.size))
@@ -144,7 +144,7 @@ def test_a_stage_that_ends_with_an_activation_leaves_dy_alone():
 
 
 @pytest.mark.parametrize("layer", [Dense(3, 2), ReLU(), Tanh()])
-def test_layers_work_alone(layer):
+def test_layers_can_be_used_alone(layer):
     rng = np.random.default_rng(1)
     size = 8 if isinstance(layer, Dense) else 0
     params, out, x = rng.normal(size=size), np.full(size, np.nan), rng.normal(size=(4, 3))

@@ -98,7 +98,7 @@ def test_steady_state_allocates_nothing_of_parameter_size(optimizer):
 
 
 @pytest.mark.parametrize("optimizer", ALL, ids=repr)
-def test_state_without_work_space_is_the_whole_memory(optimizer):
+def test_optimizer_states_without_scratch_arrays_restore_the_optimizer(optimizer):
     rng = np.random.default_rng(2)
     a, state = np.ones(5), optimizer.state(5, np.float64)
     for step in (1, 2):

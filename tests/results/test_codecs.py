@@ -85,7 +85,7 @@ def test_e7_top_k_sends_d_over_2k_times_fewer_bytes():
     assert set(pushed(TopK(0.01))) == set(few)
 
 
-def test_bytes_of_the_others():
+def test_bytes_of_the_other_codecs():
     d = M // 4
     assert set(pushed(SignSGD())) == {d // 8 + 4}
     assert set(pushed(QSGD(4))) == {d // 2 + 4 * -(-d // 512)}

@@ -102,7 +102,7 @@ def test_a_vector_shorter_than_the_group():
     np.testing.assert_allclose(*ends, rtol=0, atol=1e-12)
 
 
-def test_with_halves_it_takes_half_the_bytes():
+def test_float16_halves_the_bytes_of_halving_doubling():
     trace = run(HalvingDoubling(codec=Float16()), 1, 8)
     assert set(trace.column("applies", "time").tolist()) == {6 * LATENCY + 3_500_000 * BYTE}
 

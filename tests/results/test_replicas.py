@@ -93,7 +93,7 @@ def test_e5_with_h_1_it_is_synchronous_and_with_more_it_is_not():
 @pytest.mark.parametrize("workers", [1, 3, 4])
 @pytest.mark.parametrize("H", [1, 2, 7, 1000])
 @pytest.mark.parametrize("steps", [40, 41])
-def test_e5_where_all_have_the_same_hessian_the_mean_does_not_notice(H, workers, steps):
+def test_e5_with_equal_hessians_the_mean_does_not_depend_on_h(H, workers, steps):
     """Also between two averages, where the replicas are apart."""
     local = trained(lk.LocalSGD(learning_rate=0.3, H=H), steps, workers=workers)
     sync = trained(lk.SyncPS(learning_rate=0.3), steps, workers=workers)
@@ -225,7 +225,7 @@ def test_the_ledger_of_easgd_balances():
     assert book["applied"] + book["partly_applied"] >= 150
 
 
-def test_easgd_talks_tau_times_less():
+def test_easgd_sends_tau_times_fewer_messages():
     """An elastic update sends M and receives M, every tau steps."""
     sent = query.bytes_sent(trained(lk.EASGD(tau=5), 40, TIMING, 1, compute=0.01).trace)
     assert sent["worker"]["training"] == 40 * M
@@ -376,7 +376,7 @@ def test_adpsgd_averaging_keeps_the_total_and_brings_all_together(graph, workers
     run.stop()
 
 
-def test_adpsgd_alone_is_sgd():
+def test_adpsgd_with_one_worker_is_sgd():
     run = trained(lk.ADPSGD(learning_rate=0.3), 30, MOONS, 1)
     gradient, w = gradients(MOONS, 1), start(MOONS, 1)[0]
     for _ in range(30):

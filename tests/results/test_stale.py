@@ -225,7 +225,7 @@ def test_every_asynchronous_server_does_what_the_papers_write(strategy, options,
     assert np.abs(there - plain).max() > 1e-5
 
 
-def test_corrections_go_on_with_momentum_and_decay():
+def test_compensation_combines_with_momentum_and_weight_decay():
     """Corrections change the gradient; the optimizer is independent of them."""
     options = {"optimizer": lk.Momentum(0.5), "weight_decay": 0.01, "compensation": TrueHessian()}
     run = trained(lk.AsyncPS(learning_rate=0.05, **options), 150)
@@ -291,7 +291,7 @@ def test_a8_a_rate_divided_by_the_staleness_is_stable_as_many_times_further(work
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
 @pytest.mark.parametrize("rate", [0.05, 0.22, 1.0, 1.9, 2.1])
-def test_a8_with_the_true_hessian_it_is_stable_wherever_one_process_is(workers, rate):
+def test_a8_with_the_true_hessian_the_stable_rates_are_those_of_one_process(workers, rate):
     """w(t) = (1 - rate)^t: it converges below 2, where eight plain workers diverge from .209 on."""
 
     @dataclass(frozen=True)
@@ -351,7 +351,7 @@ def test_the_ledger_of_downpour_balances(n_push, n_fetch):
 
 
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 1), (5, 5), (2, 6), (6, 2)])
-def test_downpour_sends_as_many_times_less(n_push, n_fetch):
+def test_downpour_sends_n_times_fewer_messages(n_push, n_fetch):
     """A step of a worker sends M / n_push bytes, and receives M / n_fetch."""
     size, steps = 1000, 600
     problem = lk.Problem("quadratic", timing_only=True, options={"dimension": size, "samples": 1})

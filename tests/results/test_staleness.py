@@ -29,7 +29,7 @@ def applies(trace, shard_role=0):
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 5), (8, 6), pytest.param(10_000, 2, marks=pytest.mark.slow)])
-def test_a1_equal_workers(workers, rounds):
+def test_a1_staleness_of_equal_workers(workers, rounds):
     stale = applies(run(workers, workers * rounds))[0]
     assert stale[:workers].tolist() == list(range(workers))
     assert set(stale[workers:].tolist()) == {workers - 1}

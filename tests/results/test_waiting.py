@@ -116,7 +116,7 @@ def drawn(workers, seed=0):
     return [forever(w) for w in range(workers)]
 
 
-def test_workers_that_do_not_give_up_are_another_process():
+def test_backup_workers_without_cancellation_equal_the_heap_model():
     """`give_up=False`, as on a cluster that cannot interrupt: equal to the heap model to the nanosecond; steps are
     longer than
     the paper's (a late worker is late for the next step, too), but shorter than waiting for all.
@@ -240,7 +240,7 @@ def test_w4_without_bound_and_k_of_one_are_the_asynchronous_server(strategy, ser
     same_events(run(strategy, 200, **law), run(lk.AsyncPS(), 200, **law))
 
 
-def test_w4_the_bound_may_change_while_it_goes_on():
+def test_w4_the_bound_may_change_during_a_run():
     """s = 3, then 0, then 2: a worker that is ahead is blocked until the others have caught up; then the new bound
     holds.
     """

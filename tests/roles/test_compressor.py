@@ -100,7 +100,7 @@ def test_parts_are_encoded_apart():
 
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)
-def test_without_memory_only_the_size_is_sent(codec):
+def test_timing_only_compressors_send_the_size(codec):
     """Timing-only: the same shapes as of real values; arrays without storage."""
     mine = compressor(codec, dtype="float32")
     null = np.broadcast_to(np.float32(0), (SIZE,))

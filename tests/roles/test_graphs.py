@@ -74,7 +74,7 @@ def test_the_edges_between_the_two_colours_connect_the_graph(name, workers):
 
 
 @given(st.integers(1, 20))
-def test_rings_of_even_size_and_grids_lose_no_edge(half):
+def test_two_colourings_keep_all_edges_of_even_rings_and_grids(half):
     for name, workers in (("ring", 2 * half), ("grid", half), ("grid", 2 * half)):
         side = two_colouring(name, workers)
         assert all(side[i] != side[j] for i, near in enumerate(neighbours(name, workers)) for j in near)

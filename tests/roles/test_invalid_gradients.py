@@ -152,7 +152,7 @@ def test_an_invalid_gradient_is_refused_and_training_continues(kind, lie):
     ("qsgd:4", half_a_code), ("qsgd:4", nan_in_code), ("float16", half_a_code), ("float16", nan_in_code),
     ("sign-sgd", half_a_code), ("power-sgd:2", half_a_code), ("power-sgd:2", nan_in_code),
 ])  # fmt: skip
-def test_a_codes_garbage_is_refused(codec, lie):
+def test_invalid_encoded_gradients_are_refused(codec, lie):
     holds(trained(Async(liar=lie.__name__, codec=codec), servers=1).wait(20))
 
 

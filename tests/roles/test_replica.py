@@ -69,7 +69,7 @@ def test_a_replica_records_which_gradients_its_parameters_contain():
     assert replica.clock_of(WORKERS) == (1, 4, 2)
 
 
-def test_becoming_copies_and_other_shapes_are_refused():
+def test_assign_copies_and_refuses_other_shapes():
     replica, _ = made()
     new = np.array([5.0, 6.0])
     replica.assign(new, WORKERS, (-1, -1, -1))
@@ -247,7 +247,7 @@ def test_clocks_describe_which_gradients_centres_and_positions_contain(luck, sha
             assert said == holds(centre.values)
 
 
-def test_clocks_are_no_payload():
+def test_clocks_do_not_count_as_payload():
     values = np.zeros(5)
     for message in (Position(values, 3, 0, 0, 4, 4, (0, 3, 1, 3)), CentreWeights(values, 0, 0, 7, (0, 3, 1, 3))):
         copy, size = copied_for_sending(message, "worker-0")
@@ -314,7 +314,7 @@ class Exact:
         return gradient + self.hessian * (now - then)
 
 
-def test_off_there_is_no_correction_at_all():
+def test_without_options_there_is_no_staleness_correction():
     assert staleness_correction(lk.AsyncPS()) is None
     assert staleness_correction(lk.SyncPS()) is None
     assert staleness_correction(lk.AsyncPS(staleness_aware=True)).aware

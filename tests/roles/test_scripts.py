@@ -273,7 +273,7 @@ def test_the_chief_requests_a_last_evaluation_at_the_time_limit():
     assert (j.stopped_by, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])  # an update is on every shard
 
 
-def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
+def test_the_chief_sleeps_no_longer_than_the_remaining_budget():
     ctx, j = Sheet("chief", 0.0), evaluator(lk.Budget(seconds=5.0, updates=20))
     chief = lk.AsyncPS().chief(ctx, j)
     chief.send(None)
@@ -332,19 +332,19 @@ def test_chief_ends_when_shards_reach_the_budget_one_after_the_other():
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_judge_sees_divergence_before_anything_else(loss):
+def test_the_evaluator_checks_divergence_first(loss):
     j = evaluator(lk.Budget(updates=10, accuracy=0.1))
     j.evaluate((snapshot(loss, 0.9),))
     assert j.stopped_by == "diverged"
 
 
-def test_judge_evaluates_whole_versions_of_all_shards():
+def test_the_evaluator_evaluates_complete_versions_of_all_shards():
     j = evaluator(lk.Budget(updates=10), ("server-0", "server-1"))
     j.evaluate((snapshot(0, 0, 10, 0, values=[1.0]), snapshot(0, 0, 9, 1, values=[0.5])))
     assert (j.stopped_by, j.update) == (None, 9)
 
 
-def test_judge_has_no_verdict_without_a_reason():
+def test_the_evaluator_continues_without_a_reason_to_stop():
     j = evaluator(lk.Budget(updates=10, accuracy=0.9))
     j.evaluate((snapshot(1.0, 0.89, 9),))
     assert j.stopped_by is None

@@ -36,7 +36,7 @@ def rows(recorder, table, width):
     return np.frombuffer(getattr(recorder, table), np.int64).reshape(-1, width).tolist()
 
 
-def test_one_gradient():
+def test_one_gradient_is_applied_and_recorded():
     shard, recorder, _ = made()
     assert shard.apply(push("worker-0", 0), 0.5)
     assert shard.values.tolist() == [0.5, 1.5]
@@ -151,7 +151,7 @@ def test_conservation_counters():
 
 
 @pytest.mark.parametrize(("size", "shards"), [(10, 3), (1, 1), (7, 7), (9610, 4)])
-def test_slices_cover_everything_evenly(size, shards):
+def test_shard_slices_cover_the_vector_evenly(size, shards):
     parts = shard_slices(size, shards)
     assert np.concatenate([np.arange(size)[p] for p in parts]).tolist() == list(range(size))
     lengths = [p.stop - p.start for p in parts]

@@ -93,7 +93,7 @@ METHODS = [name for name, f in vars(Wrong).items() if inspect.isfunction(f) and 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_each_mistake_by_line(name):
+def test_each_mistake_is_reported_with_its_line(name):
     One = type("One", (lk.AsyncPS,), {"own": harmless, name: vars(Wrong)[name]})
     lines, first = inspect.getsourcelines(vars(Wrong)[name])
     (at,) = [i for i, line in enumerate(lines) if "# here: " in line]

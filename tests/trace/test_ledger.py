@@ -41,7 +41,7 @@ def test_rows_come_back_as_they_were_written():
     assert recorder.rows_waiting() == 0
 
 
-def test_a_batch_is_plain_and_counters_survive_the_way():
+def test_recorded_batches_contain_plain_values():
     recorder = Recorder(0, incarnation=2)
     recorder.apply(0, 5, 1, 3, 2, 16, 4, 1)
     recorder.counters.reads[1] = 7
@@ -162,7 +162,7 @@ def test_the_ledger_names_missing_gradients():
     assert "DOES NOT CLOSE, 1 missing" in str(run.summary())
 
 
-def test_partly_applied():
+def test_a_gradient_applied_on_one_shard_only_is_partly_applied():
     """Two shards, two updates each, of three pushes in different orders: one gradient is on one shard only."""
     trace = Trace(header("server-0", "server-1", "worker-0", "worker-1", "worker-2"))
     for shard, order in ((0, (2, 3)), (1, (2, 4))):

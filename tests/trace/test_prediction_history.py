@@ -70,7 +70,7 @@ def test_predictions_become_rarer_and_the_last_entry_is_never_left_out():
     assert when[-1] == 5000
 
 
-def test_a_model_without_a_finite_loss_has_no_answer():
+def test_a_model_without_a_finite_loss_makes_no_predictions():
     run = start(DIGITS, lk.AsyncPS(learning_rate=10.0, eval_every=1), lk.Budget(seconds=5)).wait()
     assert run.stopped_by == "diverged"
     assert list(run.trace.predictions)[-1].samples == bytes([NO_ANSWER]) * 18
@@ -97,7 +97,7 @@ def test_a_run_that_is_not_recorded_has_no_predictions():
     assert run.summary()["parameters_sha256"] == start().wait().summary()["parameters_sha256"]
 
 
-def test_a_large_network_is_asked_a_coarser_grid_and_then_none():
+def test_a_large_network_is_evaluated_on_a_coarser_grid_or_none():
     sides = [
         start(lk.Problem("moons", hidden=hidden)).trace.header["samples"]["plane"]["side"]
         for hidden in ((8,), (256, 256), (512, 512))

@@ -214,7 +214,7 @@ def restored_server():
     return trace
 
 
-def test_a_restored_server_has_done_130_and_holds_110_whether_rows_are_there_or_not():
+def test_gross_and_net_counts_of_a_restored_server_do_not_depend_on_missing_rows():
     """Regression: the narrative gave 210 (the 80 restored gradients were counted twice), and the throughput 110 (work that
     was rolled back was counted as negative).
     """
@@ -237,7 +237,7 @@ def test_the_ledger_of_a_past_time_excludes_rolled_back_gradients():
     assert ledger(trace, round(3.5 * NANO))["applied"] == 95
 
 
-def test_a_run_that_goes_on_with_an_earlier_one_begins_at_nothing():
+def test_counts_of_a_resumed_run_begin_at_zero():
     trace = empty()
     server = Server(trace, 0)
     server.held = [(1, 1)] * 500

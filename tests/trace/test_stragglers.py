@@ -83,11 +83,11 @@ def test_the_end_of_a_straggler_is_reported():
 
 
 @pytest.mark.parametrize("slow", [100.0, 150.0, 199.0])
-def test_up_to_twice_as_slow_is_nothing(slow):
+def test_up_to_twice_as_slow_is_no_straggler(slow):
     assert lines(made(slow)) == []
 
 
-def test_one_hiccup_or_two_are_nothing():
+def test_one_or_two_slow_gradients_are_no_straggler():
     assert lines(made(lambda t: 500.0 if 4 <= t < 4.9 else 100.0)) == []
 
 
@@ -195,7 +195,7 @@ def test_random_variation_is_no_straggler(distribution):
 
 
 @pytest.mark.parametrize("distribution", [lk.LogNormal(0.1, 0.25), lk.Pareto(0.05, 3.0), lk.LogNormal(0.1, 0.5)], ids=repr)
-def test_in_noise_a_straggler_is_still_found(distribution):
+def test_a_straggler_is_found_among_random_times(distribution):
     assert [durations(distribution, 5.0, seed=seed) for seed in range(3)] == [{3}] * 3
 
 
@@ -252,14 +252,14 @@ def test_split_models_are_compared_with_their_own_beginnings():
     assert line.endswith(" at the start")
 
 
-def test_one_memory_can_change_the_trace():
+def test_one_outlier_test_can_be_used_for_another_trace():
     memory, first, second = Stragglers(), made(300.0), made(100.0)
     assert len(memory.until(first, 10 * NANO)) == 1
     assert memory.until(second, 10 * NANO) == []
     assert len(memory.until(first, 10 * NANO)) == 1
 
 
-def test_rows_that_were_spilled_or_never_there_do_no_harm():
+def test_missing_rows_do_not_affect_the_outlier_test():
     trace = lk.train(
         "moons", lk.AsyncPS(), lk.SimulatedCluster(record=False, slow={"worker-1": 5}), lk.Budget(updates=50)
     ).wait().trace  # fmt: skip

@@ -55,7 +55,7 @@ def test_a_role_that_is_away_is_hatched_and_its_return_is_marked(killed):
     assert gaps(drawn("timeline", killed, 1.0)) == []  # an earlier time is shown
 
 
-def test_the_name_of_who_is_away_is_orange(killed):
+def test_the_labels_of_absent_roles_are_orange(killed):
     def ink(panel):
         ticks = zip(panel.axes.get_yticklabels(), panel.axes.get_yticks())
         return {label.get_text(): label.get_color() for label, _ in ticks}

@@ -108,7 +108,7 @@ def test_between_two_moments_the_amount_grows_evenly(when, asked):
 
 
 @pytest.mark.parametrize("updates", [41, 42, 43, 44])
-def test_a_budget_that_cuts_a_group_of_gradients_is_no_loss_of_speed(updates):
+def test_a_budget_that_ends_within_a_round_does_not_lower_the_rate(updates):
     trace = simulate(lk.AsyncPS(), updates=updates)
     _, rate = rates(trace, trace.now)
     assert rate == pytest.approx(np.full(len(rate), 40.0), rel=1e-6)

@@ -39,7 +39,7 @@ def test_text_widths_are_estimated_within_a_few_percent(words, bold):
     assert 0.97 * drawn - 1 <= style.width(words, style.NORMAL, bold) <= 1.15 * drawn + 2
 
 
-def test_a_caption_loses_whole_parts_and_only_then_letters():
+def test_captions_are_shortened_by_parts_and_then_by_letters():
     words = "gradients per second · dashed: reference, SyncPS · pale: each worker"
     assert truncated(words, 1000) == words
     assert truncated(words, 350) == "gradients per second · dashed: reference, SyncPS"
@@ -48,7 +48,7 @@ def test_a_caption_loses_whole_parts_and_only_then_letters():
     assert style.width(truncated(words, 60), style.NORMAL) <= 60
 
 
-def test_a_name_keeps_off_what_is_drawn_and_near_to_its_end():
+def test_a_label_is_placed_near_its_curve_without_overlap():
     axes = empty_axes()
     room = LabelPlacement(axes)
     x = np.linspace(0, 10, 50)

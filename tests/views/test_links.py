@@ -78,7 +78,7 @@ def test_traffic_within_a_node_and_outside_training_is_left_out():
     assert rates == {0: (500.0, 0.0), 1: (0.0, 500.0), 2: (0.0, 0.0)}
 
 
-def test_half_of_a_message_counts_half():
+def test_traffic_counts_the_part_of_a_message_within_the_interval():
     trace = handmade(bandwidth=1000.0)  # 1,000 bytes that arrived at 1.5 s occupied the link for a second
     assert traffic_by_node(trace, lately(trace, NANO))[0] == pytest.approx((500.0, 0.0))
     assert lately(trace, NANO).out.sum() == pytest.approx(500.0)

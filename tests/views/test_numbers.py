@@ -57,12 +57,12 @@ def test_events_list_the_slowed_workers_at_a_time(slowed_trace):
     assert [label for _, label in event_labels(slowed_trace, 3 * 10**9)] == ["w2 5x slower", "w2 normal speed"]
 
 
-def test_slow_from_the_start_is_no_event(sync_trace):
+def test_slowdowns_from_the_start_are_no_events(sync_trace):
     assert event_labels(sync_trace, sync_trace.now) == []
     assert slowed(sync_trace, sync_trace.now)
 
 
-def test_of_many_workers_the_slowed_one_is_always_shown():
+def test_the_slowed_one_of_many_workers_is_always_shown():
     trace = simulate(lk.AsyncPS(), seconds=0.3, workers=500, slow={"worker-77": 3})
     rows = shown_roles(trace, trace.now)
     assert len(rows) <= 41
@@ -70,7 +70,7 @@ def test_of_many_workers_the_slowed_one_is_always_shown():
     assert rows == sorted(rows)
 
 
-def test_window_holds_sixteen_gradients_or_so():
+def test_the_window_contains_about_sixteen_gradients():
     assert 14 <= window_ns(simulate(lk.AsyncPS())) / 1e8 <= 20
 
 

@@ -143,7 +143,7 @@ def test_no_picture_is_missing_and_none_is_left_over():
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_nothing_is_small_cut_off_or_covered(figure, name):
+def test_text_is_readable_and_neither_cut_off_nor_covered(figure, name):
     drawn = figure(name)
     wide, high = drawn.get_size_inches() * 100
     assert wide == 940
@@ -171,7 +171,7 @@ def test_a_straggler_limits_the_throughput_of_synchronous_training(figure):
     assert written.count("gradients in 4 s") == 2
 
 
-def test_counting_begins_when_the_worker_is_slowed():
+def test_throughput_is_measured_from_the_slowdown():
     late = [lk.Slow("worker-2", 5, at=2.0)]
     pair = [
         lk.train(DIGITS, strategy, lk.SimulatedCluster(workers=4, compute=PACE), lk.Budget(seconds=6.25), faults=late).wait()
@@ -214,7 +214,7 @@ def test_the_recipe_for_paths_gives_the_recurrence():
     assert np.allclose(path, w, rtol=1e-12)
 
 
-def test_the_spiral_is_the_path(figure):
+def test_the_spiral_shows_the_given_path(figure):
     _, path = spiral(0.15)
     axes = figure("divergence").axes[0]
     drawn = max((line.get_xydata() for line in axes.lines if line.get_color() == "#3b6cf6"), key=len)
@@ -307,7 +307,7 @@ def test_figures_refuse_runs_that_do_not_fit(some_run, draw, says):
         draw(some_run)
 
 
-def test_a_run_that_stands_at_its_beginning_is_refused():
+def test_a_run_without_updates_is_refused():
     begun = lk.train(DIGITS, lk.AsyncPS(), lk.SimulatedCluster(workers=2, compute=PACE), lk.Budget(updates=3))
     with pytest.raises(lk.BadInput, match="wait"):
         lk.pictures.straggler(begun, begun)
@@ -320,7 +320,7 @@ def test_paths_are_two_lists_of_weights(paths):
         lk.pictures.divergence(*pair, paths=paths)
 
 
-def test_traces_are_as_good_as_runs(some_run):
+def test_figures_accept_traces_and_runs(some_run):
     drawn = [title(lk.pictures.mean_staleness({4: given})) for given in (some_run, some_run.trace)]
     assert drawn[0] == drawn[1]
 
@@ -337,7 +337,7 @@ def test_runs_that_keep_totals_only_are_refused():
         lk.pictures.mean_staleness({4: counted})
 
 
-def test_two_sides_of_the_edge_by_staleness_alone():
+def test_staleness_alone_decides_stability():
     """The same rate, 0.2: for N = 4 below 2 sin(pi / 14) = .445, for N = 16 above 2 sin(pi / 62) = .101."""
     pair = [run(lk.AsyncPS(learning_rate=0.2), lk.Problem("quadratic"), workers=n) for n in (4, 16)]
     drawn = lk.pictures.divergence(*pair)

@@ -32,7 +32,7 @@ def lead_by_hand(trace, role, t):
     return max(0, at_begin - min(finished.values()))
 
 
-def test_leads_are_those_that_one_counts_by_hand():
+def test_leads_equal_those_counted_by_hand():
     trace = run(lk.AsyncPS(), seconds=3.0, slow={"worker-1": 2.5}, latency=0.01).wait().trace
     found = leads(trace, trace.now)
     rng = np.random.default_rng(0)
@@ -51,7 +51,7 @@ def test_no_lead_exceeds_the_bound_and_fast_workers_reach_it(s, latency):
     assert (np.median(found.lead[:, late], axis=1) == [s, s, 0, s]).all()
 
 
-def test_without_a_bound_it_runs_away_by_the_difference_of_speeds():
+def test_without_a_bound_the_lead_grows_by_the_difference_of_speeds():
     trace = run(lk.AsyncPS(), seconds=10.0, compute=lk.Deterministic(0.1), slow={"worker-1": 5}).wait().trace
     found = leads(trace, 9_950_000_000)
     assert found.lead[:, -1].tolist() == [99 - 19, 0, 99 - 19, 99 - 19]
@@ -113,7 +113,7 @@ def test_without_spans_the_progress_is_that_reported_by_the_server():
     assert "applied" in make_panel("progress").caption(trace)
 
 
-def test_the_largest_of_a_stretch_counts_what_held_on_from_before():
+def test_the_maximum_of_an_interval_includes_the_value_at_its_start():
     found = leads(handmade("simulated"), 119)
     edges, most = binned_maximum(found, 0, 120, 6)
     assert edges.tolist() == [0, 20, 40, 60, 80, 100, 120]

@@ -65,7 +65,7 @@ def test_the_largest_curvature_decides():
     assert (place.tau, place.product) == (0.0, 1.5)
 
 
-def test_sums_and_staleness_aware_rates_are_reckoned_as_they_act():
+def test_effective_rates_include_sums_and_staleness_aware_scaling():
     summed = run(lk.SyncPS(learning_rate=0.1, reduce="sum"), seconds=1.0).wait().trace
     assert locate_run(summed, summed.now).product == pytest.approx(0.8)
     aware = run(lk.AsyncPS(learning_rate=0.7, staleness_aware=True), seconds=6.0).wait().trace

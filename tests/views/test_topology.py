@@ -52,7 +52,7 @@ def of(trace, shown, kind):
 # the replay -------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_update_is_the_last_one_applied_and_begins_with_the_one_before_by_the_same_worker(free):
+def test_a_replay_spans_two_consecutive_updates_of_one_worker(free):
     rows = free.tables["applies"].rows().tolist()
     for t in range(NANO // 2, free.now, 170_000_000):
         update = last_update(free, t)
@@ -157,7 +157,7 @@ def test_one_loop_shows_one_update_and_the_next_loop_a_newer_one(wired):
     assert phase_of(trace, 4 * NANO)[0] == pytest.approx(0.8)
 
 
-def test_before_the_first_update_there_is_no_film(free):
+def test_there_is_no_replay_before_the_first_update(free):
     assert replay(free, 0)[0] is None
     first = int(free.column("applies", "time").min())
     assert replay(free, first - 1)[0] is None
@@ -173,7 +173,7 @@ def test_before_the_first_update_there_is_no_film(free):
     ids=lambda s: s.name,
 )  # fmt: skip
 @pytest.mark.parametrize("latency", [0.0, 0.002])
-def test_every_film_runs_forward(strategy, latency):
+def test_every_replay_runs_forward(strategy, latency):
     trace = run(strategy, seconds=1.5, problem=DEEP, latency=latency)
     shown = build_replay(trace, last_update(trace, trace.now))
     assert len(shown.source) > 0
@@ -228,7 +228,7 @@ def test_every_role_but_the_chief_is_in_one_node_and_no_node_on_another(some, si
     assert min(math.dist(a, b) for a, b in itertools.combinations(where.values(), 2)) > 12
 
 
-def test_rows_rings_and_the_slowed_one():
+def test_nodes_are_arranged_in_rows_and_rings():
     hybrid = RUNS["hybrid"]()
     _, rows = nodes_of(hybrid, hybrid.now)
     assert [[node.name for node in row] for row in rows] == [["w0", "w1"], ["w2", "w3"], ["w4", "w5"]]
@@ -252,7 +252,7 @@ def test_a_line_begins_and_ends_at_its_nodes_and_swings_out_to_its_right():
     assert back.tolist() == [[50, 5]]
 
 
-def test_dots_have_the_colour_of_their_direction_and_are_where_the_film_says(wired):
+def test_dots_have_the_colour_of_their_direction_and_the_position_of_the_replay(wired):
     panel = make_panel("topology")
     bare_figure(panel)
     seen = set()

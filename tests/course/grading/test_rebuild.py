@@ -61,7 +61,7 @@ class TestFindAnswers:
         assert found.solutions == toy.RIGHT
         assert (found.before, found.after, found.notes) == ({"q1": [], "q2": [], "q3": []}, [], ())
 
-    def test_an_unchanged_answer_is_untouched(self):
+    def test_an_unchanged_answer_is_recognized(self):
         found = found_in(solved(q2="".join(toy.find(RELEASED, "q2")["source"])))
         assert [found.is_untouched(REFERENCE, name) for name in ("q1", "q2", "q3")] == [False, True, False]
 

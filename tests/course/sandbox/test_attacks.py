@@ -77,7 +77,7 @@ def test_the_strategies_without_attacks_pass(server):
 
 
 @pytest.mark.parametrize("attack", [as_parameter(a) for a in EVERY])
-def test_an_attack_gets_no_points(server, short_server, attack):
+def test_attacks_get_no_points(server, short_server, attack):
     if "processor time" in attack.why:
         server = short_server
     earned, why = try_strategy(server, attack.source)

@@ -24,7 +24,7 @@ def test_only_processes_without_heartbeats_are_suspected():
         assert detector.silent(10.0, now) == ([] if now <= 10 else ["dead"])
 
 
-def test_a_value_that_changes_is_a_sign_and_one_that_stays_is_none():
+def test_only_changing_progress_values_count_as_heartbeats():
     detector = watching("works", "hangs")
     for now in range(30):
         detector.consult(now)
@@ -33,13 +33,13 @@ def test_a_value_that_changes_is_a_sign_and_one_that_stays_is_none():
     assert detector.silent(10.0, 29.0) == ["hangs"]
 
 
-def test_the_first_value_proves_nothing():
+def test_a_first_progress_value_is_no_heartbeat():
     detector = watching("one")
     detector.progress("one", 3, 9.0)
     assert detector.silent(10.0, 11.0) == ["one"]
 
 
-def test_after_an_absence_of_its_own_the_detector_blames_no_one():
+def test_the_detector_suspects_no_process_after_its_own_absence():
     detector = watching("one")
     detector.consult(1.0)
     detector.consult(60.0)
@@ -49,7 +49,7 @@ def test_after_an_absence_of_its_own_the_detector_blames_no_one():
     assert detector.silent(10.0, 71.0) == ["one"]
 
 
-def test_watching_again_is_no_sign_and_what_is_forgotten_is_not_watched():
+def test_watching_a_process_again_is_no_heartbeat():
     detector = watching("one", "two")
     detector.watch(["one"], 8.0)
     detector.forget("two")
@@ -89,14 +89,14 @@ def attempts(clock, *results):
     return attempt
 
 
-def test_a_start_without_losses_is_what_it_was():
+def test_a_start_without_losses_needs_one_attempt():
     clock, run = Clock(), Run()
     assert start_with_retries(attempts(clock, run), clock, clock.sleep) is run
     assert (clock.now, run.said) == (1.0, [])
 
 
 @pytest.mark.parametrize("error", [BadInput("too few"), ClusterError("no")])
-def test_a_mistake_is_not_tried_again(error):
+def test_other_errors_are_not_retried(error):
     clock = Clock()
     with pytest.raises(type(error), match=str(error)):
         start_with_retries(attempts(clock, error), clock, clock.sleep)

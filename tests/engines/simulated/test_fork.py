@@ -50,7 +50,7 @@ def all_of(run):
 
 
 @pytest.mark.parametrize("strategy", KINDS, ids=lambda s: s.name)
-def test_a_fork_repeats_the_run_and_then_goes_the_same_way(strategy):
+def test_a_fork_repeats_the_run_and_continues_identically(strategy):
     run = lively(strategy)
     fork = run.fork(0.2)
     assert fork.engine.seconds == 0.2
@@ -60,7 +60,7 @@ def test_a_fork_repeats_the_run_and_then_goes_the_same_way(strategy):
     assert all_of(fork.wait()) == all_of(run.wait())
 
 
-def test_a_fork_goes_on_differently_and_leaves_the_run_alone():
+def test_a_fork_can_diverge_without_changing_the_run():
     run, twin = lively(), lively()
     fork = run.fork(0.2).slow("worker-0", 50)
     assert fork.wait().summary()["updates"] < run.wait().summary()["updates"]
@@ -69,7 +69,7 @@ def test_a_fork_goes_on_differently_and_leaves_the_run_alone():
     assert (str(fork.trace.events[-1]), fork.trace.events[-1].time) == ("worker-0 computes 50x slower", 2e8)
 
 
-def test_a_fork_without_a_moment_stands_where_the_run_stands():
+def test_a_fork_without_a_time_starts_at_the_present():
     run = lively()
     fork = run.fork()
     assert fork.engine.seconds == run.engine.seconds == 0.3
@@ -77,7 +77,7 @@ def test_a_fork_without_a_moment_stands_where_the_run_stands():
     assert fork.fork(0.1).wait().engine.commands == fork.wait().engine.commands[:2]  # a fork of a fork: no later slow
 
 
-def test_faults_to_come_stay_to_come():
+def test_a_fork_keeps_scheduled_faults():
     fault = lk.Slow("worker-1", 4, at=0.1, until=0.25)
     run = lively(faults=[fault])
     fork = run.fork(0.2)
@@ -85,7 +85,7 @@ def test_faults_to_come_stay_to_come():
     assert all_of(fork.wait()) == all_of(run.wait())
 
 
-def test_a_fork_in_the_middle_of_an_instant_takes_the_whole_of_it():
+def test_a_fork_within_an_instant_includes_all_events_of_that_instant():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=4, compute=0.01), lk.Budget(updates=50))
     run.step().slow("worker-1", 2)
     fork = run.fork()
@@ -141,7 +141,7 @@ def test_a_fork_can_be_made_in_slices():
 
 
 @pytest.mark.parametrize("strategy", KINDS, ids=lambda s: s.name)
-def test_slices_change_nothing(strategy):
+def test_advancing_in_time_slices_changes_nothing(strategy):
     cluster = lk.SimulatedCluster(workers=3, **RANDOM)
     run = lk.train(MOONS, strategy, cluster, lk.Budget(updates=40))
     stops = 0
@@ -169,7 +169,7 @@ def test_advancing_can_stop_early_and_the_trace_is_complete_up_to_that_moment():
     assert not run.done
 
 
-def test_to_the_end_of_time_is_to_the_end_of_the_run():
+def test_advancing_to_infinity_ends_the_run():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=20))
     assert run.advance(float("inf")).stopped_by == "updates"
 
@@ -293,7 +293,7 @@ def test_settings_of_the_process_come_back_with_the_last_that_leaves():
 
 
 @pytest.mark.parametrize("move", ["advance", "wait"])
-def test_ctrl_c_reaches_the_main_thread_while_another_one_moves_the_run(move):
+def test_ctrl_c_reaches_the_main_thread_while_another_thread_advances_the_run(move):
     before = signal.getsignal(signal.SIGINT)
     cluster = lk.SimulatedCluster(workers=3, **RANDOM)
     run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=300))
@@ -317,7 +317,7 @@ def test_ctrl_c_reaches_the_main_thread_while_another_one_moves_the_run(move):
     assert all_of(run) == all_of(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=300)).wait())
 
 
-def test_ctrl_c_ends_a_wait_in_the_main_thread_though_another_one_moves_the_run():
+def test_ctrl_c_ends_a_wait_while_another_thread_advances_the_run():
     run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=3, **RANDOM), ENDLESS)
 
     def moves():

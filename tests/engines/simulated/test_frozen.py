@@ -129,7 +129,7 @@ def test_all_roles_are_killed_at_once(strategy):
     closed(run)
 
 
-def test_before_the_first_turn():
+def test_roles_killed_before_their_first_event_are_restarted():
     run = started(lk.AsyncPS(), budget=lk.Budget(updates=30))
     run.kill("worker-0").kill("server-0").kill("chief").wait()
     assert run.engine.seconds == pytest.approx(BACK + 0.1)
@@ -222,7 +222,7 @@ class Stands(lk.AsyncPS):
                 ctx.send(request, shard.weights())
 
 
-def test_a_run_that_has_got_stuck_is_not_taken_for_one_that_waits():
+def test_a_deadlocked_run_is_not_reported_as_waiting():
     run = started(Stands(), 1).kill("worker-0")
     with pytest.raises(lk.Deadlock):
         run.wait()

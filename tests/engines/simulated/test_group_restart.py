@@ -98,7 +98,7 @@ def test_replicas_of_their_own_go_on_from_their_mean():
 
 @pytest.mark.parametrize("strategy", [*WHOLE, lk.DPSGD, lk.ADPSGD], ids=lambda s: s.__name__)
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
-def test_all_members_are_killed_and_come_back(strategy, on_loss):
+def test_all_members_are_killed_and_restarted(strategy, on_loss):
     run = started(strategy(on_loss=on_loss), checkpoint_every=0.1, budget=lk.Budget(updates=300)).advance(0.505)
     for name in [r.name for r in run.engine.roles.values()]:
         run.kill(name)
@@ -112,7 +112,7 @@ def test_all_members_are_killed_and_come_back(strategy, on_loss):
 @pytest.mark.parametrize("strategy", [*WHOLE, lk.DPSGD, lk.ADPSGD], ids=lambda s: s.__name__)
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 @pytest.mark.parametrize("record", [True, False])
-def test_one_after_the_other(strategy, on_loss, record):
+def test_workers_lost_one_after_the_other_are_restarted(strategy, on_loss, record):
     faults = [f"kill:worker-{i % 4}@{0.2 + 0.3 * i}" for i in range(6)]
     run = started(strategy(on_loss=on_loss), 4, budget=lk.Budget(updates=200), faults=faults, record=record).wait()
     assert run.stopped_by == "updates"
@@ -149,7 +149,7 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
 
 
 @pytest.mark.parametrize(("strategy", "workers"), SPLIT, ids=lambda v: getattr(v, "name", ""))
-def test_a_split_model_cannot_go_on_without_a_part(strategy, workers):
+def test_a_split_model_waits_for_a_lost_part(strategy, workers):
     run = started(strategy, workers, problem=DEEP).advance(0.3).kill("worker-0", restart=False).advance(1)
     assert [str(m) for m in events(run, "waits")] == ["waits for worker-0, which was killed"]
     with pytest.raises(lk.ClusterError, match="waits for worker-0, which was killed, and it is not restarted automatically"):

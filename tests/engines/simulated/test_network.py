@@ -76,7 +76,7 @@ def test_a_delay_is_added_to_latency_and_transmission_time():
     assert times(heard) == [0.26, 0.36, 0.46]
 
 
-def test_the_other_links_know_nothing_of_it():
+def test_a_delay_of_one_link_does_not_affect_the_others():
     heard, _ = talk("delay:worker-0:server-0:0.25", workers=2, latency=0.01, seconds=0.6)
     assert times(heard) == [0.36, 0.46, 0.56]
     assert times(heard, "worker-1") == [0.11, 0.21, 0.31, 0.41, 0.51]
@@ -101,7 +101,7 @@ def test_a_free_network_can_be_cut_and_delayed_too():
     assert heard["worker-0"] == [(1, 0.1), (2, 0.35), (3, 0.35), (4, 0.4), (5, 0.57), (6, 0.6), (7, 0.7)]
 
 
-def test_reconnecting_a_role_mends_all_its_links_but_those_of_who_is_alone():
+def test_reconnecting_a_role_restores_its_links_except_to_isolated_roles():
     _, run = talk(workers=2, seconds=0.05)
     run.cut("worker-0", "server-0").cut("worker-1").advance(0.2)
     run.reconnect("server-0")
@@ -247,7 +247,7 @@ def test_gradients_that_a_cut_holds_are_in_flight():
     assert (book["in_flight"], book["closes"]) == (1, True)
 
 
-def test_the_chief_sees_nothing_through_a_cut():
+def test_the_chief_receives_no_reports_through_a_cut():
     run = trained(lk.AsyncPS(eval_every=10), "partition:chief:*@0.1-0.3", patience=5.0)
     time, update = run.trace.column("evaluations", "time", "update")
     assert not ((time > 0.1 * NANO) & (time < 0.3 * NANO)).any()
@@ -290,7 +290,7 @@ def test_invalid_link_faults_are_refused_and_the_run_continues(does, says):
     assert run.wait().stopped_by == "updates"
 
 
-def test_roles_of_one_node_have_nothing_between_them():
+def test_faults_have_no_effect_between_roles_of_one_node():
     strategy = lk.AsyncPS(chief_works=True, eval_every=10)
     run = trained(strategy, "partition:worker-0:chief@0.05", "delay:chief:worker-0:9")
     assert run.stopped_by == "updates"

@@ -50,7 +50,7 @@ def shard(run, name="server-0"):
 # a worker -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_of_an_asynchronous_server_takes_only_its_own_share_with_it():
+def test_a_lost_asynchronous_worker_reduces_throughput_by_its_share():
     run = started(lk.AsyncPS()).advance(0.505).kill("worker-1").advance(1.5)
     for name in ("worker-0", "worker-2"):
         assert applied(run, 0.505, 1.305, name) == 80
@@ -129,7 +129,7 @@ def test_a_synchronous_run_that_goes_on_takes_the_mean_of_those_that_are_there(c
 
 
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
-def test_ssp_waits_for_the_lost_at_its_gate_or_not(on_loss):
+def test_ssp_waits_for_lost_workers_at_its_gate_depending_on_on_loss(on_loss):
     run = started(lk.SSP(s=3, on_loss=on_loss)).advance(0.505).kill("worker-1", restart=False).advance(1)
     assert applied(run, 0, 2, "worker-1") == 50
     assert applied(run, 0, 1.505, "worker-0") == (54 if on_loss == "wait" else 150)  # 50 + s, and the one begun

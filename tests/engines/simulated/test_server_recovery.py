@@ -101,7 +101,7 @@ def test_a_push_that_is_sent_again_is_applied_once(strategy):
 # the chief ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_chief_that_is_lost_goes_on_judging():
+def test_a_restarted_chief_continues_its_evaluations():
     run = started(lk.AsyncPS(), budget=lk.Budget(updates=600)).advance(0.505).kill("chief").wait()
     time, update = run.trace.column("evaluations", "time", "update")
     assert not ((time > 0.505e9) & (time < 1.305e9)).any()
@@ -122,14 +122,14 @@ def test_a_restarted_chief_restores_the_measurements_of_its_predecessor():
     closed(run)
 
 
-def test_a_budget_that_is_used_up_while_the_chief_is_away_ends_the_run_when_it_is_back():
+def test_a_budget_reached_without_the_chief_ends_the_run_after_its_restart():
     run = started(lk.AsyncPS(), budget=lk.Budget(updates=200)).advance(0.505).kill("chief").wait()
     assert (run.stopped_by, run.summary()["updates"], run.engine.seconds) == ("updates", 200, pytest.approx(1.305))
     closed(run)
 
 
 @pytest.mark.parametrize("kill", ["chief", "worker-0"])
-def test_on_a_node_of_the_chief_both_are_lost_and_both_come_back(kill):
+def test_a_worker_on_the_node_of_the_chief_is_lost_and_restarted_with_it(kill):
     run = started(lk.SyncPS(chief_works=True), 2, budget=lk.Budget(updates=100)).advance(0.305).kill(kill)
     assert sorted(m.name for m in events(run, "lost")) == ["chief", "worker-0"]
     assert [m.name for m in events(run, "killed")] == [kill]

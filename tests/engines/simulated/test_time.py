@@ -31,7 +31,7 @@ def contents(trace, in_order=True):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
-def test_one_seed_one_run(strategy):
+def test_equal_seeds_give_equal_runs(strategy):
     cluster = lk.SimulatedCluster(workers=3, slow={"worker-1": 2.0}, **RANDOM)
 
     def made(seed):
@@ -119,13 +119,13 @@ def test_roles_on_one_node_queue_for_its_core():
     assert all(before[1] <= after[0] for before, after in pairwise(busy))  # one core: never two at once
 
 
-def test_more_cores_more_at_once():
+def test_several_cores_compute_in_parallel():
     cluster = lk.SimulatedCluster(workers=3, compute=0.010, cores=3)
     trace = lk.train(TIMING, OneNode(), cluster, lk.Budget(updates=3)).wait().trace
     assert work(trace)[:3] == [(0, 10, "worker-0"), (0, 10, "worker-1"), (0, 10, "worker-2")]
 
 
-def test_chief_works_and_evaluation_is_free():
+def test_evaluation_is_free_with_chief_works():
     """Worker 0 on the chief's node is not slowed: in virtual time evaluation takes no time and no bytes of
     training.
     """

@@ -89,7 +89,7 @@ def test_a_run_that_waits_is_advanced_without_limit_no_further_than_it_goes():
 # slices ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_chief_that_was_killed_and_restarted_is_so_when_the_run_is_repeated(slices):
+def test_kills_and_restarts_of_the_chief_are_repeated_from_the_log(slices):
     run = started(lk.AsyncPS(), budget=lk.Budget(updates=300)).advance(0.305).kill("chief", restart=False)
     run.advance(0.4).restart("chief").wait()
     assert run.stopped_by == "updates"

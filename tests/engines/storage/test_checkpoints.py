@@ -108,7 +108,7 @@ def test_values_that_cannot_be_stored_are_refused_with_their_place(store, bad, n
 # the store ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_two_newest_stay(store):
+def test_the_two_newest_checkpoints_are_kept(store):
     assert store.read("server-0") is None
     assert store.tags("server-0") == []
     for tag in (1, 5, 240):
@@ -121,7 +121,7 @@ def test_the_two_newest_stay(store):
     assert store.roles() == ["server-0", "server-01"]
 
 
-def test_more_can_stay(tmp_path):
+def test_the_number_of_kept_checkpoints_can_be_set(tmp_path):
     store = Store(tmp_path, keep=4)
     for tag in range(9):
         store.write("worker-0", {}, tag)
@@ -136,7 +136,7 @@ def test_a_checkpoint_of_a_fenced_incarnation_replaces_none_of_its_successor(sto
     assert store.tags("server-0") == [TAGS_PER_INCARNATION + 3, TAGS_PER_INCARNATION + 4]
 
 
-def test_a_run_that_goes_on_is_newer_than_all_before(store):
+def test_a_resumed_run_has_newer_tags_than_its_predecessors(store):
     for tag in (5, 3 * TAGS_PER_INCARNATION + 240):
         store.write("server-0", {"tag": tag}, tag)
     again = Store(store.location, times_resumed=1)
@@ -163,7 +163,7 @@ def test_any_name_of_a_role(store, role):
 
 
 @pytest.mark.parametrize("tag", [-1, 1.5, True, "3", None])
-def test_a_tag_is_a_count(store, tag):
+def test_checkpoint_tags_are_non_negative_integers(store, tag):
     with pytest.raises(lk.BadInput, match="tag="):
         store.write("server-0", STATE, tag)
 
@@ -176,7 +176,7 @@ def test_a_store_can_be_pickled(store, monkeypatch, tmp_path):
     assert (other.location, other.keep, other.local) == (store.location, store.keep, store.local)
 
 
-def test_a_relative_folder_is_the_maker_s(tmp_path, monkeypatch):
+def test_a_relative_folder_is_resolved_when_the_store_is_created(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = Store("kept")
     assert store.location == str(tmp_path / "kept")
@@ -230,7 +230,7 @@ def overwrite(store, role, tag, change):
     [(lambda d: d[:-3], "truncated"), (lambda d: d[:-1] + bytes([d[-1] ^ 4]), "checksum"), (lambda d: b"", "truncated")],
     ids=["truncated", "a bit", "empty"],
 )  # fmt: skip
-def test_the_one_before_is_used(store, change, why):
+def test_a_damaged_checkpoint_is_replaced_by_its_predecessor(store, change, why):
     for tag in (180, 240):
         store.write("server-0", {"version": tag, "values": np.ones(50)}, tag)
     overwrite(store, "server-0", 240, change)
@@ -244,7 +244,7 @@ def test_the_one_before_is_used(store, change, why):
     assert store.damage_report("server-0") == f"server-0's newest checkpoint (version 240) is damaged ({why}) (and 1 more)"
 
 
-def test_a_file_under_a_wrong_name_is_another_s(tmp_path):
+def test_a_checkpoint_under_a_wrong_name_is_ignored(tmp_path):
     store = Store(tmp_path)
     store.write("server-0", STATE, 3)
     os.rename(tmp_path / "server-0.000000000003.ckpt", tmp_path / "server-0.000000000009.ckpt")
@@ -282,7 +282,7 @@ class Full:
 
 
 @pytest.mark.parametrize("left", [0, 1, HEADER.size, 80, 200])
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, left):
+def test_a_full_disk_loses_no_checkpoint(tmp_path, monkeypatch, left):
     store = Store(tmp_path)
     store.write("server-0", STATE, 1)
     monkeypatch.setattr(locations, "open", lambda path, mode: Full(opened(path, mode), left), raising=False)
@@ -323,7 +323,7 @@ def test_a_checkpoint_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     assert store.tags("server-0") == [2]
 
 
-def test_a_killed_writer_leaves_nothing_that_counts(tmp_path):
+def test_a_killed_writer_leaves_no_complete_file(tmp_path):
     """An incomplete temporary file of a dead process is not a checkpoint, and the next writer removes it."""
     store = Store(tmp_path)
     store.write("server-0", STATE, 1)
@@ -401,7 +401,7 @@ def test_an_unwritable_folder_is_refused(tmp_path):
         tmp_path.chmod(0o700)
 
 
-def test_a_place_that_refuses_is_refused_in_its_words(tmp_path, monkeypatch):
+def test_a_location_that_cannot_be_written_is_refused_with_the_error_of_the_system(tmp_path, monkeypatch):
     def refuses(*_):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -433,6 +433,6 @@ def test_errors_of_a_file_system_are_of_the_system(store):
     assert store.tags("server-0") == [1]
 
 
-def test_true_false_and_none_name_no_place():
+def test_true_false_and_none_are_no_locations():
     assert [open_store(nothing) for nothing in (None, True, False)] == [None] * 3
     assert check_folder(None) is None

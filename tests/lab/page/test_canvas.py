@@ -13,7 +13,7 @@ pytestmark = pytest.mark.sample(4)
 
 
 @pytest.mark.parametrize("name", PANELS)
-def test_a_frame_on_kept_axes_is_the_frame_drawn_anew(name):
+def test_a_frame_on_reused_axes_equals_a_new_one(name):
     cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.05))
     faults = [lk.Slow("worker-1", 4, at=1.0)]
     run = lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=2), faults=faults)

@@ -78,7 +78,7 @@ def test_an_answer_to_the_last_frame_starts_nothing(scene):
     assert one.frames == 1
 
 
-def test_a_wake_during_the_last_frame_is_not_lost(scene):
+def test_a_wake_up_during_the_last_frame_is_not_lost(scene):
     entered, leave = threading.Event(), threading.Event()
 
     def during(frame):
@@ -137,7 +137,7 @@ def test_frames_are_sent_slowly_without_acknowledgements(scene):
     assert time.monotonic() - began > module.SILENT / 2
 
 
-def test_tokens_come_in_with_time_and_go_out_with_processor_time():
+def test_the_token_bucket_fills_with_time_and_drains_with_processor_time():
     now = {"wall": 0.0, "spent": 0.0}
     tokens = TokenBucket(0.25, lambda: now["wall"], lambda: now["spent"])
     assert tokens.left() == pytest.approx(0.25 * module.SAVED)

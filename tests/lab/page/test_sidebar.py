@@ -84,7 +84,7 @@ def test_a_refused_setting_is_reset_and_the_reason_shown(open_page):
     assert "workers=2 is not &lt;allowed&gt;" in by_class(page, "lk-headline").value
 
 
-def test_another_strategy_keeps_what_it_can_and_closes_the_rest(open_page):
+def test_changing_the_strategy_keeps_common_controls_and_closes_the_others(open_page):
     page = open_page()
     strategy, rate = setting(page, ""), setting(page, "learning rate")
     page.lab.now = view(settings=Settings().changed(strategy="ssp"))
@@ -137,7 +137,7 @@ def chosen(chips):
     return [chip.description for chip in chips if chip.value]
 
 
-def test_choose_a_role_and_slow_it_and_kill_it(open_page):
+def test_a_chosen_role_can_be_slowed_and_killed(open_page):
     page = open_page()
     chips = [w for w in by_class(page, "lk-chips").children if seen(w)]
     assert [chip.description for chip in chips] == ["w0", "w1", "w2", "s0"]

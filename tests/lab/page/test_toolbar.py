@@ -120,7 +120,7 @@ def test_the_slider_selects_a_past_time_and_its_end_is_now(open_page):
     assert page.lab.pressed[-1] == actions.BackToLive()
 
 
-def test_a_choice_of_speed_and_of_a_scenario(open_page):
+def test_menus_select_speed_and_scenario(open_page):
     page = open_page()
     by_class(page, "lk-speed").value = 10.0
     by_class(page, "lk-scenario").value = "slow-worker"

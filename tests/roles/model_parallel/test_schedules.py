@@ -50,7 +50,7 @@ def played(order, stages, micro, tf, tb, chunks=1, tw=0):
 
 
 @pytest.mark.parametrize(("order", "stages", "micro"), CASES)
-def test_every_piece_is_done_once_and_in_its_turn(order, stages, micro):
+def test_every_piece_is_executed_once_and_in_order(order, stages, micro):
     chunks = 2 if order == "interleaved" else 1
     for k in range(stages):
         works = SCHEDULES[order](stages, micro, k, chunks)

@@ -31,7 +31,7 @@ def test_t6_more_servers_cannot_beat_the_hottest_key(servers):
     assert load_of(HashPlacement(), 512).max() < ZIPF[0] + 0.02  # it can only approximate it
 
 
-def test_a_range_has_the_whole_head_on_one_server():
+def test_range_placement_puts_the_hottest_keys_on_one_server():
     assert load_of(RangePlacement(KEYS), 8)[0] == pytest.approx(ZIPF[: KEYS // 8].sum())
     assert load_of(RangePlacement(KEYS), 8)[0] > 0.8
 
@@ -59,7 +59,7 @@ def test_t7_removing_a_server_moves_only_its_own_keys(gone):
         assert gone not in after
 
 
-def test_a_hash_moves_nearly_everything():
+def test_modulo_hashing_moves_nearly_all_keys():
     moved = (HashPlacement().owner(IDS, 8) != HashPlacement().owner(IDS, 7)).mean()
     assert moved == pytest.approx(7 / 8, abs=0.01)
 

@@ -68,7 +68,7 @@ def test_rows_are_made_when_they_are_asked_for_and_start_as_in_the_table():
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Adagrad()], ids=["sgd", "adagrad"])
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
-def test_lazy_is_what_the_whole_table_would_do(optimizer, reduce):
+def test_lazy_row_updates_equal_those_of_the_whole_table(optimizer, reduce):
     shard, _, _ = made(slice(1, 4), optimizer=optimizer)
     rng, rule, size = np.random.default_rng(0), optimizer, 203
     whole = np.concatenate([TABLE.ravel(), MODEL.tower.start(9)[1:4]])

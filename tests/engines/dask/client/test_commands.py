@@ -225,7 +225,7 @@ def test_a_kill_is_the_reason_of_the_loss_that_it_leads_to_and_of_no_other(signa
     assert world.members.why["worker-0"] == "ended unexpectedly"
 
 
-def test_this_process_is_neither_killed_nor_frozen(signals):
+def test_the_process_of_the_client_is_neither_killed_nor_frozen(signals):
     world = World()
     world.supervisor.processes["a"] = this_process()
     for execute in (

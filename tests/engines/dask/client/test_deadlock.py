@@ -15,7 +15,7 @@ def heard(*reports, roles=("a", "b")):
     return detector.blocked()
 
 
-def test_all_wait_and_nothing_is_under_way():
+def test_a_deadlock_is_found_if_all_wait_and_no_message_is_in_flight():
     reports = [(role, ["Weights"], 3, 3, ms) for ms in range(0, 400, 100) for role in "ab"]
     assert heard(*reports) == {"a": (("Weights",), None), "b": (("Weights",), None)}
 
@@ -33,7 +33,7 @@ def test_no_deadlock_if_a_role_does_not_wait():
     assert heard(*[(role, waiting[role], 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
-def test_something_is_under_way():
+def test_a_message_in_flight_prevents_a_deadlock():
     assert heard(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
@@ -54,7 +54,7 @@ def test_only_roles_that_are_here_are_waited_for():
     assert detector.blocked() == {"a": (("W",), None)}
 
 
-def test_counts_that_agree_by_chance_prove_nothing():
+def test_counts_of_reports_from_different_times_are_not_compared():
     """b received a's message, answered, and computes, which its last report does not contain; a received the answer: 6 and 6."""
     old = [("b", ["W"], 2, 2, ms) for ms in range(0, 400, 100)]
     new = [("a", ["W"], 4, 4, ms) for ms in range(300, 1000, 100)]
@@ -64,7 +64,7 @@ def test_counts_that_agree_by_chance_prove_nothing():
 
 
 @given(st.data())
-def test_a_run_that_moves_is_never_stuck(data):
+def test_a_run_that_advances_is_never_deadlocked(data):
     """Three roles pass one message around, each computing for a while; they report at arbitrary times while they wait."""
     now, at = 0, data.draw(st.integers(0, 2))
     sent, received = [0, 0, 0], [0, 0, 0]

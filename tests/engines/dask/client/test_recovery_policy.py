@@ -229,7 +229,7 @@ def test_after_the_end_nothing_is_done():
     assert world.policy.handle(policy.Timer(), world.now + 100) == []
 
 
-def test_the_policy_blames_no_one_for_its_own_absence():
+def test_the_policy_suspects_no_process_after_its_own_absence():
     world = World(servers())
     world.now += 60.0
     assert world.policy.handle(policy.Timer(), world.now) == []

@@ -113,7 +113,7 @@ def test_requests_through_a_closed_client_return_without_an_answer(client, super
     assert supervisor.queue.empty()
 
 
-def test_a_clock_that_could_not_be_measured_is_measured_again_if_the_run_wants_that(client, supervisor, monkeypatch):
+def test_a_failed_clock_measurement_is_repeated_on_request(client, supervisor, monkeypatch):
     monkeypatch.setattr(supervisors, "LOOK_S", 0.0)
     client.status = "closed"  # no answer
     done = []

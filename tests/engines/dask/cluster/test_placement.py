@@ -163,7 +163,7 @@ def test_the_next_worker_observes_the_rule_if_possible():
     [("runs/1", ["a"]), (None, ["a", "a"]), (False, ["a", "b"]), ("s3://bucket/run", ["a", "b"]),
      ("file:///shared/run", ["a", "b", "c"])],
 )  # fmt: skip
-def test_a_place_that_all_reach(where, hosts):
+def test_shared_checkpoint_locations_are_accepted(where, hosts):
     check_checkpoint_location(where, hosts)
 
 

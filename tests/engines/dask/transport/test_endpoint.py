@@ -131,7 +131,7 @@ def test_the_sender_may_overwrite_its_array_at_once(pair: tuple[Endpoint, Endpoi
         assert (message.values == step).all()
 
 
-def test_an_array_stays_what_it_was_while_others_arrive(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_received_arrays_are_not_overwritten_by_later_messages(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     held: list[np.ndarray] = []
     for step in range(60):
@@ -175,7 +175,7 @@ def test_a_slow_reader_blocks_no_other(make: Callable[..., Endpoint]) -> None:
     run(endpoints, lambda: len(slow.inbox) == 8)
 
 
-def test_poll_does_where_there_is_no_epoll(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poll_is_used_without_epoll(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll", raising=False)
     one, two = make("one"), make("two")
     introduce(one, two)
@@ -321,7 +321,7 @@ def test_a_bad_frame_ends_its_connection_only(pair: tuple[Endpoint, Endpoint], f
 
 
 @socket_only
-def test_a_truncated_frame_is_a_loss_and_no_message(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_a_truncated_frame_is_dropped_as_lost(pair: tuple[Endpoint, Endpoint]) -> None:
     one, _ = pair
     dial(one, hello(one, "dying") + HEADER.pack(MAGIC, 0, 0, 0, 64, 0, 1, 0, 0, 4000) + bytes(1000)).close()
     run(pair, lambda: one.lost)
@@ -507,7 +507,7 @@ def test_tls_carries_everything(make: Callable[..., Endpoint], tls: dict[str, ss
 
 
 @socket_only
-def test_plain_and_tls_do_not_talk(make: Callable[..., Endpoint], tls: dict[str, ssl.SSLContext]) -> None:
+def test_plain_and_tls_endpoints_do_not_connect(make: Callable[..., Endpoint], tls: dict[str, ssl.SSLContext]) -> None:
     plain, safe = make("plain"), make("safe", **tls)
     introduce(plain, safe)
     for here, there in ((plain, safe), (safe, plain)):

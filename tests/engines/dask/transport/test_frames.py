@@ -140,7 +140,7 @@ def test_fields_that_cannot_be_encoded_are_refused_by_name(value: Any, field: st
         CODEC.encode(message)
 
 
-def test_the_sentence_is_that_of_the_simulator() -> None:
+def test_the_error_message_equals_that_of_the_simulator() -> None:
     with pytest.raises(RoleError) as here:
         CODEC.encode(Anything([1]))
     with pytest.raises(RoleError) as there:
@@ -213,7 +213,7 @@ def test_dtypes_that_are_none_are_refused(code: bytes) -> None:
         CODEC.decode(2, memoryview(meta), memoryview(bytearray(8)), "x", 0)
 
 
-def test_a_header_is_believed_only_within_bounds() -> None:
+def test_a_header_is_accepted_only_within_bounds() -> None:
     good = HEADER.pack(MAGIC, 1, 2, FINAL, 16, 3, 4, -5, 6, 7)
     assert read_header(good, 0)[1:] == (1, 2, 1, 16, 3, 4, -5, 6, 7)
     for bad in (

@@ -199,7 +199,7 @@ def test_a_role_gets_in_through_a_flood(make: Callable[..., Endpoint], share: bo
         sock.close()
 
 
-def test_hosts_without_roles_make_room_first(make: Callable[..., Endpoint]) -> None:
+def test_connections_from_hosts_without_roles_are_closed_first(make: Callable[..., Endpoint]) -> None:
     server = make("server", host="0.0.0.0")
     introduce(server, make("worker"))
 

@@ -155,7 +155,7 @@ def test_the_sender_may_overwrite_what_is_held(pair: tuple[Endpoint, Endpoint]) 
     assert [message.values[[0, -1]].tolist() for message in values(two)] == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_a_shorter_delay_is_obeyed_at_once(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:
+def test_a_shorter_delay_takes_effect_at_once(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:
     one, two = pair
     connect(one, two)
     one.set_link_fault("two", delay=AGES)
@@ -169,7 +169,7 @@ def test_a_shorter_delay_is_obeyed_at_once(pair: tuple[Endpoint, Endpoint], cloc
     assert steps(two) == [1, 2]
 
 
-def test_poll_does_not_sleep_over_a_frame_that_is_due(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_poll_returns_when_a_delayed_frame_is_due(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     one.set_link_fault("two", delay=0.01)
     one.send("two", push(1))

@@ -103,7 +103,7 @@ def test_the_reader_gets_what_was_written(ends: tuple[MemoryWriter, MemoryReader
     assert len(reader.peek()) == 0
 
 
-def test_a_full_memory_takes_a_part_then_nothing(ends: tuple[MemoryWriter, MemoryReader]) -> None:
+def test_a_write_to_almost_full_memory_is_partial_and_to_full_memory_blocks(ends: tuple[MemoryWriter, MemoryReader]) -> None:
     writer, reader = ends
     assert writer.write([bytes(200), bytes(range(100))]) == SMALL
     for pieces in ([b"x"], [b"x" * 1000]):
@@ -119,7 +119,7 @@ def test_a_full_memory_takes_a_part_then_nothing(ends: tuple[MemoryWriter, Memor
     assert read(reader, 300) == b"y" * 200
 
 
-def test_all_read_means_beginning_at_the_beginning(ends: tuple[MemoryWriter, MemoryReader]) -> None:
+def test_an_empty_buffer_restarts_at_its_beginning(ends: tuple[MemoryWriter, MemoryReader]) -> None:
     writer, reader = ends
     for _ in range(5):
         writer.write([b"z" * 200])
@@ -203,7 +203,7 @@ def intruder(ends: tuple[MemoryWriter, MemoryReader]) -> Iterator[Intruder]:
 
 
 @pytest.mark.parametrize("nonsense", [-1, SMALL + 1, 1 << 62, -(1 << 63)])
-def test_counters_that_cannot_be_right(
+def test_invalid_counters_break_the_connection(
     ends: tuple[MemoryWriter, MemoryReader], intruder: Intruder, nonsense: int
 ) -> None:
     writer, reader = ends
@@ -218,7 +218,7 @@ def test_counters_that_cannot_be_right(
 
 
 @pytest.mark.parametrize("nonsense", [-1, SMALL + 1, (1 << 63) - 1, -(1 << 63)])
-def test_an_origin_that_cannot_be_right_gives_garbage_and_no_more(
+def test_an_invalid_origin_yields_invalid_bytes_only(
     ends: tuple[MemoryWriter, MemoryReader], intruder: Intruder, nonsense: int
 ) -> None:
     writer, reader = ends
@@ -251,7 +251,7 @@ def other(name: str, size: int = DATA + SIZE, seals: int = SEALS) -> int:
         lambda folder: os.pipe()[0],
     ],
 )
-def test_an_offer_of_something_else_opens_nothing(make_fd: Callable[[Path], int], tmp_path: Path) -> None:
+def test_an_invalid_offer_is_ignored(make_fd: Callable[[Path], int], tmp_path: Path) -> None:
     fd = make_fd(tmp_path)
     try:
         before = descriptors(), mappings()
@@ -405,7 +405,7 @@ ARRAYS = hnp.arrays(
 
 @given(st.lists(ARRAYS, min_size=1, max_size=12), st.integers(0, 12), st.booleans())
 @settings(deadline=None, max_examples=60)
-def test_any_array_arrives_before_and_after_the_turn(arrays: list[np.ndarray], turned: int, small: bool) -> None:
+def test_any_array_arrives_before_and_after_the_switch(arrays: list[np.ndarray], turned: int, small: bool) -> None:
     size = 1024 if small else SIZE  # small: most messages are larger
     with contextlib.ExitStack() as stack:
         one, two = (
@@ -517,7 +517,7 @@ def test_bytes_in_kernel_buffers_arrive_after_the_sender_closes(pair: tuple[Endp
     assert one.sent["two"] + one.undelivered["two"] == 1500
 
 
-def test_a_receiver_that_was_asleep_when_it_died_is_no_exception(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_a_doorbell_to_a_closed_receiver_raises_no_exception(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     _, _, intruder = turn_and_intrude(one, two)
     two.close()
@@ -622,7 +622,7 @@ def test_all_that_a_killed_sender_has_written_arrives(make: Callable[..., Endpoi
     assert held_by_anybody(token) == []  # the parent has closed its end
 
 
-def test_a_killed_receiver_is_broken_and_the_counts_stay_right(make: Callable[..., Endpoint]) -> None:
+def test_a_killed_receiver_breaks_the_link_and_counts_stay_exact(make: Callable[..., Endpoint]) -> None:
     parent = make("parent")
     with child(parent, RECEIVER) as (process, token):
         run((parent,), lambda: parent.inbox)

@@ -56,7 +56,7 @@ def test_checkpoints_that_always_take_long_take_a_twentieth_of_the_time(took):
     assert 0.03 < share <= 0.0501
 
 
-def test_quick_ones_come_once_a_second_or_as_often_as_was_asked_for():
+def test_short_checkpoints_are_written_once_a_second_or_at_the_given_interval():
     assert all(1.0 <= gap < 1.2 for gap in gaps(kept(repeat(0.001), 20))[1:])
     assert all(5.0 <= gap < 5.2 for gap in gaps(kept(repeat(0.5), 60, every=5.0)))
 

@@ -71,7 +71,7 @@ class Always:
         return self.value
 
 
-def test_work_lasts_what_is_drawn_and_never_less_than_it_takes():
+def test_work_takes_the_drawn_time_or_its_real_time_if_longer():
     times = WorkTimes({"gradient": Always(100), "server": None, "measure": None}, 1.0)
     assert times.paced("gradient")
     assert not times.paced("server")
