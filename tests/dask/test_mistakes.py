@@ -317,7 +317,7 @@ def test_a_mistake_inside_labkit_ends_the_run_and_is_logged(cluster, started, mo
         if where == "elsewhere":
             run.engine.supervisor.queue.put(InternalError(ZeroDivisionError("planted")))
         else:
-            monkeypatch.setattr(run.engine.pauses, "look", lambda now: 1 / 0)
+            monkeypatch.setattr(run.engine.pauses, "check_deadline", lambda now: 1 / 0)
         with pytest.raises(lk.ClusterError, match="The supervisor failed: ZeroDivisionError"):
             run.wait(30)
     assert "because of an internal error of labkit" in caplog.text

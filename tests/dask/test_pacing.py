@@ -31,13 +31,13 @@ def shortest(wait, under):
     return best
 
 
-@pytest.mark.parametrize("watch", [True, False])
+@pytest.mark.parametrize("spin", [True, False])
 @pytest.mark.parametrize("seconds", [0.0003, 0.0021])
-def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, watch):
+def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, spin):
     def wait():
         began = time.perf_counter()
         while (left := began + seconds - time.perf_counter()) > 0:
-            assert poller.wait(left, watch) == []
+            assert poller.wait(left, spin) == []
 
     assert seconds <= shortest(wait, seconds + 0.0005) < seconds + 0.0005
 
@@ -45,7 +45,7 @@ def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, watch):
 def test_an_exact_wait_ends_with_a_doorbell(poller):
     poller.wake()
     began = time.monotonic()
-    assert poller.wait(LIMIT_S, watch=False) == []
+    assert poller.wait(LIMIT_S, spin=False) == []
     assert time.monotonic() - began < LIMIT_S
 
 
