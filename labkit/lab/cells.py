@@ -18,14 +18,14 @@ _open: dict[str, tuple[str, list[Any]]] = {}  # cell -> (execution, labs made in
 
 
 def in_kernel() -> bool:
-    """Whether IPython runs in a kernel, so that a browser may show widgets."""
+    """Return whether IPython runs in a kernel, so that a browser may show widgets."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 def this_cell() -> tuple[str, str] | None:
-    """(cell id, id of this execution) of the cell that is being run, or None."""
+    """Return (cell id, id of this execution) of the cell that is being run, or None."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     kernel = getattr(shell, "kernel", None)
@@ -51,7 +51,7 @@ def remember(lab: Any, where: tuple[str, str] | None) -> None:
 
 
 def stale(where: tuple[str, str] | None) -> list[Any]:
-    """The labs that an earlier execution of this cell made and that are still open."""
+    """Return the labs that an earlier execution of this cell made and that are still open."""
     if where is None:
         return []
     cell, execution = where
@@ -72,6 +72,6 @@ def forget(lab: Any) -> None:
 
 
 def open_labs() -> list[Any]:
-    """All registered labs that are not closed."""
+    """Return all registered labs that are not closed."""
     with _lock:
         return [lab for _, labs in _open.values() for lab in labs]

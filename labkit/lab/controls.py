@@ -82,7 +82,7 @@ class Control:
 
 
 def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
-    """The controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
+    """Return the controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
         "latency", "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
@@ -103,7 +103,7 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
 
 
 def _applies(settings: Settings, name: str) -> bool:
-    """Whether a setting has an effect with these settings."""
+    """Return whether a setting has an effect with these settings."""
     simulated = settings.cluster.virtual_time
     if name in ("latency", "bandwidth"):
         return simulated
@@ -140,7 +140,9 @@ def _control(settings: Settings, name: str) -> Control:
 
 
 def _texts(settings: Settings, known: Option) -> list[str]:
-    """The values of a menu as texts: the user's own data, then the values offered here, then all names of the declaration."""
+    """Return the values of a menu as texts: the user's own data, then the values offered here, then all names of the
+    declaration.
+    """
     if known.name == "data":
         return [*(name_of(o) for o in settings.own if not isinstance(o, Strategy)), *TEXTS["data"]]
     if known.name in TEXTS:
@@ -151,7 +153,7 @@ def _texts(settings: Settings, known: Option) -> list[str]:
 
 
 def _of_option(known: Option, value: Any, more: dict[str, Any]) -> Control:
-    """A control derived from the declaration alone."""
+    """Return a control derived from the declaration alone."""
     name = known.name
     if known.choices:
         return Control(name, kind="menu", value=value, choices=_menu([str(c) for c in known.choices]), **more)
@@ -168,7 +170,7 @@ def _of_option(known: Option, value: Any, more: dict[str, Any]) -> Control:
 
 
 def _help(known: Option) -> str:
-    """The help text of a setting, with its unit."""
+    """Return the help text of a setting, with its unit."""
     return f"{known.help} ({known.unit})" if known.unit and known.help else known.help or describe(known)
 
 
@@ -184,7 +186,7 @@ def _group(settings: Settings, name: str) -> str:
 
 
 def _strategies(settings: Settings) -> tuple[tuple[str, Any], ...]:
-    """The user's own strategies, then all others by family."""
+    """Return the user's own strategies, then all others by family."""
     own = [name_of(thing) for thing in settings.own if isinstance(thing, Strategy)]
     listed = [(kind.__name__, name) for family in FAMILIES.values() for name, kind in family.items()]
     return (*((name, name) for name in own), *listed)
@@ -195,7 +197,7 @@ def _menu(texts: list[str]) -> tuple[tuple[str, Any], ...]:
 
 
 def _steps(known: Option, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
-    """The values of a slider with their texts, including the present one."""
+    """Return the values of a slider with their texts, including the present one."""
     places = list(values)
     if now not in places:
         places = sorted([*places, now], key=lambda v: -math.inf if v is None else v)

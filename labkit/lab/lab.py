@@ -98,7 +98,7 @@ class Lab:
         return self._do(actions.Pause())
 
     def resume(self) -> Self:
-        """Go on after a pause."""
+        """Return the go on after a pause."""
         return self._do(actions.Resume())
 
     def stop(self) -> Self:
@@ -110,7 +110,7 @@ class Lab:
         return self._do(actions.Reset())
 
     def step(self) -> Self:
-        """Go to the next applied update, and pause there."""
+        """Return the go to the next applied update, and pause there."""
         return self._do(actions.Step())
 
     def seek(self, seconds: float) -> Self:
@@ -166,12 +166,12 @@ class Lab:
         return self._do(actions.ChangeSettings(settings))
 
     def answer(self, answer: int | str) -> Self:
-        """Answer the question of the scenario, by the number of the answer (0 is the first) or its text."""
+        """Return the answer the question of the scenario, by the number of the answer (0 is the first) or its text."""
         self._scenarios.commit(answer)
         return self._do(actions.Answer(answer))
 
     def play(self, scenario: str) -> Self:
-        """Play a scenario, by its name (`lk.Lab.scenarios()`)."""
+        """Return the play a scenario, by its name (`lk.Lab.scenarios()`)."""
         return self._do(actions.PlayScenario(scenario))
 
     def pin(self, number: int | None = None) -> Self:
@@ -200,8 +200,9 @@ class Lab:
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill a role: on a cluster its process, with SIGKILL. It is restarted automatically; with `restart=False` it stays
-        down until `restart(role)`, as after the Kill button, so that the effect of its absence can be observed.
+        """Return the kill a role: on a cluster its process, with SIGKILL. It is restarted automatically; with
+        `restart=False` it stays down until `restart(role)`, as after the Kill button, so that the effect of its absence
+        can be observed.
         """
         return self.execute(Kill(role, restart=restart))
 
@@ -210,7 +211,9 @@ class Lab:
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Suspend a role's process (SIGSTOP); after the cluster's heartbeat timeout (`patience`) it is declared lost."""
+        """Return the suspend a role's process (SIGSTOP); after the cluster's heartbeat timeout (`patience`) it is
+        declared lost.
+        """
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
@@ -218,7 +221,7 @@ class Lab:
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
-        """Cut the links between a role and `peer`; None: every other role."""
+        """Return the cut the links between a role and `peer`; None: every other role."""
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
@@ -281,7 +284,7 @@ class Lab:
 
     @staticmethod
     def scenarios() -> dict[str, str]:
-        """{name: title} of the scenarios that `lk.Lab(scenario=...)` takes."""
+        """Return {name: title} of the scenarios that `lk.Lab(scenario=...)` takes."""
         return {name: scenario.title for name, scenario in SCENARIOS.items()}
 
     def export_csv(self, path: str | Path) -> Path:
@@ -289,15 +292,15 @@ class Lab:
         return self.runs.to_csv(path)
 
     def snapshot(self) -> LabFigure:
-        """A static figure of the displayed time: for reports, and for pages without widgets."""
+        """Return a static figure of the displayed time: for reports, and for pages without widgets."""
         return overview(self.trace, self.session.moment(), self.session.reference)
 
     # as a text --------------------------------------------------------------------------------------------------------
 
     def share_text(self) -> str:
-        """The lab as a short text that `Lab.from_share_text` opens again: settings, scenario, panels, and the commands that were
-        executed on the run (in virtual time the run is then identical bit for bit). `BadInput` if a user-defined object has no
-        text.
+        """Return the lab as a short text that `Lab.from_share_text` opens again: settings, scenario, panels, and the
+        commands that were executed on the run (in virtual time the run is then identical bit for bit). `BadInput` if a
+        user-defined object has no text.
         """
         scenario = self._scenarios.scenario
         done = log_text(list(self.session.command_log())) if scenario is None else ""
@@ -308,7 +311,7 @@ class Lab:
 
     @classmethod
     def from_share_text(cls, text: str, **options: Any) -> Lab:
-        """The lab that `share_text()` of another one describes, ready to run."""
+        """Return the lab that `share_text()` of another one describes, ready to run."""
         settings, more = read_share_text(text, ("scenario", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
@@ -345,7 +348,7 @@ class Lab:
         )
 
     def view(self) -> View:
-        """The present state, as the page shows it."""
+        """Return the present state, as the page shows it."""
         return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
 
     @property
@@ -399,7 +402,7 @@ class Lab:
     # executing actions ---------------------------------------------------------------------------------------------
 
     def _operation(self, action: Action) -> Callable[[], Any]:
-        """The function that executes an action, on the command thread."""
+        """Return the function that executes an action, on the command thread."""
         session, scenarios = self.session, self._scenarios
         match action:
             case actions.Start():
@@ -466,12 +469,14 @@ class Lab:
 
 
 def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:
-    """One name or several, as a tuple."""
+    """Return one name or several, as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given) if given is not None else None
 
 
 def _inherited_processes(cell: tuple[str, str] | None) -> Processes:
-    """The processes of the lab that this cell made before, which is closed; else new ones, which are not started yet."""
+    """Return the processes of the lab that this cell made before, which is closed; else new ones, which are not started
+    yet.
+    """
     for old in stale(cell):
         kept: Processes | None = old.hand_over_processes()
         if kept is not None:

@@ -71,7 +71,7 @@ class Prediction:
         return None if self._committed is None else self.answers[self._committed]
 
     def commit(self, answer: str | int) -> Prediction:
-        """Commit to an answer: its text, or its number, from 0. Idempotent.
+        """Return the commit to an answer: its text, or its number, from 0. Idempotent.
 
         Raises `BadInput` for an unknown answer, for another one than was committed before, and after `reveal`.
         """
@@ -102,7 +102,8 @@ class Prediction:
     # revealing --------------------------------------------------------------------------------------------------------
 
     def reveal(self, measured: float | str, words: str = "") -> Revealed:
-        """The prediction beside the measured result; the last expression of a cell shows it. `words`: a text that is shown below.
+        """Return the prediction beside the measured result; the last expression of a cell shows it. `words`: a text that
+        is shown below.
 
         `measured`: for answers with numbers, a number (the nearest answer is right: by ratio if all are positive, else by
         difference); for others, the text of the right one. It may be revealed again, with another measurement. Raises
@@ -116,7 +117,7 @@ class Prediction:
             return self._revealed
 
     def _nearest(self, measured: Any) -> tuple[int, str]:
-        """(number of the right answer, the measured value as a text)."""
+        """Return (number of the right answer, the measured value as a text)."""
         if self._values is None:
             if isinstance(measured, str) and measured in self.answers:
                 return self.answers.index(measured), measured
@@ -130,7 +131,9 @@ class Prediction:
         return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
 
     def record(self) -> dict[str, Any]:
-        """`question`, `answers`, `committed`, `measured`, `right`, as plain Python values; None if not known (yet)."""
+        """Return `question`, `answers`, `committed`, `measured`, `right`, as plain Python values, or None if not known
+        (yet).
+        """
         seen = self._revealed
         return {
             "question": self.question, "answers": list(self.answers), "committed": self.committed,
@@ -212,7 +215,7 @@ class Revealed:
 
 
 def _answers(question: Any, given: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
-    """The texts of the answers, and their numbers if they have any."""
+    """Return the texts of the answers, and their numbers if they have any."""
     if not isinstance(question, str) or not question:
         raise BadInput(f"Prediction({question!r}): first the question, as a text, then the answers.")
     numbers = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else None

@@ -53,7 +53,7 @@ class Processes:
         self._cluster = None
 
     def progress(self) -> tuple[int, int] | None:
-        """(processes that run, processes wanted) while they start; else None."""
+        """Return (processes that run, processes wanted) while they start; else None."""
         if not self.starting or self._cluster is None:
             return None
         return min(self._cluster.progress()[0], self.wanted), self.wanted

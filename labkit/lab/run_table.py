@@ -52,7 +52,7 @@ class RunTable:
                 old.run = None
 
     def entry(self, number: int) -> Entry:
-        """The entry of this number. `BadInput` if there is none, or if its run is not kept."""
+        """Return the entry of this number. `BadInput` if there is none, or if its run is not kept."""
         kept = [entry.number for entry in self._entries if entry.trace is not None]
         if number not in kept:
             raise BadInput(f"Run {number!r} is not kept; there is {', '.join(map(str, kept)) or 'none yet'}.")
@@ -69,7 +69,7 @@ class Runs(list[dict[str, Any]]):
     """A list of rows (dicts with equal keys)."""
 
     def csv(self) -> str:
-        """The table as text, comma-separated."""
+        """Return the table as text, comma-separated."""
         return runs_csv(list(self))
 
     def to_csv(self, path: str | Path) -> Path:

@@ -124,7 +124,7 @@ class ScenarioRunner:
             self._next_step()
 
     def settings_of(self, scenario: Scenario, step: int) -> Settings:
-        """The settings of one step: the session's engine and speed, then the scenario's settings, then the step's."""
+        """Return the settings of one step: the session's engine and speed, then the scenario's settings, then the step's."""
         now = self.session.settings
         default = Settings().changed(engine=now.cluster.engine, speed=now.speed)
         return default.changed(**{**scenario.settings, **scenario.steps[step].settings})

@@ -166,7 +166,7 @@ class Session:
         return frozenset(found)
 
     def moment(self) -> int:
-        """The displayed time (ns)."""
+        """Return the displayed time (ns)."""
         now = self.trace.watermark()
         return now if self.position is None else min(self.position, now)
 
@@ -392,7 +392,7 @@ class Session:
         return True
 
     def next_advance(self) -> float | None:
-        """Seconds of wall time until `advance` may have work; None: idle."""
+        """Return the seconds of wall time until `advance` may have work; None: idle."""
         if self._playing and (self.position is not None or (self.simulated and self.active)):
             return SLICE
         moves = self._driven_elsewhere or not self.simulated or self._playing
@@ -405,7 +405,7 @@ class Session:
                 self.run.engine.wait(FINISH_SLICE * (1 + len(self.trace.roles) / ROLES_PER_SLICE))
 
     def _elapsed(self) -> float:
-        """Seconds of wall time since the last call, at most `LONGEST`."""
+        """Return the seconds of wall time since the last call, at most `LONGEST`."""
         now = self._clock()
         since = 0.0 if self._last_played is None else min(now - self._last_played, LONGEST)
         self._last_played = now
@@ -426,7 +426,9 @@ class Session:
     # as a text --------------------------------------------------------------------------------------------------------
 
     def command_log(self) -> tuple[Executed, ...]:
-        """The commands that were executed on the run that is shown, if the next run would have the same settings; else none."""
+        """Return the commands that were executed on the run that is shown, if the next run would have the same settings;
+        else none.
+        """
         if self.run is None or self.previewing or self.settings != self._now_with:
             return ()
         return tuple(self.run.engine.commands)
@@ -438,5 +440,5 @@ class Session:
 
 
 def _at_times(commands: Commands) -> tuple[Command, ...]:
-    """These commands at their times, without the turns of the event loop in which they were executed."""
+    """Return these commands at their times, without the turns of the event loop in which they were executed."""
     return tuple(command.command if isinstance(command, Executed) else command for command in commands)

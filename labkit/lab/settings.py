@@ -71,7 +71,7 @@ class Settings:
         return self.spec.budget
 
     def cluster_on(self, processes: DaskCluster | None) -> Any:
-        """The cluster to run on: for the engine "dask", `processes` with these values."""
+        """Return the cluster to run on: for the engine "dask", `processes` with these values."""
         if self.cluster.virtual_time:
             return make_cluster(self.cluster)
         if processes is None:
@@ -81,7 +81,7 @@ class Settings:
     # by name ----------------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Option]:
-        """The declaration of every setting but "strategy"."""
+        """Return the declaration of every setting but "strategy"."""
         known = self.spec.options() | {"speed": options_of(self)["speed"]}
         return {name: k for name, k in known.items() if name not in NOT_SETTINGS}
 
@@ -91,15 +91,17 @@ class Settings:
         return ("strategy", *self.options())
 
     def value(self, name: str) -> Any:
-        """The value of a setting, under the name by which `changed` takes it."""
+        """Return the value of a setting, under the name by which `changed` takes it."""
         return self.speed if name == "speed" else self.spec.value(name)
 
     def read(self, name: str, text: str) -> Any:
-        """The value of `text` for a setting: "4" for workers is 4, "none" for clip_norm is None. Raises `BadInput`."""
+        """Return the value of `text` for a setting: "4" for workers is 4, "none" for clip_norm is None. Raises
+        `BadInput`.
+        """
         return read_option("lab", options_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
 
     def changed(self, **settings: Any) -> Settings:
-        """A changed copy, checked as a whole: `BadInput` if settings are not allowed, or do not fit together.
+        """Return a changed copy, checked as a whole: `BadInput` if settings are not allowed, or do not fit together.
 
         Settings that the strategy, the data or the engine cannot use are dropped, and a run without an end gets one: 20 s.
         """
@@ -114,7 +116,9 @@ class Settings:
 
 
 def _usable(spec: RunSpec) -> RunSpec:
-    """A copy without options that the strategy or the data cannot use, with a finite budget and gradients that take time."""
+    """Return a copy without options that the strategy or the data cannot use, with a finite budget and gradients that
+    take time.
+    """
     cluster, budget = spec.cluster, spec.budget
     if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
         cluster = replace(cluster, servers=None, replicas=0)
@@ -129,7 +133,7 @@ def _usable(spec: RunSpec) -> RunSpec:
 
 
 def name_of(own: Any) -> str:
-    """The name under which a user-defined strategy or data set can be chosen."""
+    """Return the name under which a user-defined strategy or data set can be chosen."""
     return strategy_name(own) if isinstance(own, Strategy) else str(own.name)
 
 
@@ -140,7 +144,8 @@ def initial_settings(
     budget: Budget | None,
     run: Run | None,
 ) -> Settings:
-    """The initial settings of a lab: from the arguments; else those of `run`; else the defaults. `BadInput` names the error.
+    """Return the initial settings of a lab: from the arguments; else those of `run`; else the defaults. `BadInput` names
+    the error.
     """
     if run is not None and not isinstance(run, Run):
         raise BadInput(f"run={run!r}: give the result of lk.train.")
@@ -160,5 +165,5 @@ def initial_settings(
 
 
 def _recorded(cluster: Cluster) -> ClusterSpec:
-    """The specification of a given cluster, with complete recording, because a lab shows what is recorded."""
+    """Return the specification of a given cluster, with complete recording, because a lab shows what is recorded."""
     return replace(cluster.spec, record=True)

@@ -22,7 +22,8 @@ RENAMED = {"story": "scenario"}  # names in texts of older labs
 
 
 def share_text(settings: Settings, **more: str) -> str:
-    """The text of a lab's settings; `more`: further entries (its scenario, its panels, the commands executed on the run).
+    """Return the text of a lab's settings; `more`: further entries (its scenario, its panels, the commands executed on
+    the run).
     """
     name, data = strategy_name(settings.strategy), settings.problem.name
     if name not in STRATEGIES:
@@ -46,7 +47,7 @@ def share_text(settings: Settings, **more: str) -> str:
 
 
 def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, dict[str, str]]:
-    """(the settings, the other entries: only names in `also` are allowed). `BadInput` for an invalid text."""
+    """Return (the settings, the other entries: only names in `also` are allowed). `BadInput` for an invalid text."""
     try:
         pairs = dict(
             parse_qsl(str(text).strip().replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(text))

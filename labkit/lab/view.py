@@ -62,7 +62,7 @@ class View:
 
 
 def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "") -> View:
-    """The view of the present state of the session and the scenario."""
+    """Return the view of the present state of the session and the scenario."""
     run, settings, position = session.run, session.settings, session.position
     trace = session.trace if run is None else run.engine.trace
     recorded = trace.watermark()

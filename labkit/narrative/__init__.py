@@ -1,6 +1,7 @@
-"""A run as text and exact numbers: the sentence above the panels, the numbers below them, the log, a table row.
+"""A run as text: the sentence above the panels, the exact numbers below the panels, the log, and rows of the table of
+runs.
 
-All are functions of (trace, t), with t in ns, at any time of the run; None is now. Screen readers read this text.
+All texts are functions of (trace, t), where t is any time of the run in ns; None is now. Screen readers read these texts.
 """
 
 from __future__ import annotations

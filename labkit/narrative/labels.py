@@ -19,7 +19,9 @@ CONDITION_TEXTS = {
 
 
 def role_names(trace: Trace, roles: Sequence[int]) -> str:
-    """`w1 and w2`; of more than three `5 workers`, or `all 4 workers`."""
+    """Return the names of roles as text, for example `w1 and w2`. More than three roles are counted: `5 workers`, or `all
+    4 workers`.
+    """
     if len(roles) <= MAX_NAMED:
         return formatting.listed([_name(trace, role) for role in roles])
     kinds = {trace.kinds[role] for role in roles}
@@ -32,7 +34,9 @@ def _name(trace: Trace, role: int) -> str:
 
 
 def states_text(trace: Trace, period: Period) -> str:
-    """`w2 computes 5x slower than the others and w1 is down`: the roles that are slowed or away in a period."""
+    """Describe the roles that are slowed or do not run in a period: `w2 computes 5x slower than the others and w1 is
+    down`.
+    """
     said = []
     slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.unavailable}
     for works in (True, False):  # workers first
@@ -65,14 +69,16 @@ def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
 
 
 def _range(least: float, most: float) -> str:
-    """`2x to 5x slower`."""
+    """Return a range of slowdown factors as text, for example `2x to 5x slower`."""
     if least >= 1:
         return f"{least:g}x to {formatting.speed(most)}"
     return f"{formatting.speed(most)} to {formatting.speed(least)}"
 
 
 def _compared_with(trace: Trace, slow: dict[int, float], since: int) -> str:
-    """The basis of comparison of a speed: other roles with the same work, else the previous speed of the role."""
+    """Return the end of a comparison of speeds: with other roles of the same work, or with the previous speed of the
+    role.
+    """
     alike = {i for i, kind in enumerate(trace.kinds) if kind in {trace.kinds[role] for role in slow}}
     shares = [role["data"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker"]
     if alike > set(slow) and len(set(shares)) == len(shares):
@@ -83,14 +89,18 @@ def _compared_with(trace: Trace, slow: dict[int, float], since: int) -> str:
 
 
 def strategy_label(trace: Trace) -> str:
-    """Label before a colon: `Asynchronous`, `Bounded staleness`; for other strategies the name, as `KSync`."""
+    """Return the label of a strategy before a colon, for example `Asynchronous`. Strategies without a label use their
+    name, as `KSync`.
+    """
     strategy = trace.header["strategy"]
     head, colon, _ = strategy.get("description", "").partition(":")
     return _capitalized(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
 
 
 def strategy_text(trace: Trace) -> str:
-    """The strategy's description (`description` in the header) with its options filled in; else its name."""
+    """Return the description of the strategy (`description` in the header) with its options filled in, or its name if it
+    has none.
+    """
     strategy = trace.header["strategy"]
     words = strategy.get("description") or f"{strategy['name']}."
     options = strategy.get("options", {})
@@ -98,5 +108,5 @@ def strategy_text(trace: Trace) -> str:
 
 
 def _capitalized(words: str) -> str:
-    """Capitalize the first letter, unless the text begins with the short name of a role."""
+    """Return the capitalize the first letter, unless the text begins with the short name of a role."""
     return words if re.match(r"[a-z]{1,2}\d+\b", words) else words[:1].upper() + words[1:]

@@ -1,4 +1,4 @@
-"""Log of a run as text: commands, milestones, stragglers and the end, one line per event.
+"""Log of a run as text: faults, commands, milestones, stragglers and the end, one line per event.
 
     5.00 s you slowed w2 x5
     5.40 s w1 was killed
@@ -6,7 +6,7 @@
     7.40 s straggler: w2, computing 0.50 s against a median of 0.10 s
     12.00 s end: time limit of 12 s
 
-A function of the trace only: notebook, terminal, files and the lab show the same lines.
+The lines are a function of the trace only, so notebook, terminal, files and the lab show the same lines.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from .sentence import target_accuracy
 
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]
 
-MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies that get a line, in addition to the budget's
-PAUSES = 3  # further consecutive pauses are merged into one line; single-stepping produces many
+MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies with a line in the log, in addition to the target of the budget
+PAUSES = 3  # further consecutive pauses are merged into one line, because single-stepping produces many
 MAX_NAMED = 6  # roles that are named individually
 ROLE_TEXTS: dict[type[RoleEvent], str] = {
     RoleFrozen: "{} was frozen", RoleThawed: "{} was thawed", RoleJoined: "{} joined",
@@ -70,14 +70,18 @@ class Log(list[str]):
 
 
 def log_lines(trace: Trace, t: int | None = None, memory: Stragglers | None = None) -> list[str]:
-    """The events up to `t` (ns; None is now) as lines, `5.00 s you slowed w2 x5`. See `events`."""
+    """Return the events up to `t` (ns; None is now) as lines, for example `5.00 s you slowed w2 x5`.
+
+    `memory`: as for `events`.
+    """
     return [f"{seconds(time):.2f} s {words}" for time, words in events(trace, t, memory)]
 
 
 def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None) -> list[tuple[int, str]]:
-    """(ns, text) of the events up to `t` (ns; None is now), in order of time.
+    """Return (ns, text) of the events up to `t` (ns; None is now), in order of time.
 
-    `memory`: a `Stragglers()` that the caller keeps between calls about the same trace, so that its rows are read only once.
+    `memory`: a `Stragglers` object that the caller keeps between calls with the same trace, so that each row is read only
+    once.
     """
     known = trace.watermark()
     t = known if t is None else min(t, known)
@@ -95,7 +99,9 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
 
 
 def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """Events as sentences: the same event of several links at one time is one line, and consecutive pauses are limited."""
+    """Return (ns, sentence) of events. Equal events of several links at one time are one line, and consecutive pauses are
+    merged.
+    """
     found: list[tuple[int, str]] = []
     killed: set[str] = set()  # a loss that immediately follows a kill is not repeated
     pauses = 0
@@ -118,7 +124,7 @@ def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 
 def _grouped(events: list[Event]) -> list[list[Any]]:
-    """Events one by one; equal events of several links at one time are grouped."""
+    """Return the events in groups of one. Equal events of several links at one time are one group."""
 
     def same(event: Event) -> tuple[Any, ...]:
         return type(event), event.time, getattr(event, "seconds", None), getattr(event, "chance", None)
@@ -133,7 +139,7 @@ def _grouped(events: list[Event]) -> list[list[Any]]:
 
 
 def event_text(trace: Trace, event: Event) -> str:
-    """One event as a log sentence with short role names; for links, see `links_text`."""
+    """Return one event as a sentence of the log, with short role names. Events of links have sentences of `links_text`."""
     match event:
         case RoleSlowed(name=name, factor=1):
             return f"you reset the speed of {short(name)}"
@@ -167,12 +173,12 @@ def event_text(trace: Trace, event: Event) -> str:
 
 
 def role_name(name: str) -> str:
-    """`w2`, `the chief`."""
+    """Return the name of a role in the log, for example `w2` or `the chief`."""
     return "the chief" if name == "chief" else short(name)
 
 
 def links_text(events: Sequence[LinkEvent]) -> str:
-    """Events of several links, of the same kind, amount and time, as one sentence."""
+    """Return events of several links as one sentence. The events have the same kind, amount and time."""
     first, ends = events[0], _by_peer(events)
     if isinstance(first, LinkCut | LinkReconnected):
         verb = "cut off" if isinstance(first, LinkCut) else "reconnected"
@@ -195,7 +201,7 @@ def links_text(events: Sequence[LinkEvent]) -> str:
 
 
 def _by_peer(events: Sequence[LinkEvent]) -> list[tuple[list[str], str | None]]:
-    """(short role names, their common peers; None is every other role)."""
+    """Return [(short role names, their common peers as text), ...]. The peers are None for all other roles."""
     by_peer: dict[str | None, list[str]] = {}
     for event in events:
         by_peer.setdefault(event.peer, []).append(role_name(event.name))
@@ -212,7 +218,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def straggler_text(trace: Trace, finding: Finding) -> str:
-    """`straggler: w3, computing 0.50 s against a median of 0.10 s`; `w3 is no longer a straggler`."""
+    """Return the sentence of the log about a role that became slow or has recovered.
+
+    For example `straggler: w3, computing 0.50 s against a median of 0.10 s`, or `w3 is no longer a straggler`.
+    """
     name, what = short(trace.roles[finding.role]), finding.what
     if what is None:
         return f"{name} is no longer a straggler"
@@ -227,8 +236,11 @@ def straggler_text(trace: Trace, finding: Finding) -> str:
 
 
 def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """When accuracy first passed a milestone (of several at once, the highest), and when the loss became non-finite. Milestones
-    that an untrained model reaches are left out.
+    """Return (ns, text) of each evaluation at which accuracy first passed a milestone, and at which the loss became
+    non-finite.
+
+    If one evaluation passes several milestones, only the highest is named. Milestones that the untrained model reaches
+    are left out.
     """
     goals = sorted({*MILESTONES, target_accuracy(trace)})
     found: list[tuple[int, str]] = []
@@ -243,7 +255,7 @@ def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 
 def _stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
-    """Why the run ended, as text."""
+    """Return the reason why the run ended, as text."""
     reason, budget = ending["stopped_by"], trace.header["budget"]
     why = (ending.get("why") or "").split("\n", 1)[0]
     said = {

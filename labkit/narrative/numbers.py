@@ -14,10 +14,10 @@ __all__ = ["numbers", "state"]
 
 
 def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
-    """(name, value) of each number at `t` (ns; None is now).
+    """Return (name, value) of each number at `t` (ns; None is now).
 
-    Current values come from counters and are exact even if rows were skipped; earlier ones come from rows, and values that cannot
-    be derived from them are left out ("~": from a sample).
+    Current values come from counters and are exact even if rows were skipped. Values of an earlier time come from rows.
+    They are left out if rows are missing, or marked with "~" if they come from a sample of the rows.
     """
     known = trace.watermark()
     now = t is None or t >= known
@@ -38,14 +38,14 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
 
 
 def _ledger_state(book: dict[str, Any]) -> str:
-    """Whether all computed gradients are accounted for; checked at the end of a run."""
+    """Return, as text, whether the ledger balances. This is checked at the end of a run."""
     if book["closes"] is None:
         return "still counting"
     return "complete ✓" if book["closes"] else f"INCOMPLETE, {book['missing']:,} missing"
 
 
 def _time(cluster: dict[str, Any]) -> tuple[str, str]:
-    """The source of a gradient's duration; always shown."""
+    """Return (name, value) of the distribution that determines the duration of a gradient. It is always shown."""
     name, distribution = (
         ("simulated", cluster.get("compute")) if cluster["engine"] == "simulated" else ("paced", cluster.get("pace"))
     )
@@ -56,7 +56,9 @@ def _time(cluster: dict[str, Any]) -> tuple[str, str]:
 
 
 def state(trace: Trace, t: int | None = None) -> str:
-    """`9.6 s` of a live run; `12.0 s, ended: seconds` of an ended one."""
+    """Return the time and the reason of the end as text: `9.6 s` for a live run, `12.0 s, ended: seconds` for an ended
+    run.
+    """
     known = trace.watermark()
     at = f"{(known if t is None else min(t, known)) / NANO:.1f} s"
     return at if trace.ending is None or (t is not None and t < known) else f"{at}, ended: {trace.ending['stopped_by']}"

@@ -1,10 +1,10 @@
-"""The sentence above the panels: which roles have a fault, its effect, and the same for the reference run.
+"""The sentence above the panels: the roles with a fault, its effect on this run, and its effect on the reference run.
 
     w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. Synchronous
     (reference): all wait for w2; it fell to 20%.
 
-All statements are measured in the trace, so they hold for every strategy, including user-defined ones. Unknown values are left
-out.
+All statements are measured in the trace, so they are correct for every strategy, including user-defined strategies.
+Unknown values are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .labels import role_names, states_text, strategy_label, strategy_text
 
 __all__ = ["target_accuracy", "sentence"]
 
-UNCHANGED = 0.03  # of the throughput: a smaller difference is no change
+UNCHANGED = 0.03  # a smaller relative difference of the throughput is not a change
 NOT_WAITING = 0.95  # share of time computing above which a role does not wait
 MAX_SETTINGS = 2  # settings that are named
 ABNORMAL = ("diverged", "error", "deadlock")
@@ -40,9 +40,10 @@ def sentence(
     reference: Trace | None = None,
     counted: tuple[Cumulative, Cumulative] | None = None,
 ) -> str:
-    """The sentence for time `t` (ns; None is now), compared with the run `reference`.
+    """Return the sentence for time `t` (ns; None is now), compared with the run `reference`.
 
-    `counted`: gradients of this run and of the reference run, kept by the caller between calls, so that rows are read only once.
+    `counted`: a `Cumulative` for this run and one for the reference run, which the caller keeps between calls, so that
+    each row is read only once.
     """
     mine, other = counted or (Cumulative(), Cumulative())
     known = trace.watermark()
@@ -68,7 +69,7 @@ def sentence(
 
 
 def _abnormal_end(trace: Trace, t: int) -> str:
-    """Why the run ended, if it ended abnormally."""
+    """Return the reason why the run ended, if it ended abnormally, otherwise ""."""
     ending = trace.ending
     if ending is None or t < ending["time"] or ending["stopped_by"] not in ABNORMAL:
         return ""
@@ -80,7 +81,7 @@ def _abnormal_end(trace: Trace, t: int) -> str:
 
 
 def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
-    """Description of a run in which no role is slowed or away."""
+    """Return the sentences about a run in which every role runs at its normal speed."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else fault_effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
@@ -100,7 +101,9 @@ def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
 
 
 def _recovered(trace: Trace, t: int, counted: Cumulative) -> str:
-    """Which faults are over, and to what share of its previous value the throughput has recovered."""
+    """Return a sentence on the faults that are over, and on the share of its previous value to which the throughput has
+    recovered.
+    """
     found = periods(trace, t)
     if len(found) < 2:
         return ""
@@ -112,15 +115,18 @@ def _recovered(trace: Trace, t: int, counted: Cumulative) -> str:
 
 
 def _effect_text(trace: Trace, seen: FaultEffect, name: str, subject: str) -> str:
-    """`Asynchronous: the others do not wait; throughput fell to 80%.`"""
+    """Return the effect of the faults as a sentence, for example `Asynchronous: the others do not wait; throughput fell
+    to 80%.`
+    """
     said = [_waiting_text(trace, seen), _throughput_text(seen, subject)]
     told = "; ".join(part for part in said if part)
     return f"{name}: {told}." if told else strategy_text(trace) if name == strategy_label(trace) else ""
 
 
 def _waiting_text(trace: Trace, seen: FaultEffect) -> str:
-    """Whether the other roles wait, and whether they wait for those with a fault: their computing time then decreases
-    by about the slowdown factor.
+    """Return, as text, whether the other roles wait, and whether they wait for the roles with a fault.
+
+    They wait for these roles if their share of computing time has decreased by about the slowdown factor.
     """
     if seen.busy is None:
         return ""
@@ -140,7 +146,9 @@ def _waiting_text(trace: Trace, seen: FaultEffect) -> str:
 
 
 def _throughput_text(seen: FaultEffect, subject: str) -> str:
-    """The remaining share of the throughput; for a run without a fault-free period, the throughput itself."""
+    """Return, as text, the remaining share of the throughput. For a run without a fault-free period, return the
+    throughput.
+    """
     if seen.left is None:
         return f"{formatting.rate(seen.rate)} gradients per second" if seen.rate is not None else ""
     if seen.left == 0:
@@ -151,7 +159,7 @@ def _throughput_text(seen: FaultEffect, subject: str) -> str:
 
 
 def _staleness_text(trace: Trace, seen: FaultEffect, t: int) -> str:
-    """Mean staleness of the gradients of the slow roles, and of the others."""
+    """Return a sentence on the mean staleness of the gradients of the slowed roles, of the other roles, and of all roles."""
     mean, theory = staleness_until(trace, t)["mean"], expected_staleness(trace)
     if seen.stale is None or not mean:
         return ""
@@ -166,9 +174,11 @@ def _staleness_text(trace: Trace, seen: FaultEffect, t: int) -> str:
 
 
 def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str, counted: Cumulative) -> str:
-    """The effect of the last fault on the reference run; before the first fault of this run, the reference at the same time.
+    """Return a sentence on the effect of the last fault on the reference run.
 
-    `subject`: the quantity that fell; "it" if that is clear.
+    Before the first fault of this run, return the throughput of the reference run at the same time.
+
+    `subject`: the quantity that changed, or "it" if the previous sentence names it.
     """
     name, end = _reference_label(trace, reference), reference.watermark()
     last = next((p for p in reversed(periods(reference, end)) if not p.fault_free), None)
@@ -184,12 +194,15 @@ def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str
 
 
 def _by_name(trace: Trace, period: Period) -> dict[str, object]:
-    """Faults by role name, because role numbers differ between layouts."""
+    """Return {role name: fault}. Names are used because role numbers differ between layouts."""
     return {trace.roles[role]: what for role, what in (period.slow | period.unavailable).items()}
 
 
 def _reference_label(trace: Trace, reference: Trace) -> str:
-    """`Synchronous (reference)`; for a run of the same strategy, the differences: `The reference run (workers = 8)`."""
+    """Return the label of the reference run, for example `Synchronous (reference)`.
+
+    If both runs have the same strategy, the label has the different settings: `The reference run (workers = 8)`.
+    """
     if strategy_label(trace) != strategy_label(reference):
         return f"{strategy_label(reference)} (reference)"
     mine, other = _settings(trace), _settings(reference)
@@ -198,7 +211,7 @@ def _reference_label(trace: Trace, reference: Trace) -> str:
 
 
 def _settings(trace: Trace) -> dict[str, object]:
-    """Settings in which two runs of the same strategy can differ."""
+    """Return {name: value} of the settings in which two runs of the same strategy can differ."""
     header = trace.header
     shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
     of_cluster = {name: header["cluster"].get(name) for name in ("latency", "bandwidth", "engine")}
@@ -207,7 +220,7 @@ def _settings(trace: Trace) -> dict[str, object]:
 
 
 def _comparison(trace: Trace, t: int, reference: Trace) -> str:
-    """`95% accuracy took 5.92 s, reference 11.20 s; mean staleness 3.00, reference 0.`"""
+    """Compare both runs in a sentence: `95% accuracy took 5.92 s, reference 11.20 s; mean staleness 3.00, reference 0.`"""
     end = reference.watermark()
     said = [_time_to_target(trace, t, reference, end)]
     mine, other = (staleness_until(run, when)["mean"] for run, when in ((trace, t), (reference, end)))
@@ -236,12 +249,12 @@ def _time_to_target(trace: Trace, t: int, reference: Trace, end: int) -> str:
 
 
 def target_accuracy(trace: Trace) -> float:
-    """The target accuracy: the budget's, or 0.95."""
+    """Return the target accuracy: the budget's, or 0.95."""
     return float(trace.header["budget"].get("accuracy") or 0.95)
 
 
 def _model_text(trace: Trace, t: int) -> str:
-    """Accuracy or loss of the model."""
+    """Return the accuracy or loss of the model."""
     seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, target_accuracy(trace), t)
     if seen is None or not math.isfinite(seen[1]):
         return ""

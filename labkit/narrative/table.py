@@ -51,7 +51,7 @@ OWN_COLUMN = ("learning_rate", "eval_every")  # has a separate column; or does n
 
 
 def run_row(trace: Trace) -> dict[str, Any]:
-    """The run so far as plain values: the keys of `COLUMNS` except "run". Times in seconds, sizes in bytes.
+    """Return the run so far as plain values: the keys of `COLUMNS` except "run". Times in seconds, sizes in bytes.
 
     Values that do not exist are None (an accuracy that was not reached; the stop reason of a live run).
     """
@@ -73,7 +73,8 @@ def run_row(trace: Trace) -> dict[str, Any]:
 
 
 def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of `run_row` (each optionally with its number as "run") as comma-separated text, headings with units first.
+    """Return the rows of `run_row` (each optionally with its number as "run") as comma-separated text, headings with
+    units first.
 
     The columns and their order are always the same; missing values are empty. Lines end with CR LF, as in RFC 4180.
     """
@@ -86,14 +87,16 @@ def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _data(problem: dict[str, Any]) -> str:
-    """`digits`, `digits, by-label`: the name and the options that differ from the default."""
+    """Return `digits`, `digits, by-label`: the name and the options that differ from the default."""
     options = [f"{name}={value}" for name, value in problem.get("options", {}).items()]
     share = problem.get("partition", "Even()")
     return ", ".join([problem["data"], *options, *([share] if share != "Even()" else [])])
 
 
 def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
-    """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: the variant and the options that differ from the default."""
+    """Return `K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: the variant and the options that differ from the
+    default.
+    """
     options, usual = strategy["options"], strategy.get("usual", {})
     said = [f"{name}={options[name]}" for name in VARIANT_OPTIONS if name in options]
     others = [name for name in usual if name not in (*VARIANT_OPTIONS, *OWN_COLUMN) and options.get(name) != usual[name]]
@@ -113,7 +116,7 @@ def _distribution(distribution: str | None) -> str:
 
 
 def _commands(trace: Trace) -> str:
-    """`w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: commands and faults of the run, with their times."""
+    """Return `w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: commands and faults of the run, with their times."""
     said = []
     for event in events_until(trace, trace.now):
         at = f" at {seconds(event.time):.3g} s" if event.time > 0 else ""

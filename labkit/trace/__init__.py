@@ -1,4 +1,4 @@
-"""The record of a run: vocabulary, recorder, trace, query, ledger, exports."""
+"""The record of a run: events and table schema, recorder, trace, queries, ledger, exports."""
 
 from __future__ import annotations
 

@@ -1,17 +1,19 @@
-"""Clocks of workers: number of gradients that each has finished over time, across all instances of its role, and its lead.
+"""Clocks and leads of workers. The clock of a worker is the number of gradients that it has finished, over all instances
+of its role.
 
     lead of a worker = gradients that it had finished when it began its newest one - fewest finished by any worker now
 
-Bounded staleness bounds this number: an iteration may begin only if the worker's clock is at most s beyond the slowest clock,
-and during the iteration the lead can only shrink. (The gate of a restored server restarts its counts: a worker that was ahead
-at that time keeps this lead in addition to the bound.)
+Bounded staleness bounds the lead: an iteration may begin only if the worker's clock is at most s above the slowest clock,
+and during the iteration the lead can only decrease. (The gate of a restored server restarts its counts. A worker that was
+ahead at that time keeps this lead in addition to the bound.)
 
-A restarted worker counts its gradients from 0 again; the gate that bounds its lead does not. An instance therefore continues
-at the clock where the previous one stopped. If the other workers continued without it meanwhile, it begins at the clock of the
-slowest of them, and does not limit the others until then.
+A restarted worker counts its gradients from 0 again, but the gate that bounds its lead does not. A new instance therefore
+continues at the clock where the previous instance stopped. If the other workers continued without this role in the
+meantime, the new instance begins at the clock of the slowest of them, and the absent role does not limit the others.
 
-If rows of spans were skipped (a run too fast to report them all), the clocks are taken from the first shard, which counts the
-gradients that it holds (net of rollback). A lead can then be s + 1, because the gradient begun at the bound is finished, too.
+If rows of spans were skipped (because the run was too fast to report them all), the clocks are the counts of the
+gradients of each worker that the first shard holds (net of rollback). A lead can then be s + 1, because the gradient that
+was begun at the bound counts when it is finished.
 """
 
 from __future__ import annotations
@@ -31,16 +33,18 @@ from .trace import Trace
 
 __all__ = ["Clocks", "Leads", "binned_maximum", "leads", "roles_with_clock"]
 
-MAX_EVENTS, POINTS = 4000, 400  # times at which leads are given: all, or this many evenly spaced ones
+MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
 
 FAR_FUTURE = 1 << 62  # ns: later than any event
 
-Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # start (ns), end (ns), gradients finished before, of one role in order
+Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # of one role, in order: start (ns), end (ns), gradients finished before
 
 
 @dataclass(frozen=True)
 class Leads:
-    """`lead[i, k]`: lead of `roles[i]` at `time[k]` ns, in gradients. `applied`: counted by a server when it applies them."""
+    """The leads of workers over time. `lead[i, k]`: the lead of `roles[i]` at `time[k]` (ns), in gradients. `applied`:
+    whether gradients were counted when a server applied them, not when the worker finished them.
+    """
 
     roles: list[int]
     time: np.ndarray
@@ -49,7 +53,9 @@ class Leads:
 
 
 def roles_with_clock(trace: Trace) -> list[int]:
-    """The roles that have a clock: the first one of each group of roles that draw the same batches (stages of a pipeline)."""
+    """Return the roles that have a clock. Of several roles that draw the same batches (stages of a pipeline), only the
+    first has one.
+    """
     seen: dict[int, int] = {}
     for role, spec in enumerate(trace.header["layout"]["roles"]):
         if spec["data"] is not None and spec["kind"] not in ("server", "chief"):
@@ -58,25 +64,27 @@ def roles_with_clock(trace: Trace) -> list[int]:
 
 
 def leads(trace: Trace, t: int) -> Leads:
-    """The lead of each worker, from the start to `t` ns."""
+    """Return the lead of each worker, from the start to `t` ns."""
     return Clocks().leads(trace, t)
 
 
 class Clocks:
-    """`leads` of a growing trace: keeps the spans of each worker separate and sorted, so that a query costs the new rows only.
+    """The leads of workers in a growing trace. The spans of each worker are kept separate and sorted, so that the cost of
+    a query depends on the number of new rows only.
 
-    If a worker was lost or its count restarted, the clocks are continued over its instances, which costs the length of the run.
+    If a worker was lost, or its count restarted, the clocks are continued over its instances. This costs time
+    proportional to the length of the run.
     """
 
     def __init__(self) -> None:
         self._unread = Unread("spans")
         self._start: dict[int, Growing] = {}
         self._end: dict[int, Growing] = {}
-        self._clock: dict[int, Growing] = {}  # gradients finished before
-        self._recount = FAR_FUTURE  # when, in ns, the count of a worker first restarted
+        self._clock: dict[int, Growing] = {}  # number of gradients finished before each span
+        self._recount = FAR_FUTURE  # time (ns) at which the count of a worker first restarted
 
     def leads(self, trace: Trace, t: int) -> Leads:
-        """The lead of each worker, from the start to `t` ns."""
+        """Return the lead of each worker, from the start to `t` ns."""
         roles = roles_with_clock(trace)
         if sampled(trace, "spans"):
             return _applied(trace, t, roles)
@@ -130,7 +138,9 @@ class Clocks:
 
 
 def _sample_times(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:
-    """Times at which leads are given, from 0 to `t`: those at which they change, or evenly spaced ones if there are too many."""
+    """Return the times (ns) at which leads are given, from 0 to `t`: all times at which a lead changes, or, if there are
+    too many, evenly spaced times.
+    """
     if max(len(start) for start, _, _ in work) <= MAX_EVENTS:
         begun = np.array([now for now in opened if now is not None], np.int64)
         events = np.unique(np.concatenate([begun, *(times for start, end, _ in work for times in (start, end))]))
@@ -141,7 +151,9 @@ def _sample_times(work: list[Work], opened: list[int | None], t: int) -> np.ndar
 
 
 def _begun(start: np.ndarray, clock: np.ndarray, now: int | None, time: np.ndarray) -> np.ndarray:
-    """Gradients finished when the newest one was begun, at each time. `now`: when the gradient in progress was begun."""
+    """Return, for each time, the number of gradients finished when the newest gradient was begun. `now`: the time (ns) at
+    which the gradient in progress was begun.
+    """
     found = _last(start, clock, time)
     if now is not None:
         found[time >= now] = clock[-1] + 1 if len(clock) else 0
@@ -149,7 +161,7 @@ def _begun(start: np.ndarray, clock: np.ndarray, now: int | None, time: np.ndarr
 
 
 def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray, more: int = 0) -> np.ndarray:
-    """The value, plus `more`, of the last event at or before each time; 0 before the first."""
+    """Return the value, plus `more`, of the last event at or before each time; 0 before the first."""
     place = when.searchsorted(time, side="right")
     found = np.zeros(len(time), np.int64)
     seen = place > 0
@@ -158,7 +170,7 @@ def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray, more: int = 0) 
 
 
 def _with_open(work: Work, now: int | None, t: int) -> Work:
-    """The work including the gradient in progress, which is not finished at `t`."""
+    """Return the work, including the gradient that is in progress at `t` since `now`."""
     if now is None:
         return work
     start, end, clock = work
@@ -168,7 +180,7 @@ def _with_open(work: Work, now: int | None, t: int) -> Work:
 def _over_instances(
     trace: Trace, t: int, roles: list[int], work: list[Work], time: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(gradients finished when the newest one was begun, gradients finished) of each role at each time, shape (roles, times)."""
+    """Return (gradients finished when the newest one was begun, gradients finished), both of shape (roles, times)."""
     work, begins = continuous_clocks(trace, t, roles, work)
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
     finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
@@ -183,14 +195,14 @@ def _over_instances(
 def _finished(
     start: np.ndarray, end: np.ndarray, clock: np.ndarray, levels: list[tuple[int, int]], time: np.ndarray
 ) -> np.ndarray:
-    """Gradients finished at each time, given the clocks `levels` at which new instances begin."""
+    """Return the number of gradients finished at each time. `levels`: (ns, clock) at which each later instance begins."""
     when, value = np.r_[end, [at for at, _ in levels]], np.r_[clock + 1, [level for _, level in levels]]
     order = np.argsort(when, kind="stable")
     return _last(when[order], value[order], time)
 
 
 def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
-    """The same from the reports of the first shard about the gradients that it has applied."""
+    """Return the leads computed from the reports of the first shard about the gradients that it has applied."""
     owner = trace.roles.index(trace.header["layout"]["observed"][0])
     told = [reports(trace, owner, who) for who in roles]
     when = np.unique(told[0].time[told[0].time <= t]) if told else np.empty(0, np.int64)
@@ -199,7 +211,7 @@ def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
 
 
 def binned_maximum(found: Leads, first: int, last: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """(edges of `bins` equal intervals of [first, last] ns, the largest lead of each role in each interval)."""
+    """Return (edges of `bins` equal intervals of [first, last] ns, the largest lead of each role in each interval)."""
     edges = np.unique(np.linspace(first, last, bins + 1).astype(np.int64))
     time = np.union1d(found.time, edges)
     time = time[(time >= first) & (time < last)]
@@ -218,7 +230,7 @@ class _Instance(NamedTuple):
 
 
 def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
-    """{role: the intervals in which the other roles continued without it}, up to `t` ns."""
+    """Return {role: the state intervals in which the other roles continued without it}, up to `t` ns."""
     ids = {name: i for i, name in enumerate(trace.roles)}
     left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
     return {
@@ -234,8 +246,9 @@ def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
 def continuous_clocks(
     trace: Trace, t: int, roles: Sequence[int], work: list[Work]
 ) -> tuple[list[Work], list[list[tuple[int, int]]]]:
-    """The work of these roles with clocks that continue over their instances; and for each role, (ns, gradients finished) where a
-    later instance begins.
+    """Return (the work of these roles with clocks that continue over their instances, the beginnings of later instances).
+
+    The beginnings are a list for each role of (ns, gradients finished).
     """
     gaps, missed = intervals(trace, t), absences(trace, t)
     instances = [one for who, role in enumerate(roles) for one in _instances(who, work[who], gaps.get(role, []))]
@@ -257,7 +270,7 @@ def continuous_clocks(
 
 
 def _instances(who: int, work: Work, gaps: Sequence[StateInterval]) -> list[_Instance]:
-    """Splits the work into instances: one ends where its role was absent, or where its count restarts."""
+    """Split the work into instances: an instance ends where its role was absent, or where its count restarts."""
     start, _, clock = work
     back = np.array([gap.end for gap in gaps if gap.condition in GONE and gap.end is not None], dtype=np.int64)
     new = (np.diff(clock) < 0) | (np.diff(np.searchsorted(back, start, side="right")) > 0)

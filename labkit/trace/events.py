@@ -30,9 +30,12 @@ SOURCES = ("", "first weights", "checkpoint", "evaluation", "backup")  # initial
 
 @dataclass(frozen=True)
 class Event:
-    """Base class of events. `time` in ns of engine time. `recorder`: the number of the role that recorded it; -1 is the engine.
+    """Base class of events.
 
-    `kind` is the name of the class in files and tables.
+    `time`: in ns of engine time. `recorder`: the number of the role that recorded the event; -1 (`ENGINE`) is the engine
+    or a user command.
+
+    `kind`: the name of the class in files and tables.
     """
 
     kind: ClassVar[str] = ""
@@ -41,16 +44,18 @@ class Event:
     recorder: int = field(default=ENGINE, kw_only=True)
 
     def __str__(self) -> str:
-        """The event as one sentence, with full role names."""
+        """Return the event as one sentence with full role names."""
         return self.kind
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain JSON: its fields and its `kind`."""
+        """Return the event as a dict of plain JSON values: its fields and its `kind`."""
         return {"kind": self.kind} | {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @staticmethod
     def from_dict(plain: dict[str, Any]) -> Event:
-        """The inverse of `to_dict`. Raises `ValueError` if the kind, a field or the type of a value is wrong."""
+        """Restore an event from the output of `to_dict`. Raises `ValueError` if the kind, a field or the type of a value
+        is wrong.
+        """
         known = EVENTS.get(plain.get("kind", ""))
         if known is None:
             raise ValueError(f"there is no event of kind {plain.get('kind')!r}")
@@ -74,7 +79,7 @@ def _plain(value: object) -> object:
 
 @functools.cache
 def _field_types(cls: type[Event]) -> dict[str, tuple[type, ...]]:
-    """{field: allowed types of its value}; a float may be written as an int."""
+    """Return {field: allowed types of its value}. An int is allowed for a float."""
     found = {}
     for name, hint in typing.get_type_hints(cls).items():
         if typing.get_origin(hint) is ClassVar:
@@ -101,7 +106,10 @@ class RoleEvent(Event):
 
 @dataclass(frozen=True)
 class RoleKilled(RoleEvent):
-    """The process of a role was killed. `restart`: its next incarnation starts automatically. `absent`: it was already lost."""
+    """The process of a role was killed.
+
+    `restart`: whether its next incarnation starts automatically. `absent`: whether the role was already lost.
+    """
 
     kind = "killed"
 
@@ -114,7 +122,9 @@ class RoleKilled(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleLost(RoleEvent):
-    """An incarnation of a role was declared lost. `reason`: "was killed", "was silent for 5 s"."""
+    """An incarnation of a role was declared lost. `reason`: as the end of a sentence, for example "was killed" or "was
+    silent for 5 s".
+    """
 
     kind = "lost"
 
@@ -129,9 +139,10 @@ class RoleLost(RoleEvent):
 class RoleRestarted(RoleEvent):
     """The next incarnation of a lost role has started.
 
-    `source`: its initial state, one of `SOURCES` ("" for a stateless role); `update`: the update that this state
-    belongs to; `age`: seconds between saving the state and the loss. `rolled_back`: updates that the lost incarnation
-    had applied and that are lost; `at_least`: only reported updates are counted. `remark`: about the checkpoint.
+    `source`: the origin of its initial state, one of `SOURCES` ("" for a stateless role). `update`: the update of this
+    state. `age`: seconds between saving the state and the loss. `rolled_back`: number of updates that the lost
+    incarnation had applied and that the initial state does not contain. `at_least`: whether only reported updates are
+    counted, so that more may be lost. `remark`: a note about the checkpoint.
     """
 
     kind = "restarted"
@@ -149,7 +160,9 @@ class RoleRestarted(RoleEvent):
 
     @property
     def with_what(self) -> str:
-        """The initial state, as the end of a sentence: `, restored from update 240: 12 updates are rolled back`."""
+        """The initial state as the end of a sentence, for example `, restored from update 240: 12 updates are rolled
+        back`.
+        """
         if self.source == "backup":
             return ", restored from its backup"
         begins = {
@@ -169,7 +182,7 @@ class RoleRestarted(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleLeft(RoleEvent):
-    """A role left the run, and the others continue without it. `reason`: why, if it did not leave on command."""
+    """A role left the run, and the other roles continue without it. `reason`: why it left, or "" if it left on command."""
 
     kind = "left"
 
@@ -193,7 +206,7 @@ class RoleJoined(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleUnplaced(RoleEvent):
-    """A role is to join, but no Dask worker is free for it yet."""
+    """A role waits to join, because no Dask worker is free for it yet."""
 
     kind = "unplaced"
 
@@ -223,7 +236,10 @@ class RoleThawed(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleFenced(RoleEvent):
-    """A message of an incarnation that was declared lost arrived; its messages are refused and it is ordered to leave."""
+    """A message arrived from an incarnation that was declared lost. Its messages are rejected, and it is told to exit.
+
+    `after`: what the incarnation did, as the middle of the sentence.
+    """
 
     kind = "fenced"
 
@@ -251,7 +267,7 @@ class RoleSlowed(RoleEvent):
 
 @dataclass(frozen=True)
 class LinkEvent(Event):
-    """An event of the link between the role `name` and the role `peer`, or (None) of all links of `name`."""
+    """An event of the link between the roles `name` and `peer`. If `peer` is None, it is an event of all links of `name`."""
 
     name: str
     peer: str | None
@@ -333,7 +349,10 @@ class RunPaused(Event):
 
 @dataclass(frozen=True)
 class RunWaits(Event):
-    """The run waits for roles that do not restart automatically. `awaited`: which, and why. `name`: the role, if it is one."""
+    """The run waits for roles that do not restart automatically.
+
+    `awaited`: the roles and the reason, as text. `name`: the name of the role, if the run waits for one role only.
+    """
 
     kind = "waits"
 
@@ -346,7 +365,9 @@ class RunWaits(Event):
 
 @dataclass(frozen=True)
 class GroupRestarted(Event):
-    """Group restart: all `workers` members of a group began their next incarnation together, from the state of `update`."""
+    """All members of a group restarted together. `workers`: number of members. `update`: the update of their initial
+    state.
+    """
 
     kind = "group restarted"
 
@@ -359,7 +380,9 @@ class GroupRestarted(Event):
 
 @dataclass(frozen=True)
 class GradientRefused(RoleEvent):
-    """A shard refused gradient number `step` of the role `name`. `reason`: "does not fit: ..."."""
+    """A shard rejected gradient number `step` of the role `name`. `reason`: as the end of a sentence, for example "does
+    not fit: ...".
+    """
 
     kind = "gradient refused"
 
@@ -372,7 +395,7 @@ class GradientRefused(RoleEvent):
 
 @dataclass(frozen=True)
 class ConnectionRefused(Event):
-    """A role refused a connection, or data received over one."""
+    """A role rejected a connection, or data received over a connection."""
 
     kind = "connection refused"
 
@@ -384,7 +407,7 @@ class ConnectionRefused(Event):
 
 @dataclass(frozen=True)
 class Note(Event):
-    """A remark of a role (`ctx.note`) or of the engine, with numbers to plot or to check."""
+    """A note of a role (`ctx.note`) or of the engine. `numbers`: {name: value} to plot or to check."""
 
     kind = "note"
 

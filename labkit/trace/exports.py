@@ -1,7 +1,7 @@
 """Exports of a trace: `.npz` for storage, Chrome trace JSON for Perfetto, data frames for analysis.
 
-Every export is a function of the trace only, and a trace that was saved and loaded gives bit-identical numbers. No file
-uses pickle, so reading a file runs no code from it. Files are written atomically.
+Every export is a function of the trace only. A trace that was saved and loaded gives bit-identical numbers. No file uses
+pickle, so reading a file never executes code from the file. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ DAMAGED: tuple[type[BaseException], ...] = (
 
 
 def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Write all of `trace` to `path`, exactly that name. Rows are sorted by role, so equal runs give equal files.
+    """Write the whole `trace` to `path`. No extension is added to the name. Rows are sorted by role, so that equal runs
+    give equal files.
 
     Raises `BadInput` if the file cannot be written.
     """
@@ -66,7 +67,10 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
 
 def load_npz(path: str | os.PathLike[str]) -> Trace:
-    """Read a trace written by `save_npz`. Raises `BadInput` for a file that is missing, damaged, foreign or newer."""
+    """Read a trace written by `save_npz`.
+
+    Raises `BadInput` if the file is missing or damaged, is not a labkit trace, or has another format.
+    """
     name = as_path("path", path)
     try:
         with np.load(name, allow_pickle=False) as members:
@@ -85,7 +89,7 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
 
 
 def _checked_about(name: str, about: object) -> dict[str, Any]:
-    """The description of the file, checked to be readable by this version of labkit."""
+    """Check that this version of labkit can read the file, and return the description `about` of the file."""
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise BadInput(f"{shown(name)} is not a labkit trace.")
     columns = {table: [column.name for column in schema.columns] for table, schema in TABLES.items()}
@@ -99,7 +103,7 @@ def _checked_about(name: str, about: object) -> dict[str, Any]:
 
 
 def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray], predictions: PredictionHistory) -> Trace:
-    """A trace from the contents of a file; inconsistent contents raise one of `DAMAGED`."""
+    """Create a trace from the contents of a file. Inconsistent contents raise one of `DAMAGED`."""
     trace = Trace(texts["header"], keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
     for name, values in rows.items():
         table = trace.tables[name]
@@ -120,12 +124,14 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
 
 
 def _by_role(rows: np.ndarray) -> np.ndarray:
-    """Rows sorted by role, those of one role as written, so that the result does not depend on how often the run was read."""
+    """Return the rows sorted by role, in their order for each role. The result does not depend on how often roles
+    reported.
+    """
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 def _plain(value: object) -> object:
-    """`value` for JSON: NumPy numbers as Python numbers, values that are not finite as None."""
+    """Convert `value` for JSON: NumPy numbers to Python numbers, and values that are not finite to None."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -140,9 +146,9 @@ def _plain(value: object) -> object:
 def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000) -> Path:
     """Write `trace` as Chrome trace JSON for https://ui.perfetto.dev: one process per node, one thread per role.
 
-    Spans are slices, messages are arrows (the first `arrows` of those that took time or carried training data), staleness,
-    updates, loss and accuracy are counters, events are instants. Times in microseconds of engine time. Raises `BadInput` if
-    the file cannot be written.
+    Spans are slices; messages are arrows; staleness, updates, loss and accuracy are counters; events are instants. Only
+    messages that took time or carried training data are written, at most the first `arrows`. Times are in microseconds of
+    engine time. Raises `BadInput` if the file cannot be written.
     """
     if not isinstance(arrows, int) or isinstance(arrows, bool) or arrows < 0:
         raise BadInput(f"arrows={shown(arrows)} is not allowed; it is a whole number, at least 0.")
@@ -162,7 +168,7 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
 
 
 def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Every event of the file. Process and thread numbers start at 1, because 0 is the idle process."""
+    """Yield every event of the file. Process and thread numbers start at 1, because 0 is the idle process."""
     pids = {node: i + 1 for i, node in enumerate(dict.fromkeys(trace.nodes))}
     where = [{"pid": pids[node], "tid": i + 1} for i, node in enumerate(trace.nodes)]
     for node, pid in pids.items():
@@ -183,7 +189,7 @@ def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
 
 
 def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
-    """(number of messages left out, the rows of those that are drawn, sorted by send time)."""
+    """Return (number of messages left out, the rows of the messages that are drawn, sorted by send time)."""
     columns = ("sender", "role", "kind", "category", "bytes", "sent", "received")
     rows = np.stack(trace.column("messages", *columns), axis=1)
     rows = rows[(rows[:, 3] == CATEGORIES.index("training")) | (rows[:, 6] > rows[:, 5])]
@@ -192,9 +198,10 @@ def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
 
 
 def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
-    """Each message: a slice without duration at the sender, one at the receiver, and the arrow between them.
+    """Yield the events of each message: slices without duration at the sender and at the receiver, and the arrow between
+    them.
 
-    An arrow connects two slices, and a role that sends or receives a message is between two slices.
+    The slices are needed because an arrow connects two slices, and a role has no slice of work when it sends or receives.
     """
     kinds = trace.header["messages"]
     for number, (sender, to, kind, category, size, sent, received) in enumerate(messages.tolist()):
@@ -207,7 +214,7 @@ def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> 
 
 
 def _counters(trace: Trace, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
-    """Counter events: updates and staleness of every shard, loss and accuracy of the model."""
+    """Yield the counter events: updates and staleness of every shard, loss and accuracy of the model."""
     columns = trace.column("applies", "role", "time", "staleness", "version")
     for role, time, stale, version in zip(*(c.tolist() for c in columns)):
         at = {"ph": "C", "ts": _us(time), "pid": where[role]["pid"]}
@@ -229,11 +236,11 @@ def _us(nanoseconds: float) -> float:
 
 
 def to_frames(trace: Trace) -> dict[str, Any]:
-    """{table: pandas.DataFrame} of every table, and of the events. Roles, phases and kinds by name; times in seconds.
+    """Return {table: pandas.DataFrame} for every table, and "events". Roles, phases and kinds are names; times are in
+    seconds.
 
-    A sender that stands for all workers together is "everyone", one that stands for the initial state of a restored shard is
-    "restored", a shard that stands for all is -1, and unknown staleness is missing. Raises `BadInput` if pandas is not
-    installed.
+    The sender is "everyone" for all workers together, and "restored" for the initial state of a restored shard. The shard
+    is -1 for all shards. Unknown staleness is a missing value. Raises `BadInput` if pandas is not installed.
     """
     try:
         import pandas as pd
@@ -252,7 +259,7 @@ def to_frames(trace: Trace) -> dict[str, Any]:
 
 
 def _names(trace: Trace) -> dict[str, dict[int, str]]:
-    """{unit of a column: {number: name}}"""
+    """Return {unit of a column: {number: name}}."""
 
     def numbered(names: Iterable[str]) -> dict[int, str]:
         return dict(enumerate(names))
@@ -266,7 +273,7 @@ def _names(trace: Trace) -> dict[str, dict[int, str]]:
 
 
 def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str]]) -> np.ndarray | list[str]:
-    """Numbers replaced by names, nanoseconds by seconds; plain numbers unchanged."""
+    """Replace codes by names and nanoseconds by seconds. Other numbers are unchanged."""
     if column.unit in names:
         return [names[column.unit].get(int(v), str(int(v))) for v in values]
     if column.unit == "ns":
@@ -279,7 +286,9 @@ def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str
 
 @contextlib.contextmanager
 def _whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file written to a temporary name beside `path` and then moved there; devices and pipes are written directly."""
+    """Open a temporary file beside `path` for writing, and move it to `path` at the end. Devices and pipes are written
+    directly.
+    """
     target = part = Path(as_path("path", path))
     try:
         if target.is_file() or not target.exists():

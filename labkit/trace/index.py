@@ -1,7 +1,9 @@
-"""Indexes of the packed tables: cursors that follow a growing trace, so that the cost of a query depends on the new rows only.
+"""Indexes of the packed tables. They follow a growing trace, so that the cost of a query depends on the number of new
+rows only.
 
-The state of an index is a cache: an index accepts any trace, and the result depends on the trace only. If old rows were
-spilled, or the trace is a different one, the index is rebuilt. An index must be used by one thread at a time.
+The state of an index is a cache: an index accepts any trace, and the result of a query depends on the trace only. The
+index is rebuilt if old rows were spilled, or if the trace is not that of the previous query. An index must be used by one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ __all__ = ["BlockIndex", "Growing", "Lookup", "Rows", "SortedRows", "Unread"]
 
 
 class Rows:
-    """Rows of a table. `rows["start"]` is a column, shape (n,); `rows.columns("start", "end")` is a list of columns.
+    """Selected rows of a table. `rows["start"]` is a column, shape (n,), and `rows.columns("start", "end")` is a list of
+    columns.
 
     Only the requested columns are copied. `places`: indices of the rows in `data`; None: all rows.
     """
@@ -36,15 +39,15 @@ class Rows:
         return column if self._places is None else column[self._places]
 
     def columns(self, *names: str) -> list[np.ndarray]:
-        """Several columns, in the given order."""
+        """Return several columns, in the given order."""
         return [self[name] for name in names]
 
     def at(self, places: np.ndarray, *names: str) -> list[np.ndarray]:
-        """The given columns of the rows at `places`."""
+        """Return the given columns of the rows at `places`."""
         return [self[name][places] for name in names]
 
     def where(self, kept: np.ndarray) -> Rows:
-        """The rows selected by `kept` (a boolean mask or indices)."""
+        """Return the rows selected by `kept` (a boolean mask or indices)."""
         if self._places is not None:
             return Rows(self._data, self.names, self._places[kept])
         return Rows(self._data, self.names, np.flatnonzero(kept) if kept.dtype == bool else kept)
@@ -53,8 +56,7 @@ class Rows:
 class Unread:
     """Read position in one table.
 
-    `advance(trace)` returns (all rows kept, shape (n, columns); the index of the first unread row; whether the rows before it are
-    unchanged). After a change of trace, all rows are unread.
+    When the trace is not that of the previous call, all rows are unread.
     """
 
     def __init__(self, table: str):
@@ -63,7 +65,10 @@ class Unread:
         self._read = self._spilled = 0
 
     def advance(self, trace: Trace) -> tuple[np.ndarray, int, bool]:
-        """See the class."""
+        """Return (all rows that are kept, the index of the first unread row, whether the rows before it are unchanged).
+
+        The rows have shape (n, columns). All of them are read afterwards.
+        """
         with trace.lock:
             table = trace.tables[self.table]
             rows, spilled = table.rows(), table.spilled
@@ -87,7 +92,7 @@ class Growing:
         return self._data[: self._count]
 
     def put(self, first: int, new: np.ndarray) -> None:
-        """Write `new` from index `first` on and truncate the array after it."""
+        """Write `new` at index `first`, and truncate the array after these entries."""
         end = first + len(new)
         if end > len(self._data):
             data = np.empty(max(end + end // 2, 64), self._data.dtype)
@@ -98,11 +103,12 @@ class Growing:
 
 
 class SortedRows:
-    """All rows of a table sorted by time, updated incrementally while the trace grows. `by`: the column with the time, ns.
+    """All rows of a table, sorted by time, and updated incrementally while the trace grows. `by`: the column with the
+    time (ns).
 
-    After `follow`, `times` are the sorted times and `rows` the corresponding row numbers; rows of equal time keep their
+    After `follow`, `times` are the sorted times and `rows` the corresponding row numbers. Rows of equal time keep their
     order of arrival. `sorted_from`: the first index changed by the last `follow`. Roles report in turn, so rows are
-    almost sorted, and only the newest ones are sorted again.
+    almost sorted, and only the newest rows are sorted again.
     """
 
     def __init__(self, table: str, by: str):
@@ -122,7 +128,7 @@ class SortedRows:
         return self._rows.values
 
     def follow(self, trace: Trace) -> Rows:
-        """Process new rows; returns all rows of the table in order of arrival."""
+        """Process new rows, and return all rows of the table in order of arrival."""
         data, first, same = self._unread.advance(trace)
         names = trace.tables[self.table].columns
         first = first if same else 0
@@ -151,10 +157,10 @@ SIZE = 1024  # rows per block
 class BlockIndex:
     """Min-max index: finds the rows of a time interval among millions without a full scan.
 
-    `by`: the column with the time, ns; `since`: for rows with a duration, the column with the begin.
+    `by`: the column with the time (ns). `since`: the column with the begin (ns), for rows that have a duration.
 
-    Rows are almost sorted by time, so the earliest and the latest time of each block of rows identify the few blocks that an
-    interval intersects. Rows are returned sorted by time, those of equal time in order of arrival.
+    Rows are almost sorted by time. The earliest and the latest time of each block of rows therefore identify the few
+    blocks that an interval intersects. Rows are returned sorted by time; rows of equal time keep their order of arrival.
     """
 
     def __init__(self, table: str, by: str, since: str | None = None):
@@ -164,7 +170,7 @@ class BlockIndex:
         self._count = 0
 
     def between(self, trace: Trace, first: int, last: int) -> Rows:
-        """The rows with a time in [first, last]."""
+        """Return the rows with a time in [first, last]."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._first.values <= last))
         time = rows[self.by][near]
@@ -172,7 +178,7 @@ class BlockIndex:
         return self._in_order(rows, near[kept], time[kept])
 
     def touching(self, trace: Trace, first: int, last: int) -> Rows:
-        """The rows that began before `last` and ended at or after `first`."""
+        """Return the rows that began before `last` and ended at or after `first`."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._begins.values < last))
         time = rows[self.by][near]
@@ -180,7 +186,7 @@ class BlockIndex:
         return self._in_order(rows, near[kept], time[kept])
 
     def until(self, trace: Trace, times: Iterable[int]) -> list[int]:
-        """For each of `times`, the number of rows with a time at or before it."""
+        """Return, for each of `times` (ns), the number of rows with a time at or before it."""
         rows = self._follow(trace)
         ends, begins = self._ends.values, self._first.values
         sizes = np.full(len(ends), SIZE)
@@ -192,12 +198,16 @@ class BlockIndex:
         return found
 
     def newest(self, trace: Trace, t: int, most: int) -> Rows:
-        """About the last `most` rows with a time up to `t`, in whole blocks."""
+        """Return about the newest `most` rows with a time up to `t` (ns). Whole blocks are read, so the number is not
+        exact.
+        """
         rows = self._follow(trace)
         return self._some(rows, t, np.argsort(-np.minimum(self._ends.values, t), kind="stable"), most)
 
     def oldest(self, trace: Trace, t: int, most: int) -> Rows:
-        """About the first `most` rows with a time up to `t`, in whole blocks."""
+        """Return about the oldest `most` rows with a time up to `t` (ns). Whole blocks are read, so the number is not
+        exact.
+        """
         rows = self._follow(trace)
         return self._some(rows, t, np.argsort(self._first.values, kind="stable"), most)
 
@@ -218,7 +228,7 @@ class BlockIndex:
         return rows.where(kept[np.argsort(time, kind="stable")] if (time[1:] < time[:-1]).any() else kept)
 
     def _follow(self, trace: Trace) -> Rows:
-        """Process new rows; returns all rows."""
+        """Process new rows, and return all rows."""
         data, first, same = self._unread.advance(trace)
         rows = Rows(data, trace.tables[self.table].columns)
         if not same or len(data) > first:
@@ -233,9 +243,10 @@ class BlockIndex:
 
 
 class Lookup:
-    """Min-max indexes of the three large tables of a trace, shared by the panels of one figure.
+    """Min-max indexes of the three large tables of a trace, for the queries of one panel.
 
-    `spans` by end, `applies` by time, `messages` by time of arrival, `sent` by send time.
+    `spans`: spans by end. `applies`: applications by time. `messages`: messages by time of arrival. `sent`: messages by
+    send time.
     """
 
     def __init__(self) -> None:
@@ -247,7 +258,7 @@ class Lookup:
         self._training = np.empty(0)
 
     def training_bytes(self, trace: Trace) -> np.ndarray:
-        """Payload bytes of training messages by sender in the rows that are kept, shape (roles,)."""
+        """Return the payload bytes of training messages by sender, summed over the rows that are kept, shape (roles,)."""
         data, first, same = self._unread.advance(trace)
         new = Rows(data if not same else data[first:], trace.tables["messages"].columns)
         if not same:

@@ -1,35 +1,44 @@
 """The ledger: accounts for every gradient of a run.
 
-Each gradient - one (sender, incarnation, step) - is exactly one of: applied, partly applied, dropped (with a reason), lost with
-a node, rolled back by a restore, or in flight. The meaning of applied depends on the relation between the shards (`copies` in
-`roles.layout.Layout`):
+A gradient is identified by (sender, incarnation, step). Each gradient is in exactly one category: applied, partly
+applied, dropped (with a reason), lost with a node, rolled back by a restore, or in flight. The meaning of "applied"
+depends on the relation between the shards (`copies` in `roles.layout.Layout`):
 
-- parts of one model, or synchronized replicas: applied by every shard. Partly applied: by some.
-- local replicas whose mean is the model: held by any replica, since the mean then holds it, with the weight that mixing gave
-  it. There is no partly applied.
+- Parts of one model, or synchronized replicas: a gradient is applied if every shard has applied it, and partly applied if
+  only some shards have.
+- Local replicas whose mean is the model: a gradient is applied if any replica holds it, because the mean then holds it,
+  too, with the weight that mixing gave it. No gradient is partly applied.
 
-In flight is counted, not inferred: gradients found on the links and in the inboxes when the run ended, received by a server
-that had not yet applied them, or not yet sent by the worker that computed them. If the counts do not add up to the number
-computed, the ledger does not close, and states how many are missing.
+Gradients in flight are counted, not inferred: they were found on the links and in the inboxes when the run ended, or were
+received by a server that had not yet applied them, or were not yet sent by the worker that computed them. If the counts
+of all categories do not add up to the number of gradients computed, the ledger does not balance, and reports how many
+gradients are missing.
 
-Gradients are counted only by the roles that compute them: the first role of each share of the data (other roles with the same
-share, in a split model, work on parts of the same gradients), and any other role that reports some. Every incarnation has
-separate counts. A lost incarnation sends no last report: its number of computed gradients is the number it reported, or the
-number that others received from it if that is larger (its pushes, or the rounds completed by members of the same incarnation,
-since a round needs every member). Gradients that cannot be accounted for because of the loss - its own, and those in flight to
-its shard - are lost with it. A gradient that it computed and that no other process received is not in the ledger. A restored
-shard holds what its checkpoint held plus what was applied since; what its previous incarnation had applied beyond that is
-rolled back, unless positions are pushed (`positions` in the layout), which bring gradients back: a shard then reports for each
-role instance the step up to which it holds them, and a drop at an earlier step does not count.
+Gradients are counted only by the roles that compute them: the first role of each share of the data (other roles with the
+same share, in a split model, work on parts of the same gradients), and any other role that reports computed gradients.
+Every incarnation has separate counts.
 
-The parameters that a run returns are those that the chief has evaluated, and each snapshot of a shard records which gradients
-it holds. When the run is over, a shard may have applied more, or may be lost; on a cluster, its last applications may not have
-been reported. The ending of the trace therefore repeats the records of the snapshots (`returned`; in virtual time only if the
-shards have changed since, or if a synchronized replica that was not evaluated holds something else), and the ledger of the
-ended run describes these parameters: gradients that the shards have applied beyond them are dropped after the end, or, if an
-error or a loss ended the run, rolled back.
+A lost incarnation sends no last report. Its number of computed gradients is the number that it reported, or the number
+that other roles received from it (its pushes, or the rounds completed by members of the same incarnation, since a round
+needs every member), whichever is larger. If gradients cannot be accounted for because an incarnation was lost (its own
+gradients, and the gradients in flight to its shard), their category is lost. A gradient that the lost incarnation
+computed, and that no other process received, is not in the ledger.
 
-The ledger as of an earlier time is computed from the rows up to then; in flight is then the remainder, as in a live run.
+A restored shard holds the gradients of its checkpoint and those applied since the restore. All other gradients that its
+previous incarnation had applied are rolled back. The exception are strategies that push positions (`positions` in the
+layout), because a pushed position contains earlier gradients: a shard then reports, for each role instance, the step up
+to which it holds the gradients, and a drop at an earlier step does not count.
+
+The parameters that a run returns are those that the chief has evaluated. Each snapshot of a shard records which gradients
+the shard held. When the run ends, a shard may have applied more gradients since the snapshot, or may be lost; on a
+cluster, its last applications may not have been reported. The ending of the trace therefore repeats the records of the
+snapshots (`returned`), and the ledger of the ended run describes the returned parameters. (In virtual time, `returned` is
+recorded only if the shards have changed since the snapshot, or if a synchronized replica that was not evaluated holds
+other gradients.) Gradients that a shard applied after its snapshot are dropped ("after the end"), or rolled back if an
+error or a loss ended the run.
+
+The ledger as of an earlier time is computed from the rows up to that time. The number in flight is then the remainder, as
+in a live run.
 """
 
 from __future__ import annotations
@@ -55,11 +64,14 @@ Drops = dict[tuple[int, int], dict[int, dict[int, int]]]  # (sender, incarnation
 
 
 def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
-    """{computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing, closes}.
+    """Return the ledger: {computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing,
+    closes}.
 
-    While the run is live, `in_flight` is what is not yet accounted for, and `closes` is None, because roles report at different
-    times. `t` (ns): the ledger as of that time, also open. If rows are missing or a role was restarted, `in_flight` is None, and
-    `computed` and `applied` are the last reported values, or None if unknown.
+    `closes`: whether the ledger balances, i.e. the counts of all categories add up to `computed`. While the run is live,
+    `closes` is None, because roles report at different times, and `in_flight` is the number of gradients that are not in
+    another category. `t` (ns): return the ledger as of that time; `closes` is then None, too. If rows are missing or a
+    role was restarted, the ledger of an earlier time has `in_flight` None, and its `computed` and `applied` are the last
+    reported values, or None if unknown.
     """
     check_trace(trace)
     if t is not None:
@@ -80,14 +92,14 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
 
 
 def _returned_by(trace: Trace) -> list[tuple[int, dict[str, Any]]]:
-    """[(shard, which gradients its part of the returned parameters holds), ...]"""
+    """Return [(shard, record of the gradients that its part of the returned parameters holds), ...]."""
     returned = (trace.ending or {}).get("returned") or {"held": []}
     held: list[tuple[int, dict[str, Any]]] = returned["held"]
     return held
 
 
 def _empty() -> dict[str, Any]:
-    """A ledger with zero counts."""
+    """Return a ledger with zero counts."""
     categories = ("partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing")
     totals: dict[str, Any] = dict.fromkeys(("computed", "applied", *categories), 0)
     return totals | {"dropped": {}, "closes": False}
@@ -95,7 +107,9 @@ def _empty() -> dict[str, Any]:
 
 @dataclass
 class _Shard:
-    """Counters of one shard of the model: `now` of its newest incarnation, `past` of the previous ones, by number."""
+    """Counters of one shard of the model. `now`: those of its newest incarnation. `past`: {number: those of a previous
+    incarnation}.
+    """
 
     now: Counters
     past: dict[int, Counters] = field(default_factory=dict)
@@ -103,11 +117,11 @@ class _Shard:
     gone: bool = False  # its newest instance is lost
 
     def reached(self, instance: int, incarnation: int, replicated: bool) -> int:
-        """The last step of a sender's instance whose gradient the shard holds."""
+        """Return the step of the last gradient of this instance of a sender that the shard holds; -1 if it holds none."""
         return _held(self.now, self.incarnation, instance, incarnation, replicated)
 
     def reached_before(self, instance: int, incarnation: int, replicated: bool) -> int:
-        """The last step that any of its previous incarnations has held."""
+        """Return the same step, the largest over all previous incarnations of the shard; -1 if there is none."""
         return max([_held(c, own, instance, incarnation, replicated) for own, c in self.past.items()], default=-1)
 
 
@@ -146,7 +160,7 @@ class _LedgerBuilder:
         }
 
     def _counting(self) -> set[int]:
-        """The roles that count gradients."""
+        """Return the roles that count gradients."""
         leaders: dict[int, int] = {}
         for role, spec in enumerate(self.specs):
             if spec["data"] is not None:
@@ -154,7 +168,7 @@ class _LedgerBuilder:
         return {*leaders.values(), *(instance % self.roles for instance, c in self.instances.items() if c.computed)}
 
     def _shards(self) -> dict[int, _Shard]:
-        """The shards by number; a lost role that never reported has counted nothing."""
+        """Return {number: shard}. The counters of a lost role that never reported are 0."""
         made: dict[int, _Shard] = {}
         numbers: dict[int, list[int]] = {}
         for n in sorted({*self.instances, *self.lost}):
@@ -170,7 +184,9 @@ class _LedgerBuilder:
         return made
 
     def _returned(self, held: list[list[Any]]) -> dict[int, _Shard]:
-        """The shards as the returned parameters hold them; parameters of another run hold no gradients of this one."""
+        """Return {number: shard} with the gradients that the returned parameters hold. Parameters of another run hold
+        none.
+        """
         if not held:
             return {number: _Shard(Counters()) for number in self.shards}
         made: dict[int, _Shard] = {}
@@ -182,7 +198,7 @@ class _LedgerBuilder:
         return made
 
     def build(self) -> dict[str, Any]:
-        """The ledger: classifies every gradient of every role instance."""
+        """Classify every gradient of every role instance, and return the ledger."""
         for instance in sorted(self.instances.keys() | self.lost):
             if instance % self.roles in self.counting:
                 self._classify_all(instance, self.instances.get(instance) or Counters())
@@ -215,7 +231,9 @@ class _LedgerBuilder:
     def _classify(
         self, step: int, instance: int, reached: list[int], now: list[int], dropped: dict[int, int], released: int
     ) -> str:  # fmt: skip
-        """Category of one gradient that is not simply applied everywhere; "" if it was dropped, which is counted here."""
+        """Return the category of one gradient that some shard has not applied. A dropped gradient is counted here, and ""
+        is returned.
+        """
         incarnation, sender = divmod(instance, self.roles)
         everywhere = dropped.get(EVERYONE)
         keys = ((sender, incarnation), (EVERYONE, incarnation))
@@ -223,7 +241,7 @@ class _LedgerBuilder:
         applied = [
             step <= last and number not in excluded and everywhere is None for number, last in zip(self.model, reached)
         ]
-        if self.averaged:  # a gradient that its local replica refused is in no replica, whatever the clocks of the others
+        if self.averaged:  # a gradient rejected by its local replica is in no replica, whatever steps the others report
             applied = [any(applied) and not dropped]
         if applied and all(applied):
             return "applied"
@@ -253,14 +271,16 @@ class _LedgerBuilder:
         return "lost" if instance in self.lost or self.gone or restored else "missing"
 
     def _last_seen(self, instance: int, drops: dict[int, dict[int, int]]) -> int:
-        """The last step of a role instance that others, or its own reports, mention; -1 if none."""
+        """Return the last step of a role instance that occurs in a report of any role or in a drop, or -1 if there is
+        none.
+        """
         seen = [c.last_received.get(instance, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
         before = [shard.reached_before(instance, instance // self.roles, self.replicated) for shard in self.shards.values()]
         return max([*seen, *before, *(step for _, who, step in self.in_flight if who == instance), *drops, -1])
 
 
 def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
-    """The ledger as of `t`, from the rows up to then."""
+    """Return the ledger as of `t`, from the rows up to then."""
     layout, drops = trace.header["layout"], _drops(trace, t)
     restarted = len(trace.instances) > len(trace.counters)  # rows do not contain the incarnation
     applies, spans = (
@@ -270,7 +290,7 @@ def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
     counters = _counters_at(trace, t)
     if (
         applies and spans and not restarted
-    ):  # of replicas that are mixed: a gradient is one row of the first that holds it
+    ):  # if replicas are mixed, a gradient is one row, of the first replica that holds it
         return _LedgerBuilder(layout, trace.roles, counters, drops, None, absent(trace, t), set()).build()
     totals = _empty() | {"in_flight": None, "closes": None}
     totals["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
@@ -286,7 +306,7 @@ def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
 
 
 def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
-    """Counters as of `t`, as far as the ledger needs them: gradients computed, and the last step applied of each sender."""
+    """Return the counters as of `t` that the ledger needs: gradients computed, and the last applied step of each sender."""
     found = {role: Counters() for role in range(len(trace.roles))}
     computed = np.array([trace.counters[role].computed if role in trace.counters else 0 for role in found])
     role, phase, end, step = trace.column("spans", "role", "phase", "end", "step")
@@ -307,15 +327,15 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
 
 
 def _total(totals: dict[str, Any]) -> int:
-    """Number of gradients in all categories of the ledger."""
+    """Return the number of gradients in all categories of the ledger."""
     categories = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
     return sum(totals[category] for category in categories) + sum(totals["dropped"].values())
 
 
 def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = None) -> Drops:
-    """The reason for every gradient that some shard will never apply, or no longer holds.
+    """Return the reason of every drop: of a gradient that some shard will never apply, or no longer holds.
 
-    `t`: only rows recorded by then. `until`: {shard: ns}, only rows of each shard recorded by then.
+    `t` (ns): use only rows recorded by `t`. `until`: {shard: ns}, use only rows of a shard recorded by that time.
     """
     found: Drops = {}
     rows = np.stack(trace.column("drops", *TABLES["drops"].names), axis=1)

@@ -1,9 +1,10 @@
-"""Classifies the spans of a pipeline stage as forward or backward passes, by the message that follows each span.
+"""Classification of the spans of a pipeline stage as forward or backward passes, by the message that follows each span.
 
-A span only records that a stage computed. A forward pass ends with an `Activation` for the next stage, a backward pass with a
-`Delta` for the previous stage. Two passes send nothing: the backward of the first stage, and the forward of the last stage,
-whose activations become the loss. With split backwards (zb-h1) the weight-gradient half sends nothing, either; then the last
-stage's forward is the one that is immediately followed by its backward.
+A span records only that a stage computed. After a forward pass the stage sends an `Activation` to the next stage, and
+after a backward pass a `Delta` to the previous stage. Two passes send nothing: the backward pass of the first stage, and
+the forward pass of the last stage, whose activations become the loss. If backward passes are split (zb-h1), the half that
+computes the gradient of the weights sends nothing, either. In the last stage a span without a message is then a forward
+pass if the next span is a backward pass with a message.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ NO_MESSAGE = -1
 
 
 def pipelined(trace: Trace) -> bool:
-    """Whether forward and backward passes can be distinguished in this run."""
+    """Return whether forward and backward passes can be distinguished in this run."""
     kinds = trace.header.get("messages", ())
     return FORWARD in kinds and BACKWARD in kinds and not skipped(trace, "messages")
 
 
 class Passes:
-    """Distinguishes forward from backward passes."""
+    """Classifier of the spans of pipeline stages as forward or backward passes."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
         self._messages = (lookup or Lookup()).sent
 
     def backward(self, trace: Trace, t: int, role: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Whether each computing span, ended by `t` ns, is a backward pass. Spans of one role must be sorted by time."""
+        """Return whether each of these computing spans is a backward pass, bool, shape (spans,).
+
+        The spans must have ended by `t` ns, and the spans of each role must be sorted by time.
+        """
         found = np.zeros(len(role), dtype=bool)
         if not len(role) or not pipelined(trace):
             return found
@@ -47,7 +51,7 @@ class Passes:
             sent_next = _first_sent(start[mine], end[mine], sent[own], kind[own] == kinds.index(BACKWARD))
             onward = (to[own] > stage) & (kind[own] == kinds.index(FORWARD))
             found[mine] = sent_next == 1
-            if onward.any():  # not the last stage: a span without a message is a backward of the first stage, or of the weights
+            if onward.any():  # not the last stage: without a message it is a backward pass, of the first stage or of the weights
                 found[mine] |= sent_next == NO_MESSAGE
             elif zero_bubble:
                 found[mine] |= (sent_next == NO_MESSAGE) & (np.r_[sent_next[1:], NO_MESSAGE] != 1)
@@ -55,7 +59,9 @@ class Passes:
 
 
 def _first_sent(start: np.ndarray, end: np.ndarray, sent: np.ndarray, back: np.ndarray) -> np.ndarray:
-    """For each span the first message between its end and the start of the next: 0 forward, 1 backward, `NO_MESSAGE` if none."""
+    """Return the first message between the end of each span and the start of the next: 0 forward, 1 backward, or
+    `NO_MESSAGE`.
+    """
     if not len(sent):
         return np.full(len(start), NO_MESSAGE)
     until = np.r_[start[1:], np.iinfo(np.int64).max]

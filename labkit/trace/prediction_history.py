@@ -1,8 +1,9 @@
-"""Evaluation samples: the class that the model predicts for a few held-out samples and for every cell of a grid.
+"""History of predictions: the class that the model predicts for a few held-out samples and for every cell of a grid.
 
-One entry is two numbers and two byte strings, one byte per class. Memory is bounded: every 2^k-th entry is kept, and the
-newest; when there are more than `MAX_ENTRIES`, k grows by one. The entries thus cover the whole run at decreasing
-resolution. Which ones are kept depends only on the entries, not on how they were batched, so equal runs keep equal entries.
+An entry is two numbers and two byte strings, with one byte for each predicted class. Memory is bounded: every 2^k-th
+entry and the newest entry are kept. When more than `MAX_ENTRIES` entries are kept, k increases by one. The entries always
+cover the whole run, with a resolution that decreases as the run gets longer. The choice of entries does not depend on how
+they were batched, so equal runs keep equal entries.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import numpy as np
 __all__ = ["MAX_ENTRIES", "NO_ANSWER", "PredictedClasses", "PredictionHistory"]
 
 MAX_ENTRIES = 400
-NO_ANSWER = 255  # in place of a class: the model has no finite output
+NO_ANSWER = 255  # in place of a class, if the output of the model is not finite
 MEMBERS = ("looks.when", "looks.samples", "looks.grid")
 
 
 class PredictedClasses(NamedTuple):
-    """Predictions of the model of `update` at `time` (ns): one byte per sample; one byte per cell, rows in order of
-    increasing y.
+    """Predictions of the model of `update` at `time` (ns).
+
+    `samples`: one byte per held-out sample. `grid`: one byte per cell, row by row, in order of increasing y.
     """
 
     time: int
@@ -49,7 +51,7 @@ class PredictionHistory:
     def add(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
         """Append the newest entry."""
         if self._added and (self._added - 1) % self._stride:
-            self._kept.pop()  # it was kept only as the newest
+            self._kept.pop()  # this entry was kept only because it was the newest
         self._kept.append(PredictedClasses(time, update, samples, grid))
         if len(self._kept) > self.most:
             newest = [] if self._added % (2 * self._stride) == 0 else self._kept[-1:]
@@ -59,14 +61,16 @@ class PredictionHistory:
         self.thinned = self._added - len(self._kept)
 
     def at(self, t: int) -> PredictedClasses | None:
-        """The newest entry at or before `t` (ns); None before the first."""
+        """Return the newest entry at or before `t` (ns), or None before the first entry."""
         kept = self._kept
         found = bisect_right(kept, t, key=lambda entry: entry.time)
         return kept[found - 1] if found else None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All entries as arrays for a file: int64 (entries, 2) of time and update; uint8 (entries, samples) and (entries,
-        cells). {} if there are none.
+        """Return all entries as arrays for a file, or {} if there are none.
+
+        The arrays are (time, update), int64 of shape (entries, 2), and the predictions, uint8 of shapes (entries,
+        samples) and (entries, cells).
         """
         if not self._kept:
             return {}
@@ -79,8 +83,9 @@ class PredictionHistory:
 
     @classmethod
     def of(cls, members: Mapping[str, np.ndarray], thinned: int = 0) -> PredictionHistory:
-        """The inverse of `arrays`; empty if the members are missing. Raises `ValueError` if their shapes or dtypes are
-        inconsistent.
+        """Restore a history from the output of `arrays`; it is empty if the arrays are missing.
+
+        Raises `ValueError` if shapes or dtypes are inconsistent.
         """
         history = cls()
         history.thinned = thinned

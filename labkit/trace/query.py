@@ -1,20 +1,23 @@
-"""Derived quantities of a trace: every number that is computed from its rows and counters is defined here, once.
+"""Derived quantities of a trace. This module is the only definition of every number that is computed from rows and
+counters.
 
-Functions compute a value from scratch. Query objects are for repeated queries about a growing trace: they keep cursors into
-its tables (`index`), so that a frame of a long run costs time proportional to the new rows, not to all rows. This state is a
-cache: a query object accepts any trace and any time in any order, and its results depend on (trace, time) only. A query object
-must be used by one thread at a time.
+Functions compute a value from all rows. Query objects are for repeated queries about a growing trace: they keep cursors
+into its tables (`index`), so that the cost of a query depends on the number of new rows, not of all rows. This state is a
+cache: a query object accepts any trace and any time in any order, and its results depend on (trace, time) only. A query
+object must be used by one thread at a time.
 
 *Time.* Times are ns of engine time. If the requested time is the present (`trace.watermark()` or later), totals come from
-counters, which are exact. Earlier values are computed from the rows up to that time. If rows are missing - `skipped`: the run
-was too fast to report all of them; `spilled`: old rows were dropped to bound memory - values of the past are None, or come
-from the counts that roles report periodically (table `progress`), or from the remaining rows. `sampled` tests for missing rows.
+counters, which are exact. Values of an earlier time are computed from the rows up to that time. Rows can be missing for
+two reasons: they were skipped, because the run was too fast to report all of them, or spilled, i.e. dropped because they
+were old, to bound memory. Values of an earlier time are then None, or come from the counts that roles report periodically
+(table `progress`), or from the remaining rows. `sampled` tests for missing rows.
 
-*Gross and net.* The gross count includes every gradient that was ever applied, by all role instances. It measures work, never
-decreases, and is the basis of rates (throughput). The net count (net of rollback) is what the model holds: a restored shard
-holds what its checkpoint held, so the net count decreases when updates are rolled back. Progress of the model and the ledger
-are net. Both count gradients applied in this run: a run that continues an earlier one begins at 0. If S shards hold parts of
-one model (or synchronized replicas), each shard counts 1/S of a gradient, so that each gradient counts once.
+*Gross and net.* The gross count includes every gradient that was ever applied, by all role instances. It measures work,
+never decreases, and is the basis of rates (throughput). The net count is the number of gradients that the model holds. It
+decreases when updates are rolled back, because a restored shard holds only the gradients of its checkpoint. Progress of
+the model and the ledger are net. Both counts include only gradients applied in this run, so a run that continues an
+earlier run begins at 0. If S shards hold parts of one model (or synchronized replicas), each shard counts 1/S of a
+gradient, so that each gradient counts once.
 """
 
 from __future__ import annotations
@@ -61,22 +64,24 @@ __all__ = [
 
 
 def sampled(trace: Trace, table: str) -> bool:
-    """Whether rows of `table` are missing (skipped or spilled), so that counts over its rows are not exact."""
+    """Return whether rows of `table` are missing (skipped or spilled), so that counts over its rows are not exact."""
     return bool(trace.tables[table].skipped or trace.tables[table].spilled)
 
 
 def skipped(trace: Trace, table: str) -> bool:
-    """Whether rows of `table` were skipped because roles were too fast to report all; any interval of time may lack some."""
+    """Return whether rows of `table` were skipped because roles were too fast to report all rows. Any interval may then
+    lack rows.
+    """
     return bool(trace.tables[table].skipped)
 
 
 def rows_written(trace: Trace, table: str) -> int:
-    """Number of rows of `table` added so far, including those spilled since. Increases with every new row."""
+    """Return the number of rows added to `table` so far, including spilled rows. It increases with every new row."""
     return len(trace.tables[table]) + trace.tables[table].spilled
 
 
 def totals_only(trace: Trace, table: str) -> bool:
-    """Whether roles have done work that has no rows in `table`: the run keeps counters only."""
+    """Return whether `table` is empty although roles have done work, because the run records counters only."""
     if len(trace.tables[table]):
         return False
     if table == "applies":
@@ -87,22 +92,22 @@ def totals_only(trace: Trace, table: str) -> bool:
 
 
 def simulated(trace: Trace) -> bool:
-    """Whether the run is in virtual time."""
+    """Return whether the run is in virtual time."""
     return bool(trace.header["cluster"].get("engine") == "simulated")
 
 
 def _owners(trace: Trace) -> list[int]:
-    """The roles whose counts are those of the model: the observed one of several synchronized replicas, else all shards."""
+    """Return the roles whose counts are those of the model: one of several synchronized replicas, otherwise all shards."""
     return [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
 
 
 def _independent(trace: Trace) -> bool:
-    """Whether the shards are replicas that step independently, so that each applies its local gradients."""
+    """Return whether the shards are replicas that apply only their local gradients."""
     return bool(trace.header["layout"].get("copies") == "own")
 
 
 def _shared(trace: Trace) -> int:
-    """Number of owners that count the same gradient."""
+    """Return the number of owners that count the same gradient."""
     return 1 if _independent(trace) else len(trace.header["layout"]["observed"])
 
 
@@ -113,10 +118,12 @@ AMOUNTS = ("gradients", "samples", "bytes")
 
 
 class Series(NamedTuple):
-    """Cumulative count: `total[i]` at `time[i]` (ns, sorted; of equal times the last entry is valid), both of shape (n,).
+    """A cumulative count: `total[i]` at `time[i]` (ns), both of shape (n,). Times are sorted; of equal times, the last
+    entry is valid.
 
-    Rows that add nothing (of roles that repeat what another role applies) have an entry, too. `since`: when counting began, ns;
-    not 0 if older rows were spilled. Empty if there is nothing to count or the count is unknown.
+    Rows that add nothing (because another role already counts the same gradient) have an entry, too. `since`: time at
+    which counting began (ns); not 0 if older rows were spilled. A series is empty if there is nothing to count or the
+    count is unknown.
     """
 
     time: np.ndarray
@@ -124,7 +131,7 @@ class Series(NamedTuple):
     since: int = 0
 
     def instants(self) -> Series:
-        """The same series with one entry per instant at which the total increased."""
+        """Return the same series with one entry for each instant at which the total increased."""
         grown = np.flatnonzero(np.diff(self.total, prepend=0.0))
         time, total = self.time[grown], self.total[grown]
         last = np.flatnonzero(np.diff(time, append=time[-1:] + 1))
@@ -135,7 +142,7 @@ NOTHING = Series(np.empty(0), np.empty(0))
 
 
 def interpolate(series: Series, x: np.ndarray) -> np.ndarray:
-    """Linear interpolation of `series` at times `x` (ns), starting from 0 at time 0. `series` must not be empty."""
+    """Interpolate `series` linearly at times `x` (ns), starting from 0 at time 0. `series` must not be empty."""
     when, total = series.time, series.total
     after = np.searchsorted(when, x, side="right")
     before, following = after - 1, np.minimum(after, len(when) - 1)
@@ -148,9 +155,10 @@ def interpolate(series: Series, x: np.ndarray) -> np.ndarray:
 
 
 class Reports(NamedTuple):
-    """Periodic reports of a role: at `time` (ns) it had applied `gradients` (of one sender, or of all).
+    """Periodic reports of a role: at `time` (ns) the role had applied `gradients` gradients (of one sender, or of all).
 
-    `restored`: the count is what an instance of the role began with, not work that it did.
+    `restored`: whether the count is the initial count of a restored instance, which is not work of this instance. All
+    shape (n,).
     """
 
     time: np.ndarray
@@ -158,8 +166,10 @@ class Reports(NamedTuple):
     restored: np.ndarray
 
     def gross(self) -> np.ndarray:
-        """Gradients applied by all instances of the role up to each report. A decrease is a rollback and subtracts nothing; the
-        first instance of a run that continues an earlier one begins at 0.
+        """Return the number of gradients applied by all instances of the role up to each report.
+
+        A decrease of the count is a rollback, and subtracts nothing. If the run continues an earlier run, its first
+        instance begins at 0.
         """
         if not len(self.gradients):
             return self.gradients
@@ -167,13 +177,14 @@ class Reports(NamedTuple):
         return np.cumsum(np.r_[first, np.maximum(np.diff(self.gradients), 0)])
 
     def net(self) -> np.ndarray:
-        """Gradients of this run that the shard of the role holds."""
+        """Return the number of gradients of this run that the shard of the role holds at each report."""
         return self.gradients - self.gradients[0] if len(self.gradients) and self.restored[0] else self.gradients
 
 
 def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
-    """The reports of a role about one sender or all, oldest first. If the role only applies gradients of all workers together,
-    1/workers of each counts for a worker.
+    """Return the reports of a role about one sender, or about all senders, oldest first.
+
+    If the role applies only gradients of all workers together, 1/workers of each gradient counts for each worker.
     """
     who, time, sent_by, count = trace.column("progress", "role", "time", "sender", "gradients")
     mine = who == role
@@ -196,9 +207,10 @@ def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
 
 
 def last_reported(trace: Trace, t: int) -> int | None:
-    """Gradients that the model held according to the last reports at or before `t` ns; None if some role has not reported.
+    """Return the number of gradients that the model held according to the last reports at or before `t` ns.
 
-    Net: the minimum over the shards, or the sum over replicas that step independently.
+    The count is net: the minimum over the shards, or the sum over replicas that apply only local gradients. None if some
+    role has not reported.
     """
     last = []
     for role in _owners(trace):
@@ -211,10 +223,11 @@ def last_reported(trace: Trace, t: int) -> int | None:
 
 
 class Cumulative:
-    """Cumulative amount applied (gradients, samples) or sent for training (bytes) over time; `of` is one of `AMOUNTS`.
+    """The cumulative amount over time that was applied (gradients, samples) or sent for training (bytes). `of`: one of
+    `AMOUNTS`.
 
-    Computed from the rows of the trace. If rows were skipped or spilled, computed from the reports of the roles, if there are any
-    (a gradient is then assumed to have `batch_size` samples, and bytes are unknown).
+    The amount is computed from the rows of the trace. If rows were skipped or spilled, it is computed from the reports of
+    the roles, if there are any; each gradient is then assumed to have `batch_size` samples, and bytes are unknown.
     """
 
     def __init__(self, of: str = "gradients"):
@@ -224,8 +237,8 @@ class Cumulative:
         self._own: dict[int, tuple[Growing, Growing]] = {}  # by sender: indices into the arrays above, totals
 
     def gross(self, trace: Trace, t: int, sender: int | None = None) -> Series:
-        """Everything applied (sent) up to `t` ns by all role instances, of all senders or of one. A gradient of all workers
-        together counts 1/workers for each.
+        """Return the amount applied (sent) up to `t` ns by all role instances, from all senders or from `sender`. A
+        gradient of all workers together counts 1/workers for each worker.
         """
         if self._missing(trace):
             return self._reported(trace, t, EVERYONE if sender is None else sender)
@@ -242,8 +255,9 @@ class Cumulative:
         return Series(self._rows.times[places.values[:mine]], totals.values[:mine], since)
 
     def net(self, trace: Trace, t: int) -> Series:
-        """The part of `gross` that the model held at times up to `t` ns, without what was rolled back. A rollback becomes visible
-        at the next application (or report) of the shard. Bytes are never rolled back.
+        """Return the amount that the model held at times up to `t` ns: `gross` without the rolled-back part.
+
+        A rollback becomes visible at the next application (or report) of the shard. Bytes are never rolled back.
         """
         if self.of == "bytes":
             return self.gross(trace, t)
@@ -263,10 +277,11 @@ class Cumulative:
         return Series(time, np.cumsum(change[kept]), since)
 
     def by_worker(self, trace: Trace, edges: np.ndarray) -> np.ndarray | None:
-        """The part of `gross` that came from each worker by each of the times `edges` (ns, sorted), shape (workers, edges).
+        """Return the part of `gross` that came from each worker by each of the times `edges` (ns, sorted), or None
+        without workers.
 
-        Uses the rows up to the last edge. Work in progress counts in proportion to the time elapsed, assuming that it takes as
-        long as the previous one. None if there is no worker.
+        Shape (workers, edges). Uses the rows up to the last edge. Between two applications of a worker the amount is
+        interpolated. After its last application, the next one is assumed to follow after the same time as the last one.
         """
         workers = np.array(trace.role_ids("worker"))
         if not len(workers):
@@ -292,7 +307,7 @@ class Cumulative:
         return {"gradients": "count", "samples": "samples", "bytes": "bytes"}[self.of]
 
     def _follow(self, trace: Trace) -> Rows:
-        """Process new rows, in order of time: sender, amount added, and running total. Returns all rows."""
+        """Process new rows, in order of time: store sender, amount added, and running total. Return all rows."""
         data = self._rows.follow(trace)
         first = self._rows.sorted_from
         if first == len(self._rows.times) == len(self._amount.values):
@@ -321,7 +336,7 @@ class Cumulative:
         totals.put(begin, (totals.values[begin - 1] if begin else 0.0) + np.cumsum(own))
 
     def _missing(self, trace: Trace) -> bool:
-        """Whether to count from reports because rows are missing."""
+        """Return whether to count from reports because rows are missing."""
         table = trace.tables[self._rows.table]
         absent = table.spilled or not len(table)
         return bool(table.skipped) or (bool(absent) and len(trace.tables["progress"]) > 0)
@@ -344,8 +359,10 @@ class Cumulative:
 
 
 def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """Amount that a shard holds after each application, shape (n,). Where its version decreases, the shard was restored and holds
-    what it held at the preceding version.
+    """Return the amount that a shard holds after each application, shape (n,).
+
+    Where the version of the shard decreases, the shard was restored: it then holds the amount of the version before the
+    new one.
     """
     steps = (np.diff(version) != 0) | (np.diff(time) != 0)
     begins = [0, *(np.flatnonzero(steps & (np.diff(version) <= 0)) + 1).tolist()]
@@ -365,13 +382,15 @@ def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarr
 def _rows_by_worker(
     place: np.ndarray, when: np.ndarray, amount: np.ndarray, workers: int, edges: np.ndarray
 ) -> np.ndarray:
-    """`interpolate` for all workers at once: the times of each worker are mapped to a separate interval of one long axis."""
-    last = np.searchsorted(place, np.arange(workers), side="right") - 1  # index of each worker's newest row, if it has any
+    """Return Interpolate the amounts of all workers at once. The times of each worker are mapped to a separate interval
+    of one long axis.
+    """
+    last = np.searchsorted(place, np.arange(workers), side="right") - 1  # index of each worker's newest row, if any
     has = (last >= 0) & (place[np.maximum(last, 0)] == np.arange(workers)) if len(place) else np.zeros(workers, bool)
     who = np.flatnonzero(has)
     newest = last[who]
     earlier = np.where((newest > 0) & (place[newest - 1] == who), when[newest - 1], 0)
-    coming = when[newest] + np.maximum(when[newest] - earlier, 1)  # when the next one is expected
+    coming = when[newest] + np.maximum(when[newest] - earlier, 1)  # time at which the next application is expected
     place = np.r_[place, who, np.arange(workers)]
     when = np.r_[when, coming, np.full(workers, -1)]
     amount = np.r_[amount, amount[newest], np.zeros(workers)]
@@ -388,9 +407,9 @@ def _rows_by_worker(
 # rates --------------------------------------------------------------------------------------------------------------
 
 RATE_WINDOW = 12  # a rate is counted over this fraction of the elapsed time
-SUBWINDOWS = 4  # a rate is the mean over this many shorter windows, which turns a step into a smooth slope
-TURNS = 3  # turns of the slowed worker, or of each, before a rate is given
-SILENT = 20  # turns of all others without one of the slowed worker, after which no further one is expected
+SUBWINDOWS = 4  # a rate is the mean over this many shorter windows, which turns a step of the curve into a smooth slope
+TURNS = 3  # minimum number of turns of the slowed worker (or of each worker) for a rate
+SILENT = 20  # after this many turns of all other workers without a turn of the slowed worker, no further turn of it is expected
 
 Window = tuple[int, int]  # (begin, end), ns
 
@@ -398,9 +417,10 @@ Window = tuple[int, int]  # (begin, end), ns
 def rates(
     trace: Trace, t: int, sender: int | None = None, counted: Cumulative | None = None, points: int = 100
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, gradients per second), both of shape (points,), up to `t` ns, of all workers or of one.
+    """Return (seconds, gradients per second), both of shape (points,), up to `t` ns, of all workers or of `sender`.
 
-    Gross: a rollback is not negative work. `counted`: a `Cumulative` of another amount, or one already used for this trace.
+    Rates are gross: a rollback is not negative work. `counted`: a `Cumulative` of another amount, or a `Cumulative` that
+    was already used for this trace.
     """
     when, total, since = (counted or Cumulative()).gross(trace, t, sender)
     workers = max(1, len(trace.role_ids("worker")))
@@ -421,8 +441,10 @@ def rates(
 
 
 def _whole_groups(when: np.ndarray, workers: int) -> int:
-    """Number of times to count. Workers of equal speed apply in groups; a last group that is cut off by the end of the
-    run or by the current time would look like a loss of speed.
+    """Return the number of entries of `when` up to the end of the last complete group.
+
+    The gradients of workers of equal speed are applied in groups. If the end of the run or the current time cuts off a
+    part of the last group, counting the rest of it would look like a loss of speed.
     """
     recent = when[-5 * workers :]
     if len(recent) < 3:
@@ -438,7 +460,8 @@ def _whole_groups(when: np.ndarray, workers: int) -> int:
 
 
 def mean_rate(trace: Trace, t: int, counted: Cumulative | None = None) -> float | None:
-    """Gradients applied per second (gross) up to `t` ns, over the whole run; None if there was none or it is unknown.
+    """Return the gradients applied per second (gross) from the start to `t` ns, or None if there was none or the number
+    is unknown.
 
     `counted`: a `Cumulative` of gradients already used for this trace.
     """
@@ -448,7 +471,7 @@ def mean_rate(trace: Trace, t: int, counted: Cumulative | None = None) -> float 
 
 
 def rate_between(series: Series, window: Window | None) -> float | None:
-    """Gradients per second from one instant of `series` to another; None without a window."""
+    """Return the gradients per second from the first to the second instant of `window`, or None without a window."""
     if window is None:
         return None
     low, high = np.searchsorted(series.time, window, side="right") - 1
@@ -458,12 +481,14 @@ def rate_between(series: Series, window: Window | None) -> float | None:
 def steady_window(
     trace: Trace, series: Series, since: int, until: int, slow: Mapping[int, float] | None = None
 ) -> Window | None:
-    """The instants of [since, until) ns between which to count a rate; None if there are too few.
+    """Return the two instants of [since, until) ns between which a rate is counted, or None if there are too few
+    gradients.
 
-    `series`: instants of gross applied gradients. The first third is left out as transient.
+    `series`: gross applied gradients, one entry per instant. The first third is left out as transient.
 
-    `slow`: {role: slowdown factor} in that time. Whole turns of the slowest worker are then counted (of the others, if one is
-    sped up), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N of the rate.
+    `slow`: {role: slowdown factor} in that time. The window then covers whole turns of the slowest worker (if a worker is
+    sped up, of one of the others), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N of the
+    rate.
     """
     workers = trace.role_ids("worker")
     pace = {worker: (slow or {}).get(worker, 1.0) for worker in workers}
@@ -484,7 +509,9 @@ def steady_window(
 
 
 def _applications_of(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ns, gradients) of each application of gradients of this worker alone, at the first shard that has any."""
+    """Return (times in ns, gradients) of the applications of gradients of this worker alone, at the first shard that has
+    any.
+    """
     role, time, sender, count = trace.column("applies", "role", "time", "sender", "count")
     mine = sender == worker
     mine &= role == role[mine][0] if mine.any() else mine
@@ -492,7 +519,9 @@ def _applications_of(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
-    """Window of whole turns of the slowed worker; of replicas that average every H steps, a multiple of H turns."""
+    """Return a window of whole turns of the slowed worker; for replicas that average every H steps, of a multiple of H
+    turns.
+    """
     every = trace.header["strategy"].get("options", {}).get("H") or 1
     first = len(own) // 3
     last = first + (len(own) - 1 - first) // every * every
@@ -508,17 +537,18 @@ def _shards(trace: Trace) -> list[Counters]:
 
 
 def next_apply(trace: Trace, t: int) -> int | None:
-    """Time of the first application after `t` ns; None if there is none so far."""
+    """Return the time of the first application after `t` ns, or None if there is none so far."""
     times = trace.column("applies", "time")
     later = times[times > t]
     return int(later.min()) if len(later) else None
 
 
 def updates(trace: Trace) -> int:
-    """Steps applied to the whole model (net): the minimum over the shards.
+    """Return the number of updates applied to the whole model (net): the minimum over the shards.
 
-    Of an ended run: the steps that the returned parameters hold, if the ending records them (`returned`, see `ledger`);
-    the shards may have applied more or fewer since.
+    For an ended run, return the number of updates that the returned parameters hold, if the ending records it
+    (`returned`, see `ledger`). The number of a shard may differ, because the shard may have applied more updates or may
+    have been restored.
     """
     ending = trace.ending or {}
     if (ending.get("returned") or {}).get("held"):
@@ -527,8 +557,10 @@ def updates(trace: Trace) -> int:
 
 
 def samples_applied(trace: Trace) -> int:
-    """Training samples in the gradients applied (net): the minimum over the shards, or the sum over replicas that step
-    independently. Of an ended run: those that the returned parameters hold, as in `updates`.
+    """Return the number of training samples in the applied gradients (net).
+
+    The minimum over the shards, or the sum over replicas that apply only local gradients. For an ended run, the number of
+    samples that the returned parameters hold, as in `updates`.
     """
     ending = trace.ending or {}
     if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:
@@ -538,9 +570,10 @@ def samples_applied(trace: Trace) -> int:
 
 
 def samples_per_update(trace: Trace, t: int) -> float:
-    """Mean number of training samples per update of the model up to `t` ns (samples over updates, both net).
+    """Return the mean number of training samples per update of the model up to `t` ns (samples over updates, both net).
 
-    All batches have the same size except the last one of an epoch, so the value is nearly constant. 0 if there was no update.
+    All batches except the last one of an epoch have the same size, so the value is nearly constant. 0 if there was no
+    update.
     """
     owners = _owners(trace)
     means = []
@@ -558,22 +591,22 @@ def samples_per_update(trace: Trace, t: int) -> float:
 
 
 def computed_gradients(trace: Trace) -> int:
-    """Number of gradients that all roles have computed."""
+    """Return the number of gradients that all roles have computed."""
     return sum(c.computed for c in trace.counters.values())
 
 
 def computed_by_worker(trace: Trace) -> dict[int, int]:
-    """{worker: number of gradients that it has computed}."""
+    """Return {worker: number of gradients that it has computed}."""
     return {role: int(trace.counters[role].computed) for role in trace.role_ids("worker")}
 
 
 def training_bytes(trace: Trace) -> dict[int, int]:
-    """{role: payload bytes sent for training} so far."""
+    """Return {role: payload bytes sent for training} so far."""
     return {role: int(counters.bytes[TRAINING]) for role, counters in sorted(trace.counters.items())}
 
 
 def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
-    """{kind of role: {category: payload bytes sent}} so far."""
+    """Return {kind of role: {category: payload bytes sent}} so far."""
     sums: dict[str, dict[str, int]] = {}
     for role, counters in sorted(trace.counters.items()):
         into = sums.setdefault(trace.kinds[role], dict.fromkeys(CATEGORIES, 0))
@@ -583,13 +616,13 @@ def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
 
 
 def least_received(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
-    """Of the roles that send messages of these kinds, those from which `receiver` has received fewer than from others."""
+    """Return the roles from which `receiver` has received fewer messages of these kinds than from another role."""
     to, sender, kind = trace.column("messages", "role", "sender", "kind")
     wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
     senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
     peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
     received = trace.counters[receiver].last_received if receiver in trace.counters else {}
-    if received:  # gradients are numbered, and their counts are never left out of a report
+    if received:  # gradients are numbered, and the last received numbers are in every report
         heard = {peer: received.get(peer, -1) for peer in peers}
     else:
         heard = {peer: int((sender[wanted & (to == receiver)] == peer).sum()) for peer in peers}
@@ -598,7 +631,7 @@ def least_received(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[in
 
 
 def bytes_sent_until(trace: Trace, t: int) -> int | None:
-    """Payload bytes sent by `t` ns, of all categories; None if the required rows are incomplete."""
+    """Return the payload bytes sent by `t` ns, of all categories, or None if the required rows are incomplete."""
     if t >= trace.watermark():
         return sum(count for kinds in bytes_sent(trace).values() for count in kinds.values())
     if sampled(trace, "messages") or not len(trace.tables["messages"]):
@@ -608,7 +641,7 @@ def bytes_sent_until(trace: Trace, t: int) -> int | None:
 
 
 def phases(trace: Trace) -> dict[str, dict[str, float]]:
-    """{kind of role: {phase: seconds}}, summed over the roles of the kind."""
+    """Return {kind of role: {phase: seconds}}, summed over the roles of the kind."""
     sums: dict[str, dict[str, int]] = {}
     for role, counters in sorted(trace.counters.items()):
         into = sums.setdefault(trace.kinds[role], dict.fromkeys(PHASES, 0))
@@ -618,9 +651,10 @@ def phases(trace: Trace) -> dict[str, dict[str, float]]:
 
 
 def hot_rows(trace: Trace, most: int = 10) -> list[tuple[int, int, float]]:
-    """(row, pulls, share of all pulls) of the rows of a table that were pulled most often, in descending order.
+    """Return (row, pulls, share of all pulls) of the rows of an embedding table that were pulled most often, in
+    descending order.
 
-    Every server reports a few dozen of its rows, so `most` beyond 32 may leave some out. Shares are of all pulls.
+    Every server reports only a few dozen of its rows, so if `most` is above 32, some rows may be missing.
     """
     counters = _shards(trace)
     total = sum(c.row_pulls for c in counters)
@@ -631,7 +665,11 @@ def hot_rows(trace: Trace, most: int = 10) -> list[tuple[int, int, float]]:
 
 
 def row_load(trace: Trace) -> list[tuple[str, int, int, float]]:
-    """(server, rows touched, pulls and pushes of single rows, share of them) of every server of an embedding table."""
+    """Return (server, rows touched, number of pulls and pushes of single rows, share of all pulls and pushes) of every
+    server.
+
+    [] if the run has no embedding table.
+    """
     servers = [(i, trace.counters[i]) for i in trace.role_ids("server") if i in trace.counters]
     total = sum(c.row_pulls + c.row_pushes for _, c in servers)
     if not total:
@@ -644,10 +682,11 @@ def row_load(trace: Trace) -> list[tuple[str, int, int, float]]:
 
 
 def staleness(trace: Trace) -> dict[str, Any]:
-    """{mean, max, p50, p95, histogram {"value": gradients}, unknown} over all gradients applied so far, summed over the shards.
+    """Return {mean, max, p50, p95, histogram {"value": gradients}, unknown} over all gradients applied so far, summed
+    over the shards.
 
-    Values that do not exist are None. Gradients of unknown staleness (their weights were of another generation) are counted in
-    `unknown`, not as 0.
+    Values are None before the first gradient. Gradients of unknown staleness (their weights were of another generation)
+    are counted in `unknown`, not as 0.
     """
     histogram: dict[int, int] = {}
     shards = _shards(trace)
@@ -666,7 +705,7 @@ def staleness(trace: Trace) -> dict[str, Any]:
 
 
 def _distribution(counts: np.ndarray) -> dict[str, Any]:
-    """Mean, maximum, percentiles and histogram of `counts`: gradients by staleness 0, 1, ..."""
+    """Return mean, maximum, percentiles and histogram. `counts`: numbers of gradients with staleness 0, 1, ..."""
     total = int(counts.sum())
     if not total:
         return {"mean": None, "max": None, "p50": None, "p95": None, "histogram": {}}
@@ -683,15 +722,19 @@ def _distribution(counts: np.ndarray) -> dict[str, Any]:
 def staleness_between(
     trace: Trace, first: int, last: int, lookup: Lookup | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(sender, staleness, gradients) of the applications in [first, last] ns, in order of time, without unknown staleness."""
+    """Return (sender, staleness, gradients) of the applications in [first, last] ns, in order of time.
+
+    Applications with unknown staleness are left out.
+    """
     rows = (lookup or Lookup()).applies.between(trace, first, last)
     sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
     return sender, stale, count
 
 
 def staleness_in_order(trace: Trace) -> list[int]:
-    """Staleness of every gradient applied at the first shard that applied any, in order of its versions, without unknown
-    staleness.
+    """Return the staleness of every application at the first shard that has any, in order of the shard's versions.
+
+    Applications with unknown staleness are left out.
     """
     role, stale, version = trace.column("applies", "role", "staleness", "version")
     mine = (role == role.min(initial=0)) & (stale != UNKNOWN)
@@ -699,17 +742,20 @@ def staleness_in_order(trace: Trace) -> list[int]:
 
 
 class StalenessCounts:
-    """Histogram of staleness as of a time. Moving from one time to another costs the rows between them."""
+    """Histogram of staleness as of a time. The cost of a query depends on the number of rows between its time and that of
+    the previous query.
+    """
 
     def __init__(self) -> None:
         self._rows = SortedRows("applies", "time")
         self._trace: Trace | None = None
         self._count = 0
-        self._counts = np.zeros(1, np.int64)  # by staleness + 1; index 0 is unknown
+        self._counts = np.zeros(1, np.int64)  # at index staleness + 1; index 0 is unknown staleness
 
     def at(self, trace: Trace, t: int) -> dict[str, Any]:
-        """The result of `staleness` over the gradients applied by `t` ns: from the exact counters if `t` is the
-        present, else from the rows.
+        """Return the result of `staleness` over the gradients applied by `t` ns.
+
+        It comes from the counters, which are exact, if `t` is the present, otherwise from the rows.
         """
         if t >= trace.watermark():
             return staleness(trace)
@@ -728,13 +774,14 @@ class StalenessCounts:
 
 
 def staleness_until(trace: Trace, t: int) -> dict[str, Any]:
-    """The result of `staleness` as of `t` ns. See `StalenessCounts`."""
+    """Return the result of `staleness` as of `t` ns. See `StalenessCounts`."""
     return StalenessCounts().at(trace, t)
 
 
 def mean_staleness(trace: Trace, window: Window | None, senders: Sequence[int]) -> tuple[float, float] | None:
-    """(mean staleness of the gradients of `senders`, that of all others) applied in (window[0], window[1]] ns; None if either
-    group has no gradients.
+    """Return (mean staleness of the gradients of `senders`, mean staleness of all other gradients).
+
+    Only gradients applied in (window[0], window[1]] ns count. None if either group has no gradients.
     """
     if window is None:
         return None
@@ -750,8 +797,9 @@ def mean_staleness(trace: Trace, window: Window | None, senders: Sequence[int]) 
 def recent_staleness(
     trace: Trace, t: int, senders: Sequence[int], since: int = 0, most: int = 50_000, lookup: Lookup | None = None
 ) -> dict[int, float]:
-    """{sender: mean staleness} of its gradients applied in [since, t] ns, over about the last `most` applications.
-    Senders without gradients are left out.
+    """Return {sender: mean staleness of its gradients applied in [since, t] ns}.
+
+    The mean is over about the last `most` applications of all senders. Senders without gradients are left out.
     """
     rows = (lookup or Lookup()).applies.newest(trace, t, most)
     rows = rows.where((rows["time"] >= since) & (rows["staleness"] != UNKNOWN))
@@ -768,14 +816,16 @@ class StalenessHistory:
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
         self._shares = low, high
         self._applies = BlockIndex("applies", "time")
-        self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of an interval: its statistics
+        self._known: dict[tuple[int, int], Any] = {}  # {(first row, row after the last) of an interval: statistics of these rows}
         self._of: tuple[Any, ...] = (None,)
 
     def intervals(
         self, trace: Trace, step: int, t: int, together: int, senders: Sequence[int] = ()
     ) -> list[np.ndarray]:
-        """[seconds, mean, low, high, mean of each of `senders`], each of shape (n,): one value every `step` ns up to
-        `t`, over the last `together` steps. Intervals without gradients are left out; NaN for a sender that had none.
+        """Return [seconds, mean, low, high, mean of each of `senders`], each of shape (n,).
+
+        There is one value for every `step` ns up to `t`, over the last `together` steps. Intervals without gradients are
+        left out. The mean of a sender is NaN if it had no gradients in an interval.
         """
         key = trace.tables["applies"].spilled, step
         if self._of[0] is not trace or self._of[1:] != key:
@@ -794,7 +844,7 @@ class StalenessHistory:
         return list(np.array(found).T) if found else [np.empty(0)] * (4 + len(senders))
 
     def _statistics(self, rows: Rows) -> tuple[tuple[float, ...], dict[int, float]] | None:
-        """((mean, low, high), {sender: mean}) of rows; None if there are none."""
+        """Return ((mean, low, high), {sender: mean}) of these rows, or None if no row has a known staleness."""
         sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
         if not len(stale):
             return None
@@ -806,9 +856,11 @@ class StalenessHistory:
 
 
 def expected_staleness(trace: Trace) -> tuple[float, str] | None:
-    """(mean staleness, formula as text) predicted by the law of the strategy, from the header; None if no law is known.
+    """Return (mean staleness predicted for the strategy, formula as text) from the header, or None if there is no
+    prediction.
 
-    The text is the formula if it gives this number, with N the number of workers that draw separate batches.
+    N in the formula is the number of workers that draw separate batches. If no known formula gives this number, the text
+    is the number.
     """
     strategy = trace.header["strategy"]
     mean = strategy.get("mean_staleness")
@@ -827,7 +879,7 @@ def expected_staleness(trace: Trace) -> tuple[float, str] | None:
 
 
 def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
-    """Both sides of the conservation law of staleness, for the shard of one role.
+    """Return (left side, right side) of the conservation law of staleness, for the shard of one role.
 
     If each read is followed by one gradient, the two sides are equal for any timing:
 
@@ -850,8 +902,10 @@ AGAINST = ("time", "updates", "samples")
 
 
 def learning_curve(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, updates or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns, without
-    values that are not finite.
+    """Return (x, values) of the evaluations up to `t` ns.
+
+    `what`: "accuracy" or "loss". `against`: the unit of x, one of `AGAINST`: "time" (seconds), "updates" or "samples".
+    Values that are not finite are left out.
     """
     time, update, value = trace.column("evaluations", "time", "update", what)
     seen = (time <= t) & np.isfinite(value)
@@ -860,8 +914,9 @@ def learning_curve(trace: Trace, t: int, what: str, against: str = "time") -> tu
 
 
 def last_evaluation(trace: Trace, t: int | None = None, trained: bool = True) -> tuple[float, float, float] | None:
-    """(ns, loss, accuracy) of the newest evaluation (by `t` ns); None if there was none. `trained`: ignore the evaluation of the
-    initial weights.
+    """Return (ns, loss, accuracy) of the newest evaluation (by `t` ns), or None if there was none.
+
+    `trained`: whether to ignore the evaluation of the initial weights.
     """
     time, update, loss, accuracy = trace.column("evaluations", "time", "update", "loss", "accuracy")
     seen = np.flatnonzero((time <= (math.inf if t is None else t)) & ((update > 0) | (not trained)))
@@ -869,20 +924,23 @@ def last_evaluation(trace: Trace, t: int | None = None, trained: bool = True) ->
 
 
 def evaluations(trace: Trace, t: int) -> list[tuple[float, float, float, float]]:
-    """(ns, update, loss, accuracy) of every evaluation up to `t` ns, in order of time."""
+    """Return (ns, update, loss, accuracy) of every evaluation up to `t` ns, in order of time."""
     columns = trace.column("evaluations", "time", "update", "loss", "accuracy")
     seen = int(columns[0].searchsorted(t, side="right"))
     return list(zip(*(column[:seen].tolist() for column in columns)))
 
 
 def first_loss(trace: Trace) -> float | None:
-    """The loss at the first evaluation; None before it."""
+    """Return the loss at the first evaluation, or None before it."""
     loss = trace.column("evaluations", "loss")
     return float(loss[0]) if len(loss) else None
 
 
 def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None = None) -> float | None:
-    """Seconds until an evaluation (by `t` ns) first reached `accuracy` (default: the budget's, or 0.95); None if none did."""
+    """Return the seconds until an evaluation (by `t` ns) first reached `accuracy`, or None if none has.
+
+    `accuracy`: 0 to 1; by default that of the budget, or 0.95.
+    """
     goal = accuracy if accuracy is not None else trace.header["budget"].get("accuracy", 0.95)
     time, reached = trace.column("evaluations", "time", "accuracy")
     hits = np.flatnonzero((reached >= goal) & (time <= (math.inf if t is None else t)))
@@ -891,11 +949,13 @@ def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None 
 
 # norms --------------------------------------------------------------------------------------------------------------
 
-NO_NORM = -1.0  # in place of a norm that was not recorded; a NaN was computed as such
+NO_NORM = -1.0  # in place of a norm that was not recorded; a NaN is a norm that was computed and is NaN
 
 
 class Norms:
-    """Newest norms of each worker as of a time. Advancing from an earlier time costs the new rows only."""
+    """Newest norms of each worker as of a time. The cost of a query at a later time depends on the number of new rows
+    only.
+    """
 
     def __init__(self) -> None:
         self._rows = SortedRows("norms", "time")
@@ -904,9 +964,10 @@ class Norms:
         self._known = np.empty((0, 0, 2))
 
     def newest(self, trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-        """(workers, norms of shape (workers, layers, 2)): each worker's newest row of each layer up to `t` ns.
+        """Return (workers, norms of shape (workers, layers, 2)) from each worker's newest row of each layer up to `t` ns.
 
-        The last axis is the norm of the gradient and that of the weights it was computed on. `NO_NORM` if there is no row.
+        The last axis has the norm of the gradient and the norm of the weights on which it was computed. `NO_NORM` if
+        there is no row.
         """
         data = self._rows.follow(trace)
         workers = trace.role_ids("worker") or sorted(set(data["role"].astype(int).tolist()))
@@ -928,14 +989,15 @@ class Norms:
 
 
 def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN if there is none."""
+    """Return (workers, norms of each worker's newest recorded gradient, shape (workers, layers)). NaN if there is no row."""
     workers, norms = Norms().newest(trace, t)
     return workers, np.where(norms[..., 0] == NO_NORM, np.nan, norms[..., 0])
 
 
 def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:
-    """Median over workers of `rate` x gradient norm / weight norm, shape (layers,), NaN if unknown. `norms`: as returned by
-    `Norms.newest`.
+    """Return the median over workers of `rate` x gradient norm / weight norm, shape (layers,), NaN if unknown.
+
+    `norms`: the second result of `Norms.newest`, shape (workers, layers, 2).
     """
     with np.errstate(all="ignore"):
         known = np.where(norms == NO_NORM, np.nan, norms)
@@ -943,7 +1005,9 @@ def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:
 
 
 def medians(values: np.ndarray, share: float = 50.0) -> np.ndarray:
-    """Percentile `share` (in %; default: the median) of the finite values of each column; NaN for a column without any."""
+    """Return percentile `share` (in %, by default the median) of the finite values of each column; NaN for a column
+    without any.
+    """
     found = np.full(values.shape[1], np.nan)
     for k, column in enumerate(values.T):
         kept = column[np.isfinite(column)]
@@ -959,8 +1023,9 @@ FIRST_SPANS = 2048  # number of spans that determine the gradient time
 
 
 def gradient_time(trace: Trace) -> float:
-    """Time to compute a gradient, ns: the median of the first spans of the run, so that it does not change later. 0.1 s
-    before the first span.
+    """Return the time to compute a gradient (ns): the median of the first spans of the run.
+
+    Later spans do not count, so that the value does not change during the run. 0.1 s before the first span.
     """
     phase, start, end = (column[:FIRST_SPANS] for column in trace.column("spans", "phase", "start", "end"))
     work = phase == COMPUTE
@@ -968,8 +1033,9 @@ def gradient_time(trace: Trace) -> float:
 
 
 def mean_gradient_time(trace: Trace) -> float:
-    """Time to compute a whole gradient, ns, summed over all its spans: the median over workers of each worker's mean so
-    far. 0.1 s before the first gradient.
+    """Return the time to compute a whole gradient (ns), i.e. the sum of all its spans.
+
+    It is the median over workers of each worker's mean so far. 0.1 s before the first gradient.
     """
     counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
@@ -977,8 +1043,10 @@ def mean_gradient_time(trace: Trace) -> float:
 
 
 def gradient_period(work: Rows) -> float | None:
-    """Time from one gradient of a worker to its next, ns: the median over `work`, spans of computing; if no two are
-    consecutive, the median length. Several spans of one gradient have the same step. None if there are none.
+    """Return the time from one gradient of a worker to its next (ns), or None if there are no spans.
+
+    `work`: spans of computing; several spans of one gradient have the same step. The result is the median over pairs of
+    consecutive gradients. If there is no such pair, it is the median length of the spans.
     """
     role, start, end, step = work.columns("role", "start", "end", "step")
     if not len(role):
@@ -996,10 +1064,11 @@ CANDIDATES = 200  # ends of an interval that are tried
 
 
 def reported_interval_end(trace: Trace, rows: Rows, known: int, length: int) -> int:
-    """The newest end, up to `known` ns, of an interval of this length in which most roles have reported spans.
+    """Return the end (ns) of the newest interval of this length, up to `known` ns, in which most roles have reported
+    spans.
 
-    Of these, the one with the most gradients begun, up to one per worker. `rows`: the newest spans. If no span was skipped, this
-    is `known` itself.
+    Of several such intervals, the interval with the most gradients begun (at most one per worker counts) is chosen.
+    `rows`: the newest spans. If no span was skipped, the result is `known`.
     """
     if not skipped(trace, "spans"):
         return known
@@ -1020,8 +1089,10 @@ def reported_interval_end(trace: Trace, rows: Rows, known: int, length: int) -> 
 
 
 def computing_since(trace: Trace, t: int) -> dict[int, int]:
-    """{role: when its current computation began, ns} of the computations that are not finished at `t`, as far as reported. The
-    computation of a role that was lost is not included.
+    """Return {role: time (ns) at which its current computation began} of the reported computations that are not finished
+    at `t`.
+
+    Computations of roles that were lost are not included.
     """
     found, gaps = {}, intervals(trace, t)
     for role, counters in trace.counters.items():
@@ -1033,19 +1104,21 @@ def computing_since(trace: Trace, t: int) -> dict[int, int]:
 
 
 def iterations(trace: Trace) -> dict[int, list[tuple[int, int]]]:
-    """{worker: [(begin, end), ...]} in ns of the spans that produced each of its gradients. Other work is not included."""
+    """Return {worker: [(begin, end) in ns of the span that produced each of its gradients]}. Other work is not included."""
     role, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
     found = {}
     for worker, computed in computed_by_worker(trace).items():
         made = (role == worker) & (phase == COMPUTE) & (step < computed)
-        # earlier work that produced no gradient has the same number, so the last one of each number counts
+        # earlier work that produced no gradient has the same number, so the last span of each number counts
         newest = {s: (b, e) for s, b, e in sorted(zip(step[made].tolist(), start[made].tolist(), end[made].tolist()))}
         found[worker] = [newest[s] for s in sorted(newest)]
     return found
 
 
 def busy_share(trace: Trace, window: Window | None, roles: Sequence[int]) -> float | None:
-    """Share of computing in the computing and waiting time that these roles reported in `window`; None if there is nothing."""
+    """Return the share of computing in the computing and waiting time of these roles in `window`, or None without such
+    spans.
+    """
     if window is None or not roles:
         return None
     role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
@@ -1060,21 +1133,23 @@ def busy_share(trace: Trace, window: Window | None, roles: Sequence[int]) -> flo
 
 
 def bandwidth(trace: Trace) -> float | None:
-    """Bytes per second that a node can send, and the same for receiving; None if unlimited."""
+    """Return the bytes per second that a node can send, which is also the number it can receive, or None if unlimited."""
     found = trace.header["cluster"].get("bandwidth")
     return float(found) if found else None
 
 
 def in_flight(trace: Trace, t: int, lookup: Lookup | None = None) -> int:
-    """Number of training messages that were sent by `t` ns and received later."""
+    """Return the number of training messages that were sent by `t` ns and received later."""
     rows = (lookup or Lookup()).messages.touching(trace, t + 1, t + 1)
     return int(np.count_nonzero(rows["category"] == TRAINING))
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Messages in transit in (`first`, `last`] ns: from `sender` to `receiver` (roles), and the bytes of each that left
-    (`out`) and arrived (`into`) in that time; all arrays of shape (messages,).
+    """Messages in transit in (`first`, `last`] ns.
+
+    `sender`, `receiver`: roles. `out`: bytes of each message that left the sender in that time. `into`: bytes of each
+    message that arrived at the receiver in that time. All arrays have shape (messages,).
     """
 
     first: int
@@ -1091,9 +1166,11 @@ class Traffic:
 
 
 def _left_out(trace: Trace, lookup: Lookup) -> np.ndarray:
-    """Factor per role by which its messages in the rows must be multiplied to account for skipped ones, shape (roles,).
+    """Return the factor for each role by which the bytes of its recorded messages are multiplied to account for skipped
+    rows.
 
-    1 if none is missing. The factor follows from the counters, which give the exact total of each role.
+    Shape (roles,); 1 if no row is missing. The factor follows from the counters, which contain the exact total of each
+    role.
     """
     table, factors = trace.tables["messages"], np.ones(len(trace.roles))
     if not table.skipped:
@@ -1107,11 +1184,12 @@ def _left_out(trace: Trace, lookup: Lookup) -> np.ndarray:
 
 
 def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> Traffic:
-    """Training traffic between nodes in (`first`, `t`] ns, as known at `t`. If rows were skipped, the others are scaled up.
+    """Return the training traffic between nodes in (`first`, `t`] ns, as known at `t`. If rows were skipped, the
+    remaining messages are scaled up.
 
-    On a simulated network of limited bandwidth the result is exact, because the occupation of the link by each message is known:
-    bytes / bandwidth at the sender, and the same time at the receiver until the message has arrived. Evaluation traffic takes no
-    bandwidth.
+    On a simulated network of limited bandwidth the result is exact, because the time for which each message occupies a
+    link is known: bytes / bandwidth at the sender, and the same time at the receiver until the message has arrived.
+    Evaluation traffic takes no bandwidth.
     """
     lookup = lookup or Lookup()
     rows = lookup.messages.touching(trace, first + 1, t + 1)
@@ -1133,7 +1211,9 @@ def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> T
 
 
 def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, float]]:
-    """{role: (bytes per second in, out)} of every node; a node is identified by its first role that is not a chief."""
+    """Return {role: (bytes per second received, bytes per second sent)} of every node. The key is the first role of the
+    node that is not a chief.
+    """
     number = {node: i for i, node in enumerate(dict.fromkeys(trace.nodes))}
     place = np.array([number[node] for node in trace.nodes])
     into = np.bincount(place[moved.receiver], moved.into, len(number)) / moved.seconds
@@ -1146,20 +1226,19 @@ def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, floa
 
 
 # effect of a fault ----------------------------------------------------------------------------------------------------
-#
-# Rates are counted from one application of the slowed worker to another, so that they cover whole turns: of N workers
-# of which one is f times slower exactly (N - 1 + 1/f)/N of the throughput is left if the others do not wait, and 1/f if they
-# do. The first third of the time after a change is left out as transient.
+# Rates are counted from one application of the slowed worker to another, so that they cover whole turns of it. If one of
+# N workers is f times slower, the remaining share of the throughput is then exactly (N - 1 + 1/f)/N if the other workers
+# do not wait, and 1/f if they wait. The first third of the time after a change is left out as transient.
 
 
 @dataclass(frozen=True)
 class FaultEffect:
-    """Effect on the run of the slowed and missing roles of `period`.
+    """The effect of the slowed and unavailable roles of `period` on the run.
 
-    `rate`: gradients per second; `left`: its ratio to the rate of the preceding fault-free period. `busy`: share of time that
-    the other workers spend computing, `busy_before` the same in the fault-free period, `own_busy` that of the slowed
-    workers. `stale`: mean staleness of the gradients of workers with a fault, and of the others'. None if a value is
-    unknown, or not known yet.
+    `rate`: gradients per second. `left`: ratio of `rate` to the rate of the preceding fault-free period. `busy`: share of
+    time that the other workers spend computing. `busy_before`: the same share in the fault-free period. `own_busy`: the
+    same share of the slowed workers. `stale`: (mean staleness of the gradients of the roles with a fault, mean staleness
+    of all other gradients). A value is None if it is unknown, or not known yet.
     """
 
     period: Period
@@ -1172,7 +1251,7 @@ class FaultEffect:
 
 
 def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> FaultEffect:
-    """The effect of `period` up to `t` ns."""
+    """Measure the effect of `period` up to `t` ns."""
     applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # exclude this instant: more may follow
     fault_free = next((p for p in reversed(periods(trace, period.since)) if p.fault_free and p.until > p.since), None)
     usual = None if fault_free is None else steady_window(trace, applied, fault_free.since, fault_free.until)

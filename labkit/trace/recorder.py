@@ -1,7 +1,9 @@
-"""Recorder of one role: rows are written to flat buffers; counters are cumulative and never sampled.
+"""Recorder of one role: it writes rows to flat buffers, and keeps cumulative counters, which are exact even if rows are
+skipped.
 
-The engine that drives a role owns its `Recorder`; the same class is used in virtual time and on a cluster. `take()` empties the
-buffers into a batch that `Trace.append` accepts; a batch holds raw bytes and plain numbers only.
+The engine that drives a role owns its `Recorder`. The same class is used in virtual time and on a cluster. `take()`
+empties the buffers into a batch, which `Trace.append` accepts. A batch for another process contains only raw bytes and
+plain values.
 """
 
 from __future__ import annotations
@@ -28,29 +30,32 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
-# Counters with a different name in files.
+# The names in files of the counters that have another name there.
 _EXPORTED = {"released": "handed", "last_received": "taken", "rounds_by_incarnation": "eras"}
 
 
 class Counters:
     """Cumulative counters of a role, all integers.
 
-    - `phases`: nanoseconds by phase. `bytes`: payload bytes sent by category. `messages`, `drops`: numbers of them.
-    - `computed`, `released`: gradients computed, and released (sent, applied or dropped), by step. `steps`: mini-batches
-      processed for a gradient that another role counts.
-    - Of its shard: `applied` {instance of the sender: [gradients, last step]}; `staleness` {value: gradients}; `updates`,
-      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `rounds_by_incarnation` {incarnation: rounds} of
-      earlier incarnations that a restored shard holds; `duplicates`: pushes that were received again.
-    - `last_received` {instance of the sender: step of its last gradient that was received}. The number of an instance is
+    - `phases`: nanoseconds by phase. `bytes`: payload bytes sent, by category. `messages`: number of messages sent.
+      `drops`: number of gradients dropped, by reason.
+    - `computed`: number of gradients computed. `released`: number of gradients released (sent, applied or dropped).
+      `steps`: number of mini-batches processed for gradients that another role counts.
+    - Of the shard of the role: `applied` {instance of the sender: [gradients, last step]}; `staleness` {value:
+      gradients}; `updates`, `gradients` and `samples`: numbers applied to the shard; `version`: its number of updates;
+      `rounds`: number of gradients of all workers together that were applied; `rounds_by_incarnation`: {incarnation:
+      rounds} of earlier incarnations that a restored shard holds; `duplicates`: number of pushes that were received
+      again.
+    - `last_received`: {instance of the sender: step of its last gradient that was received}. The number of an instance is
       role + incarnation x roles.
-    - `reads` {reader: version} of the readers whose gradient is outstanding; `outstanding`: number of other outstanding readers,
-      summed over the updates; `residual`: sum, over dropped gradients, of the updates between read and drop. Together they are
-      one side of the conservation law of staleness.
-    - `open` [phase, since]: the work in progress at the time of the report, which is not a span yet.
-    - Of a pipeline stage: `activations`, the maximum number of micro-batches whose activations it has held at once; `stashed`,
-      the maximum number of versions of its weights.
-    - Of a shard of rows: `rows` touched; `row_pulls`, `row_pushes` of single rows; `hot` [[row, pulls, pushes], ...] of those
-      that were pulled most often.
+    - `reads`: {reader: version} of the readers whose gradient is outstanding. `outstanding`: number of other outstanding
+      readers, summed over the updates. `residual`: sum, over dropped gradients, of the number of updates between read and
+      drop. Together they are one side of the conservation law of staleness (`query.staleness_identity`).
+    - `open`: [phase, since], the work in progress at the time of the report, which is not a span yet.
+    - Of a pipeline stage: `activations`, the maximum number of micro-batches whose activations the stage has held at
+      once; `stashed`, the maximum number of versions of its weights that it has held at once.
+    - Of a shard of rows: `rows`, the number of rows touched; `row_pulls` and `row_pushes`, the numbers of pulls and
+      pushes of single rows; `hot`, [[row, pulls, pushes], ...] of the rows that were pulled most often.
     """
 
     __slots__ = (
@@ -104,7 +109,7 @@ class Counters:
         self.rounds_by_incarnation: dict[int, int] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of plain numbers, lists and dicts with string keys."""
+        """Return a copy of the counters as plain numbers, lists and dicts with string keys."""
         plain: dict[str, Any] = {}
         for name in self.__slots__:
             value = getattr(self, name)
@@ -115,7 +120,7 @@ class Counters:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Counters:
-        """The inverse of `to_dict`."""
+        """Restore the counters from the output of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
             key = _EXPORTED.get(name, name)
@@ -136,7 +141,9 @@ NEWEST = frozenset({
 
 
 def combine_counters(instances: Sequence[Counters]) -> Counters:
-    """Combine the counters of the incarnations of a role, oldest first: sums of work done, newest values of current state."""
+    """Combine the counters of the incarnations of a role, oldest first: work done is summed, and state is that of the
+    newest one.
+    """
     last = instances[-1]
     if len(instances) == 1:
         return last
@@ -167,7 +174,7 @@ class RowBuffer(Protocol):
         """Add a row given as a tuple."""
 
     def __len__(self) -> int:
-        """Number of bytes."""
+        """Return the number of bytes."""
 
 
 class _Rows(bytearray):
@@ -194,9 +201,11 @@ class _DiscardedRows:
 
 
 class Recorder:
-    """The rows and counters of one role instance. `record=False` keeps the counters, drops and evaluations only.
+    """The rows and counters of one role instance.
 
-    `roles`: number of roles in the run, used to number the instance.
+    `record`: whether rows of all tables are kept. If False, the recorder keeps counters, events, predictions, and the
+    rows of drops, progress, norms and evaluations only. `roles`: the number of roles in the run, which determines the
+    numbers of instances.
     """
 
     __slots__ = (
@@ -244,7 +253,7 @@ class Recorder:
         setattr(self, name, array("d") if name not in INTEGER_TABLES else _Rows() if kept else _DiscardedRows())
 
     def rows_waiting(self) -> int:
-        """Total number of values in the buffers of all tables."""
+        """Return the total number of values in the buffers of all tables."""
         integers = sum(len(getattr(self, name)) for name in INTEGER_TABLES) // 8
         floats = sum(len(getattr(self, name)) for name in TABLES if name not in INTEGER_TABLES)
         return integers + floats + len(self.events) + len(self.predictions)
@@ -259,7 +268,9 @@ class Recorder:
         self, shard: int, time: int, sender: int, step: int, count: int, samples: int, staleness: int, version: int,
         incarnation: int = 0,
     ) -> None:  # fmt: skip
-        """Record that `count` gradients of `sender`, the last numbered `step`, were applied to `shard`, now at `version`."""
+        """Record that `count` gradients of `sender`, up to number `step`, were applied to `shard`, which then is at
+        `version`.
+        """
         c = self.counters
         c.gradients += count
         c.samples += samples
@@ -273,18 +284,20 @@ class Recorder:
         self.applies += APPLY(shard, time, sender, step, count, samples, staleness, version)
 
     def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:
-        """Record that `count` gradients of `sender`, the last numbered `step`, will never be applied to `shard`."""
+        """Record that `count` gradients of `sender`, up to number `step`, will never be applied to `shard`."""
         self.counters.drops[why] += count
         self.drops += DROP(shard, time, sender, incarnation, step, count, why)
 
     def acknowledge(self, number: int) -> None:
-        """Forget the unacknowledged rows of the batches up to this number, which have arrived in the trace."""
+        """Discard the unacknowledged rows of all batches up to this number, because these batches have arrived in the
+        trace.
+        """
         waiting = self.unacknowledged
         while waiting and waiting[0][0] <= number:
             waiting.popleft()
 
     def unreported_drops(self) -> list[list[int]]:
-        """The rows of drops, as lists, that the trace may lack: not reported yet, or not acknowledged."""
+        """Return the rows of drops, as lists, that are not reported yet, or whose batch is not acknowledged."""
         raw = b"".join(rows for _, rows in self.unacknowledged or ()) + bytes(self.drops)
         return [list(row) for row in _DROP_ROW.iter_unpack(raw)]
 
@@ -308,7 +321,7 @@ class Recorder:
             self._progress(now)
 
     def _progress(self, now: int) -> None:
-        """Report the gradients applied so far, by sender; exact even if rows of `applies` are skipped."""
+        """Report the gradients applied so far, by sender. These counts are exact even if rows of `applies` are skipped."""
         c = self.counters
         if c.shard >= 0:
             counts: dict[int, int] = {}
@@ -319,11 +332,12 @@ class Recorder:
             self.progress += PROGRESS(now, EVERYONE, c.gradients)
 
     def take(self, until: int, limit: int | None = None, plain: bool = True) -> dict[str, Any]:
-        """Empty the buffers into a batch. `until` (ns): the role reports nothing more about the time before.
+        """Empty the buffers into a batch, and return it. `until` (ns): the role reports nothing more about earlier times.
 
-        `limit`: bytes allowed for spans, applies and messages together; rows beyond it are left out and counted in `skipped`.
-        Drops, evaluations, norms, events, predictions and counters are never left out.
-        `plain=False`: the batch stays in this process, so buffers and counters are not copied.
+        `limit`: the maximum size in bytes of spans, applies and messages together. Further rows are left out and counted
+        in `skipped`. Drops, evaluations, norms, events, predictions and counters are never left out. `plain`: whether the
+        batch contains only bytes and plain values, as it must if it is sent to another process. If False, buffers and
+        counters are not copied.
         """
         if plain:
             self._progress(until)

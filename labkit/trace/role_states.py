@@ -1,7 +1,8 @@
 """States of roles, decoded from the events of a trace: slowed, killed, lost, frozen, cut off, or left.
 
-Every function is a function of (trace, time), so past states are available, too. Events of equal time apply in the order in
-which they were recorded. All decoding is in `RoleStates`; the functions apply events to it and read the result.
+Every result is a function of (trace, time), so earlier states are available, too. Events of equal time apply in the order
+in which they were recorded. All decoding is in `RoleStates`: the functions apply events to an object of this class, and
+read its state.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ __all__ = [
 ]  # fmt: skip
 
 FAR_FUTURE = 1 << 62  # ns: later than any event
-GONE = ("killed", "lost", "left")  # conditions of a role that has no process in the run
+GONE = ("killed", "lost", "left")  # conditions of a role without a process in the run
 CONDITIONS = (*GONE, "frozen", "cut off")  # states of a role that does not run
 _GONE = {RoleKilled: "killed", RoleLost: "lost", RoleLeft: "left"}
 _UNDONE_BY = {"frozen": "thaw", "cut off": "reconnect"}
 
 
 class RoleStates:
-    """The states of all roles after the events applied so far, in order of time.
+    """The states of all roles after the events applied so far. Events must be applied in order of time.
 
-    `slow`: {role: factor} of slowed roles. `absent`: roles without which the others continue. `undoable`: {role: those of
-    "restart", "thaw" and "reconnect" that would have an effect}; a process that was frozen or cut off when it was declared lost
-    can still be thawed or reconnected while its successor runs.
+    `slow`: {role: slowdown factor} of slowed roles. `absent`: roles without which the other roles continue. `undoable`:
+    {role: the commands "restart", "thaw" and "reconnect" that would have an effect now}. A process that was frozen or cut
+    off when it was declared lost can still be thawed or reconnected while its next incarnation runs.
     """
 
     def __init__(self, trace: Trace):
@@ -56,7 +57,9 @@ class RoleStates:
         self._held: dict[int, tuple[str, ...]] = {}
 
     def condition(self, role: int) -> str:
-        """One of `CONDITIONS`; "" if the role runs. Of several reasons for being gone or held, the first one recorded."""
+        """Return one of `CONDITIONS`, or "" if the role runs. If several hold, those in `GONE` precede the others, then
+        the earliest counts.
+        """
         return self._gone.get(role) or (self._held.get(role) or ("",))[0]
 
     @property
@@ -65,8 +68,9 @@ class RoleStates:
         return {role: self.condition(role) for role in sorted({*self._gone, *self._held}) if self.condition(role)}
 
     def apply(self, event: Event) -> int | None:
-        """Apply the next event. Returns the role whose state it affects, or None; cutting a single link is not a state
-        of a role.
+        """Apply the next event, and return the role whose state it affects, or None.
+
+        Cutting a single link does not change the state of a role.
         """
         if not isinstance(event, RoleEvent | LinkEvent) or (isinstance(event, LinkEvent) and event.peer is not None):
             return None
@@ -114,14 +118,16 @@ class RoleStates:
 
 
 def events_until(trace: Trace, t: int) -> list[Event]:
-    """The events with a time of at most `t` ns, in order of time; those of one time in the order in which they were recorded."""
+    """Return the events up to `t` ns, in order of time. Events of equal time are in the order in which they were
+    recorded.
+    """
     with trace.lock:
         events = list(trace.events)
     return sorted((event for event in events if event.time <= t), key=lambda event: event.time)
 
 
 def _changes(trace: Trace, t: int) -> Iterator[tuple[Event, int, RoleStates]]:
-    """(event, its role, the states after it) of every event up to `t` ns that is about the state of a role."""
+    """Yield (event, its role, the states after the event) of every event up to `t` ns that affects the state of a role."""
     states = RoleStates(trace)
     for event in events_until(trace, t):
         role = states.apply(event)
@@ -130,7 +136,7 @@ def _changes(trace: Trace, t: int) -> Iterator[tuple[Event, int, RoleStates]]:
 
 
 def _states(trace: Trace, t: int) -> RoleStates:
-    """The states at `t` ns."""
+    """Return the states at `t` ns."""
     states = RoleStates(trace)
     for event in events_until(trace, t):
         states.apply(event)
@@ -138,22 +144,22 @@ def _states(trace: Trace, t: int) -> RoleStates:
 
 
 def absent(trace: Trace, t: int | None = None) -> set[int]:
-    """The roles that do not take part now (or at `t` ns): they have left, or are lost and the others continue without them."""
+    """Return the roles without which the other roles continue now (or at `t` ns), because they have left or are lost."""
     return _states(trace, FAR_FUTURE if t is None else t).absent
 
 
 def conditions(trace: Trace, t: int) -> dict[int, str]:
-    """{role: one of `CONDITIONS`} of the roles that do not run at `t` ns."""
+    """Return {role: its condition, one of `CONDITIONS`} of the roles that do not run at `t` ns."""
     return _states(trace, t).conditions
 
 
 def slowed(trace: Trace, t: int) -> dict[int, float]:
-    """{role: factor} of the roles that are slowed at `t` ns."""
+    """Return {role: factor} of the roles that are slowed at `t` ns."""
     return _states(trace, t).slow
 
 
 def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
-    """{role: [(ns, slowdown factor from then on), ...]} of every role that was ever slowed up to `t` ns."""
+    """Return {role: [(ns, slowdown factor from then on), ...]} of every role that was ever slowed up to `t` ns."""
     found: dict[int, list[tuple[int, float]]] = {}
     for event, role, _ in _changes(trace, t):
         if isinstance(event, RoleSlowed):
@@ -162,13 +168,15 @@ def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
 
 
 def undoable(trace: Trace) -> dict[str, frozenset[str]]:
-    """{role name: those of "restart", "thaw" and "reconnect" that would have an effect now}."""
+    """Return {role name: the commands "restart", "thaw" and "reconnect" that would have an effect now}."""
     found = _states(trace, FAR_FUTURE).undoable
     return {trace.roles[role]: frozenset(due) for role, due in found.items() if due}
 
 
 class StateInterval(NamedTuple):
-    """From `begin` to `end` (ns; None: ongoing) a role was in `condition`, one of `CONDITIONS`."""
+    """The interval from `begin` to `end` (ns) in which a role was in `condition`, one of `CONDITIONS`. `end` is None if
+    the condition still holds.
+    """
 
     begin: int
     end: int | None
@@ -176,7 +184,7 @@ class StateInterval(NamedTuple):
 
 
 def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
-    """{role: its state intervals, in order of time}, as known at `t` ns; a role that always ran has none."""
+    """Return {role: its state intervals, in order of time}, as known at `t` ns. A role that always ran is left out."""
     found: dict[int, list[StateInterval]] = {}
     for event, role, states in _changes(trace, t):
         mine, now = found.setdefault(role, []), states.condition(role)
@@ -193,7 +201,10 @@ def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
 
 @dataclass(frozen=True)
 class Period:
-    """Interval [since, until) in ns without a change of role state: `slow` is {role: factor}, `unavailable` {role: condition}."""
+    """The interval [since, until) in ns without a change of the state of any role.
+
+    `slow`: {role: slowdown factor}. `unavailable`: {role: condition}.
+    """
 
     since: int
     until: int
@@ -212,7 +223,7 @@ class Period:
 
 
 def periods(trace: Trace, t: int) -> list[Period]:
-    """All periods up to `t` ns, at least one. Events of equal time are one change."""
+    """Return all periods up to `t` ns, at least one. Events of equal time are one change of state."""
     found = [Period(0, t, {}, {})]
     for event, _, states in _changes(trace, t):
         last, slow, away = found[-1], dict(states.slow), states.conditions

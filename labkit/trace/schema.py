@@ -22,16 +22,17 @@ TRAINING, STARTUP, EVALUATION = range(len(CATEGORIES))
 REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused", "rolled back")
 LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED, ROLLED_BACK = range(len(REASONS))
 
-EVERYONE = -1  # as a sender: one gradient of every worker of the run; as a shard: every shard
-RESTORED = -2  # as a sender of `progress`: the rows of this report are the initial state of a restored shard
+EVERYONE = -1  # as a sender: all workers of the run (a row counts one gradient of each); as a shard: every shard
+RESTORED = -2  # as a sender in `progress`: this report is the initial state of a restored shard
 UNKNOWN = -1  # as a staleness: the weights were of another generation
 
 
 class Column(NamedTuple):
     """One column of a table.
 
-    `unit`: "ns" of engine time, "bytes", "1" for a count or a ratio, or the kind of code: "role", "phase", "category",
-    "reason", "message", "layer" (an index into a list of names), "sender" (a role, or `EVERYONE`).
+    `unit`: "ns" of engine time, "bytes", "1" for a count or a ratio, or the kind of a code. The kinds are "role",
+    "phase", "category", "reason", "message" and "layer" (each value is an index into a list of names), and "sender" (a
+    role, or `EVERYONE`).
     """
 
     name: str
@@ -40,8 +41,10 @@ class Column(NamedTuple):
 
 
 class TableSchema(NamedTuple):
-    """A table of packed rows. All its columns have one `dtype`; the first one, `role`, is the role that recorded the row and
-    is not written by the recorder.
+    """The schema of a table of packed rows. All columns have the same `dtype`.
+
+    The first column, `role`, is the role that recorded the row. The recorder does not write this column; the trace adds
+    it.
     """
 
     dtype: type[np.generic]
@@ -124,10 +127,12 @@ NANO = 1_000_000_000
 
 
 def seconds(nanoseconds: float) -> float:
-    """Nanoseconds as seconds."""
+    """Convert nanoseconds to seconds."""
     return nanoseconds / NANO
 
 
 def nanoseconds(seconds: float) -> int:
-    """Seconds as integer nanoseconds, rounded once before use, so that schedules are the same on every CPU."""
+    """Convert seconds to integer nanoseconds. Times are rounded once, before use, so that schedules are the same on every
+    CPU.
+    """
     return round(seconds * NANO)

@@ -2,28 +2,30 @@
 
 Durations. Rows are converted to comparable durations:
 
-    computing   computation of one gradient by a worker; if it consists of many pieces, of one update
+    computing   time for one gradient of a worker; if a gradient is computed in many pieces, for one update
     messages    transit time of a message between a worker and a server
-    waiting     a whole turn of a worker, from the end of one gradient to the end of the next
-    applying    one piece of work of a server
+    waiting     time of a whole turn of a worker, from the end of one gradient to the end of the next
+    applying    time for one piece of work of a server
 
 In a cluster run without a pace, durations are replaced by their median over every half second, because other load on the
 machine delays single durations.
 
-The test. Durations are compared as logarithms, so that "five times" is the same distance for every distribution of times. A
-role is slow if each of its last three durations is more than twice the usual one, and if the mean logarithm of its last n (for
-some n from 3 on) exceeds that by more than chance explains:
+The test. Durations are compared as logarithms, so that a factor of five is the same distance for every distribution of
+times. A role is slow if each of its last three durations is more than twice the usual duration, and if the mean logarithm
+of its last n durations (for some n in `WINDOWS`) exceeds this limit by more than chance explains:
 
     mean(log own) - log(usual) - log 2  >  Z_THRESHOLD * sigma * sqrt(1/n + 1/m)
 
-with sigma the typical deviation, measured between consecutive durations so that a change of speed does not count as noise, and
-m the number of durations behind the usual one. The role has recovered when the reverse holds. Irrelevant slowdowns are not
-reported: the excess must be at least a fifth of the elapsed time.
+Here sigma is the typical deviation, measured between consecutive durations so that a change of speed does not count as
+noise, and m is the number of durations from which the usual duration was computed. The role has recovered when each of
+its last three durations is less than 1.5 times the usual one, and the mean is below the limit by more than this margin.
+Small slowdowns are not reported: the excess must be at least a fifth of the elapsed time.
 
-Detection. The straggler is the role that computes long, not the roles that wait for it: a role that waits as long as the others
-is not one. If a model is split over the workers, their work differs; each is then compared with its own first durations. The
-findings as of a time depend only on the rows up to then. The test runs each time that every worker has completed a turn, and
-less often the longer the run, so that a long run costs little more than a short one. Each row is read once.
+Detection. A straggler is a role that is slower than the others, not a role that waits for it: a role that waits as long
+as the others is not a straggler. If a model is split over the workers, their work differs, and each worker is compared
+with its own first durations. The findings as of a time depend only on the rows up to that time. The test runs each time
+that as many gradients were computed as there are workers. In a long run it runs less often, so that a long run costs
+little more than a short one. Each row is read once.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ __all__ = ["MIN_DURATIONS", "Finding", "OutlierTest", "Stragglers", "stragglers"
 
 MIN_DURATIONS = 3  # durations before a role can be reported
 WINDOWS = (3, 6, 12, 24, 48)
-BASELINE_DURATIONS = 12  # number of first durations that define the usual one for a role without comparable peers
+BASELINE_DURATIONS = 12  # number of first durations that define the usual duration of a role without comparable peers
 SLOW, RECOVERED = math.log(2.0), math.log(1.5)
 Z_THRESHOLD = 4.0
 MIN_EXCESS = 0.2  # share of the elapsed time
-MANY = 16  # with this many roles, one more or less does not move the median
+MANY = 16  # with more roles than this, a single role does not change the median
 BUCKET = NANO // 2
-SLICE = NANO // 100  # a busy machine can delay a process this long: below it, the network or other roles are not the cause
+SLICE = NANO // 100  # ns; a busy machine can delay a process this long, so shorter delays do not count
 NOTHING = np.empty((0, 5), np.int64)
 TESTS_PER_DOUBLING = 128  # tests, before the number of gradients between two tests doubles
-ORDER = ("computing", "applying", "messages", "waiting")  # a role that waits because it computes long does not wait for others
+ORDER = ("computing", "applying", "messages", "waiting")  # the first match counts
 
 
 # the test ------------------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ ORDER = ("computing", "applying", "messages", "waiting")  # a role that waits be
 class OutlierTest:
     """Outlier test over the last durations of `roles`, which do the same kind of work.
 
-    `own`: each role is compared with its own first durations, because their shares of the work differ.
+    `own`: whether each role is compared with its own first durations, because the roles' shares of the work differ.
     """
 
     def __init__(self, roles: Sequence[int], own: bool = False):
@@ -77,7 +79,7 @@ class OutlierTest:
     def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray, totals: np.ndarray) -> None:
         """Add durations (ns) of `roles` that ended at `ends` (ns), all of shape (n,), in order of time.
 
-        `totals`: the sum of all durations that each of them represents.
+        `totals`: for each duration, the sum (ns) of all durations that it represents.
         """
         order = np.argsort(roles, kind="stable")
         rows = np.searchsorted(self._sorted, roles[order])
@@ -96,8 +98,8 @@ class OutlierTest:
     def find(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
         """Run the test.
 
-        Returns ({role: (its duration, the usual one) in ns} of roles that are clearly slow, those of `suspects` that clearly are
-        not).
+        Returns ({role: (its duration, the usual duration) in ns} of the roles that are clearly slow, the roles of
+        `suspects` that clearly are not slow).
         """
         slow: dict[int, tuple[float, float]] = {}
         fine: set[int] = set()
@@ -121,9 +123,10 @@ class OutlierTest:
         return slow, fine
 
     def _level(self) -> float:
-        """The usual level of most roles, as a first filter of slow and recovered roles.
+        """Return the usual logarithm of the durations of most roles, which is the first filter for slow and recovered
+        roles.
 
-        -inf if it is unknown or the roles have no comparable peers.
+        -inf if it is unknown, or if the roles have no comparable peers.
         """
         known = self._seen >= MIN_DURATIONS
         if self.own or not known.any():
@@ -132,7 +135,9 @@ class OutlierTest:
         return float(np.sort(middle)[len(middle) // 2 - (len(middle) % 2 == 0)])
 
     def _usual(self, i: int, n: int) -> tuple[float, int]:
-        """(log of the usual duration, number of durations behind it) during the last n durations of role number `i`."""
+        """Return (log of the usual duration, number of durations from which it was computed) during the last n durations
+        of role `i`.
+        """
         if self.own:
             known = min(int(self._seen[i]), BASELINE_DURATIONS)
             return (float(np.median(self._first[i])), known) if known == BASELINE_DURATIONS else (math.nan, 1)
@@ -142,13 +147,14 @@ class OutlierTest:
         if not others.any():
             return math.nan, 1
         fresh = self._ends[others, 1:] > self._ends[i, -n - 1]
-        fresh[:, -1] = True  # of roles that are slower still, the newest
+        fresh[:, -1] = True  # for roles that are even slower, use the newest duration
         fresh &= ~np.isnan(self._logs[others])
         return float(np.median(np.nanmedian(np.where(fresh, self._logs[others], np.nan), axis=1))), int(fresh.sum())
 
     def _noise(self) -> tuple[float, float]:
-        """(sigma, multiple of sigma that chance explains); the multiple is larger while sigma is estimated from few
-        differences.
+        """Return (sigma, multiple of sigma that chance explains).
+
+        The multiple is larger while sigma is estimated from few differences.
         """
         steps = np.diff(self._logs, axis=1)
         counts = (~np.isnan(steps)).sum(axis=1)
@@ -166,7 +172,10 @@ class OutlierTest:
 def _shifted(
     rows: np.ndarray, which: np.ndarray, newer: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
-    """`rows`, each shifted left by `counts` to append its new values; `newer` values follow behind each of them."""
+    """Return `rows`, each shifted left by its entry of `counts`, with its new values at the right end.
+
+    `values[k]` is a new value of row `which[k]`, and `newer[k]` is the number of new values of this row after it.
+    """
     width = rows.shape[1]
     moved = np.take_along_axis(rows, np.minimum(np.arange(width) + counts[:, None], width - 1), axis=1)
     fits = newer < width
@@ -179,16 +188,17 @@ def _shifted(
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of comparable durations (see the module) and its test."""
+    """One kind of comparable durations, and its test. `what`: "computing", "messages", "waiting" or "applying"."""
 
     what: str
     test: OutlierTest
 
 
 class Durations:
-    """Extracts durations from a trace. `kinds`: the tests of these durations. `rows(t)` has columns time, kind, role, ns, total.
+    """The durations of a trace. `kinds`: the kinds of durations, each with its test.
 
-    `total`: the sum, in ns, of all reported durations that this one represents.
+    The columns of `rows(t)` are: time (ns) at which the duration ended, index of its kind in `kinds`, role, duration
+    (ns), and the sum (ns) of all reported durations that it represents.
     """
 
     def __init__(self, trace: Trace):
@@ -200,8 +210,8 @@ class Durations:
         self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
-        self.pieces = self.split or shards  # a gradient is computed in pieces, and durations are per update
-        self.clock = trace.roles.index(layout["observed"][0])  # in that case, updates of this role divide the time
+        self.pieces = self.split or shards  # a gradient is computed in pieces, so durations are per update
+        self.clock = trace.roles.index(layout["observed"][0])  # if so, the updates of this role divide the time
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.test.roles}
         self._unread = {table: Unread(table) for table in ("spans", "messages", "applies")}
@@ -223,8 +233,8 @@ class Durations:
         return made
 
     def rows(self, t: int) -> np.ndarray:
-        """New durations, int64 of shape (n, 5), unsorted. In a cluster run without a pace: of the half seconds complete
-        at `t`.
+        """Return the new durations, int64 of shape (n, 5), unsorted. In a cluster run without a pace, only half seconds
+        that are complete at `t` are included.
         """
         found = [*self._of_spans(t)]
         if not self.pieces and self.trace.role_ids("server"):
@@ -238,7 +248,7 @@ class Durations:
         return _medians(rows[over])
 
     def _new(self, table: str, *names: str) -> list[np.ndarray]:
-        """Columns of the rows added since the last call."""
+        """Return the columns of the rows added since the last call."""
         rows, first, _ = self._unread[table].advance(self.trace)
         return Rows(rows[first:], self.trace.tables[table].columns).columns(*names)
 
@@ -252,7 +262,9 @@ class Durations:
         return [*found, self._named("computing", *spans[:, :3].T), self._turns(spans)]
 
     def _of_pieces(self, spans: np.ndarray, t: int) -> np.ndarray:
-        """Computing time of each role between consecutive updates of the model, during which it has many spans."""
+        """Return the computing time of each role between consecutive updates of the model, during which it has many
+        spans.
+        """
         role, time = self._new("applies", "role", "time")
         spans_before, updates_before, last = self._open
         spans = np.concatenate([spans_before, spans])
@@ -268,7 +280,9 @@ class Durations:
         return self._named("computing", updates[update], role, sums)
 
     def _turns(self, spans: np.ndarray) -> np.ndarray:
-        """From the end of one gradient to the end of the next, if none in between is missing."""
+        """Return the times from the end of one gradient to the end of the next, without pairs between which a gradient is
+        missing.
+        """
         rows = np.concatenate([*self._before.values(), spans])
         rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
         for last in np.flatnonzero(np.diff(rows[:, 1], append=-1)).tolist():
@@ -284,7 +298,7 @@ class Durations:
         return self._named("messages", received, np.where(kinds[to] == 1, to, sender), received - sent)
 
     def _named(self, what: str, time: np.ndarray, role: np.ndarray, ns: np.ndarray) -> np.ndarray:
-        """Rows of one kind of duration; none for roles without a role to compare with."""
+        """Return the rows of one kind of durations. Roles without a role to compare with have no rows."""
         kind = np.array([self._of.get((what, r), -1) for r in range(len(self.trace.roles))])[role]
         if self.real and what in ("messages", "waiting"):
             ns = np.maximum(ns, SLICE)
@@ -293,12 +307,12 @@ class Durations:
 
 
 def _equal_parts(layout: dict[str, Any]) -> list[list[str]]:
-    """The groups of workers that hold equal parts of the model, in separate replicas."""
+    """Return the groups of workers that hold equal parts of the model, in separate replicas."""
     return [members for name, members in layout.get("groups", {}).items() if name.startswith("part-")]
 
 
 def _medians(rows: np.ndarray) -> np.ndarray:
-    """Median of every half second, kind and role, at the end of that half second."""
+    """Return the median duration of every half second, kind and role, with the end of that half second as its time."""
     bucket = rows[:, 0] // BUCKET
     order = np.lexsort((rows[:, 3], bucket, rows[:, 2], rows[:, 1]))
     rows, bucket = rows[order], bucket[order]
@@ -313,9 +327,10 @@ def _medians(rows: np.ndarray) -> np.ndarray:
 
 
 class Finding(NamedTuple):
-    """At `time` (ns) `role` was found to be slow in `what` ("computing", "applying", "messages" or "waiting").
+    """The finding that `role` became slow in `what` ("computing", "applying", "messages" or "waiting") at `time` (ns).
 
-    It takes `own` ns; `usual` ns are usual (`against_start`: for the role itself, at its start). `what` None: it has recovered.
+    `what` is None if the role has recovered. `own`: its duration in ns. `usual`: the usual duration in ns.
+    `against_start`: whether the usual duration is that of the same role at its start.
     """
 
     time: int
@@ -327,19 +342,19 @@ class Finding(NamedTuple):
 
 
 def stragglers(trace: Trace, t: int) -> list[Finding]:
-    """Every role that became slow and every role that recovered, up to `t` ns, in order of time."""
+    """Return every role that became slow and every role that recovered, up to `t` ns, in order of time."""
     return Stragglers().until(trace, t)
 
 
 class Stragglers:
-    """Cached version of `stragglers` that reads each row of a trace once."""
+    """The stragglers of a growing trace. Each row of the trace is read once."""
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
         self._read = -1
 
     def until(self, trace: Trace, t: int) -> list[Finding]:
-        """See `stragglers`. Rows are not read again."""
+        """Return every role that became slow and every role that recovered, up to `t` ns, in order of time."""
         if trace is not self._trace:
             self._begin(trace)
         if t > self._read:

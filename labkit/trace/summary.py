@@ -1,4 +1,4 @@
-"""Summary of a run as plain values: the output of `--json` and the source of a table row."""
+"""Summary of a run as plain values: the output of `--json`, and the values of a row in the table of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["summary"]
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """Summary of the run, as printed by `--json`. Times in seconds, sizes in bytes."""
+    """Return the summary of the run, as printed by `--json`. Times are in seconds, sizes in bytes."""
     ending = trace.ending or {}
     header, cluster = trace.header, trace.header["cluster"]
     took = seconds(ending.get("time", trace.now))
@@ -55,5 +55,5 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> float | None:
-    """`value` if finite, else None, because JSON has no NaN."""
+    """Return `value` if it is finite, otherwise None, because JSON has no NaN."""
     return float(value) if value is not None and np.isfinite(value) else None

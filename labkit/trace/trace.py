@@ -1,7 +1,7 @@
 """The append-only record of a run.
 
-Engines append; all other components read. Every plot, number, verdict and export is a function of a `Trace` only. Old rows may
-be spilled to bound memory; counters are kept, so totals stay exact.
+Engines append rows, and all other components only read them. Every plot, number, verdict and export is a function of a
+`Trace` only. Old rows may be dropped ("spilled") to bound memory. Counters are never dropped, so totals stay exact.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = ["Table", "Trace", "check_trace"]
 
 
 class Table:
-    """Append-only columns. `table.column("start")` is an array over all rows kept.
+    """A table of append-only columns. `table.column("start")` is one column of all rows that are kept, shape (rows,).
 
-    `spilled`: number of rows dropped (the oldest half when `keep` is reached). `skipped`: number of rows that were never
-    reported. Returned arrays do not change: new rows are written behind them, or copied to new memory.
+    `keep`: the maximum number of rows. When it is reached, all rows but the newest `keep` / 2 are dropped. `spilled`: the
+    number of rows dropped so far. `skipped`: the number of rows that roles never reported. An array that was returned
+    does not change later: new rows are written after its last row, or all rows are copied to new memory.
     """
 
     def __init__(self, name: str, schema: TableSchema, keep: int):
@@ -61,23 +62,27 @@ class Table:
         self._rows = len(rows)
 
     def rows(self) -> np.ndarray:
-        """All rows kept, shape (rows, columns)."""
+        """Return all rows that are kept, shape (rows, columns)."""
         return self._data[: self._rows]
 
     def column(self, name: str) -> np.ndarray:
-        """One column over all rows kept."""
+        """Return one column of all rows that are kept, shape (rows,)."""
         return self.rows()[:, self.columns.index(name)]
 
 
 class Trace:
     """The record of one run.
 
-    `header` describes the run (problem, strategy, cluster, distributions, layout, budget, seed) in plain values. `roles` are the
-    names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are the newest `Counters` of role i over
-    all its incarnations; `instances[i + incarnation * len(roles)]` are those of one incarnation. `events` are the discrete
-    events in the order in which they were reported, see `trace.events`; `predictions` those of the model, see
-    `trace.predictions`. `ending` is None while the run is live, then {"stopped_by", "why", "time", "in_flight": [[shard,
-    sender, incarnation, step, count], ...], ...}.
+    - `header`: the description of the run (problem, strategy, cluster, distributions, layout, budget, seed) in plain
+      values.
+    - `roles`: the names of the roles. `kinds[i]` and `nodes[i]`: the kind and the node of role i.
+    - `instances[i + incarnation * len(roles)]`: the newest `Counters` of one incarnation of role i.
+    - `counters[i]`: the counters of all incarnations of role i, combined by `combine_counters`.
+    - `events`: the discrete events in the order in which they were reported, see `trace.events`.
+    - `predictions`: the predictions of the model for the evaluation samples, see `trace.prediction_history`.
+    - `reported_until[i]`: the time (ns) up to which role i has reported. `now`: the newest of these times.
+    - `ending`: None while the run is live, then {"stopped_by", "why", "time", "in_flight": [[shard, sender, incarnation,
+      step, count], ...], ...}.
     """
 
     def __init__(self, header: dict[str, Any], keep: int = 4_000_000):
@@ -134,7 +139,7 @@ class Trace:
             self.now = max(self.now, until)
 
     def predictions_at(self, t: int) -> PredictedClasses | None:
-        """The newest evaluation samples at `t` (ns); None before the first evaluation."""
+        """Return the newest predictions for the evaluation samples at `t` (ns), or None before the first evaluation."""
         with self.lock:
             return self.predictions.at(t)
 
@@ -144,13 +149,15 @@ class Trace:
             self.events.append(event)
 
     def end(self, **ending: Any) -> None:
-        """Mark the run as ended; nothing is appended after this."""
+        """Mark the run as ended. Nothing is appended after this."""
         with self.lock:
             self.ending = ending
             self.now = max(self.now, ending["time"])
 
     def watermark(self, silence: int = 1_000_000_000) -> int:
-        """The time (ns) up to which all roles have reported; roles silent for longer than `silence` (ns) are ignored."""
+        """Return the time (ns) up to which all roles have reported. Roles that have not reported for `silence` ns are
+        ignored.
+        """
         with self.lock:
             if self.ending is not None:
                 return self.ending["time"]
@@ -164,7 +171,9 @@ class Trace:
     def column(self, table: str, name: str, second: str, /, *names: str) -> list[np.ndarray]: ...
 
     def column(self, table: str, *names: str) -> np.ndarray | list[np.ndarray]:
-        """One column, or a list of columns, of a table; consistent with each other also while the run is live."""
+        """Return one column of a table, or a list of several columns. All columns of one call have the same rows, even if
+        the run is live.
+        """
         if table not in self.tables:
             raise nearest("table", table, self.tables)
         for name in names:
@@ -176,7 +185,7 @@ class Trace:
         return picked[0] if len(picked) == 1 else picked
 
     def role_ids(self, kind: str) -> list[int]:
-        """The numbers of all roles of a kind, in order."""
+        """Return the numbers of all roles of a kind, in order."""
         return [i for i, k in enumerate(self.kinds) if k == kind]
 
 

@@ -1,4 +1,6 @@
-"""Accuracy: the share of held-out samples classified correctly, at every evaluation; the dotted line is the budget's target."""
+"""Accuracy: share of held-out samples that are classified correctly, at every evaluation. The dotted line is the budget's
+target.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,24 @@ __all__ = ["Accuracy", "draw"]
 def draw(
     trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time"
 ) -> Accuracy:  # fmt: skip
-    """Held-out accuracy up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
+    """Draw the held-out accuracy up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
     return Accuracy(reference, against).draw(trace, t, axes)
 
 
 class Accuracy(Evaluated):
-    """See the module."""
+    """The panel "accuracy": accuracy on held-out samples at every evaluation."""
 
     name: ClassVar[str] = "accuracy"
     title: ClassVar[str] = "Accuracy"
     what: ClassVar[str] = "accuracy"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The unit, and the meaning of the dashed line."""
+        """Return the unit, and the meaning of the dashed line."""
         reference = super().caption(trace, t)
         return "% of held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the reference run, the target."""
+        """Return the curves of this run and of the reference run, and the target."""
         found = self.both(trace, t, 100.0, ".1%")
         target = trace.header["budget"].get("accuracy")
         if target is not None and len(found[0].x):
@@ -47,11 +49,11 @@ class Accuracy(Evaluated):
         return found
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """100 percent, plus room for a label."""
+        """Return 100 percent, plus room for a label."""
         return 112.0
 
     def nothing(self, trace: Trace) -> str:
-        """Why there are no curves: regressions and timing-only runs have no accuracy."""
+        """Return the reason why there are no curves. Regressions and timing-only runs have no accuracy."""
         if trace.header["problem"].get("timing_only"):
             return "timing-only run: no evaluation"
         return "this problem has no accuracy" if rows_written(trace, "evaluations") else "no evaluation yet"

@@ -1,4 +1,4 @@
-"""Predicted step times as bars, split into computing, latency and bytes, with the formula under each."""
+"""Predicted step times as bars, split into computing, latency and transfer, each with its formula below."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ LETTERS, SMALLEST = 124, 8.0  # letters of a formula that fit into a line; point
 
 
 def bars(lines: Sequence[Line], facts: str) -> LabFigure:
-    """One bar per line, in the given order. `facts`: a sentence under the title. A bar far longer than the shortest ones is cut
-    off and labelled with its length.
+    """Draw one bar per line, in the given order. `facts`: a sentence below the title.
+
+    A bar is cut off if it is more than four times as long as the median.
     """
     height = TOP + ROW * len(lines) + FOOT
     figure = blank(WIDTH, height)

@@ -1,7 +1,7 @@
 """Several runs in one figure: throughput and accuracy over time.
 
-The first run is blue, the others are grey with different dash patterns; each is labelled at the end of its line, with the mean
-throughput of the whole run and the last accuracy.
+The first run is blue. The others are grey with different dash patterns. The label at the end of each line has the name,
+and the mean throughput of the whole run or the last accuracy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZE = (462, 250)
 
 
 def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> LabFigure:
-    """Throughput and accuracy of several runs. `labels`: their names; by default the strategies'."""
+    """Draw the throughput and accuracy of several runs. `labels`: their names, by default the names of their strategies."""
     if not 1 <= len(traces) <= MOST_CURVES:
         raise BadInput(f"compare: {len(traces)} runs; a figure can show 1 to {MOST_CURVES}.")
     names = list(labels) if labels is not None else _names(traces)
@@ -70,6 +70,6 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
 
 
 def _names(traces: Sequence[Trace]) -> list[str]:
-    """The strategies' names, numbered if one occurs more than once."""
+    """Return the names of the strategies. A name that occurs more than once is numbered."""
     plain = [trace.header["strategy"]["name"] for trace in traces]
     return [n if plain.count(n) == 1 else f"{n} {plain[: i + 1].count(n)}" for i, n in enumerate(plain)]

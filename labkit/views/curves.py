@@ -1,8 +1,8 @@
 """Base class of panels with curves over time, each labelled at its end, and a dotted orange line for each command.
 
-Base of throughput, staleness over time, accuracy and loss, which only define their curves. The time axis grows in round steps
-during a live run, so that the panel does not change in between. A label is placed where it covers nothing, as near to the end
-of its curve as possible.
+Subclasses (throughput, staleness over time, accuracy, loss) only define their curves. During a live run the time axis
+grows in round steps, so that the axis does not change with every frame. A label is placed as near to the end of its curve
+as possible without covering anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LABEL_GAP = 15  # pixels between the labels of two curves in the margin
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (`x` in seconds), line style, and the label at the end."""
+    """A curve: points (`x` in seconds), line style, and the label at its end."""
 
     x: np.ndarray
     y: np.ndarray
@@ -41,17 +41,17 @@ class Curve:
 
 
 def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """The curve of the current run."""
+    """Return the curve of the current run."""
     return Curve(x, y, label, style.BLUE, "-", 2.4, True)
 
 
 def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """The curve of the reference run."""
+    """Return the curve of the reference run."""
     return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6)
 
 
 def until(trace: Trace, t: int) -> float:
-    """End of the time axis, in seconds: the end of a finished run, else a round number beyond `t`."""
+    """Return the end of the time axis in seconds: the end of a finished run, otherwise a round number above `t`."""
     over = trace.ending is not None and t >= trace.ending["time"]
     if t <= 0:
         return 1.0
@@ -59,7 +59,7 @@ def until(trace: Trace, t: int) -> float:
 
 
 class Curves(Panel):
-    """Base class; a subclass implements `curves(trace, t)`."""
+    """Base class of panels with curves. A subclass implements `curves(trace, t)`."""
 
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 10)
     outside: bool = False  # labels in the right margin, which must be wide enough
@@ -68,11 +68,11 @@ class Curves(Panel):
         self.reference = reference
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """The curves to draw, the most important one first."""
+        """Return the curves to draw, the most important one first."""
         raise NotImplementedError
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Upper limit of the vertical axis if the highest point is `highest`."""
+        """Return the upper limit of the vertical axis if the highest point is `highest`."""
         return style.nice_above(1.06 * highest)
 
     def setup(self, axes: Any) -> Self:
@@ -90,7 +90,7 @@ class Curves(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The name of the reference run."""
+        """Return the name of the reference run."""
         return f"dashed: reference, {self.reference.header['strategy']['name']}" if self.reference is not None else ""
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -100,22 +100,24 @@ class Curves(Panel):
         self.show(self.curves(trace, t)[:MOST_CURVES], self.end(trace, t), trace, marks)
 
     def highest(self) -> float:
-        """Maximum of what a subclass draws in addition to its curves."""
+        """Return the largest value that a subclass draws in addition to its curves."""
         return 0.0
 
     def behind(self, room: LabelPlacement) -> None:
-        """Hook: reserve room that labels and marks should leave free for what a subclass draws in addition to its curves."""
+        """Reserve room for anything that a subclass draws in addition to its curves. Called before labels and marks are
+        placed.
+        """
 
     def across(self, trace: Trace, t: int, time: int) -> float:
-        """Position of `time` (ns) on the horizontal axis, as far as it is known at `t`."""
+        """Return the position of `time` (ns) on the horizontal axis, as far as it is known at `t`."""
         return time / NANO
 
     def end(self, trace: Trace, t: int) -> float:
-        """End of the horizontal axis at `t` (ns)."""
+        """Return the end of the horizontal axis at `t` (ns)."""
         return until(trace, t)
 
     def show(self, curves: list[Curve], end: float, trace: Trace, marks: Sequence[tuple[float, str]] = ()) -> None:
-        """Draw these curves on an axis that ends at `end`, and these marks."""
+        """Draw these curves, and lines at `marks` (x, label), on a horizontal axis that ends at `end`."""
         known = [c for c in curves if len(c.x)]
         self.note.set_text("" if known else self.nothing(trace))
         inside = [c.y[(c.x <= end) & np.isfinite(c.y)] for c in known]
@@ -158,12 +160,12 @@ class Curves(Panel):
         self.names[k].set_fontweight("bold" if curve.bold else "normal")
 
     def nothing(self, trace: Trace) -> str:
-        """The text shown if there is no curve."""
+        """Return the text shown if there is no curve."""
         return "no data yet"
 
 
 def _last_inside(curve: Curve, end: float) -> tuple[float, float]:
-    """The point where a curve ends or leaves the axes."""
+    """Return the point where a curve ends or leaves the axes."""
     finite = np.isfinite(curve.y)
     x = min(float(curve.x[finite][-1]), end)
     return x, float(np.interp(x, curve.x[finite], curve.y[finite]))

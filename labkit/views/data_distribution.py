@@ -1,7 +1,7 @@
-"""Data distribution: number of training samples of each class that every worker has, and in total.
+"""Data distribution: the number of training samples of each class that every worker has, and their total.
 
-The darker a cell, the more samples. Bars on the right are a worker's total; the dashed grey line is an even share. The
-distribution is fixed before the run begins.
+The darker a cell, the more samples. The bars on the right are the totals of the workers. The dashed grey line is an even
+share. The distribution is fixed before the run begins.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NARROW = 420  # pixels: below this width the caption is short
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> DataDistribution:
-    """The shares, on empty axes; `t` (ns) only determines which workers are slowed."""
+    """Draw the shares on empty axes. `t` (ns) determines only which workers are marked as slowed."""
     return DataDistribution().draw(trace, t, axes)
 
 
 class DataDistribution(Panel):
-    """See the module."""
+    """The panel "data_distribution": number of training samples of each class that every worker has."""
 
     name: ClassVar[str] = "data_distribution"
     title: ClassVar[str] = "Data distribution"
@@ -56,7 +56,7 @@ class DataDistribution(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What is counted, and for which workers."""
+        """Return what is counted, and for which workers."""
         shares = trace.header.get("shares", {})
         if "counts" not in shares:
             return ""
@@ -68,11 +68,11 @@ class DataDistribution(Panel):
         return "training samples" + (" · dashed: an even share" if rows > 1 and self.size[0] > NARROW else "")
 
     def key(self, trace: Trace, t: int) -> Any:
-        """The slowed workers: nothing else changes."""
+        """Return the slowed workers, because nothing else in the picture changes."""
         return tuple(slowed(trace, t))
 
     def axes_key(self) -> Any:
-        """Ticks are set explicitly, one per worker and one per class."""
+        """Return the state of the ticks, which are set explicitly: one for each worker and one for each class."""
         return self._made
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -158,7 +158,7 @@ class DataDistribution(Panel):
 
 
 def _row_name(trace: Trace, owners: list[int], shared: bool) -> str:
-    """Name of a row: `w2`; `w16 …` for several neighbours; `all`."""
+    """Return the name of a row: `w2` for one worker, `w16 …` for several neighbours, `all` if all workers share the data."""
     if shared and len(owners) > 1:
         return "all"
     return short(trace.roles[owners[0]]) + (" …" if len(owners) > 1 else "") if owners else ""

@@ -1,6 +1,7 @@
-"""The decision boundary: for data in a plane, the class that the model predicts at every point, with the training points.
+"""The decision boundary: the class that the model predicts at every point, for data with two features, and the training
+points.
 
-Each class has its own tint. Held-out samples have a white rim; misclassified ones are red.
+Each class has a different tint. Held-out samples have a white rim. Misclassified held-out samples are red.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ FINER = 5
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundary:
-    """The regions as of `t` (ns), on empty axes."""
+    """Draw the regions as of `t` (ns), on empty axes."""
     return DecisionBoundary().draw(trace, t, axes)
 
 
 class DecisionBoundary(Panel):
-    """See the module."""
+    """The panel "decision_boundary": the class that the model predicts at every point of a plane."""
 
     name: ClassVar[str] = "decision_boundary"
     title: ClassVar[str] = "Decision boundary"
@@ -65,7 +66,7 @@ class DecisionBoundary(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of the colours, and the update shown."""
+        """Return the meaning of the colours, and the update shown."""
         plane = self._plane(trace)
         if plane is None:
             return ""
@@ -75,12 +76,12 @@ class DecisionBoundary(Panel):
         return "training points; no evaluation yet" if look is None else "predicted classes"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """The entry of `looks` that is shown."""
+        """Return the time of the displayed predictions."""
         look = trace.predictions_at(t)
         return (look and look.time,)
 
     def axes_key(self) -> Any:
-        """Constant: limits and aspect are set once."""
+        """Return whether the axes and the note are visible. Limits and aspect are set once."""
         return self.axes.get_visible(), bool(self.note.get_text())
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -142,7 +143,7 @@ class DecisionBoundary(Panel):
 
 
 def _finer(cells: np.ndarray) -> np.ndarray:
-    """The grid with `FINER` times as many cells per side.
+    """Return the grid with `FINER` times as many cells per side.
 
     Each cell gets the class with the largest weight among the surrounding cell centres, so that a border is smooth; the
     centres keep their class.

@@ -1,4 +1,6 @@
-"""Shared by the panels about data: predictions of the model at a time, class names, and the reason for missing_text data."""
+"""Functions shared by the panels about data: predictions of the model at a time, class names, and the reason why data are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,21 @@ LETTER = 7  # maximum average width of a letter in pixels
 
 
 def missing_text(trace: Trace, wide: int, what: str = "samples") -> str:
-    """Why the trace has no `what` ("samples", "shares"), wrapped to `wide` pixels; "" if it has."""
+    """Return the reason why the trace has no `what` ("samples" or "shares"), wrapped to `wide` pixels, or "" if it has
+    them.
+    """
     return wrapped(str(trace.header.get(what, {"none": "not recorded in this run"}).get("none", "")), wide)
 
 
 def wrapped(words: str, wide: int) -> str:
-    """`words` wrapped to `wide` pixels."""
+    """Wrap `words` to lines of at most `wide` pixels."""
     return textwrap.fill(words, max(20, (wide - 20) // LETTER))
 
 
 def predicted_classes(trace: Trace, t: int) -> list[int | None] | None:
-    """The last prediction for each held-out sample before `t` (ns): None for a sample without a finite output, and None
-    instead of the list before the first evaluation.
+    """Return the last prediction before `t` (ns) for each held-out sample, or None before the first evaluation.
+
+    The entry of a sample is None if the output of the model for it is not finite.
     """
     look, samples = trace.predictions_at(t), trace.header.get("samples", {})
     if look is None or len(look.samples) != len(samples.get("labels", ())):
@@ -36,7 +41,7 @@ def predicted_classes(trace: Trace, t: int) -> list[int | None] | None:
 
 
 def class_name(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
-    """The class name, if the header has one, else its number; None for a missing_text prediction."""
+    """Return the name of a class, or its number as text if it has no name. None for a missing prediction."""
     if number is None:
         return None
     names = about.get("names")

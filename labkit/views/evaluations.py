@@ -1,7 +1,8 @@
 """Results of evaluations on held-out samples, against time, updates or samples.
 
-Against time, the result includes the throughput of a strategy; against updates or samples, it shows the progress per update or
-sample. An evaluation records the update after which it was made; the number of samples follows from the mean of the run.
+Curves against time depend on the throughput of a strategy. Curves against updates or samples show the progress per update
+or sample. An evaluation records the update after which it was made. The number of samples is this update times the mean
+number of samples per update of the run.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ class Evaluated(Curves):
         self.against = against
 
     def setup(self, axes: object) -> Self:
-        """Label the horizontal axis."""
+        """Create the artists, and label the horizontal axis."""
         super().setup(axes)
         self.axes.set_xlabel(UNITS[self.against], **style.text(labelpad=2))
         return self
 
     def across(self, trace: Trace, t: int, time: int) -> float:
-        """Position of an event at `time` (ns) on the horizontal axis, interpolated between the neighbouring evaluations."""
+        """Return the position of an event at `time` (ns) on the horizontal axis, interpolated between the neighbouring
+        evaluations.
+        """
         if self.against == "time":
             return super().across(trace, t, time)
         when, _ = learning_curve(trace, t, "loss")
@@ -51,7 +54,9 @@ class Evaluated(Curves):
         return float(np.interp(time / NANO, when, x)) if len(x) else -1.0
 
     def end(self, trace: Trace, t: int) -> float:
-        """End of the horizontal axis at `t` (ns): the end of a finished run, else a round number beyond."""
+        """Return the end of the horizontal axis at `t` (ns): the last evaluation of a finished run, otherwise a round
+        number above it.
+        """
         if self.against == "time":
             return super().end(trace, t)
         x, _ = learning_curve(trace, t, "loss", self.against)
@@ -60,7 +65,9 @@ class Evaluated(Curves):
         return last if over and last > 0 else style.nice_above(1.02 * last)
 
     def both(self, trace: Trace, t: int, scale: float, form: str) -> list[Curve]:
-        """This run and the reference run; values are multiplied by `scale` and formatted with `form`."""
+        """Return the curves of this run and of the reference run. Values are multiplied by `scale`, and labels are
+        formatted with `form`.
+        """
         x, y = learning_curve(trace, t, self.what, self.against)
         found = [this_run(x, scale * y, format(y[-1], form) if len(y) else "")]
         if self.reference is not None:

@@ -42,7 +42,10 @@ ROLE_LABELS: dict[type[RoleEvent], str] = {
 
 
 def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Whether the role of each span (of `role`, begun at `start` ns) was slowed when the span began; bool, shape of `role`."""
+    """Return whether the role of each span was slowed when the span began, bool, shape (spans,).
+
+    `role`, `start`: the role and the begin (ns) of each span.
+    """
     slow = np.zeros(len(role), dtype=bool)
     for who, steps in slowdowns(trace, t).items():
         mine = np.flatnonzero(role == who)
@@ -53,9 +56,9 @@ def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.
 
 
 def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """(ns, label) of commands and faults up to `t` ns, and of restarted roles.
+    """Return (ns, label) of commands and faults up to `t` ns, and of restarted roles.
 
-    Conditions present from the start have no label, nor does a loss caused by an earlier event. Remarks of roles and engines
+    Conditions present from the start have no label, and neither has a loss caused by an earlier event. Notes and warnings
     appear in the log only.
     """
     found: list[tuple[int, str]] = []
@@ -101,8 +104,9 @@ def _link_label(event: LinkEvent) -> str:
 
 
 def option_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:
-    """[(ns, value), ...] of a numeric option: its initial value and later changes up to `t` ns. Empty if the strategy has no such
-    option.
+    """Return [(ns, value), ...] of a numeric option: its initial value, and later changes up to `t` ns.
+
+    [] if the strategy has no such option.
     """
     begun = trace.header["strategy"]["options"].get(name)
     if isinstance(begun, bool) or not isinstance(begun, (int, float)):

@@ -17,7 +17,7 @@ from .label_placement import CELL, HIGH, HINT, WORDS, LabelPlacement, pixels_of
 __all__ = ["Events"]
 
 MOST_LABELS = 6
-TOGETHER = 3.0  # pixels: events nearer than this are one line, labelled with the last of them
+TOGETHER = 3.0  # pixels: events nearer to each other than this are one line, with the label of the last event
 
 
 class Events:
@@ -37,7 +37,7 @@ class Events:
             words.set_path_effects(style.halo())
 
     def show(self, marks: Sequence[tuple[float, str]], room: LabelPlacement | None = None) -> None:
-        """Draw those of `marks` (x in data coordinates, label) that are within the limits of the axes."""
+        """Draw the `marks` (x in data coordinates, label) that are within the limits of the axes."""
         low, high = self.axes.get_xlim()
         wide = pixels_of(self.axes)[0]
         seen = [((x - low) / (high - low) * wide, label) for x, label in marks if low <= x <= high]
@@ -87,5 +87,5 @@ class Events:
 
 
 def _shorter(label: str) -> str:
-    """Shortened label for narrow axes: `w2 5x` for "w2 5x slower", `w2 1x` for "w2 normal speed"."""
+    """Shorten a label for narrow axes: `w2 5x` for "w2 5x slower", `w2 1x` for "w2 normal speed"."""
     return label.replace(" slower", "").replace(" normal speed", " 1x")

@@ -1,7 +1,8 @@
-"""Whole figures: one panel with its title, the overview, several runs side by side. They display themselves in a notebook.
+"""Layout of whole figures: a panel with its title, or several rows of panels. A notebook displays a figure that a cell
+returns.
 
-Sizes are in notebook pixels; the layout is computed, so a figure is the same on every machine. pyplot is not used: a figure is
-owned by its caller and freed with it.
+Sizes are in notebook pixels. The layout is computed and does not depend on the display, so a figure is the same on every
+machine. pyplot is not used: it would keep a reference to every figure, so that figures would not be freed.
 """
 
 from __future__ import annotations
@@ -29,20 +30,22 @@ class LabFigure(Figure):
     """A `matplotlib.figure.Figure` that displays itself in Jupyter without pyplot, at twice the screen resolution."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        """PNG bytes, and the intended display size in pixels."""
+        """Return (PNG bytes, intended display size in pixels)."""
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=2 * style.DPI, facecolor=style.PAPER)
         width, height = self.get_size_inches() * style.DPI
         return buffer.getvalue(), {"width": round(width), "height": round(height)}
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Used by Jupyter before other formatters (the formatter of pyplot's inline backend would crop the figure)."""
+        """Return the figure for display. Jupyter prefers this method to the formatter of pyplot's inline backend, which
+        would crop the figure.
+        """
         png, size = self._repr_png_()
         return {"image/png": png, "text/plain": repr(self)}, {"image/png": size}
 
 
 def blank(width: int, height: int) -> LabFigure:
-    """An empty figure of this size in pixels."""
+    """Return an empty figure of this size in pixels."""
     figure = LabFigure(figsize=(width / style.DPI, height / style.DPI), dpi=style.DPI, facecolor=style.PAPER)
     FigureCanvasAgg(figure)
     return figure
@@ -65,7 +68,7 @@ def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: i
 
 
 def bare_figure(panel: Any) -> LabFigure:
-    """A figure of `panel` alone, without a title, for a live view."""
+    """Return a figure of `panel` alone, without a title, for a live view."""
     width, height = panel.size
     figure = blank(width, height)
     place(figure, panel, 0, 0, width, height, title=False)
@@ -88,7 +91,7 @@ def head(figure: Figure, left: int, top: int, title: str, rest: str, width: int 
 
 
 def truncated(words: str, room: float) -> str:
-    """As many whole parts of a caption as fit into `room` pixels; if the first part is too long, as many letters."""
+    """Return as many whole parts of a caption as fit into `room` pixels. If the first part does not fit, it is cut off."""
     for mark in (" · ", "; "):
         while style.width(words, style.NORMAL) > room and mark in words:
             words = words[: words.rindex(mark)]
@@ -98,12 +101,12 @@ def truncated(words: str, room: float) -> str:
 
 
 def panel_figure(panel: Panel, trace: Trace, t: int | None = None) -> LabFigure:
-    """One panel with its title, at its preferred width."""
+    """Draw one panel with its title, at its preferred width."""
     return stack([[panel]], trace, t)
 
 
 def stack(rows: list[list[Any]], trace: Trace, t: int | None = None) -> LabFigure:
-    """Rows of panels, top to bottom, all at time `t`."""
+    """Draw rows of panels, top to bottom, all at time `t`."""
     t = moment(trace, t)
     heights = [max(p.size[1] for p in row) + TITLE_ROOM for row in rows]
     width = max(sum(p.size[0] for p in row) + GUTTER * (len(row) - 1) for row in rows)

@@ -34,12 +34,13 @@ FULL = 2.0  # full colour at 2^2 times the median, and at 1/2^2 of it
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
-    """The newest gradient norms at `t` (ns) on empty axes."""
+    """Draw the newest gradient norms at `t` (ns) on empty axes."""
     return GradientFlow().draw(trace, t, axes)
 
 
 def step_rate(trace: Trace, t: int) -> float | None:
-    """The factor at `t` (ns) by which a gradient is multiplied to give a step; None if a step is not such a multiple.
+    """Return the factor at `t` (ns) by which a gradient is multiplied to give a step, or None if a step is not such a
+    multiple.
 
     Only with plain SGD at a constant rate is a step the rate times the gradient (here: of one worker, before any mean over
     workers).
@@ -62,7 +63,7 @@ class GradientFlow(Panel):
         self._norms = Norms()
 
     def setup(self, axes: Axes) -> Self:
-        """Axes without lines, and an arrow in the direction of flow."""
+        """Return the axes without lines, and an arrow in the direction of flow."""
         super().setup(axes)
         style.plain_axes(axes, grid=None)
         for spine in axes.spines.values():
@@ -86,7 +87,7 @@ class GradientFlow(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of numbers and colours."""
+        """Return the meaning of numbers and colours."""
         workers = len(trace.role_ids("worker"))
         if workers > MOST_ROWS:
             return f"norm over {workers:,} workers · colour: relative to the median"
@@ -118,7 +119,7 @@ class GradientFlow(Panel):
             text.set_text(_short_power(value) if np.isfinite(value) else "")
 
     def axes_key(self) -> Any:
-        """Ticks are set explicitly, one per worker and one per layer."""
+        """Return the ticks are set explicitly, one per worker and one per layer."""
         return self._shape, self.axes.xaxis.get_visible()
 
     @staticmethod
@@ -129,7 +130,9 @@ class GradientFlow(Panel):
 
     @staticmethod
     def _rows(trace: Trace, t: int, workers: list[int], norms: np.ndarray) -> tuple[list[tuple[str, bool]], np.ndarray]:
-        """((name, whether it is slowed) of each row, its norms): the workers, or the percentiles and slowed workers."""
+        """Return ((name, whether it is slowed) of each row, its norms): the workers, or the percentiles and slowed
+        workers.
+        """
         slow = slowed(trace, t)
         if len(workers) <= MOST_ROWS:
             return [(short(trace.roles[role]), role in slow) for role in workers], norms
@@ -192,7 +195,7 @@ def _written(value: float) -> str:
 
 
 def _short_power(value: float) -> str:
-    """`1.3e−3`."""
+    """Return `1.3e−3`."""
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.1e}").replace("+", "").replace("-", "−")
 
 

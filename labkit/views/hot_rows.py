@@ -24,7 +24,7 @@ MOST_ROWS, MOST_SERVERS = 12, 12
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> HotRows:
-    """The current counts, on empty axes: a trace keeps totals by row, not their history."""
+    """Draw the current counts, on empty axes: a trace keeps totals by row, not their history."""
     return HotRows().draw(trace, t, axes)
 
 
@@ -44,11 +44,11 @@ class HotRows(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of the bars."""
+        """Return the meaning of the bars."""
         return "% of batches that need a row · % of the traffic"
 
     def key(self, trace: Trace, t: int) -> object:
-        """The counts themselves."""
+        """Return the counts themselves."""
         return tuple(hot_rows(trace, MOST_ROWS)), t // self.period
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -76,5 +76,5 @@ class HotRows(Panel):
         self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))
 
     def axes_key(self) -> object:
-        """The ticks are set explicitly."""
+        """Return the ticks are set explicitly."""
         return tuple(label.get_text() for label in self.axes.get_xticklabels())

@@ -23,7 +23,7 @@ WORDS, LINE, HINT, WEAK = 50.0, 1.0, 0.25, 0.0006  # cost of covering a cell: a 
 
 
 def pixels_of(axes: Axes) -> tuple[float, float]:
-    """Width and height of the axes, in pixels at `style.DPI`."""
+    """Return the width and height of the axes, in pixels at `style.DPI`."""
     box, dpi = axes.bbox, axes.figure.dpi
     return box.width * style.DPI / dpi, box.height * style.DPI / dpi
 
@@ -39,7 +39,7 @@ class LabelPlacement:
         self.cells = np.zeros((max(1, int(self.high // CELL)), max(1, int(self.wide // CELL))))
 
     def pixels(self, x: np.ndarray | float, y: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Pixel coordinates of points in data coordinates."""
+        """Return the pixel coordinates of points in data coordinates."""
         return (np.asarray(x) - self._left) * self._by_x, (np.asarray(y) - self._low) * self._by_y
 
     def curve(self, x: np.ndarray, y: np.ndarray, cost: float = LINE) -> None:
@@ -64,7 +64,7 @@ class LabelPlacement:
     def near(
         self, wide: float, x: float, y: float, lefts: Sequence[float] | None = None, high: float = HIGH
     ) -> tuple[float, float, float]:
-        """(left, bottom, cost) of the best position for a box: covering little, then near (x, y).
+        """Return (left, bottom, cost) of the best position for a box: covering little, then near (x, y).
 
         `lefts`: the only allowed left edges, preferred first (an edge that does not fit is moved inside). Reserves nothing.
         Pixels; a cell of cost 1 is equivalent to a distance of 1000 pixels.

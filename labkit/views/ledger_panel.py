@@ -34,12 +34,12 @@ Line = tuple[str, int | None]
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Ledger:
-    """The ledger at `t` (ns), on empty axes."""
+    """Draw the ledger at `t` (ns), on empty axes."""
     return Ledger().draw(trace, t, axes)
 
 
 def lines(book: dict[str, Any]) -> list[Line]:
-    """(name, gradients) of every entry of the ledger that is not 0: computed first, then the categories."""
+    """Return (name, gradients) of every entry of the ledger that is not 0: computed first, then the categories."""
     found: list[Line] = [("computed", book["computed"]), ("applied", book["applied"])]
     found += [("partly applied", book["partly_applied"])] if book["partly_applied"] else []
     found += [(f"dropped: {why}", count) for why, count in book["dropped"].items()] or [("dropped", 0)]
@@ -49,7 +49,7 @@ def lines(book: dict[str, Any]) -> list[Line]:
 
 
 def _missing(book: dict[str, Any]) -> int:
-    """Number of gradients that are not accounted for."""
+    """Return the number of gradients that are not accounted for."""
     return int(book["missing"]) if book["closes"] is False else 0
 
 
@@ -81,7 +81,7 @@ class Ledger(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What is shown."""
+        """Return what is shown."""
         return "each gradient is in one category"
 
     def update(self, trace: Trace, t: int | None = None) -> None:

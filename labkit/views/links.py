@@ -36,7 +36,7 @@ UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s"))
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Links:
-    """Bytes per second of each node just before `t` (ns) on empty axes."""
+    """Draw the bytes per second of each node just before `t` (ns) on empty axes."""
     return Links().draw(trace, t, axes)
 
 
@@ -51,13 +51,13 @@ class Row:
 
 
 def recent_ns(trace: Trace) -> int:
-    """Length of the averaging interval, ns: sixteen gradients, rounded, and at least a second of real time."""
+    """Return the length of the averaging interval, ns: sixteen gradients, rounded, and at least a second of real time."""
     window = max(1000, round(style.nice_above(14.5 * gradient_time(trace) / NANO) * NANO))
     return window if simulated(trace) else max(NANO, window)
 
 
 def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
-    """The rows from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
+    """Return the rows from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
     rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, lookup))
     slow = slowed(trace, t)
     one = len(trace.role_ids("server")) == 1
@@ -77,7 +77,9 @@ def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
 
 
 def _magnitude(rate: float) -> int:
-    """Rate on a logarithmic scale with steps of a factor 1.4, so that the ranking does not change all the time."""
+    """Return the rate on a logarithmic scale with steps of a factor 1.4, so that the ranking does not change all the
+    time.
+    """
     return round(2 * math.log2(rate)) if rate > 0 else -99
 
 
@@ -113,14 +115,14 @@ class Links(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of the bars, and the averaging interval."""
+        """Return the meaning of the bars, and the averaging interval."""
         t = moment(trace, t)
         some = " · estimated" if skipped(trace, "messages") else ""
         lately = f" · last {style.plain(float(f'{min(t, recent_ns(trace)) / NANO:.3g}'))} s" if t > 0 else ""
         return f"full bar: in, pale: out{lately}{some}"
 
     def axes_key(self) -> Any:
-        """Names and unit are set explicitly."""
+        """Return the names and unit are set explicitly."""
         return self._labelled
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -173,7 +175,7 @@ class Links(Panel):
 
 
 def rate_text(into: float, out: float, width: float | None) -> str:
-    """The text next to a row: one number if both are equal after rounding."""
+    """Return the text next to a row: one number if both are equal after rounding."""
     if width is None:
         most = max(into, out)
         if abs(into - out) <= 0.03 * most:
@@ -184,5 +186,5 @@ def rate_text(into: float, out: float, width: float | None) -> str:
 
 
 def share_text(share: float) -> str:
-    """`34%`, `0.3%`."""
+    """Return `34%`, `0.3%`."""
     return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"

@@ -16,7 +16,7 @@ __all__ = ["Loss", "draw"]
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time") -> Loss:
-    """Held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
+    """Draw the held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
     return Loss(reference, against).draw(trace, t, axes)
 
 
@@ -28,21 +28,21 @@ class Loss(Evaluated):
     what: ClassVar[str] = "loss"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The data, and the meaning of the dashed line."""
+        """Return the data, and the meaning of the dashed line."""
         reference = super().caption(trace, t)
         return "on held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run and the reference run."""
+        """Return this run and the reference run."""
         return self.both(trace, t, 1.0, ".3g")
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Limited, so that a diverging loss does not flatten the rest."""
+        """Return the limited, so that a diverging loss does not flatten the rest."""
         first = first_loss(trace)
         limit = 3 * first if first is not None and 0 < first < float("inf") else highest
         return style.nice_above(1.06 * min(highest, limit))
 
     def nothing(self, trace: Trace) -> str:
-        """Why there are no curves: timing-only runs do not train."""
+        """Return why there are no curves: timing-only runs do not train."""
         timing = trace.header["problem"].get("timing_only")
         return "timing-only run: no evaluation" if timing else "no evaluation yet"

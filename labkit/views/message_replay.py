@@ -1,13 +1,16 @@
-"""Slow-motion replay of the messages of one update, shown in the topology panel; a function of the trace and the time only.
+"""Slow-motion replay of the messages of one update, for the topology panel. It is a function of the trace and the time
+only.
 
-Messages take microseconds and frames are a tenth of a second apart, so messages cannot be shown in real time. Time is divided
-into loops of a few seconds. Each loop shows the last update that was complete when the loop began: for a worker's gradient
-everything since the reply to its previous one, that is its read, its computation, its gradient in flight, and all messages of
-the others meanwhile. The position of `t` in its loop determines the position in that update.
+Messages take microseconds and frames are a tenth of a second apart, so messages cannot be shown in real time. Time is
+divided into loops of a few seconds. Each loop replays the last update that was complete when the loop began. For a
+gradient of a worker, the replay begins with the reply to its previous gradient: it shows the read, the computation, the
+gradient in flight, and all messages of other roles in that time. The position of `t` in its loop determines the position
+in the replay.
 
-If messages are in flight for most of the time, time is slowed evenly. Otherwise there are two speeds: slow while a message
-is in flight, and fast while none is. On a network without delay all messages get the same time, one after the other, in
-causal order. The text below the picture says which of the three it is.
+The speed of the replay has three modes. If messages are in flight for a large part (`BUSY`) of the time, time is slowed
+evenly. Otherwise there are two speeds: slow while a message is in flight, and fast while no message is. On a network
+without delay all messages are shown for the same time, one after the other, in causal order. The text below the picture
+names the mode.
 """
 
 from __future__ import annotations
@@ -33,14 +36,16 @@ NEWEST = 4096  # applications searched before all are
 
 
 def loop_ns(trace: Trace) -> int:
-    """Length of a loop in engine time, ns: four seconds of real time, or about forty gradients of virtual time."""
+    """Return the length of a loop in engine time, ns: four seconds of real time, or about forty gradients of virtual
+    time.
+    """
     if not simulated(trace):
         return round(LOOP * NANO)
     return round(NANO * 2.0 ** round(np.log2(40 * max(gradient_time(trace), 1.0) / NANO)))
 
 
 def phase_of(trace: Trace, t: int) -> tuple[float, int]:
-    """(position of `t` in its loop, from 0 to 1; start of that loop, ns)."""
+    """Return (position of `t` in its loop, from 0 to 1, start of that loop in ns)."""
     loop = loop_ns(trace)
     phase = (t / loop + SHIFT) % 1.0
     return phase, max(0, round(t - phase * loop))
@@ -48,8 +53,10 @@ def phase_of(trace: Trace, t: int) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class Update:
-    """The update to replay: from `first` to `last` ns; `sender` (role) of the gradient, EVERYONE for a synchronous
-    step; its staleness.
+    """The update to replay.
+
+    `first`, `last`: begin and end (ns). `sender`: the role that sent the gradient, EVERYONE for a synchronous step.
+    `staleness`: that of the gradient.
     """
 
     first: int
@@ -59,9 +66,9 @@ class Update:
 
 
 def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | None:
-    """The last update that was complete at `t` ns; it begins at the previous one of the same sender.
+    """Return the last update that was complete at `t` ns. An update begins at the previous update of the same sender.
 
-    A synchronous step is complete when the last role has made it.
+    A synchronous step is complete when every role with a shard has applied it.
     """
     applies = (lookup or Lookup()).applies
     some = applies.newest(trace, t, NEWEST)
@@ -73,7 +80,7 @@ def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | 
 
 
 def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
-    """(the last complete update of these applications; whether older ones could not change the result)."""
+    """Return (the last complete update of these applications, whether older applications could not change the result)."""
     layout = trace.header["layout"]
     owner = trace.roles.index(layout["observed"][0])
     names = ("role", "time", "sender", "step", "count", "staleness", "version")
@@ -96,10 +103,11 @@ def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
 
 @dataclass(frozen=True)
 class Replay:
-    """Replay of one update, with times from 0 to 1.
+    """Replay of one update. All times are positions in the replay, from 0 to 1.
 
-    Of message i: `source[i]`, `target[i]` (roles), `kind[i]`, `size[i]` bytes, and the times it leaves and arrives. `works`: rows
-    (role, begin, end) of computing; `applied`: rows (role, time). `words`: the text below the picture, the longest version first.
+    Message i goes from role `source[i]` to role `target[i]`, has kind `kind[i]` and `size[i]` bytes, leaves at
+    `leaves[i]` and arrives at `arrives[i]`. `works`: rows (role, begin, end) of computing. `applied`: rows (role, time)
+    of applications. `words`: versions of the text below the picture, the longest first.
     """
 
     update: Update
@@ -115,7 +123,7 @@ class Replay:
 
 
 def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay | None, float]:
-    """(the replay at `t` ns, the position in it from 0 to 1); None before the first update."""
+    """Return (the replay at `t` ns, the position in it from 0 to 1). The replay is None before the first update."""
     phase, began = phase_of(trace, t)
     lookup = lookup or Lookup()
     update = last_update(trace, began, lookup)
@@ -127,7 +135,7 @@ def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay |
 
 
 def build_replay(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
-    """The replay of one update."""
+    """Build the replay of one update."""
     lookup = lookup or Lookup()
     first, last = update.first, update.last
     rows = lookup.messages.touching(trace, first, last + 1)
@@ -161,31 +169,34 @@ def build_replay(trace: Trace, update: Update, lookup: Lookup | None = None) -> 
 
 
 class Clock:
-    """Maps times of the run to positions in the replay. `leaves`, `arrives` of each message; `kept`: the messages shown."""
+    """Base class of the mappings from times of the run to positions in the replay.
+
+    `leaves`, `arrives`: the positions at which each message leaves and arrives. `kept`: whether each message is shown.
+    """
 
     leaves: np.ndarray
     arrives: np.ndarray
     kept: np.ndarray
 
     def before(self, time: np.ndarray) -> np.ndarray:
-        """Position of `time` (ns), before the events of that instant."""
+        """Return the position of `time` (ns), before the events of that instant."""
         raise NotImplementedError
 
     def after(self, time: np.ndarray) -> np.ndarray:
-        """Position of `time` (ns), after the events of that instant."""
+        """Return the position of `time` (ns), after the events of that instant."""
         return self.before(time)
 
     def applied(self, time: np.ndarray) -> np.ndarray:
-        """Position at which a gradient that was applied at `time` (ns) is shown as applied."""
+        """Return the position from which a gradient that was applied at `time` (ns) is shown as applied."""
         return self.before(time)
 
     def words(self, loop: int) -> tuple[str, str]:
-        """Description of the speed of a replay that takes `loop` ns, in a long and a short version."""
+        """Describe the speed of a replay that takes `loop` ns, in a long and a short version."""
         raise NotImplementedError
 
 
 class Moving(Clock):
-    """Messages take time: slowed evenly, or at two speeds."""
+    """Clock for messages that take time: time is slowed evenly, or there are two speeds."""
 
     def __init__(self, first: int, last: int, sent: np.ndarray, received: np.ndarray):
         begin, end = np.maximum(sent, first), np.minimum(received, last)
@@ -215,15 +226,15 @@ class Moving(Clock):
 
 
 class Instant(Clock):
-    """Messages take no time: the events of one instant are shown in turns of equal length."""
+    """Clock for messages that take no time: the messages of one instant are shown in turns of equal length."""
 
     def __init__(
         self, first: int, last: int, source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray
     ):
         turn = _turns(source, target, sent, served)
         asks, answers = served[target], served[source]
-        begun = (sent > first) | ((asks | answers) & (turn > 0))  # the instant before: only what followed the update
-        over = (sent == last) & (asks | answers) & (turn > 0)  # the last instant: not what followed this update
+        begun = (sent > first) | ((asks | answers) & (turn > 0))  # first instant: only messages after the previous update
+        over = (sent == last) & (asks | answers) & (turn > 0)  # last instant: no messages after this update
         self.kept = begun & ~over
         self.instants, where = np.unique(sent[self.kept], return_inverse=True)
         low, high = np.full(len(self.instants), 99_999), np.zeros(len(self.instants), int)
@@ -254,7 +265,10 @@ class Instant(Clock):
 
 
 def _turns(source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray) -> np.ndarray:
-    """Causal order within an instant: a server replies to a request; a peer's second message follows its first."""
+    """Return the turn of each message within its instant, in causal order.
+
+    A reply of a server follows the request, and the second message of a pair of roles follows the first.
+    """
     seen: dict[tuple[int, int, int], int] = {}
     turn = np.zeros(len(sent), int)
     for i, key in enumerate(zip(sent.tolist(), source.tolist(), target.tolist())):

@@ -1,12 +1,14 @@
-"""Zoom on one step: the last few updates in slow motion, with every message. A message takes some 100 us and a frame 150 ms, so
-messages can only be shown afterwards.
+"""Zoom on one step: the last few updates in slow motion, with every message.
+
+A message takes about 100 us and a frame 150 ms, so messages can only be shown later, in slow motion.
 
 Blue = computing, green = applying, a thin grey line = waiting. A slanted line is a message, from its sender to its receiver: blue
 from a worker, green from a server. Events that the slow motion has not reached yet are pale; dots are messages in flight.
 
-Every four seconds of the run (and after 0.5, 1 and 2 s of it) a slow motion begins, of the newest interval known then: two
-gradients of the typical worker. It is slowed down by a round factor, so that it ends before the next one begins. In a run that
-is too fast to report everything it is the newest interval for which most roles have reported.
+A slow motion begins after every four seconds of the run (and after 0.5, 1 and 2 s). It shows the newest interval known at
+that time, with the length of two gradients of the typical worker. Time is slowed down by a round factor such that the
+slow motion ends before the next one begins. If the run is too fast to report everything, the interval is the newest for
+which most roles have reported.
 """
 
 from __future__ import annotations
@@ -48,10 +50,10 @@ TICK = 0.004  # drawn width of an update that takes no time, as a share of the i
 
 @dataclass(frozen=True)
 class ZoomInterval:
-    """The interval [begin, end] in ns that is shown.
+    """The displayed interval [begin, end] in ns.
 
-    `sweep`: position of the slow motion, ns; `slower`: slowdown factor, 1 if nothing is replayed; `first`: it is the first
-    interval of the run.
+    `sweep`: position of the slow motion (ns). `slower`: slowdown factor; 1 if there is no slow motion. `first`: whether
+    it is the first interval of the run.
     """
 
     begin: int
@@ -67,7 +69,7 @@ class ZoomInterval:
 
 
 def slow_motion_period(t: int) -> tuple[int, int]:
-    """(start of the slow motion at time `t`, its maximum duration), ns."""
+    """Return (start, maximum duration) in ns of the slow motion that is shown at time `t` (ns)."""
     if t >= PERIOD:
         return t // PERIOD * PERIOD, PERIOD
     begin = next((PERIOD // k for k in (2, 4, 8) if t >= PERIOD // k), 0)
@@ -75,7 +77,7 @@ def slow_motion_period(t: int) -> tuple[int, int]:
 
 
 def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
-    """The interval that is shown at `t` ns; None if nothing has been computed yet."""
+    """Return the displayed interval at `t` ns, or None if no span of computing has been recorded yet."""
     over = trace.ending is not None and t >= trace.ending["time"]
     known, lasts = (t, PERIOD) if over else slow_motion_period(t)
     most = RECENT + 4 * len(trace.roles)
@@ -97,12 +99,12 @@ def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> MessageZoom:
-    """The last updates before `t` (ns) on empty axes."""
+    """Draw the last updates before `t` (ns) on empty axes."""
     return MessageZoom().draw(trace, t, axes)
 
 
 class MessageZoom(Panel):
-    """See the module."""
+    """The panel "message_zoom": the last few updates in slow motion, with every message."""
 
     name: ClassVar[str] = "message_zoom"
     title: ClassVar[str] = "Zoom on one step"
@@ -116,7 +118,9 @@ class MessageZoom(Panel):
         self._last: tuple[Any, Any, ZoomInterval | None] = (None, None, None)
 
     def setup(self, axes: Axes) -> Self:
-        """Create each artist twice: pale, and up to the position of the slow motion."""
+        """Create each artist twice: a pale one for the whole interval, and one for the part up to the position of the
+        slow motion.
+        """
         super().setup(axes)
         style.plain_axes(axes, grid=None, x_ticks=6)
         axes.spines["left"].set_visible(False)
@@ -157,7 +161,7 @@ class MessageZoom(Panel):
         self.parts[name, now] = made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The length of the interval, and the slowdown factor."""
+        """Return the length of the interval, and the slowdown factor."""
         found = self._interval_at(trace, moment(trace, t))
         if found is None:
             return "the last updates in slow motion"
@@ -185,18 +189,18 @@ class MessageZoom(Panel):
         self.events.show(marks if found else ())
 
     def _interval_at(self, trace: Trace, t: int) -> ZoomInterval | None:
-        """The interval shown at `t`, cached because picture and caption both need it."""
+        """Return the displayed interval at `t`. It is cached, because picture and caption both need it."""
         key = t, rows_written(trace, "spans"), trace.ending is None
         if self._last[0] is not trace or self._last[1] != key:
             self._last = trace, key, zoom_interval(trace, t, self._lookup)
         return self._last[2]
 
     def axes_key(self) -> Any:
-        """The rows' names are set explicitly."""
+        """Return the state of the row names and the axis label, which `_axis` sets explicitly."""
         return self._labelled
 
     def _rows(self, trace: Trace, t: int) -> list[int]:
-        """The roles to show: all if there is room, else those whose gradients were applied last."""
+        """Return the roles to show: all roles if there is room, otherwise the roles whose gradients were applied last."""
         most = max(4, int(pixels_of(self.axes)[1] / LEAST))
         rows = shown_roles(trace, t, 10**9)
         if len(rows) <= most:
@@ -210,7 +214,7 @@ class MessageZoom(Panel):
         return servers + sorted(chosen)
 
     def _x(self, ns: np.ndarray) -> np.ndarray:
-        """Times in axis coordinates: since the start of the interval, in its unit."""
+        """Convert times (ns) to axis coordinates, i.e. the time since the start of the interval in the unit of the axis."""
         return (ns - self._interval.begin) / (self._unit * NANO)
 
     def _axis(self, trace: Trace, t: int, rows: list[int], unit: str) -> None:

@@ -1,8 +1,8 @@
 """Base class of panels. A panel is a pure function of (trace, time), drawn on given axes.
 
-`setup(axes)` is called once, `update(trace, t)` for every new state: artists are created once and changed afterwards, so that the
-same object serves a live view and a report. `t` is engine time in nanoseconds; None is the time up to which the trace is
-complete.
+`setup(axes)` is called once and creates the artists. `update(trace, t)` is called for every frame and changes them. The
+same class therefore serves live views and reports. `t` is engine time in nanoseconds. None means the time up to which the
+trace is complete.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["Panel", "moment"]
 
 
 def moment(trace: Trace, t: int | None) -> int:
-    """`t` (ns) limited to the time up to which the trace is complete; that time for None."""
+    """Return the smaller of `t` (ns) and the time up to which the trace is complete; if `t` is None, return that time."""
     known = trace.watermark()
     return known if t is None else min(int(t), known)
 
 
 class Panel:
-    """The base of all panels. A subclass sets title and preferred size, and draws."""
+    """Base class of panels. A subclass sets title and preferred size, and implements `setup` and `update`."""
 
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
@@ -47,20 +47,22 @@ class Panel:
         raise NotImplementedError
 
     def draw(self, trace: Trace, t: int | None, axes: Axes) -> Self:
-        """`setup` and `update`: the whole panel on empty axes."""
+        """Draw Draw the whole panel on empty axes: `setup`, then `update`."""
         self.setup(axes)
         self.update(trace, t)
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The text after the title."""
+        """Return the text after the title."""
         return ""
 
     def key(self, trace: Trace, t: int) -> Any:
-        """Equal keys imply equal pictures (as far as a live view is concerned)."""
+        """Return a value that changes when the picture of a live view must be drawn again. Equal keys imply equal
+        pictures.
+        """
         rows = tuple(rows_written(trace, name) for name in self.tables)
         return rows, t // self.period, len(trace.events), trace.ending is None
 
     def axes_key(self) -> Any:
-        """Equal keys and equal limits imply equal axes; the key covers all other changes of ticks and axis text."""
+        """Return a value that changes when ticks or axis texts change for another reason than the limits of the axes."""
         return None

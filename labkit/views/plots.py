@@ -73,8 +73,9 @@ def make_panel(name: str, reference: Trace | None = None, **options: Any) -> Pan
 def overview(
     trace: Trace, t: int | None = None, reference: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
 ) -> LabFigure:
-    """All panels of the first view, followed by predictions if the trace has samples. `arrays`: (images, labels, predicted) to
-    show instead.
+    """Draw the panels of the first view of the lab, followed by predictions if the trace has samples.
+
+    `arrays`: (images, labels, predicted) to show instead of these samples.
     """
     names = [["timeline"], ["staleness", "gradient_flow"], ["throughput", "accuracy"]]
     rows: list[list[Any]] = [[make_panel(name, reference) for name in row] for row in names]
@@ -84,7 +85,9 @@ def overview(
 
 
 class Plots:
-    """The object `run.plot`. `t` is engine time in seconds; None is now."""
+    """The object `run.plot`: methods that draw figures of a run. `t` is engine time in seconds; None is now. `reference`:
+    another run (or its trace), drawn for comparison.
+    """
 
     def __init__(self, get_trace: Callable[[], Trace]):
         self._get_trace = get_trace
@@ -93,61 +96,61 @@ class Plots:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
-        """Computing and waiting of each role, just before `t`."""
+        """Plot the timeline: when each role computed and waited, just before `t`."""
         return self._one("timeline", t)
 
     def staleness(self, t: float | None = None, reference: Trace | None = None) -> LabFigure:
-        """Histogram of staleness, with the theoretical mean of the strategy."""
+        """Plot the histogram of staleness, with the theoretical mean of the strategy."""
         return self._one("staleness", t, reference)
 
     def message_zoom(self, t: float | None = None) -> LabFigure:
-        """The last few updates before `t`, with every message."""
+        """Plot the last few updates before `t`, with every message."""
         return self._one("message_zoom", t)
 
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
-        """Mean staleness and its spread, over time, with the theoretical mean of the strategy."""
+        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy."""
         return self._one("staleness_over_time", t)
 
     def gradient_flow(self, t: float | None = None) -> LabFigure:
-        """Gradient norm per layer and worker, and the step size relative to the weights."""
+        """Plot the gradient norm per layer and worker, and the step size relative to the weights."""
         return self._one("gradient_flow", t)
 
     def throughput(self, t: float | None = None, reference: Trace | None = None, of: str = "gradients") -> LabFigure:
-        """Gradients applied per second, over time; or `of` "samples", or "bytes" sent."""
+        """Plot the throughput over time: applied "gradients" or "samples", or "bytes" sent, per second."""
         return self._one("throughput", t, reference, of=of)
 
     def accuracy(self, t: float | None = None, reference: Trace | None = None, against: str = "time") -> LabFigure:
-        """Held-out accuracy against "time", "updates" or "samples"."""
+        """Plot the held-out accuracy against "time", "updates" or "samples"."""
         return self._one("accuracy", t, reference, against=against)
 
     def loss(self, t: float | None = None, reference: Trace | None = None, against: str = "time") -> LabFigure:
-        """Held-out loss against "time", "updates" or "samples"."""
+        """Plot the held-out loss against "time", "updates" or "samples"."""
         return self._one("loss", t, reference, against=against)
 
     def topology(self, t: float | None = None) -> LabFigure:
-        """Roles and their links, and the last update in slow motion."""
+        """Plot the roles and their links, and the last update in slow motion."""
         return self._one("topology", t)
 
     def links(self, t: float | None = None) -> LabFigure:
-        """Bytes per second of each node just before `t`, relative to the bandwidth of its link."""
+        """Plot the bytes per second of each node just before `t`, relative to the bandwidth of its link."""
         return self._one("links", t)
 
     def progress(self, t: float | None = None) -> LabFigure:
-        """Lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
+        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
         return self._one("progress", t)
 
     def stability(self, t: float | None = None) -> LabFigure:
-        """Rate x curvature against staleness: the edge of stability, and the position of this run."""
+        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run."""
         return self._one("stability", t)
 
     def hot_rows(self) -> LabFigure:
-        """The most requested rows of an embedding table, and each server's share of the traffic."""
+        """Plot the most requested rows of an embedding table, and each server's share of the traffic."""
         return self._one("hot_rows", None)
 
     def predictions(
         self, images: Any = None, labels: Any = None, predicted: Any = None, t: float | None = None
     ) -> LabFigure:
-        """Held-out samples and the predictions of the model at the last evaluation before `t`.
+        """Plot the held-out samples and the predictions of the model at the last evaluation before `t`.
 
         Or the given samples: `images` (n, height, width) or flat, `labels` and `predicted` (n,).
         """
@@ -160,27 +163,27 @@ class Plots:
         return panel_figure(Predictions(arrays), self._get_trace(), _ns(t))
 
     def decision_boundary(self, t: float | None = None) -> LabFigure:
-        """For data in a plane: the class that the model predicts at every point."""
+        """Plot the class that the model predicts at every point, for data with two features."""
         return self._one("decision_boundary", t)
 
     def data_distribution(self) -> LabFigure:
-        """Number of training samples of each class that every worker has."""
+        """Plot the number of training samples of each class that every worker has."""
         return self._one("data_distribution", None)
 
     def ledger(self, t: float | None = None) -> LabFigure:
-        """The ledger: what happened to every gradient, and whether all are accounted for."""
+        """Plot the ledger: the category of every gradient, and whether the ledger balances."""
         return self._one("ledger", t)
 
     def overview(
         self, t: float | None = None, reference: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
     ) -> LabFigure:
-        """The first view of the lab in one figure."""
+        """Plot the first view of the lab in one figure."""
         if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
             raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
         return overview(self._get_trace(), _ns(t), _reference(reference), None if arrays is None else tuple(arrays))
 
     def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
-        """This run and others (runs, or their traces) in one figure."""
+        """Plot throughput and accuracy of this run and of `others` (runs, or their traces) in one figure."""
         traces = [_trace_of("others", other) for other in _listed("others", others)]
         return compare([self._get_trace(), *traces], None if labels is None else _listed("labels", labels))
 
@@ -201,7 +204,7 @@ def _reference(given: Any) -> Trace | None:
 
 
 def _trace_of(name: str, given: Any) -> Trace:
-    """The trace of a run, or `given` itself if it is a trace."""
+    """Return the trace of a run, or `given` itself if it is a trace."""
     return check_trace(given if isinstance(given, Trace) else getattr(given, "trace", given), name)
 
 

@@ -29,7 +29,7 @@ NARROW = 420  # pixels: below this width a caption has no room for sentences
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Predictions:
-    """The last predictions before `t` (ns), on empty axes."""
+    """Draw the last predictions before `t` (ns), on empty axes."""
     return Predictions().draw(trace, t, axes)
 
 
@@ -76,7 +76,7 @@ class Predictions(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The number of wrong predictions, as text."""
+        """Return the number of wrong predictions, as text."""
         shown = self._shown(trace, t)
         if shown is None:
             return ""
@@ -91,7 +91,7 @@ class Predictions(Panel):
         return f"held-out {what}; {tiles}{boxed}"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """The entry of `looks` that is shown."""
+        """Return the entry of `looks` that is shown."""
         look = None if self.given is not None else trace.predictions_at(t)
         return (look and look.time,)
 
@@ -128,7 +128,7 @@ class Predictions(Panel):
         )
 
     def _tiles(self, letters: int) -> tuple[int, int]:
-        """(rows, tiles per row) that fit."""
+        """Return (rows, tiles per row) that fit."""
         left, right, below, above = self.margins
         across = int((self.size[0] - left - right) / max(TILE, LETTER * (letters + 3) + 10))
         return max(1, int((self.size[1] - below - above) / TILE)), max(1, across)
@@ -231,7 +231,7 @@ class Predictions(Panel):
 
 
 def _letters(samples: dict[str, Any]) -> int:
-    """Length of the longest class name."""
+    """Return the length of the longest class name."""
     return max((len(class_name(samples, number, LONGEST)) for number in range(samples.get("classes", 0))), default=1)
 
 
@@ -247,7 +247,7 @@ def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:
 
 
 def _answers(name: str, given: Any) -> Any:
-    """Labels or predictions as a sequence."""
+    """Return the labels or predictions as a sequence."""
     try:
         found = given if isinstance(given, list | tuple) else np.asarray(given)
         if not isinstance(given, str | bytes) and len(found) >= 0:
@@ -258,7 +258,7 @@ def _answers(name: str, given: Any) -> Any:
 
 
 def _square(images: np.ndarray) -> np.ndarray:
-    """Images of shape (n, height, width), also from flat ones."""
+    """Return the images of shape (n, height, width), also from flat ones."""
     if images.ndim == 3:
         return images
     side = round(images.shape[-1] ** 0.5) if images.ndim == 2 else 0

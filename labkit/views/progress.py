@@ -29,7 +29,7 @@ MOST_LINES, MOST_BINS = 6, 100
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Progress:
-    """Each worker's lead up to `t` (ns) on empty axes."""
+    """Draw each worker's lead up to `t` (ns) on empty axes."""
     return Progress().draw(trace, t, axes)
 
 
@@ -51,14 +51,14 @@ class Progress(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What the lines count."""
+        """Return what the lines count."""
         if sampled(trace, "spans"):
             return "gradients applied, ahead of the slowest worker"
         many = len(roles_with_clock(trace)) > MOST_LINES
         return "gradients ahead of the slowest" + (" · band: 90%" if many else " worker")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """The bound, the leading worker, the slowed ones, and, if there are few workers, all others."""
+        """Return the bound, the leading worker, the slowed ones, and, if there are few workers, all others."""
         found = self._clocks.leads(trace, t)
         self.band.set_verts([])
         self._roof = 0.0
@@ -89,7 +89,7 @@ class Progress(Curves):
         return self._bound(trace, t, int(most.max()), 1 if found.applied else 0) + made
 
     def _bound(self, trace: Trace, t: int, reached: int, more: int) -> list[Curve]:
-        """The red line, drawn slightly above the number, so that a worker at the bound stays visible."""
+        """Return the red line, drawn slightly above the number, so that a worker at the bound stays visible."""
         steps = option_steps(trace, "s", t)
         if not steps:
             return []
@@ -106,11 +106,11 @@ class Progress(Curves):
         return [Curve(x, y, words, style.RED, "-", 1.8)]
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Includes the bound, unless no worker comes near it."""
+        """Return the includes the bound, unless no worker comes near it."""
         return style.nice_above(max(1.06 * min(highest, 1e9), 1.25 * self._roof, 1.0))
 
     def nothing(self, trace: Trace) -> str:
-        """Why there are no curves: one clock has no lead; in a synchronous run no worker gets ahead."""
+        """Return why there are no curves: one clock has no lead; in a synchronous run no worker gets ahead."""
         if len(roles_with_clock(trace)) < 2:
             return "only one worker clock"
         if self._even:
@@ -119,5 +119,5 @@ class Progress(Curves):
 
 
 def _step_function(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points as a step function: each value holds until the next x."""
+    """Return the points as a step function: each value holds until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]

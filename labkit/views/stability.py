@@ -36,17 +36,17 @@ THIS_RUN, AWAY = "this run", 14  # pixels between the centres of the dot and the
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Stability:
-    """The edge of stability, and the run at `t` (ns), on empty axes."""
+    """Draw the edge of stability, and the run at `t` (ns), on empty axes."""
     return Stability().draw(trace, t, axes)
 
 
 def edge(tau: Any) -> Any:
-    """The largest rate x curvature that is stable at constant staleness `tau`."""
+    """Return the largest rate x curvature that is stable at constant staleness `tau`."""
     return 2 * np.sin(np.pi / (2 * (2 * np.asarray(tau, float) + 1)))
 
 
 def smooth_edge(tau: Any) -> Any:
-    """The largest rate x curvature at which nothing oscillates."""
+    """Return the largest rate x curvature at which nothing oscillates."""
     tau = np.asarray(tau, float)
     return np.exp(np.where(tau > 0, tau * np.log(np.maximum(tau, 1e-300)), 0.0) - (tau + 1) * np.log1p(tau))
 
@@ -66,7 +66,7 @@ class Position:
 
 
 def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position | None:
-    """Position of the run at `t` ns; None before the first gradient is applied."""
+    """Return the position of the run at `t` ns, or None before the first gradient is applied."""
     options = trace.header["strategy"]["options"]
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
@@ -126,7 +126,7 @@ class Stability(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The verdict as text."""
+        """Return the verdict as text."""
         place = locate_run(trace, moment(trace, t), self._lookup)
         options = trace.header["strategy"]["options"]
         plain = options.get("optimizer") == "SGD()" and not options.get("compensation")

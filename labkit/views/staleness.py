@@ -1,7 +1,7 @@
 """Staleness: number of updates applied between reading the weights and applying the gradient computed on them.
 
-Blue is the share of gradients with each staleness, red is the mean according to theory, dashed grey is the
-distribution before the first fault (or of a reference run), and an orange pin is the mean of each slowed worker.
+Blue bars: share of gradients with each staleness. Red line: the mean according to theory. Dashed grey line: the
+distribution before the first slowdown (or that of a reference run). Orange pins: the mean of each slowed worker.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ RECENT = 50_000  # gradients over which the mean of a slowed worker is taken
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> Staleness:
-    """Staleness of all gradients applied up to `t` (ns) on empty axes."""
+    """Draw the staleness of all gradients applied up to `t` (ns) on empty axes."""
     return Staleness(reference).draw(trace, t, axes)
 
 
 class Staleness(Panel):
-    """See the module."""
+    """The panel "staleness": histogram of the staleness of all applied gradients. `reference`: the trace of a reference
+    run.
+    """
 
     name: ClassVar[str] = "staleness"
     title: ClassVar[str] = "Staleness"
@@ -46,7 +48,7 @@ class Staleness(Panel):
         self._now, self._before = StalenessCounts(), StalenessCounts()  # before a fault
 
     def setup(self, axes: Axes) -> Self:
-        """Create the bars, a line for theory, a comparison, and pins."""
+        """Create the bars, the line of the theoretical mean, the dashed line for comparison, and the pins."""
         super().setup(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("updates applied since the weights were read", **style.text(labelpad=2))
@@ -70,7 +72,9 @@ class Staleness(Panel):
         return made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Share of gradients; and the meaning of the dashed line, if there is one."""
+        """Return what the bars count, the meaning of the dashed line (if it is drawn), and the number of gradients of
+        unknown staleness.
+        """
         then = self._compared(trace, moment(trace, t))
         kept = "a sample of the gradients" if skipped(trace, "applies") else "gradients"
         unknown = self._now.at(trace, moment(trace, t))["unknown"]
@@ -78,7 +82,7 @@ class Staleness(Panel):
         return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw bars, theory, comparison and pins as of `t`."""
+        """Draw the bars, both lines and the pins as of `t`."""
         t = moment(trace, t)
         counts, then, theory = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
         empty = "only totals were recorded" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
@@ -156,12 +160,12 @@ class Staleness(Panel):
 
 
 def _histogram(found: dict[str, Any]) -> dict[int, int]:
-    """{staleness: gradients}."""
+    """Return {staleness: gradients}."""
     return {int(value): count for value, count in found["histogram"].items()}
 
 
 def _binned(counts: dict[int, int], wide: int) -> tuple[list[int], list[float]]:
-    """Left edges and shares of bars that are `wide` values wide, without gaps."""
+    """Return the left edges and shares of bars that are `wide` values wide, without gaps."""
     total = sum(counts.values())
     if not total:
         return [], []

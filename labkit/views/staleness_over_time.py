@@ -29,7 +29,7 @@ TOGETHER = 4  # moving average over this many intervals, because few gradients g
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTime:
-    """Mean and spread of staleness up to `t` (ns) on empty axes."""
+    """Draw the mean and spread of staleness up to `t` (ns) on empty axes."""
     return StalenessOverTime().draw(trace, t, axes)
 
 
@@ -57,7 +57,7 @@ class StalenessOverTime(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of line and band."""
+        """Return the meaning of line and band."""
         return "mean · band: 5–95% of gradients"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -69,7 +69,7 @@ class StalenessOverTime(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """The mean of all gradients, and of each slowed worker."""
+        """Return the mean of all gradients, and of each slowed worker."""
         x, mean, low, high, *own = self.found
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
         self._theory = expected_staleness(trace) if len(x) else None
@@ -83,7 +83,7 @@ class StalenessOverTime(Curves):
         return found
 
     def highest(self) -> float:
-        """Includes the band and the theoretical mean."""
+        """Return the includes the band and the theoretical mean."""
         return max(float(self.found[3].max(initial=1.0)), self._theory[0] if self._theory else 0.0)
 
     def behind(self, room: LabelPlacement) -> None:
@@ -104,5 +104,5 @@ class StalenessOverTime(Curves):
         room.put(self.theory_text, left, bottom, wide)
 
     def nothing(self, trace: Trace) -> str:
-        """Why there are no curves: runs without rows have no history."""
+        """Return why there are no curves: runs without rows have no history."""
         return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"

@@ -44,7 +44,7 @@ _ADVANCE = (
 
 
 def plain(value: float, _: Any = None) -> str:
-    """Tick text: 0.25, 1,000, 20k, 3M; no powers of ten."""
+    """Return the tick text: 0.25, 1,000, 20k, 3M; no powers of ten."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= max(unit, 1e4):
             return f"{value / unit:,.6g}{name}".replace("-", "−")
@@ -52,7 +52,7 @@ def plain(value: float, _: Any = None) -> str:
 
 
 def plain_axes(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int = 3) -> Axes:
-    """Plain axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
+    """Return the plain axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
     axes.set_facecolor(PAPER)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -76,29 +76,29 @@ def numbers(axes: Axes) -> None:
 
 
 def text(colour: str = GREY, size: float = SMALL, **more: Any) -> dict[str, Any]:
-    """Keyword arguments of every text artist."""
+    """Return the keyword arguments of every text artist."""
     return {"color": colour, "fontsize": size, "fontfamily": FAMILY, "parse_math": False, **more}
 
 
 def write(axes: Axes, x: float, y: float, words: str, colour: str = GREY, size: float = SMALL, **more: Any) -> Text:
-    """A text that never changes the limits of its axes."""
+    """Return a text that never changes the limits of its axes."""
     made = axes.text(x, y, words, **text(colour, size, **more))
     made.set_in_layout(False)
     return made
 
 
 def note(axes: Axes) -> Text:
-    """A hidden text in the middle of empty axes, shown when it is set."""
+    """Return a hidden text in the middle of empty axes, shown when it is set."""
     return write(axes, 0.5, 0.5, "", ha="center", va="center", transform=axes.transAxes)
 
 
 def halo(width: float = 3.0) -> list[Any]:
-    """A white outline for a text that may lie on a line."""
+    """Return a white outline for a text that may lie on a line."""
     return [patheffects.withStroke(linewidth=width, foreground=PAPER)]
 
 
 def nice_above(value: float) -> float:
-    """The smallest round number not below `value`, so that axes grow in steps."""
+    """Return the smallest round number not below `value`, so that axes grow in steps."""
     if not 0 < value < float("inf"):
         return 1.0
     power = 1.0
@@ -110,7 +110,7 @@ def nice_above(value: float) -> float:
 
 
 def nice_below(value: float) -> float:
-    """The largest of 1, 2, 5, 10, 20, 50 ... not above `value`; at least 1."""
+    """Return the largest of 1, 2, 5, 10, 20, 50 ... not above `value`; at least 1."""
     power = 1.0
     while power * 10 <= value:
         power *= 10
@@ -118,13 +118,13 @@ def nice_below(value: float) -> float:
 
 
 def width(words: str, size: float = SMALL, bold: bool = False) -> float:
-    """Width of a text in pixels at `DPI`, computed without drawing and the same on every machine."""
+    """Return the width of a text in pixels at `DPI`, computed without drawing and the same on every machine."""
     hundredths = sum(next((wide for wide, kind in _ADVANCE if letter in kind), 65) for letter in words)
     return hundredths / 100 * size * DPI / 72 * (1.12 if bold else 1.0)
 
 
 def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """The heights moved apart by at least `gap`, in the same order, within [low, high] as far as possible."""
+    """Return the heights moved apart by at least `gap`, in the same order, within [low, high] as far as possible."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     placed: list[float] = []
     for i in order:

@@ -33,7 +33,7 @@ BANDS = 40  # times at which the band is computed
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients") -> Throughput:
-    """Gradients, samples or bytes per second up to `t` (ns) on empty axes."""
+    """Draw the gradients, samples or bytes per second up to `t` (ns) on empty axes."""
     return Throughput(reference, of).draw(trace, t, axes)
 
 
@@ -62,7 +62,7 @@ class Throughput(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The unit, and the meaning of pale and dashed lines."""
+        """Return the unit, and the meaning of pale and dashed lines."""
         reference, workers = super().caption(trace, t), len(trace.role_ids("worker"))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
@@ -75,7 +75,7 @@ class Throughput(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the reference run, the slowed workers."""
+        """Return this run, the reference run, the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
         own = "this run " if self.reference is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
@@ -89,7 +89,7 @@ class Throughput(Curves):
         return found
 
     def highest(self) -> float:
-        """Includes the upper edge of the band."""
+        """Return the includes the upper edge of the band."""
         return self._highest
 
     def behind(self, room: LabelPlacement) -> None:
@@ -98,7 +98,7 @@ class Throughput(Curves):
             room.curve(line[:, 0], line[:, 1], WEAK)
 
     def nothing(self, trace: Trace) -> str:
-        """Why there are no curves: runs without rows have no history."""
+        """Return why there are no curves: runs without rows have no history."""
         return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"
 
     def _text(self, value: float) -> str:
@@ -126,7 +126,7 @@ class Throughput(Curves):
         return 0.0
 
     def _percentile_band(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:
-        """(seconds, 5%, median, 95%) of the workers' rates times their number, at fixed round times."""
+        """Return (seconds, 5%, median, 95%) of the workers' rates times their number, at fixed round times."""
         step = max(1, round(style.nice_above(t / NANO / BANDS) * NANO))
         last = t // step
         if self._seen[0] is trace and self._seen[1] == (step, last):

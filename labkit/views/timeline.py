@@ -1,10 +1,10 @@
-"""The timeline: one row per role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
+"""The timeline: one row per role. Blue: a worker computes. Gap: a role waits. Green: a gradient is applied.
 
-Orange spans were begun by a worker while it was slowed; in a pipeline stage the darker spans are backward passes. Hatched grey
-marks the time in which a role was absent or held, with the reason: killed, lost, left, frozen, cut off; an orange arrow marks
-the start of its next incarnation. The paler box at the right end is work in progress (a span is recorded when it ends). The
-window is sixteen typical gradients long, or the whole run if that was shorter. If there are more workers than fit, an evenly
-spaced selection is shown.
+A span is orange if its worker was slowed when the span began. In a pipeline stage, backward passes are darker. Hatched
+grey marks the time in which a role did not run, with the reason: killed, lost, left, frozen or cut off. An orange arrow
+marks the start of its next incarnation. The paler box at the right end is work in progress, because a span is recorded
+only when it ends. The window is sixteen typical gradients long, or as long as the run if the run was shorter. If not all
+workers fit, an evenly spaced selection is shown.
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ BOXES = (
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Timeline:
-    """The timeline of `trace` up to `t` (ns) on empty axes."""
+    """Draw the timeline of `trace` up to `t` (ns) on empty axes."""
     return Timeline().draw(trace, t, axes)
 
 
 def window_ns(trace: Trace) -> int:
-    """Length of the window in ns: sixteen gradients of the typical worker, rounded; five for a pipeline, whose stages split a
-    gradient into many spans.
+    """Return the length of the window in ns: about sixteen gradients of the typical worker, rounded.
+
+    For a pipeline, about five, because its stages split a gradient into many spans.
     """
     gradients = 4.0 if pipelined(trace) else 14.5
     return max(1000, round(style.nice_above(gradients * mean_gradient_time(trace) / NANO) * NANO))
 
 
 def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
-    """The rows from top to bottom: servers, their backups, then workers.
+    """Return the rows from top to bottom: servers, their backups, then workers.
 
-    Of more than `most` workers, the slowed workers or do not run normally, and an evenly spaced selection of the others.
+    If there are more than `most` workers, return those that are slowed or do not run, and an evenly spaced selection of
+    the others.
     """
     servers = [role for kind in SERVES for role in trace.role_ids(kind)[:MOST_SERVERS]]
     workers = [i for i, kind in enumerate(trace.kinds) if kind not in (*SERVES, "chief")]
@@ -72,7 +74,7 @@ def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
 
 
 class Timeline(Panel):
-    """See the module."""
+    """The panel "timeline": when each role computed, waited and applied gradients, just before `t`."""
 
     name: ClassVar[str] = "timeline"
     title: ClassVar[str] = "Timeline"
@@ -114,7 +116,7 @@ class Timeline(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of the colours, and the length of the window."""
+        """Return the meaning of the colours, and the length of the window."""
         green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
         workers, servers = len(trace.role_ids("worker")), sum(len(trace.role_ids(k)[:MOST_SERVERS]) for k in SERVES)
         rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
@@ -141,14 +143,16 @@ class Timeline(Panel):
 
     @staticmethod
     def _window(trace: Trace, t: int) -> tuple[int, int]:
-        """(begin, length) of the window in ns. A finished run that was shorter fills it."""
+        """Return (begin, length) of the window in ns. If a finished run was shorter than the window, the window has the
+        length of the run.
+        """
         window = window_ns(trace)
         if trace.ending is not None and trace.ending["time"] <= t < window:
             window = max(1000, t)
         return max(0, t - window), window
 
     def axes_key(self) -> Any:
-        """The rows' names are set explicitly."""
+        """Return the state of the row names, which `_axis` sets explicitly."""
         return self._labelled
 
     def _axis(self, trace: Trace, t: int, rows: list[int], first: int, window: int) -> None:
@@ -242,7 +246,7 @@ class Timeline(Panel):
 
 
 def _corners(rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Corners of boxes, shape (n, 4, 2), centred on rows, from `start` to `end` (ns)."""
+    """Return the corners of boxes, shape (n, 4, 2), centred on rows, from `start` to `end` (ns)."""
     left, right = start / NANO, end / NANO
     top, bottom = rows - HALF, rows + HALF
     return np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1).reshape(-1, 4, 2)

@@ -1,9 +1,9 @@
 """Topology: the roles, the links between them, and one update in slow motion.
 
-The width of a line is the recent traffic of that link. A role that is absent or held is hollow, dashed and orange, with its state
-as text. Dots are messages: blue to a server or between workers, green from a server, small and grey without content; a ring (a
-hollow dot) is the backward direction of a pipeline. A worker is filled while it computes, a server when it applies. The text
-below names the update that is replayed and the slowdown factor.
+The width of a line shows the recent traffic of the link. A role that does not run is hollow, dashed and orange, with its
+state as text. Dots are messages: blue to a server or between workers, green from a server, small and grey if the message
+has no payload. A hollow dot is a message in the backward direction of a pipeline. A worker is filled while it computes,
+and a server when it applies a gradient. The text below names the replayed update and the slowdown factor.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ STEPS = np.linspace(0, 1, 13)
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Topology:
-    """The roles of a run and their messages at `t` (ns) on empty axes."""
+    """Draw the roles of a run and their messages at `t` (ns) on empty axes."""
     return Topology().draw(trace, t, axes)
 
 
 def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: np.ndarray) -> np.ndarray:
-    """Points, shape (len(at), 2), of the line from `start` to `end` that bends `bend` pixels to its right."""
+    """Return points of the line from `start` to `end` that bends `bend` pixels to the right, shape (len(at), 2).
+
+    `at`: positions along the line, from 0 to 1, shape (n,).
+    """
     a, b = np.array(start, float), np.array(end, float)
     along = b - a
     right = np.array([along[1], -along[0]]) / max(float(np.hypot(*along)), 1e-9)
@@ -52,7 +55,11 @@ def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: n
 
 @dataclass
 class _Scene:
-    """Nodes and their positions; `at`: the node of each role."""
+    """The nodes of the picture.
+
+    `places`: their positions in pixels. `at`: {role: index of its node}. `bends`: {(node, node): bend of the line},
+    cached.
+    """
 
     nodes: list[Node]
     places: list[tuple[float, float]]
@@ -60,7 +67,7 @@ class _Scene:
     bends: dict[tuple[int, int], float]
 
     def bend(self, a: int, b: int) -> float:
-        """Bend of the line between two nodes; larger if it would cross a third node."""
+        """Return the bend of the line between two nodes in pixels. It is larger if the line would cross a third node."""
         if (a, b) not in self.bends:
             (xa, ya), (xb, yb) = self.places[a], self.places[b]
             straight = abs(ya - yb) < 1 or abs(xa - xb) < 1  # in a row or a column, other nodes may be in between
@@ -70,21 +77,21 @@ class _Scene:
         return self.bends[a, b]
 
     def point(self, a: int, b: int, s: float) -> np.ndarray:
-        """Position of a dot at fraction `s` of its way, from the rim of one node to that of the other."""
+        """Return the position of a dot at fraction `s` of the line from the rim of node `a` to the rim of node `b`."""
         length = math.dist(self.places[a], self.places[b])
         out, into = (min(_diameter(self, k) * style.DPI / 144 / max(length, 1.0), 0.4) for k in (a, b))
         return way(self.places[a], self.places[b], self.bend(a, b), np.array([out + s * (1 - out - into)]))[0]
 
 
 def _near(point: tuple[float, float], a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Distance in pixels from a point to the straight segment from a to b."""
+    """Return the distance in pixels from a point to the straight segment from a to b."""
     p, start, along = np.array(point), np.array(a), np.array(b) - np.array(a)
     s = min(1.0, max(0.0, float((p - start) @ along) / max(float(along @ along), 1e-9)))
     return float(np.hypot(*(p - start - s * along)))
 
 
 class Topology(Panel):
-    """See the module."""
+    """The panel "topology": the roles, the links between them, and the last update in slow motion."""
 
     name: ClassVar[str] = "topology"
     title: ClassVar[str] = "Topology"
@@ -97,7 +104,7 @@ class Topology(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Create lines, nodes, dots, names; no axes: coordinates are pixels."""
+        """Create lines, nodes, dots and names. The axes are hidden, and coordinates are pixels."""
         super().setup(axes)
         without_axes(axes)
         self.lines = LineCollection([], capstyle="round", zorder=1)
@@ -114,7 +121,7 @@ class Topology(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The meaning of the colours, and the number of messages in flight now."""
+        """Return the meaning of the colours, and the number of messages in flight now."""
         t = moment(trace, t)
         flying = in_flight(trace, t, self._lookup)
         what = "blue: gradients, green: weights" if trace.role_ids("server") else "messages between workers"
@@ -174,7 +181,9 @@ class Topology(Panel):
         self._names(scene, busy)
 
     def _names(self, scene: _Scene, busy: set[int]) -> None:
-        """Write names in the nodes if there is room, else next to them; in a long row as many as fit."""
+        """Write names in the nodes if there is room, otherwise next to them. In a long row, only as many names as fit are
+        written.
+        """
         texts = iter(self.names)
         step = _step(scene)
         last: dict[float, float] = {}  # end of the last name in a row
@@ -244,7 +253,7 @@ class Topology(Panel):
 
 
 def _look(node: Node, busy: bool, focus: bool) -> tuple[str, str, float]:
-    """(face, edge, width of the edge) of a node."""
+    """Return (face, edge, width of the edge) of a node."""
     strong, pale = (
         (style.ORANGE, style.ORANGE_FILL) if node.slow or node.condition
         else (style.GREEN, style.GREEN) if node.server
@@ -258,7 +267,7 @@ def _ink(node: Node) -> str:
 
 
 def _diameter(scene: _Scene, k: int) -> float:
-    """Diameter in points."""
+    """Return the diameter of node `k` in points."""
     node = scene.nodes[k]
     if node.many:
         return 23.0
@@ -269,6 +278,6 @@ def _diameter(scene: _Scene, k: int) -> float:
 
 
 def _step(scene: _Scene) -> float:
-    """Minimum distance in pixels between neighbouring workers."""
+    """Return the minimum distance in pixels between neighbouring workers."""
     mine = [place for node, place in zip(scene.nodes, scene.places) if not node.server]
     return min((math.dist(a, b) for a, b in zip(mine, mine[1:])), default=99.0)

@@ -1,8 +1,8 @@
 """Layout of the roles of a run in the topology panel: servers and their backups above, workers below.
 
-Workers form a ring if there are no servers; the stages of a pipeline, and the parts of each replica, form rows. With more than
-24 workers, neighbours are grouped into one node; a small number of workers that are slowed, or do not run normally, keep a
-separate node. Coordinates are pixels from the lower left corner.
+Workers form a ring if there are no servers. The stages of a pipeline, and the parts of each replica, form rows. With more
+than 24 workers, neighbours are grouped into one node, but up to four workers that are slowed or do not run have separate
+nodes. Coordinates are pixels from the lower left corner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SERVES = ("server", "backup")  # kinds of roles in the upper row
 class Node:
     """One node: its roles, the number of machines it represents, its name, and its appearance.
 
-    `condition`: one of `trace.role_states.CONDITIONS` if the node represents one machine with a role that does not run; else "".
+    `condition`: one of `trace.role_states.CONDITIONS` if the node represents one machine with a role that does not run,
+    otherwise "".
     """
 
     roles: tuple[int, ...]
@@ -39,12 +40,15 @@ class Node:
 
     @property
     def many(self) -> bool:
-        """Whether it represents several machines."""
+        """Whether the node represents several machines."""
         return self.count > 1
 
 
 def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
-    """(servers, rows of workers) at `t` ns. Roles on one machine are one node. The chief, which only evaluates, is left out."""
+    """Return (servers, rows of workers) at `t` ns.
+
+    Roles on one machine are one node. The chief is left out, because it only evaluates.
+    """
     highlighted = _Highlighted(set(slowed(trace, t)), conditions(trace, t))
     servers = _grouped(trace, _machines(trace, True), highlighted, "server")
     if len(servers) == 1 and not servers[0].many:
@@ -67,7 +71,11 @@ class _Highlighted:
 
 
 def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
-    """The roles on each machine, workers first, without the chief: of servers, each with its backup, or of all other roles."""
+    """Return the roles on each machine, workers first.
+
+    `servers`: whether to return the machines of servers and backups (each server followed by its backup), or those of all
+    other roles except the chief.
+    """
     found: dict[str, list[int]] = {}
     for role, kind in enumerate(trace.kinds):
         if kind != "chief" and (kind in SERVES) == servers:
@@ -81,7 +89,7 @@ def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
 
 
 def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
-    """One row for each replica of a split model; otherwise one row."""
+    """Return one row for each replica of a split model. Otherwise return a single row."""
     of = {trace.roles[role]: machine for machine in workers for role in machine}
     groups = trace.header["layout"]["groups"].items()
     rows = [[of[name] for name in members] for group, members in groups if group.startswith("replica-")]
@@ -109,7 +117,7 @@ def _grouped(trace: Trace, machines: list[tuple[int, ...]], highlighted: _Highli
 def place_nodes(
     trace: Trace, servers: list[Node], rows: list[list[Node]], wide: float, high: float
 ) -> dict[Node, tuple[float, float]]:
-    """Position of each node on an area of `wide` x `high` pixels."""
+    """Return the position of each node on an area of `wide` x `high` pixels."""
     if not servers and len(rows) == 1 and len(rows[0]) > 2 and "Activation" not in trace.header["messages"]:
         return _ring(rows[0], wide, high)
     levels = ([servers] if servers else []) + rows
@@ -123,7 +131,7 @@ def place_nodes(
 
 
 def _ring(row: list[Node], wide: float, high: float) -> dict[Node, tuple[float, float]]:
-    """Positions on an ellipse, clockwise from the top, with equal arc lengths between neighbours."""
+    """Return the positions on an ellipse, clockwise from the top, with equal arc lengths between neighbours."""
     tall = high / 2 - (30 if any(node.many for node in row) else 16)  # room for names below
     broad = min(wide / 2 - 30, 2.6 * tall)
     angle = np.linspace(0, 2 * math.pi, 721)

@@ -27,10 +27,10 @@ class Host(Protocol):
         """Executes the action of a button."""
 
     def view(self) -> View:
-        """The present state, as the page shows it."""
+        """Return the present state, as the page shows it."""
 
     def scenarios(self) -> dict[str, str]:
-        """{name: title} of the scenarios in the menu."""
+        """Return {name: title} of the scenarios in the menu."""
 
     def share_text(self) -> str:
-        """The lab as a text. `BadInput` if it has none."""
+        """Return the lab as a text. `BadInput` if it has none."""

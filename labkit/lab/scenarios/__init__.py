@@ -31,7 +31,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType({
 
 
 def scenario_by_name(name: str) -> Scenario:
-    """The scenario of this name; `BadInput` names the nearest one and lists them all."""
+    """Return the scenario of this name; `BadInput` names the nearest one and lists them all."""
     if name not in SCENARIOS:
         raise nearest("scenario", name, SCENARIOS)
     return SCENARIOS[name]

@@ -22,7 +22,7 @@ FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1
 
 
 def down(role: str, since: float, until: float) -> tuple[Any, ...]:
-    """Kill a role and restart it later: on processes an automatic restart would be too fast to be visible."""
+    """Return the kill a role and restart it later: on processes an automatic restart would be too fast to be visible."""
     return Kill(role, at=since, restart=False), Restart(role, at=until)
 
 

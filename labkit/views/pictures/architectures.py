@@ -35,7 +35,8 @@ def scaling(
     measured: Mapping[str, Mapping[int, float]], theory: Mapping[str, Formula], title: str, *,
     ylabel: str = "gradients per second",
 ) -> LabFigure:  # fmt: skip
-    """Dots of `measured`, {name: {workers: throughput}}, on logarithmic axes, with the formulas of some of them.
+    """Draw the dots of `measured`, {name: {workers: throughput}}, on logarithmic axes, with the formulas of some of
+    them.
 
     `theory`: {name: formula}, for any of the names of `measured`; a formula takes workers, float64 of shape (n,), and
     returns the throughput, shape (n,). The dashed grey line is N times the smallest single-worker throughput implied by the dots.
@@ -77,7 +78,7 @@ def scaling(
 
 
 def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
-    """A labelled dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, per worker.
+    """Draw a labelled dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, per worker.
 
     Both are relative to the largest value of bytes held, which is the whole model if some worker holds all of it. Raises
     `BadInput` for empty or too large input, or negative values.
@@ -118,7 +119,7 @@ def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> Lab
 
 
 def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
-    """One row per situation, with a dot for each strategy at its throughput relative to the best one in the row.
+    """Draw one row per situation, with a dot for each strategy at its throughput relative to the best one in the row.
 
     `rates`: {situation: {strategy: gradients per second}}; a strategy may be missing from a row. Raises `BadInput` for empty or
     too large input, or a row without a positive number.

@@ -31,7 +31,8 @@ HIGH = 0.44  # half the height of a row
 
 
 def bubble(runs: Any) -> LabFigure:
-    """Timelines of one mini-batch for each number of micro-batches, on a common time axis; idle time is pale red.
+    """Draw the timelines of one mini-batch for each number of micro-batches, on a common time axis; idle time is pale
+    red.
 
     `runs`: {M: run (or trace) of a pipeline with M micro-batches}, 1 to 4 of them, as {1: run, 4: run, 16: run}, with at
     least two mini-batches each. The last whole mini-batch is shown; the measured value is the mean over all but the first.
@@ -80,7 +81,7 @@ def _steps(m: int, trace: Trace) -> np.ndarray:
 
 
 def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(stage's role, start, end) of the computations in [first, last] ns."""
+    """Return (stage's role, start, end) of the computations in [first, last] ns."""
     rows = Lookup().spans.touching(trace, first + 1, last)
     role, phase, start, end = rows.columns("role", "phase", "start", "end")
     seen = (phase == COMPUTE) & np.isin(role, trace.role_ids("worker"))
@@ -90,7 +91,7 @@ def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _idle(trace: Trace, ends: np.ndarray) -> float:
-    """The idle share of the stages' time, from the first step to the last."""
+    """Return the idle share of the stages' time, from the first step to the last."""
     first, last = int(ends[0]), int(ends[-1])
     _, start, end = _busy(trace, first, last)
     busy = int((np.minimum(end, last) - np.maximum(start, first)).sum())

@@ -33,7 +33,8 @@ FAR = 2.4  # times the start: the diverging run is drawn up to this distance
 
 
 def divergence(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> LabFigure:
-    """Two asynchronous runs on a quadratic, one on each side of the edge of stability, and their positions relative to it.
+    """Draw the two asynchronous runs on a quadratic, one on each side of the edge of stability, and their positions
+    relative to it.
 
     `inside`, `outside`: runs (or traces) of `Problem("quadratic")`. `paths`: for each run its weight at the start and
     after every update, shape (updates + 1,) or (updates + 1, 1), float. Runs do not store it; step through a simulated one
@@ -169,7 +170,7 @@ def _losses(axes: Axes, traces: Sequence[Trace], places: list[Position]) -> None
 
 
 def _power(value: float, _: Any = None) -> str:
-    """Tick text: 0.01, 1, 1,000, and 10⁻⁷ where that would be long."""
+    """Return the tick text: 0.01, 1, 1,000, and 10⁻⁷ where that would be long."""
     exponent = round(np.log10(value)) if value > 0 else 0
     raised = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
     return style.plain(value) if -4 <= exponent <= 3 else raised

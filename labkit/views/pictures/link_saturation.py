@@ -36,7 +36,7 @@ FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of ru
 
 
 def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
-    """Measured dots on predicted lines, one line per architecture; dashed grey: workers without communication.
+    """Draw the measured dots on predicted lines, one line per architecture; dashed grey: workers without communication.
 
     `runs`: {name: {workers: run (or trace)}}, up to 4 names, as {"one server": {2: run, 4: run, 8: run}, "4 shards":
     {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose formula is unknown or to be
@@ -57,7 +57,9 @@ def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | No
 
 
 def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
-    """Predicted gradients per second of such a run with `workers` workers, shape (n,), float64; None if unknown."""
+    """Return the predicted gradients per second of such a run with `workers` workers, shape (n,), float64, or None if
+    unknown.
+    """
     header, cluster = trace.header, trace.header["cluster"]
     kind, _, c = str(cluster.get("compute")).partition(":")
     served, _, s = str(cluster.get("server_time") or "deterministic:0").partition(":")
@@ -82,7 +84,7 @@ def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | No
 
 
 def _model_bytes(trace: Trace) -> int:
-    """Bytes of a gradient of all parameters on the link."""
+    """Return the bytes of a gradient of all parameters on the link."""
     parts = [role["part"] for role in trace.header["layout"]["roles"] if role["part"] is not None]
     size = max(last for _, last in parts) - min(first for first, _ in parts)
     return int(size) * np.dtype(trace.header["problem"]["dtype"]).itemsize
@@ -103,7 +105,7 @@ def _rate(name: str, n: int, trace: Trace) -> float:
 
 
 def _line(mine: dict[int, Trace], given: Mapping[int, float] | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """(workers, gradients per second) of the predicted line."""
+    """Return (workers, gradients per second) of the predicted line."""
     if given is not None:
         return np.array(sorted(given), dtype=float), np.array([given[n] for n in sorted(given)], dtype=float)
     x = np.linspace(min(mine), max(mine), 200)
@@ -116,7 +118,7 @@ def _is_ring(trace: Trace) -> bool:
 
 
 def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]]) -> str:
-    """The slowest and the fastest run at the largest number of workers that all have in common."""
+    """Return the slowest and the fastest run at the largest number of workers that all have in common."""
     common = set.intersection(*(set(mine) for mine in rates.values()))
     if len(rates) < 2 or not common:
         return "Gradients per second against workers."
@@ -167,7 +169,7 @@ def _draw(
 
 
 def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
-    """Gradients per second of one worker without communication; None if unknown."""
+    """Return the gradients per second of one worker without communication, or None if unknown."""
     for mine in found.values():
         for trace in mine.values():
             kind, _, c = str(trace.header["cluster"].get("compute")).partition(":")
@@ -177,7 +179,7 @@ def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
 
 
 def _limit(trace: Trace) -> str:
-    """Capacity of the servers' links, as text; empty for a ring."""
+    """Return the capacity of the servers' links, as text; empty for a ring."""
     band, shards = trace.header["cluster"].get("bandwidth"), len(trace.role_ids("server"))
     if not band or not shards or trace.header["cluster"].get("engine") != "simulated":
         return ""

@@ -35,7 +35,8 @@ HEADROOM = 1.42  # above the highest bar, for the labels of the theory and the m
 
 
 def mean_staleness(runs: Any) -> LabFigure:
-    """One panel per number of workers: the distribution of staleness, the mean N - 1 in red, the measured mean as a dot.
+    """Draw one panel per number of workers: the distribution of staleness, the mean N - 1 in red, the measured mean as
+    a dot.
 
     `runs`: {workers: asynchronous run (or trace)}, 1 to 4 of them, as {2: run, 4: run, 8: run}. Gradients of a slowed
     worker are orange. Raises `BadInput` for anything else, and if nothing was applied.
@@ -84,7 +85,7 @@ def _key(traces: dict[int, Trace]) -> str:
 
 
 def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(staleness, gradients, whether the sender was slow) of every application."""
+    """Return (staleness, gradients, whether the sender was slow) of every application."""
     rows = Lookup().applies.between(trace, 0, trace.watermark())
     time, sender, stale, count = rows.columns("time", "sender", "staleness", "count")
     known = (stale != UNKNOWN) & (sender >= 0)
@@ -93,13 +94,13 @@ def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _last_value(trace: Trace) -> int:
-    """The staleness that all but a negligible share of the gradients do not exceed."""
+    """Return the staleness that all but a negligible share of the gradients do not exceed."""
     stale, count, _ = _rows(trace)
     return int(np.quantile(np.repeat(stale, count), 1 - ALL_BUT)) + 1
 
 
 def _shares(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of all gradients by staleness 0, 1, ...: (of workers that are not slow, of slow ones)."""
+    """Return the shares of all gradients by staleness 0, 1, ...: (of workers that are not slow, of slow ones)."""
     stale, count, slow = _rows(trace)
     size = int(stale.max(initial=0)) + 1
     plain, late = (np.bincount(stale[which], count[which], minlength=size) for which in (~slow, slow))

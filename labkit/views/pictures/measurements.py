@@ -30,7 +30,7 @@ def scatter(
     measured: Mapping[float, float], theory: Mapping[str, Line], title: str, xlabel: str, ylabel: str, *, log: str = "",
     caption: str = "",
 ) -> LabFigure:  # fmt: skip
-    """A figure of `measured`, {x: y}, as dots and of each of the `theory`, {name: formula or {x: y}}, as a line.
+    """Draw a figure of `measured`, {x: y}, as dots and of each of the `theory`, {name: formula or {x: y}}, as a line.
 
     A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `xlabel`, `ylabel`: names of the axes.
     `log`: the logarithmic axes, "", "x", "y" or "xy". `caption`: a sentence after the title. Points that are not finite are
@@ -77,7 +77,8 @@ def scatter(
 
 
 def side_by_side(panel: str, runs: Mapping[str, Any]) -> LabFigure:
-    """A figure of one panel (a name, as "progress") for several runs (or their traces), {title: run}, left to right.
+    """Draw a figure of one panel (a name, as "progress") for several runs (or their traces), {title: run}, left to
+    right.
 
     The panels have separate scales. Raises `BadInput` for an unknown panel, and without runs.
     """
@@ -95,20 +96,20 @@ def side_by_side(panel: str, runs: Mapping[str, Any]) -> LabFigure:
 
 
 def _box() -> tuple[float, float, float, float]:
-    """Position of the axes in figure coordinates."""
+    """Return the position of the axes in figure coordinates."""
     wide, high = SIZE
     return LEFT / wide, BELOW / high, (wide - LEFT - RIGHT) / wide, (high - BELOW - ABOVE - 18) / high
 
 
 def _points(given: Mapping[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) sorted by x, without points that are not finite."""
+    """Return (x, y) sorted by x, without points that are not finite."""
     pairs = np.array(sorted((float(a), float(b)) for a, b in given.items()), float).reshape(-1, 2)
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     return pairs[:, 0], pairs[:, 1]
 
 
 def _curve(formula: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of a line: the given points, or a formula evaluated from the first to the last dot."""
+    """Return (x, y) of a line: the given points, or a formula evaluated from the first to the last dot."""
     if isinstance(formula, Mapping):
         return _points(formula)
     along = np.geomspace(x[0], x[-1], POINTS) if log else np.linspace(x[0], x[-1], POINTS)
@@ -116,13 +117,13 @@ def _curve(formula: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndar
 
 
 def _seen(line: tuple[np.ndarray, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """The y values of a line within the x range of the dots."""
+    """Return the y values of a line within the x range of the dots."""
     inside = (line[0] >= x[0]) & (line[0] <= x[-1]) & np.isfinite(line[1])
     return line[1][inside]
 
 
 def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
-    """Axis limits with a margin; from 0 if no value is below it."""
+    """Return the axis limits with a margin; from 0 if no value is below it."""
     low, high = float(values.min()), float(values.max())
     if log:
         room = max(1.2, (high / low) ** 0.06)

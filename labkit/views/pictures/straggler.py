@@ -34,7 +34,7 @@ MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
 
 
 def straggler(synchronous: Any, asynchronous: Any) -> LabFigure:
-    """Two timelines on a common time axis: all wait for the slow worker (top), no worker waits (bottom).
+    """Draw the two timelines on a common time axis: all wait for the slow worker (top), no worker waits (bottom).
 
     `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, of which the same one is slowed, as with
     `slow={"worker-2": 5}`. The end of both is shown. At the right, and in the title, are the gradients applied since the
@@ -78,8 +78,8 @@ def _key(slow: dict[int, float]) -> str:
 
 
 def _interval(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
-    """(begin, end), ns, of the interval that is counted: from the last slowdown to the end of the last synchronous step that is
-    within both runs, so that a step cut off by the end of the run does not look like a loss of speed.
+    """Return (begin, end), ns, of the interval that is counted: from the last slowdown to the end of the last synchronous
+    step that is within both runs, so that a step cut off by the end of the run does not look like a loss of speed.
     """
     both = (synchronous, asynchronous)
     known = min(trace.watermark() for trace in both)
@@ -92,12 +92,12 @@ def _interval(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
 
 
 def _window(trace: Trace) -> int:
-    """Length of the interval shown, ns: `GRADIENTS` gradients of a typical worker, rounded."""
+    """Return the length of the interval shown, ns: `GRADIENTS` gradients of a typical worker, rounded."""
     return max(1000, round(style.nice_above(GRADIENTS * gradient_time(trace) / NANO * 0.9) * NANO))
 
 
 def _counts(trace: Trace, since: int, until: int) -> dict[int, int]:
-    """{worker: number of its gradients applied after `since` and up to `until` ns}."""
+    """Return {worker: number of its gradients applied after `since` and up to `until` ns}."""
     applied, found = Cumulative(), {}
     for role in trace.role_ids("worker"):
         when, total, _ = applied.gross(trace, until, role)
