@@ -1,15 +1,16 @@
-"""Errors of the formulas relative to the simulator: the largest ones found on a random grid.
+"""Errors of the formulas relative to the simulator: the largest errors found on a random grid.
 
-`tests/advisor/test_accuracy.py` draws problems and clusters (a flat model, layers, an embedding table; 2 to 8 workers, 1 to 3
-servers; free and busy links; server work), compares every prediction with a simulated run, and checks this table
-against the result. With constant times most formulas are exact. With random times (exponential, shifted, uniform, lognormal)
-most predict too short times, because the queueing of messages on busy links is not modelled completely:
+`tests/advisor/test_accuracy.py` draws problems and clusters (a flat model, layers, an embedding table; 2 to 8 workers,
+1 to 3 servers; free and busy links; server work), compares every prediction with a simulated run, and checks this table
+against the result. With constant times most formulas are exact. With random times (exponential, shifted, uniform,
+lognormal) most formulas predict too short times, because the queueing of messages on busy links is not modelled completely:
 
-- asynchronous servers, and synchronous ones, by up to a tenth where links and workers are equally busy; `KBatchSync`, whose
-  late gradients congest the links, by a fifth;
-- `Downpour` by a fifth, also with constant times where links are free or workers few: its pulls queue behind other pushes;
-- `Hybrid` by an eighth on busy links: parts sent by a replica that is ahead delay the messages of one that is behind.
-  On free links it is within 3%.
+- for asynchronous and synchronous servers by up to a tenth if links and workers are equally busy; for `KBatchSync`,
+  whose late gradients congest the links, by a fifth;
+- for `Downpour` by a fifth, also with constant times if links are free or workers few, because its pulls queue behind
+  other pushes;
+- for `Hybrid` by an eighth on busy links, because parts sent by a replica that is ahead delay the messages of a replica
+  that is behind. On free links `Hybrid` is within 3%.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Mapping
 
 __all__ = ["ERRORS"]
 
-# {strategy: (constant times, random times)}: shares of the simulated time of a step; the draws of the grid are part of it
+# {strategy: (error with constant times, error with random times)}, as a share of the simulated time of a step. The
+# numbers depend on the random draws of the grid.
 ERRORS: Mapping[str, tuple[float, float]] = {
     "SyncPS": (0.0, 0.067), "AsyncPS": (0.0, 0.109), "Downpour": (0.192, 0.19), "SSP": (0.0, 0.071),
     "BackupWorkers": (0.0, 0.073),

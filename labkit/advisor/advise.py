@@ -1,4 +1,4 @@
-"""`advise`: predicted step times of all strategies that can run on a cluster, ranked, and the answers to three questions."""
+"""`advise`: ranked predictions of the step times of all strategies that can run on a cluster, and three answers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ LEGEND = (
 class Prediction:
     """The prediction for one strategy. Seconds and bytes are per step (N gradients).
 
-    `compute` (with waiting and server work), `latency` and `wire` add up to `step`. `update_gradients`: gradients that
-    one update applies. `bytes`: through the busiest direction of any node's link. `memory`: bytes of parameters,
-    gradients and optimizer state at the fullest node (activations are not counted), `fits`: whether that is within the limit.
+    `compute` (including waiting and server work), `latency` and `wire` add up to `step`. `update_gradients`: the number
+    of gradients that one update applies. `bytes`: bytes through the busiest direction of any node's link. `memory`:
+    bytes of parameters, gradients and optimizer state at the node that needs most (activations are not counted).
+    `fits`: whether `memory` is within the limit. `staleness`: the mean staleness, None if it is not known.
     """
 
     strategy: Strategy
@@ -65,8 +66,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` returns: `rows`, the fastest first; `refused`: (strategy, the reason why it cannot run here);
-    `answers`: to the three design questions; `inputs`: of the formulas, as text."""
+    """The result of `advise`.
+
+    rows: the predictions, with the fastest strategy that fits first. refused: (strategy, the reason why it cannot run
+    here). answers: the answers to the three design questions. inputs: the inputs of the formulas, as text.
+    """
 
     rows: tuple[Prediction, ...]
     refused: tuple[tuple[str, str], ...]
@@ -75,11 +79,11 @@ class Advice:
 
     @property
     def best(self) -> Prediction:
-        """The fastest that fits."""
+        """The first row: the fastest strategy that fits into memory; if none fits, the fastest."""
         return self.rows[0]
 
     def __getitem__(self, name: str) -> Prediction:
-        """The row of this class or label."""
+        """Return the row of a strategy, by the name of its class or by its label."""
         for row in self.rows:
             if name in (row.label, row.strategy.name):
                 return row
@@ -107,7 +111,7 @@ class Advice:
     __repr__ = __str__
 
     def figure(self) -> Any:
-        """Step times as bars, with the formulas: a matplotlib Figure."""
+        """Return a matplotlib Figure with the step times as bars, and with the formulas."""
         from ..views.advice import bars
 
         lines = [
@@ -123,15 +127,16 @@ def advise(
 ) -> Advice:  # fmt: skip
     """Rank `strategies` (None: all, with default options) by the predicted time of a step of N gradients.
 
-    `memory`: bytes a node has for parameters, gradients and optimizer state. `density`: share of the parameters that a
-    batch's gradient touches; None: 1, and of an embedding what its batches touch. `latency` (seconds), `bandwidth`
-    (bytes per second) and `compute` (a distribution, or seconds) override the cluster's values. A cluster of processes
-    does not define the first two (then 30 us and 5 GB/s, as measured between processes of one machine), and without a
-    pace one gradient is timed here. Nothing is started.
+    `memory`: the bytes that a node has for parameters, gradients and optimizer state. `density`: the share of the
+    parameters that a batch's gradient touches; None means 1, or for a model with an embedding the share that its
+    batches touch. `latency` (seconds), `bandwidth` (bytes per second) and `compute` (a distribution, or seconds)
+    override the cluster's values. A cluster of processes does not define latency and bandwidth; their defaults are then
+    30 us and 5 GB/s, as measured between processes of one machine. If such a cluster has no pace, `advise` measures the
+    time of a gradient. No process is started.
 
     The formulas do not include slowed roles and codecs.
 
-    Raises `BadInput` for numbers that are not allowed, and if no strategy can run.
+    Raises `BadInput` if a number is not allowed, and if no strategy can run.
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
@@ -158,7 +163,7 @@ def advise(
 
 
 def candidate_strategies(strategies: Iterable[Strategy | str] | None, workers: int) -> list[Strategy]:
-    """The strategies to rank; by default all, a hybrid with a shape that fits the number of workers."""
+    """Return the strategies to rank. The default is all strategies, with a shape of the hybrid that fits the workers."""
     if strategies is None:
         parts = next((p for p in range(2, workers) if workers % p == 0), 1)
         shape: dict[str, Any] = {"hybrid": {"shape": f"{workers // parts}x{parts}"}} if parts > 1 else {}
@@ -184,7 +189,7 @@ LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # opti
 
 
 def _label(strategy: Strategy) -> str:
-    """`SSP s=3`: the class, and the option that identifies the variant."""
+    """Return the class and the option that identifies the variant: `SSP s=3`."""
     shown = next((f" {option}={getattr(strategy, option)}" for option in LABELS if hasattr(strategy, option)), "")
     return strategy.name + shown
 
@@ -209,5 +214,5 @@ def _inputs_text(f: CostInputs) -> str:
 
 
 def _distribution_text(distribution: Distribution) -> str:
-    """A constant as a time, any other distribution by its name and parameters."""
+    """Return a constant as a time, any other distribution as its name and parameters."""
     return time_text(distribution.seconds) if isinstance(distribution, Deterministic) else distribution.describe()

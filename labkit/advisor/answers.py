@@ -16,7 +16,7 @@ __all__ = ["three_answers"]
 
 
 def three_answers(f: CostInputs, rows: Sequence[Any]) -> tuple[str, str, str]:
-    """(dense or sparse, server or all-reduce, split or whole), from sorted predictions."""
+    """Return the answers (dense or sparse, server or all-reduce, split or whole), from sorted predictions."""
     return (
         "Dense or sparse? " + dense_or_sparse(f, rows),
         "Server or all-reduce? " + server_or_all_reduce(f, rows),
@@ -25,22 +25,25 @@ def three_answers(f: CostInputs, rows: Sequence[Any]) -> tuple[str, str, str]:
 
 
 def _first(rows: Iterable[Any], *names: str) -> Any:
-    """The fastest row of these strategies."""
+    """Return the fastest row of these strategies, or None."""
     return next((row for row in rows if row.strategy.name in names), None)
 
 
 def _same_time(one: Any, other: Any) -> bool:
-    """Whether their steps take the same time, to 2%."""
+    """Whether the steps of two rows take the same time, to 2%."""
     return bool(abs(one.step - other.step) < 0.02 * other.step)
 
 
 def _least_memory(rows: Iterable[Any]) -> Any:
-    """The row that needs the least memory."""
+    """Return the row that needs the least memory."""
     return min(rows, key=lambda row: row.memory)
 
 
 def dense_or_sparse(f: CostInputs, rows: Sequence[Any]) -> str:
-    """A sparse all-gather of (id, value) pairs beats the ring iff density < 1/N (RESULTS T4)."""
+    """Return the answer to "dense or sparse?".
+
+    A sparse all-gather of (id, value) pairs is faster than a ring if and only if the density is below 1/N.
+    """
     if f.density >= 1:
         return "Dense: a batch's gradient touches every parameter (density 1)."
     sparse, dense = _first(rows, "SparsePS"), _first(rows, "RingAllReduce", "HalvingDoubling", "SyncPS")
@@ -59,7 +62,7 @@ def dense_or_sparse(f: CostInputs, rows: Sequence[Any]) -> str:
 
 
 def server_or_all_reduce(f: CostInputs, rows: Sequence[Any]) -> str:
-    """Compares synchronous strategies only, because they compute the same updates."""
+    """Return the answer to "server or all-reduce?". It compares synchronous strategies, which compute the same updates."""
     server, ring = _first(rows, "SyncPS"), _first(rows, "RingAllReduce", "HalvingDoubling")
     if server is None or ring is None:
         return f"Only one of them was given; the fastest strategy is {rows[0].label}, {t(rows[0].step)} per step."
@@ -87,7 +90,10 @@ SPLIT = ("TensorParallel", "Pipeline", "PipeDream", "Hybrid", "FSDP")
 
 
 def split_or_whole(f: CostInputs, rows: Sequence[Any]) -> str:
-    """Splitting saves memory; it saves time only if summing whole gradients costs more than splitting their computation."""
+    """Return the answer to "split the model?".
+
+    Splitting saves memory. It saves time only if summing whole gradients costs more than splitting their computation.
+    """
     whole = next((row for row in rows if row.strategy.name not in SPLIT), None)
     split = next((row for row in rows if row.strategy.name in SPLIT), None)
     if split is None:

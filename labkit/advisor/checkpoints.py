@@ -1,10 +1,11 @@
-"""The optimal checkpoint interval. A checkpoint always costs time, and a failure costs all work since the last checkpoint;
-the interval balances the two.
+"""The optimal checkpoint interval.
+
+A checkpoint always costs time, and a failure costs all work since the last checkpoint. The interval balances the two.
 
     C  cost: how long one checkpoint takes          F  mtbf: mean time between failures
     R  restart: how long it takes to begin again    t  work between two checkpoints
 
-All in one unit of time, seconds or hours. The time between failures is exponential with mean F.
+All four have the same unit of time, seconds or hours. The time between failures is exponential with mean F.
 Young, "A first order approximation to the optimum checkpoint interval", Communications of the ACM 17 (9), 1974.
 Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer
 Systems 22 (3), 2006.
@@ -21,21 +22,21 @@ __all__ = ["daly", "segment_time", "young"]
 
 
 def young(cost: float, mtbf: float) -> float:
-    """Work between two checkpoints that loses the least time, to first order: sqrt(2 C F) (Young 1974).
+    """Return the work between two checkpoints that loses the least time, to first order: sqrt(2 C F) (Young 1974).
 
-    Accurate if C is far below F: it ignores failures during a checkpoint, and several failures in one interval.
-    `BadInput` unless `cost` is at least 0 and `mtbf` above it, both finite.
+    It is accurate if C is far below F, because it ignores failures during a checkpoint and several failures in one
+    interval. Raises `BadInput` unless `cost` is at least 0, `mtbf` is above 0, and both are finite.
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
     return math.sqrt(2 * cost * mtbf)
 
 
 def daly(cost: float, mtbf: float) -> float:
-    """The same to higher order (Daly 2006): sqrt(2 C F) (1 + sqrt(C / 2F) / 3 + (C / 2F) / 9) - C, and F where a
-    checkpoint takes as long as 2 F or longer.
+    """Return the work between two checkpoints that loses the least time, to higher order (Daly 2006).
 
-    This nearly minimises `segment_time` per work; the minimum does not depend on the time of a restart. `BadInput` as for
-    `young`.
+    It is sqrt(2 C F) (1 + sqrt(C / 2F) / 3 + (C / 2F) / 9) - C, or F if a checkpoint takes at least 2 F. This work
+    nearly minimises `segment_time` per work. The minimum does not depend on the time of a restart. Raises `BadInput` if
+    `young` would.
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
     if cost >= 2 * mtbf:
@@ -45,11 +46,11 @@ def daly(cost: float, mtbf: float) -> float:
 
 
 def segment_time(work: float, cost: float, restart: float, mtbf: float) -> float:
-    """Mean time until `work` and the checkpoint after it are done, failures and restarts included:
-    F e^(R/F) (e^((t+C)/F) - 1) (Daly 2006).
+    """Return the mean time until `work` and the checkpoint after it are done, including failures and restarts.
 
-    A failure in the segment, or in the restart, loses the work of the segment and causes a restart. `BadInput` unless all
-    are at least 0 and finite, and `mtbf` above 0; infinity if the result overflows.
+    It is F e^(R/F) (e^((t+C)/F) - 1) (Daly 2006), or infinity if this overflows. A failure in the segment, or in the
+    restart, loses the work of the segment and causes a restart. Raises `BadInput` unless all arguments are finite and
+    at least 0, and `mtbf` is above 0.
     """
     _check(above={"mtbf": mtbf}, least={"work": work, "cost": cost, "restart": restart})
     try:

@@ -1,10 +1,10 @@
 """The critical path through a pipeline schedule, or through gossip: the time at which each piece of work is done.
 
-A stage executes its list of work in order. A forward waits for the activation from the previous stage, a backward for the
-delta from the next stage; each piece takes its share of a gradient, each message a latency and its bytes' time on the two
-links. With deterministic times the result equals the simulator's. (A closed form is known only for equal stages and a
-free network: (M + P - 1)(tf + tb) for GPipe and 1F1B.) In gossip, models compete for links, in the order in which they
-were sent.
+A stage executes its list of work in order. A forward waits for the activation from the previous stage, a backward for
+the delta from the next stage. Each piece of work takes its share of the time of a gradient. Each message takes a
+latency and the time for which its bytes occupy the two links. With deterministic times the result equals the
+simulator's. (A closed form is known only for equal stages and a free network: (M + P - 1)(tf + tb) for GPipe and 1F1B.)
+In gossip, messages with models occupy the links in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ MAX_GOSSIP_ITERATIONS, MAX_MESSAGES = (
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. `steps`: for each step its list of work. `cost(work)`: share of a gradient; `output_bytes(work)`: bytes of
-    its result. `is_first`, `is_last`: whether a piece of work is at an end of the network. `update_seconds`: of an update, which
-    follows a step's work, or, with `update_every_backward`, every backward.
+    """One stage of a pipeline.
+
+    steps: the list of work of each step. cost(work): its share of the time of a gradient. output_bytes(work): bytes of
+    its result. is_first, is_last: whether a piece of work is at the beginning or end of the network. update_seconds:
+    the time of an update, which follows each step's work or, with `update_every_backward`, each backward.
     """
 
     steps: Iterable[Iterable[Work]]
@@ -48,11 +50,12 @@ _FINISHED: tuple[int, Work | None, bool] = (0, None, False)
 
 
 class _StageProgress:
-    """The progress of a stage: its next work, when it is free, and when its inputs arrived."""
+    """The progress of a stage: its next piece of work, when the stage is free, and when its inputs arrived. Times in ns."""
 
     def __init__(self, stage: Stage, draw: Iterator[float]):
         self.stage, self.free, self.done, self.arrived = stage, 0, list[int](), dict[Any, int]()
-        self.scheduled = self.waiting = False  # its next end is known; it waits for the same stage of other replicas
+        # scheduled: the end of the next piece of work is known; waiting: for the same stage of other replicas
+        self.scheduled = self.waiting = False
         self._remaining: Iterator[tuple[int, Work | None, bool]] = (
             (k, work, last) for k, step in enumerate(stage.steps) for work, last in _with_last_flag(step)
         )
@@ -65,7 +68,7 @@ class _StageProgress:
             self.duration = nanoseconds(next(self._draw) * self.stage.cost(self.work))
 
     def next_end(self) -> int | None:
-        """The end of the next piece of work; None if its input has not been sent yet."""
+        """Return the end of the next piece of work; None if its input has not been sent yet."""
         work = self.work
         if work is None or self.waiting:
             return None
@@ -80,7 +83,7 @@ class _StageProgress:
 
 
 def _with_last_flag(works: Iterable[Work]) -> Iterator[tuple[Work, bool]]:
-    """Pairs of (work, whether it is the last)."""
+    """Yield pairs of (work, whether it is the last)."""
     for work, behind in itertools.pairwise(itertools.chain(works, [None])):
         assert work is not None
         yield work, behind is None
@@ -89,10 +92,10 @@ def _with_last_flag(works: Iterable[Work]) -> Iterator[tuple[Work, bool]]:
 def pipeline_period(
     stages: list[Stage], latency: float, bandwidth: float, draws: list[Iterator[float]], replicas: int = 1
 ) -> float:
-    """Seconds between two updates of stage 0, over the last half of its updates.
+    """Return the mean seconds between two updates of stage 0, over the last half of its updates.
 
-    `draws`: times of a gradient, of every stage of every replica, replica by replica. Corresponding stages of replicas update
-    together, when the last of them has done its step's work.
+    `draws`: for every stage of every replica, replica by replica, the times of a gradient. Corresponding stages of all
+    replicas update together, when the last of these stages has finished the work of its step.
     """
     count = len(stages)
     network = Links(count * replicas, latency, bandwidth)
@@ -133,7 +136,7 @@ def pipeline_period(
         active.waiting = True
         group = range(k, len(progress), count)
         if all(progress[j].waiting for j in group):
-            for j in group:  # all are done, this one last
+            for j in group:  # all stages of the group are done, stage i last
                 progress[j].free, progress[j].waiting = now + nanoseconds(stage.update_seconds), False
                 progress[j].done.append(progress[j].free)
                 schedule(j)
@@ -143,7 +146,7 @@ def pipeline_period(
 
 
 def gossip_iterations(graph: Sequence[Sequence[int]], constant: bool) -> int:
-    """The number of iterations of gossip to evaluate."""
+    """Return the number of iterations of gossip to evaluate."""
     if constant:
         return GOSSIP_ITERATIONS
     messages = len(graph) + sum(map(len, graph))
@@ -154,8 +157,10 @@ def gossip_period(
     graph: Sequence[Sequence[int]], size: int, after: float, latency: float, bandwidth: float,
     draws: list[Iterator[float]], iterations: int = GOSSIP_ITERATIONS,
 ) -> float:  # fmt: skip
-    """Seconds per iteration if all workers send `size` bytes to their neighbours, compute, and wait for the neighbours' models:
-    the mean over the second half of the iterations.
+    """Return the mean seconds per iteration of gossip, over the second half of the iterations.
+
+    In an iteration all workers send `size` bytes to their neighbours, compute, and wait for the neighbours' models.
+    `after`: the seconds of the averaging that follows.
     """
     network, n, sequence = Links(len(graph), latency, bandwidth), len(graph), itertools.count()
     count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): at equal times in the order of their causes
@@ -164,7 +169,7 @@ def gossip_period(
     ]  # by iteration: when the neighbours' models arrived
     ready, total = [(0, 0, i) for i in range(n)], [0, 0]
     while ready:
-        now, _, i = heapq.heappop(ready)  # begins its next iteration, in the order of time, in which links are occupied
+        now, _, i = heapq.heappop(ready)  # worker i begins its next iteration; in the order of time, as links are occupied
         if count[i] in (iterations // 2, iterations):
             total[count[i] // iterations] += now
         if count[i] == iterations:

@@ -12,10 +12,10 @@ __all__ = ["Estimate", "slots", "time_text"]
 class Estimate:
     """The estimate for one update: its seconds along the longest path, its bytes and memory.
 
-    `compute` (waiting for others and server work included), `latency` and `wire` add up to its seconds. `gradients`:
-    how many one update applies. `busiest`: bytes through the busiest direction of a node's link; `memory`: bytes for
-    parameters, gradients and the optimizer's state at the fullest node. `staleness`: mean, None where it is not known.
-    `formula`: the formula of the seconds, with the numbers.
+    `compute` (including waiting and server work), `latency` and `wire` add up to `seconds`. `gradients`: the number of
+    gradients that one update applies. `busiest`: bytes through the busiest direction of a node's link. `memory`: bytes
+    of parameters, gradients and the optimizer's state at the node that needs most. `staleness`: the mean staleness,
+    None if it is not known. `formula`: the formula of the seconds, with the numbers.
     """
 
     compute: float
@@ -29,18 +29,18 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one update."""
+        """The seconds of one update."""
         return self.compute + self.latency + self.wire
 
 
 def slots(strategy: Any) -> int:
-    """The number of state vectors, each as long as the parameters, of the strategy's optimizer: 0 for SGD, 2 for Adam."""
+    """Return the number of the optimizer's state vectors, each as long as the parameters: 0 for SGD, 2 for Adam."""
     state = strategy.optimizer.state(1, "float32")
     return sum(not name.startswith("_") for name in state)
 
 
 def time_text(seconds: float) -> str:
-    """`57 us`, `12.3 ms`, `1.2 s`; three digits."""
+    """Return a time as text with three digits: `57 us`, `12.3 ms`, `1.2 s`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size or unit == "us":
             return "0" if seconds == 0 else f"{seconds / size:.3g} {unit}"

@@ -1,10 +1,11 @@
-"""The inputs of a prediction: bytes of the model, workers, servers, a link's latency and bandwidth, distributions of times.
+"""The inputs of a prediction: sizes of the model and the cluster, a link's latency and bandwidth, distributions of times.
 
     M  bytes of the parameters        N, S  workers, servers        b  mini-batch of one worker
     c  seconds of one gradient        s  seconds of one piece of server work (an update)
     a  latency of a message           m = M / bandwidth: seconds for which a link is occupied by the whole model
 
-The network is the simulator's: cut-through, full duplex, a node's egress and ingress occupied for bytes / bandwidth each.
+The network model is the simulator's: cut-through and full duplex; a message occupies the egress of the sender and the
+ingress of the receiver for bytes / bandwidth each.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .order_statistics import OrderStatistics
 
 __all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "Table", "gather_inputs"]
 
-# Between two processes of one machine, half of what `python -m benchmarks --only round-trip` measures there and back.
+# Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
 DASK_LATENCY = 30e-6  # seconds, of a message of 40 KB
 DASK_BANDWIDTH = 5e9  # bytes per second, of messages of 10 MB
 DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
@@ -34,8 +35,10 @@ DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 @dataclass(frozen=True)
 class Table:
-    """An embedding table: `rows` of `row_bytes`; `used`: expected number of distinct rows in a mini-batch; `dense`: bytes of the
-    layers behind the table.
+    """An embedding table.
+
+    rows: the number of rows. row_bytes: bytes of a row. used: the expected number of distinct rows in a mini-batch.
+    dense: bytes of the layers after the table.
     """
 
     rows: int
@@ -46,8 +49,10 @@ class Table:
 
 @dataclass(frozen=True)
 class CostInputs:
-    """See the module. `memory`: bytes that a node has for the model, None: unlimited. `table`: None for a model
-    without an embedding. `density`: share of the parameters that a mini-batch's gradient touches.
+    """The inputs of all formulas, with the symbols of the module `labkit.advisor.inputs`.
+
+    memory: bytes that a node has for the model; None means unlimited. density: the share of the parameters that a
+    mini-batch's gradient touches. table: None for a model without an embedding.
     """
 
     problem: Any
@@ -59,12 +64,12 @@ class CostInputs:
 
     @property
     def n(self) -> int:
-        """Workers."""
+        """N, the number of workers."""
         return self.cluster.workers
 
     @property
     def servers(self) -> int:
-        """Servers; 1 if the cluster does not define it."""
+        """S, the number of servers; 1 if the cluster does not define it."""
         return self.cluster.servers or 1
 
     @property
@@ -74,16 +79,16 @@ class CostInputs:
 
     @property
     def model(self) -> int:
-        """M, bytes."""
+        """M, the bytes of the parameters."""
         return int(self.objective.size) * self.itemsize
 
     @property
     def a(self) -> float:
-        """Latency, seconds."""
+        """The latency of a message in seconds."""
         return self.cluster.latency
 
     def transfer_seconds(self, count: float) -> float:
-        """Seconds for which `count` bytes occupy a link."""
+        """Return the seconds for which `count` bytes occupy a link."""
         return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
 
     @property
@@ -103,7 +108,7 @@ class CostInputs:
 
     @property
     def network(self) -> Any:
-        """The layers, if the model has any."""
+        """The model; for a timing-only run the network that it represents, or None."""
         return self.objective.network if isinstance(self.objective, NullObjective) else self.objective
 
 
@@ -111,7 +116,10 @@ def gather_inputs(
     problem: Any, cluster: Any, memory: float | None, density: float | None, latency: float | None,
     bandwidth: float | None, compute: Any,
 ) -> CostInputs:  # fmt: skip
-    """The inputs for a problem on a cluster; explicit arguments override the cluster's values. `BadInput` if one is invalid."""
+    """Return the inputs for a problem on a cluster. Arguments that are not None override the cluster's values.
+
+    Raises `BadInput` if an argument is invalid.
+    """
     for name, value in (("memory", memory), ("density", density)):
         if value is not None and not 0 < value < math.inf:
             raise BadInput(f"{name}={shown(value)}: give {'bytes' if name == 'memory' else 'a share'}, greater than 0.")
@@ -130,7 +138,10 @@ def _bytes(objective: Any) -> float:
 
 
 def _as_simulated(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
-    """The cluster as a simulated one; for a cluster of processes from the arguments, its pace, and defaults for one machine."""
+    """Return a simulated cluster with the cluster's values and the arguments.
+
+    For a cluster of processes the values are the arguments, its pace, and defaults for one machine.
+    """
     simulated = isinstance(cluster, SimulatedCluster)
     distribution = (
         as_distribution("compute", compute)
@@ -145,7 +156,7 @@ def _as_simulated(problem: Any, cluster: Any, latency: Any, bandwidth: Any, comp
 
 
 def _timed_gradient(problem: Any) -> Distribution:
-    """The time of one gradient on this machine: the shortest of five."""
+    """Measure the time of one gradient on this machine: the shortest of five."""
     if problem.timing_only:
         raise BadInput("A timing-only problem has no gradients to time: give compute=, as compute=0.01.")
     objective, data = problem.objective(), problem.dataset
@@ -161,7 +172,7 @@ def _timed_gradient(problem: Any) -> Distribution:
 
 
 def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
-    """The embedding table, with the number of distinct rows that a mini-batch is expected to use."""
+    """Return the embedding table, with the expected number of distinct rows in a mini-batch; None without an embedding."""
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Recommender):
         return None
@@ -172,7 +183,7 @@ def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
 
 
 def _distinct_ids(problem: Any) -> float:
-    """The mean number of distinct ids in a mini-batch, over mini-batches drawn with a fixed seed."""
+    """Return the mean number of distinct ids in a mini-batch, over mini-batches drawn with a fixed seed."""
     rng = np.random.default_rng(0)
     if isinstance(problem.data, str):
         recipe: Any = recipe_of(problem.data, problem.options)

@@ -1,14 +1,14 @@
 """Strategies that split the model: how long one update takes.
 
     tensor parallel   N workers compute one gradient and sum activations: for each pair of layers with x inputs and
-                      y outputs 4(N-1) a + 2(N-1)/N b (x + y) bytes' time
-    pipeline          the longest path through the schedule (critical_path.py); with P equal stages, M micro-batches and a free
-                      network c (M + P - 1)/(M P)
-    hybrid            as the split that it uses, for each replica; then an all-reduce of each part between R replicas
+                      y outputs 4(N-1) a + the time of 2(N-1)/N b (x + y) values on a link
+    pipeline          the longest path through the schedule (critical_path.py); with P equal stages, M micro-batches
+                      and a free network c (M + P - 1)/(M P)
+    hybrid            the time of its split for each replica, then an all-reduce of each part between R replicas
 
-Exact for deterministic times. With random ones the replicas of a hybrid also wait for each other: their paths are evaluated
-together, with draws of a fixed seed. (Messages by which a replica that is ahead delays one that is behind are not modelled:
-an eighth on busy links, see `errors`.)
+The formulas are exact for deterministic times. With random times the replicas of a hybrid also wait for each other;
+their paths are evaluated together, with draws of a fixed seed. (The formulas ignore that messages of a replica that is
+ahead delay a replica that is behind. This is an error of up to an eighth on busy links, see `accuracy`.)
 
 The workers of a replica compute one gradient together, so N gradients take N/R times as many updates. Splitting saves
 memory; it saves time only if summing gradients costs more than computing them.
@@ -39,7 +39,7 @@ STEPS, RANDOM_STEPS = 4, 400  # steps of a path to evaluate: with constant times
 
 
 def tensor_parallel(strategy: Any, f: CostInputs) -> Estimate:
-    """Every worker has a part of every layer."""
+    """Estimate `TensorParallel`, in which every worker has a part of every layer."""
     compute, latency, wire, moved, text = _tensor_parallel_times(f, f.n)
     text = f"c*/N + s + 4 L (N-1) a + 2(N-1)/N (activations) = {text} + {t(f.s)}"
     memory = f.itemsize * _rank_sizes(f, f.n) * (2 + slots(strategy))
@@ -47,7 +47,10 @@ def tensor_parallel(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def _tensor_parallel_times(f: CostInputs, ranks: int, replicas: int = 1) -> tuple[float, float, float, float, str]:
-    """(compute, latency, wire, bytes a rank sends, formula) of one pass over `ranks` workers, of the slowest of `replicas`."""
+    """Return (compute, latency, wire, bytes that a rank sends, formula) of one pass over `ranks` workers.
+
+    With several `replicas`, the times are those of the slowest replica.
+    """
     pairs = [split_pairs(f.network, rank, ranks) for rank in range(ranks)]
     shares = [max(pair[i].share for pair in pairs) for i in range(len(pairs[0]))]
     widths = sum(pair.inputs + pair.outputs for pair in pairs[0])
@@ -58,12 +61,12 @@ def _tensor_parallel_times(f: CostInputs, ranks: int, replicas: int = 1) -> tupl
 
 
 def _rank_sizes(f: CostInputs, ranks: int) -> int:
-    """The number of parameters of the largest rank."""
+    """Return the number of parameters of the rank that has most."""
     return max(boxes_of(split_pairs(f.network, rank, ranks)).size for rank in range(ranks))
 
 
 def pipeline(strategy: Any, f: CostInputs) -> Estimate:
-    """Every worker has some layers; a step begins when the pipeline is empty."""
+    """Estimate `Pipeline`, in which every worker has some layers, and a step begins when the pipeline is empty."""
     parts = _pipeline_times(strategy, f, f.n, [f.s] * f.n)
     text = _path_text(strategy, f, f.n, sum(parts))
     sizes, moved = _stage_sizes(strategy, f, f.n)
@@ -72,7 +75,7 @@ def pipeline(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def pipedream(strategy: Any, f: CostInputs) -> Estimate:
-    """P mini-batches are in flight; stage k keeps P - k versions of its weights."""
+    """Estimate `PipeDream`, in which P mini-batches are in flight and stage k keeps P - k versions of its weights."""
     n = f.n
     stages = _stages(f, n, 1, 1, lambda k: [_schedule_prefix(f, n, k)], [f.s] * n, update_every_backward=True)
     parts = _path_times(f, stages)
@@ -84,13 +87,13 @@ def pipedream(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def _schedule_prefix(f: CostInputs, stages: int, k: int) -> tuple[Work, ...]:
-    """A prefix of a stage's endless list of work."""
+    """Return a prefix of a stage's endless list of work."""
     batches = (8 if f.c.constant else RANDOM_STEPS) * stages
     return tuple(itertools.islice(pipe_dream(stages, k), stages - 1 - k + 2 * batches))
 
 
 def hybrid(strategy: Any, f: CostInputs) -> Estimate:
-    """One pass of a replica, then an all-reduce of each part."""
+    """Estimate `Hybrid`: one pass of a replica, then a synchronisation of each part between the replicas."""
     replicas, parts = replicas_and_parts(strategy.name, strategy.shape, f.n)
     if strategy.split == "tensor":
         latency, wire = _synchronize_replicas(strategy, f, replicas, _rank_sizes(f, parts) * f.itemsize)
@@ -110,7 +113,7 @@ def hybrid(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def _synchronize_replicas(strategy: Any, f: CostInputs, replicas: int, part: float) -> tuple[float, float]:
-    """Seconds of (latency, wire) of the synchronisation of a part's replicas."""
+    """Return the seconds of (latency, wire) to synchronise the replicas of a part of `part` bytes."""
     if strategy.between == "server":
         return 2 * f.a, (1 + replicas) * f.transfer_seconds(part)
     return all_reduce_seconds(f, part, replicas, strategy.algorithm)
@@ -122,7 +125,7 @@ def _synchronize_replicas(strategy: Any, f: CostInputs, replicas: int, part: flo
 def _pipeline_times(
     strategy: Any, f: CostInputs, count: int, update_seconds: Sequence[float], replicas: int = 1
 ) -> tuple[float, float, float]:
-    """(compute, latency, wire) of one step of a pipeline of `count` stages, with `replicas` replicas."""
+    """Return (compute, latency, wire) of one step of a pipeline of `count` stages, with `replicas` replicas."""
     chunks = strategy.chunks if strategy.order == "interleaved" else 1
     micro = strategy.micro_batches
     order, rounds = SCHEDULES[strategy.order], STEPS if f.c.constant else RANDOM_STEPS
@@ -139,7 +142,7 @@ def _stages(
     update_seconds: Sequence[float],
     update_every_backward: bool = False,
 ) -> list[Stage]:
-    """The stages of a pipeline as `critical_path.Stage` objects."""
+    """Return the stages of a pipeline as `critical_path.Stage` objects."""
     rows = [part.stop - part.start for part in shard_slices(f.problem.batch_size, micro)]
     made, last = [], len(f.network.blocks)
     for k, blocks in enumerate(stages_of(f.network, count, chunks, "a pipeline")):
@@ -172,7 +175,10 @@ def _of_chunk(flags: list[bool], work: Work) -> bool:
 
 
 def _path_times(f: CostInputs, stages: list[Stage], replicas: int = 1) -> tuple[float, float, float]:
-    """The longest path on a free network, and the times that latency and bytes add. With constant times replicas are equal."""
+    """Return the time of the longest path on a free network, and the times that latency and bytes add to it.
+
+    With constant times all replicas are equal, so only one is evaluated.
+    """
     distinct = 1 if f.c.constant else replicas
 
     def path(latency: float, bandwidth: float) -> float:
@@ -197,7 +203,7 @@ def _stage_share(f: CostInputs, blocks: Any) -> float:
 
 
 def _stage_sizes(strategy: Any, f: CostInputs, count: int) -> tuple[list[float], float]:
-    """(bytes of every stage's parameters, bytes that the busiest stage sends in a step)."""
+    """Return (bytes of every stage's parameters, bytes that the busiest stage sends in a step)."""
     chunks = strategy.chunks if getattr(strategy, "order", "") == "interleaved" else 1
     sizes, moved = [], [0.0]
     for blocks in stages_of(f.network, count, chunks, strategy.name):

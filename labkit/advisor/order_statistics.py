@@ -6,9 +6,9 @@
 | exponential (shifted) | shift + mean (H_n - H_(n-k)), H_n = 1 + 1/2 + ... + 1/n |
 | any other | the integral of its quantiles over the density of the k-th of n uniform numbers (a Beta), numerically |
 
-For "any other" the quantiles are those of 200,000 draws with a fixed seed: reproducible, accurate to about 1%,
-less in a heavy tail. Sequences of dependent waits (stale synchronous parallel) have no closed form; their recursion is
-evaluated, with draws of a fixed seed.
+For "any other", the quantiles are those of 200,000 draws with a fixed seed. The result is reproducible, and accurate to
+about 1% (less for heavy tails). Sequences of dependent waits (stale synchronous parallel) have no closed form; their
+recursion is evaluated, with draws of a fixed seed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_GROUPS = 256  # maximum number of different offsets; more are grouped
 
 
 def harmonic(n: int) -> float:
-    """1 + 1/2 + ... + 1/n."""
+    """Return the harmonic number 1 + 1/2 + ... + 1/n."""
     return math.fsum(1 / i for i in range(1, n + 1))
 
 
 class OrderStatistics:
-    """Expectations for a distribution of times; all in seconds."""
+    """Expected values for a distribution of times, in seconds."""
 
     def __init__(self, distribution: Distribution):
         self.distribution = distribution
@@ -51,7 +51,7 @@ class OrderStatistics:
         return np.asarray(self.distribution.draw(np.random.default_rng(seed), n), float)
 
     def draws(self, seed: int) -> Iterator[float]:
-        """An endless sequence of durations, determined by the seed."""
+        """Return an endless sequence of durations, which the seed determines."""
         if isinstance(self.distribution, Deterministic):
             return itertools.repeat(self.distribution.seconds)
         rng = np.random.default_rng([7, seed])
@@ -63,11 +63,11 @@ class OrderStatistics:
         return self.order(1, 1)
 
     def slowest(self, n: int) -> float:
-        """The expectation of the largest of n draws."""
+        """Return the expectation of the largest of n draws."""
         return self.order(n, n)
 
     def order(self, k: int, n: int) -> float:
-        """The expectation of the k-th smallest of n draws."""
+        """Return the expectation of the k-th smallest of n draws."""
         distribution = self.distribution
         if isinstance(distribution, Deterministic):
             return distribution.seconds
@@ -76,7 +76,7 @@ class OrderStatistics:
         return _order_statistic(self._sorted, k, n)
 
     def slowest_sum(self, n: int, terms: int) -> float:
-        """The expected largest of n sums of `terms` draws each."""
+        """Return the expectation of the largest of n sums of `terms` draws each."""
         if self.constant or terms == 1:
             return terms * self.slowest(n)
         rng, count = np.random.default_rng(1), SAMPLES // 10
@@ -87,8 +87,9 @@ class OrderStatistics:
         return _order_statistic(np.sort(sums), n, n)
 
     def synchronized_sum(self, n: int, shares: Sequence[float], replicas: int = 1) -> float:
-        """The expected time of `replicas` groups of n workers that synchronise within the group after each of `shares` (fractions
-        of a draw), and between the groups at the end.
+        """Return the expected time of `replicas` groups of n workers.
+
+        The workers of a group synchronise after each of `shares` (fractions of a draw), and all groups synchronise at the end.
         """
         if self.constant or replicas == 1:
             return math.fsum(shares) * self.slowest(n)
@@ -99,13 +100,13 @@ class OrderStatistics:
         return float(total.max(axis=1).mean())
 
     def expected_last_end(self, starts: Sequence[float]) -> float:
-        """The expected end of the last of several draws that start at `starts`: E[max(start + X)]."""
+        """Return the expected end of the last of several draws that start at `starts`: E[max(start + X)]."""
         if self.constant or not max(starts) > min(starts):
             return max(starts) + self.slowest(len(starts))
         groups = np.array_split(np.sort(np.asarray(starts, float)), min(MAX_GROUPS, len(starts)))
         x = self._sorted
         t = np.linspace(min(starts) + x[0], max(starts) + x[-1], 20_001)
-        logs = np.zeros(len(t))  # of P(all have ended by t)
+        logs = np.zeros(len(t))  # log P(all draws have ended by t)
         with np.errstate(divide="ignore"):
             for group in groups:
                 logs += len(group) * np.log(np.searchsorted(x, t - group.mean(), side="right") / len(x))
@@ -114,7 +115,7 @@ class OrderStatistics:
     # sequences of dependent waits -------------------------------------------------------------------------------------
 
     def bounded_staleness_period(self, n: int, slack: int) -> float:
-        """Seconds per iteration if no worker begins an iteration more than `slack` ahead of the slowest.
+        """Return seconds per iteration if no worker begins an iteration more than `slack` iterations ahead of the slowest.
 
         start_i(k) = max(end_i(k-1), max over j of end_j(k-1-slack)).
         """
@@ -129,8 +130,9 @@ class OrderStatistics:
         return _seconds_per_round(total)
 
     def group_period(self, n: int, k: int, extra: float, gap: float) -> float:
-        """Seconds between two completed groups of k, if n workers restart in groups of k: the j-th of a group restarts j gaps
-        later, and takes `extra` seconds in addition to its draw.
+        """Return the seconds between two completed groups of k, if n workers restart in groups of k.
+
+        The j-th worker of a group restarts j `gap` seconds later, and takes `extra` seconds in addition to its draw.
         """
         draws = self.draws(4)
         working, waiting, ends = [next(draws) + extra + j * gap for j in range(n)], 0, list[float]()
@@ -145,7 +147,7 @@ class OrderStatistics:
         return _seconds_per_round(np.array(ends), n)
 
     def expected_kth_end(self, starts: Sequence[float], k: int, each: int = 1) -> float:
-        """The expected time at which k draws are done, if sequences of `each` draws begin at `starts`."""
+        """Return the expected time at which k draws are done, if sequences of `each` draws begin at `starts`."""
         if self.constant:
             return sorted(start + i * self.mean for start in starts for i in range(1, each + 1))[k - 1]
         rounds = max(4, SAMPLES // (len(starts) * each))
@@ -155,7 +157,7 @@ class OrderStatistics:
 
 
 def _order_statistic(values: Any, k: int, n: int) -> float:
-    """The expected k-th of n, from many sorted values, weighted by the Beta(k, n-k+1) density at their quantiles."""
+    """Return the expected k-th of n: the mean of sorted values, weighted by the Beta(k, n-k+1) density at their quantiles."""
     u = (np.arange(len(values)) + 0.5) / len(values)
     log = (k - 1) * np.log(u) + (n - k) * np.log1p(-u)
     weights = np.exp(log - log.max())
@@ -163,8 +165,10 @@ def _order_statistic(values: Any, k: int, n: int) -> float:
 
 
 def _seconds_per_round(ends: np.ndarray, period: int = 1) -> float:
-    """Seconds per round in the steady state. `period`: of a regular pattern, in rounds; whole periods are counted,
-    because with equal times rounds end in groups, and a part of a period would bias the result.
+    """Return seconds per round in the steady state.
+
+    `period`: the period in rounds of a regular pattern. Only whole periods are counted, because with equal times rounds
+    end in groups, and a part of a period would bias the result.
     """
     start = len(ends) // 3
     start += (len(ends) - 1 - start) % period if period < len(ends) // 3 else 0

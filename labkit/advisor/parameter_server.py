@@ -1,13 +1,14 @@
 """Strategies with parameter servers: how long one update takes.
 
-Synchronous step with one server: the server sends the model N times in sequence (N m), and each worker pushes as soon as it
-has computed, so of the N pushes only the m of the last one is not overlapped by those sends; one latency each way. With S
-shards every message is S times shorter: c* + s + 2a + m (1 + N/S), c* = E[slowest of N]. Exact for deterministic times.
+Synchronous step with one server: The server sends the model N times in sequence, which takes N m. Each worker pushes as
+soon as it has computed. These pushes overlap with the sends, except the last push, which adds m. Each direction adds
+one latency. With S shards every message is S times shorter, which gives c* + s + 2a + m (1 + N/S), c* = E[slowest of
+N]. This is exact for deterministic times.
 
-Asynchronous: one cycle of a worker takes c + s + 2a + m (1 + 1/S). A gradient takes 1/N of that, or, if larger, the time
-for which it occupies one server's link (m/S) or processor (s). Exact for deterministic times; a lower bound for others,
-by up to a tenth if links and workers are equally busy (by a fifth for K-batch-sync, whose late gradients congest the
-links; see `errors`).
+Asynchronous: One cycle of a worker takes c + s + 2a + m (1 + 1/S). A gradient takes 1/N of a cycle or, if that is
+longer, the time for which it occupies one server's link (m/S) or processor (s). This is exact for deterministic times.
+For random times it is a lower bound; if links and workers are equally busy, it is too low by up to a tenth (by a fifth
+for K-batch-sync, whose late gradients congest the links; see `accuracy`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def sync_ps(strategy: Any, f: CostInputs) -> Estimate:
-    """`SyncPS`: an update waits for all workers."""
+    """Estimate `SyncPS`, in which an update waits for all workers."""
     n, servers, a, m = f.n, f.servers, f.a, f.m
     slowest = f.c.expected_last_end([k * m / servers for k in range(n)]) - (n - 1) * m / servers
     text = f"c* + s + 2a + m (1 + N/S) = {t(slowest)} + {t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {n}/{servers})"
@@ -45,14 +46,15 @@ def sync_ps(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def async_ps(strategy: Any, f: CostInputs) -> Estimate:
-    """`AsyncPS`: workers do not wait for each other."""
+    """Estimate `AsyncPS`, in which workers do not wait for each other."""
     return _asynchronous(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
 
 
 def downpour(strategy: Any, f: CostInputs) -> Estimate:
-    """A worker pushes every n_push steps and fetches every n_fetch steps, and makes local steps in between. Where it does both,
-    the acknowledgement of its push waits behind the weights that the server sends to the worker before it: m/S - 2a, if
-    that is positive.
+    """Estimate `Downpour`: a worker pushes every n_push steps, fetches every n_fetch steps, and makes local steps in between.
+
+    In a step with both, the acknowledgement of the push waits behind the weights that the server sends to the previous
+    worker. This takes m/S - 2a, if that is positive.
     """
     push, fetch, servers = strategy.n_push, strategy.n_fetch, f.servers
     compute = f.c.mean + f.s / push + (f.s if fetch > 1 else 0.0)
@@ -69,31 +71,32 @@ def downpour(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def ssp(strategy: Any, f: CostInputs) -> Estimate:
-    """`SSP`: as `async_ps`, plus the waiting time of workers that are s iterations ahead of the slowest."""
+    """Estimate `SSP`: the time of `async_ps`, plus the waiting time of workers that are s iterations ahead of the slowest."""
     n, s = f.n, strategy.s
     mean = f.c.bounded_staleness_period(n, s) if s else f.c.slowest(n)
     return _asynchronous(strategy, f, mean, f"c(s={s})", None if not f.c.constant else n - 1.0)
 
 
 def backup_workers(strategy: Any, f: CostInputs) -> Estimate:
-    """An update waits for all workers except the last b."""
+    """Estimate `BackupWorkers`, in which an update waits for all workers except the last b."""
     return _first_k(strategy, f, f.n - strategy.b, f"E[number {f.n - strategy.b} of N]")
 
 
 def k_sync(strategy: Any, f: CostInputs) -> Estimate:
-    """An update waits for the first K workers."""
+    """Estimate `KSync`, in which an update waits for the first K workers."""
     return _first_k(strategy, f, strategy.K, f"E[number {strategy.K} of N]")
 
 
 def k_batch_sync(strategy: Any, f: CostInputs) -> Estimate:
-    """An update waits for the first K mini-batches, from any workers."""
+    """Estimate `KBatchSync`, in which an update waits for the first K mini-batches, from any workers."""
     return _first_k(strategy, f, strategy.K, f"E[{strategy.K} mini-batches]", max_gradients=strategy.K)
 
 
 def _first_k(strategy: Any, f: CostInputs, k: int, name: str, max_gradients: int = 1) -> Estimate:
-    """The first k gradients are waited for, and all N workers are sent the new weights. `max_gradients`: that each
-    worker sends in a step: it continues until it is notified of the update, and occupies the servers' links with late
-    gradients.
+    """Estimate a step that waits for the first k gradients and then sends the new weights to all N workers.
+
+    max_gradients: the largest number of gradients that a worker sends in a step. If it is above 1, a worker continues
+    until it is notified of the update, and occupies the servers' links with late gradients.
     """
     n, servers, a, m, after = f.n, f.servers, f.a, f.m, min(k, f.n)
     starts = [i * m / servers for i in range(n)]
@@ -106,14 +109,14 @@ def _first_k(strategy: Any, f: CostInputs, k: int, name: str, max_gradients: int
     sends = n * sent * m / servers  # the next step's messages queue behind this one's
     text = f"max(ck + s + 2a + m (1 + K/S), {'' if sent == 1 else f'{sent:.3g} '}N m/S), ck = {name}: max({t(max(wait, 0.0))} + "
     text += f"{t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {after}/{servers}), {t(sends)})"
-    compute = max(wait, 0.0) + f.s  # negative if one of them finished before the last one received its weights
+    compute = max(wait, 0.0) + f.s  # `wait` is negative if k gradients are done before the k-th worker has its weights
     wire = max(free, sends) - compute - 2 * a
     moved = f.model * max(1.0, n / servers)
     return Estimate(compute, 2 * a, wire, k, moved, _memory(strategy, f, waiting=k), 0.0, text)
 
 
 def k_async(strategy: Any, f: CostInputs) -> Estimate:
-    """The K workers of an update continue together."""
+    """Estimate `KAsync`, in which the K workers of an update continue together."""
     n, k, servers = f.n, strategy.K, f.servers
     latency, wire = 2 * f.a, f.m * (1 + k / servers)
     update = f.c.group_period(n, k, f.s + latency + f.m * (1 + 1 / servers), f.m / servers)
@@ -127,7 +130,7 @@ def k_async(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def k_batch_async(strategy: Any, f: CostInputs) -> Estimate:
-    """Every gradient gets a reply; the reply to every K-th one waits for the update."""
+    """Estimate `KBatchAsync`: every gradient gets a reply, and the reply to every K-th gradient waits for the update."""
     k, servers = strategy.K, f.servers
     compute, cycle_wire = f.c.mean + f.s / k, f.m * (1 + 1 / servers)
     bound = max(f.m / servers, f.s / k)
@@ -140,7 +143,7 @@ def k_batch_async(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def easgd(strategy: Any, f: CostInputs) -> Estimate:
-    """Communicates every tau steps; those tau gradients count as one update."""
+    """Estimate `EASGD`: a worker communicates every tau steps, and these tau gradients count as one update."""
     tau, servers, n = strategy.tau, f.servers, f.n
     alone = tau * (f.c.mean + f.s)
     latency, wire = 2 * f.a, f.m * (1 + 1 / servers)
@@ -166,7 +169,10 @@ def _server_bound(
     f: CostInputs, compute: float, latency: float, wire: float, bound: float, moved: float, memory: float,
     staleness: float | None, text: str,
 ) -> Estimate:  # fmt: skip
-    """One gradient, if N workers cycle independently and one server's link or processor needs `bound` seconds for each."""
+    """Estimate one gradient if N workers cycle independently, and each gradient occupies a server for `bound` seconds.
+
+    What is occupied is the link or the processor of the server.
+    """
     n = f.n
     parts = (compute / n, latency / n, wire / n)
     if bound > sum(parts):  # the server is never idle, and its work overlaps everything else
@@ -175,5 +181,8 @@ def _server_bound(
 
 
 def _memory(strategy: Any, f: CostInputs, waiting: int = 1) -> float:
-    """A worker has weights and a gradient; a server has its part, the optimizer's state, and the queued pushes."""
+    """Return the memory of the fullest node.
+
+    A worker has weights and a gradient; a server has its part of the weights, the optimizer's state, and the queued pushes.
+    """
     return f.model * max(2.0, (1 + slots(strategy) + waiting) / f.servers)

@@ -1,10 +1,10 @@
-"""Strategies without a server, whose workers hold the whole model: how long one update takes.
+"""Strategies without servers whose workers compute all layers: how long one update takes.
 
     all-reduce, ring               2(N-1) a + 2(N-1)/N m
     recursive halving-doubling     2k a + 2(N-1)/N m,  N = 2^k;  N = P + r, P = 2^k: (2k+2) a + (2(P-1)/P + 2) m
-    fully sharded                  of each of L layers two all-gathers and a reduce-scatter: 3 L (N-1) a + 3(N-1)/N m
+    fully sharded                  two all-gathers and a reduce-scatter of each of L layers: 3 L (N-1) a + 3(N-1)/N m
 
-All exact for deterministic times and equal chunks.
+All formulas are exact for deterministic times and equal chunks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["adpsgd", "all_reduce", "all_reduce_seconds", "dpsgd", "fsdp", "local
 
 
 def all_reduce(algorithm: str, n: int, f: CostInputs) -> tuple[float, float, str]:
-    """(number of latencies, bytes through a link in sequence as a multiple of the vector, the formula)."""
+    """Return (number of latencies, bytes through a link in sequence as a multiple of the vector, the formula)."""
     if algorithm == "ring":
         return 2 * (n - 1), 2 * (n - 1) / n, "2(N-1) a + 2(N-1)/N m"
     power = 1 << n.bit_length() - 1
@@ -33,13 +33,13 @@ def all_reduce(algorithm: str, n: int, f: CostInputs) -> tuple[float, float, str
 
 
 def all_reduce_seconds(f: CostInputs, bytes_: float, n: int, algorithm: str = "ring") -> tuple[float, float]:
-    """Seconds of (latency, wire) of one all-reduce of `bytes_` bytes."""
+    """Return the seconds of (latency, wire) of one all-reduce of `bytes_` bytes."""
     steps, share, _ = all_reduce(algorithm, n, f)
     return steps * f.a, share * f.transfer_seconds(bytes_)
 
 
 def replicas(strategy: Any, f: CostInputs) -> Estimate:
-    """All workers compute, then all-reduce: the ring, and halving-doubling."""
+    """Estimate `RingAllReduce` and `HalvingDoubling`: all workers compute, then all-reduce."""
     n = f.n
     steps, share, text = all_reduce(strategy.algorithm, n, f)
     slowest = f.c.slowest(n)
@@ -49,7 +49,7 @@ def replicas(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def local_sgd(strategy: Any, f: CostInputs) -> Estimate:
-    """An all-reduce every H steps; in between workers are independent, so slow steps average out."""
+    """Estimate `LocalSGD`: an all-reduce every H steps. In between workers are independent, so slow steps average out."""
     n, h = f.n, strategy.H
     steps, share, text = all_reduce(strategy.algorithm, n, f)
     alone = f.c.slowest_sum(n, h) / h
@@ -59,7 +59,7 @@ def local_sgd(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def dpsgd(strategy: Any, f: CostInputs) -> Estimate:
-    """Models are sent while gradients are computed: the maximum of the two times."""
+    """Estimate `DPSGD`: models are sent while gradients are computed, so an iteration takes the longer of the two times."""
     graph, n = tuple(neighbours(strategy.graph, f.n)), f.n
     most = max(map(len, graph))
 
@@ -77,7 +77,7 @@ def dpsgd(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def adpsgd(strategy: Any, f: CostInputs) -> Estimate:
-    """Active replicas wait for the reply of a neighbour after each gradient; passive ones reply without waiting."""
+    """Estimate `ADPSGD`: active replicas wait for a neighbour's reply after each gradient; passive replicas never wait."""
     graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, two_colouring(strategy.graph, f.n)
     active = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
     alone = max(f.c.mean + f.s, 1e-9)  # one nanosecond, the clock's resolution
@@ -93,7 +93,7 @@ def adpsgd(strategy: Any, f: CostInputs) -> Estimate:
 
 
 def fsdp(strategy: Any, f: CostInputs) -> Estimate:
-    """Two all-gathers and a reduce-scatter of every layer."""
+    """Estimate `FSDP`: two all-gathers and a reduce-scatter of every layer."""
     n, groups = f.n, f.network.layout.groups()
     layers, largest = len(groups), max(part.stop - part.start for part in groups.values()) * f.itemsize
     slowest, steps, share = f.c.slowest(n), 3 * layers * (n - 1), 3 * (n - 1) / n

@@ -1,4 +1,4 @@
-"""Scalability laws (Amdahl, Gustafson, Gunther), and a fit of the third.
+"""Scalability laws of Amdahl, Gustafson and Gunther, and a fit of Gunther's law.
 
     N  workers                          X(N)  throughput of N workers, in any unit
 
@@ -7,8 +7,8 @@
     Gunther      X(N) / X(1) = N / (1 + p (N - 1) + k N (N - 1))
                  p: contention, waiting for exclusive resources;  k: coherence, pairwise synchronisation
 
-The last is the Universal Scalability Law. With p = k = 0 it is N, with k = 0 Amdahl's with f = p; with k > 0 the
-throughput has a maximum at N = sqrt((1 - p) / k).
+Gunther's law is called the Universal Scalability Law. With p = k = 0 it is N; with k = 0 it is Amdahl's law with f = p.
+With k > 0 the throughput has a maximum at N = sqrt((1 - p) / k).
 
 Amdahl, "Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967;
 Gustafson, "Reevaluating Amdahl's law", Communications of the ACM 31 (5), 1988; Gunther, "Guerrilla capacity planning",
@@ -30,16 +30,20 @@ __all__ = ["Scalability", "amdahl", "fit_scalability", "gustafson"]
 
 
 def amdahl(serial: float, workers: Any) -> Any:
-    """Speed-up of a job of which the part `serial` (0 to 1) cannot be divided. `workers`: a number or an array of them,
-    at least 1; the result is float64 of the same shape. `BadInput` for anything else.
+    """Return the speed-up of a job of which the part `serial` (0 to 1) cannot be divided.
+
+    `workers`: a number or an array of numbers, at least 1; the result is float64 of the same shape. Raises `BadInput`
+    if an argument is out of its limits.
     """
     n = _checked(serial, workers)
     return 1 / (serial + (1 - serial) / n)
 
 
 def gustafson(serial: float, workers: Any) -> Any:
-    """Scaled speed-up: of the time on `workers` machines the part `serial` is not divided, and the job grows with them.
-    Arguments as of `amdahl`.
+    """Return the scaled speed-up of a job that grows with the number of workers.
+
+    `serial` is the part (0 to 1) of the time on `workers` machines in which the work is not divided. Types, limits and
+    errors are those of `amdahl`.
     """
     n = _checked(serial, workers)
     return serial + (1 - serial) * n
@@ -47,39 +51,39 @@ def gustafson(serial: float, workers: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scalability:
-    """A Universal Scalability Law: `one` is X(1), in the unit of the throughput; `contention` p, `coherence` k >= 0."""
+    """A Universal Scalability Law. `one`: X(1), in the unit of the throughput; `contention`: p; `coherence`: k, at least 0."""
 
     one: float
     contention: float
     coherence: float
 
     def __call__(self, workers: Any) -> Any:
-        """Throughput of `workers` workers, a number or an array; float64 of the same shape."""
+        """Return the throughput of `workers` workers, a number or an array, as float64 of the same shape."""
         n = np.asarray(workers, np.float64)
         return self.one * n / (1 + self.contention * (n - 1) + self.coherence * n * (n - 1))
 
     @property
     def peak(self) -> float:
-        """The number of workers with the largest throughput, at least 1; infinity if it always grows."""
+        """The number of workers with the largest throughput, at least 1; infinity if the throughput always grows."""
         if self.coherence == 0:
             return math.inf
         return math.sqrt(max((1 - self.contention) / self.coherence, 1.0))
 
     @property
     def ceiling(self) -> float:
-        """The largest throughput: that at the peak, or the limit for N to infinity."""
+        """The largest throughput: at the peak, or the limit for N to infinity."""
         if self.coherence:
             return float(self(self.peak))
         return self.one / self.contention if self.contention else math.inf
 
 
 def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
-    """Fit the law to `throughput`, {workers: throughput}, which must include one worker.
+    """Fit Gunther's law to `throughput`, {workers: throughput}, which must include one worker.
 
-    N X(1) / X(N) - 1 = p (N - 1) + k N (N - 1) is linear in p and k; both are found by least squares, neither below 0
-    (an efficiency above 1 counts as 1). Each equation is divided by N - 1, so that the largest N does not dominate.
-    The fit is exact for points that follow a law. `BadInput` for fewer than two numbers of workers, a missing 1, or values
-    that are not positive.
+    N X(1) / X(N) - 1 = p (N - 1) + k N (N - 1) is linear in p and k. Both are found by least squares with the
+    constraint that neither is below 0 (so an efficiency above 1 counts as 1). Each equation is divided by N - 1, so
+    that the largest N does not dominate. The fit is exact for points that follow a law. Raises `BadInput` if
+    `throughput` has fewer than two numbers of workers, does not include 1, or has a value that is not positive.
     """
     if not isinstance(throughput, Mapping) or 1 not in throughput or len(throughput) < 2:
         raise BadInput(f"fit_scalability({shown(throughput)}): give {{workers: throughput}} of 1 and of more workers.")
@@ -97,7 +101,10 @@ def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
 
 
 def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """(p, k), both >= 0, for which p + k n is nearest to y: the best over the four choices of parameters that are not 0."""
+    """Return (p, k), both >= 0, for which p + k n is nearest to y.
+
+    Four fits are compared: both parameters 0, only p, only k, and both.
+    """
     found = [(0.0, 0.0), (max(float(y.mean()), 0.0), 0.0), (0.0, max(float(n @ y / (n @ n)), 0.0))]
     if len(n) > 1:
         centred = n - n.mean()
@@ -109,7 +116,7 @@ def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _checked(serial: Any, workers: Any) -> Any:
-    """The workers as float64. `BadInput` if something is out of its limits."""
+    """Return the workers as float64. Raises `BadInput` if `serial` or `workers` is out of its limits."""
     if isinstance(serial, bool) or not isinstance(serial, (int, float)) or not 0 <= serial <= 1:
         raise BadInput(f"serial={shown(serial)}: the part that cannot be divided is a number from 0 to 1.")
     try:

@@ -1,16 +1,17 @@
 """The sparse parameter server: how long one update takes.
 
-With U distinct ids in a batch, row bytes r and D bytes in the layers behind the table, a worker pushes P = (8 + r) U,
-requests rows with I = 8 U and receives R = r U; P and R include D if the servers have the dense part. As times on a link:
+With U distinct ids in a batch, rows of r bytes and D bytes in the layers after the table, a worker pushes P = (8 + r) U
+bytes, requests rows with I = 8 U bytes, and receives R = r U bytes. If the servers have the dense part, P and R include
+D. As times on a link:
 
     dense="server"       c* + s + 2a + (N-1)(P + I/S) + P + R/S
-    the same, async      the larger of (c + s + 2a + P + I/S + R)/N and P + I/S
+    the same, async      the largest of (c + s + 2a + P + I/S + R)/N, P + I/S and s
     dense="all-reduce"   c* + s + 2a + R + (1 + N/2S) I + (1 - 1/S) P + max(ring of D, N/S P + ring/2)
 
-A worker's pull follows its pushes immediately, and a server's ingress is reserved for it until then, so P is not divided
-by S in the first two. The last formula was fitted to the simulator, not derived. All are averages (U varies between
-batches): with deterministic times within 4%, the last one within 6%. Rows are assumed to be spread evenly over the
-servers; in fact the server of the most frequent row has more traffic.
+A worker's pull follows its pushes immediately, and a server's ingress is reserved for the pull until then, so P is not
+divided by S in the first two formulas. The last formula was fitted to the simulator, not derived. All formulas are
+averages, because U varies between batches. With deterministic times they are within 4%, the last formula within 6%.
+Rows are assumed to be spread evenly over the servers; in fact the server of the most frequent row has more traffic.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ID = 8  # bytes
 
 
 def sparse_ps(strategy: Any, f: CostInputs) -> Estimate:
-    """Rows are exchanged with servers; the dense part too, or by a ring all-reduce."""
+    """Estimate `SparsePS`: rows are exchanged with servers, and the dense part with servers or by a ring all-reduce."""
     table = f.table
     assert table is not None  # the layout has refused a model without one
     ids, rows = ID * table.used, table.row_bytes * table.used
@@ -54,7 +55,7 @@ def sparse_ps(strategy: Any, f: CostInputs) -> Estimate:
 def _dense_on_servers(
     strategy: Any, f: CostInputs, requested: float, pushed: float, received: float, memory: float
 ) -> Estimate:
-    """The dense part on the servers too; synchronous or asynchronous."""
+    """Estimate `SparsePS` with the dense part on the servers, synchronous or asynchronous."""
     assert f.table is not None
     n, servers = f.n, f.servers
     blocked, used = (
@@ -76,7 +77,10 @@ def _dense_on_servers(
 
 
 def _memory(strategy: Any, f: CostInputs, table: Table, ids: float, rows: float) -> float:
-    """A server has rows, their optimizer state and the queued pushes; a worker has the rows of a batch."""
+    """Return the memory of the fullest node.
+
+    A server has rows, their optimizer state and the queued pushes; a worker has the rows of a batch and the dense part.
+    """
     vectors = 1 + slots(strategy)
     server = (table.rows * table.row_bytes * vectors + f.n * (rows + ids)) / f.servers
     return max(server, 2 * (rows + ids) + table.dense * (1 + vectors))

@@ -1,9 +1,8 @@
 """Course work: functions for the test cells of assignments (`from labkit import course`), and tools that release and grade them.
 
-The packages, each of which imports those before it: `sandbox` (runs submitted code), `grading` (reads submissions, runs the
-tests, writes reports), `authoring` (checks a reference notebook and makes the release). All use
-the format of assignments: `schema`,
-`regions`, `variants`, `bundle`.
+`sandbox` runs submitted code. `grading` reads submissions, runs the tests and writes reports. `authoring` checks a
+reference notebook and makes the release. Each of these packages imports only the packages listed before it. All use the
+modules about the format of assignments: `schema`, `regions`, `variants`, `bundle`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The public bundle of a release: the data that `labkit check` compares with.
+"""The public bundle of a release: the data with which `labkit check` compares a student's results.
 
-`check` uses the bundle and not the student's file, which may have been changed: it has the released notebook, the outputs of its
-tests under the reference notebook's solutions, and the points. It contains no solutions and no hidden tests.
+The bundle contains the released notebook, the outputs of its tests with the reference notebook's solutions, and the
+points. It contains no solutions and no hidden tests. `check` takes the tests from the bundle, because the student's
+file may have been changed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Bundle:
 def write_release(
     folder: Path, notebook: Mapping[str, Any], outputs: Mapping[str, Any], points: Mapping[str, Any]
 ) -> tuple[Path, Path]:
-    """Write a released notebook and its bundle. Returns their paths.
+    """Write a released notebook and its bundle, and return their paths.
 
     Raises:
         BadInput: the folder cannot be written.
@@ -56,10 +57,10 @@ def write_release(
 
 
 def find_bundle(notebook: Path, assignment: str, given: Path | None) -> Path:
-    """The path of the bundle of a student's notebook: `given`, or the file beside the notebook.
+    """Return the path of the bundle of a student's notebook: `given`, or the file beside the notebook.
 
     Raises:
-        BadInput: there is none.
+        BadInput: `given` is None and there is no bundle beside the notebook.
     """
     if given is not None:
         return given

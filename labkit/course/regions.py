@@ -1,7 +1,7 @@
-"""Solution and hidden-test regions in the source of a cell, their removal, and the marker comments of answers.
+"""Regions of a cell's source that hold solutions or hidden tests, their removal, and the marker comments of answers.
 
-Regions are whole lines between two delimiters, as in nbgrader, each alone on its line. A line that resembles a delimiter and
-is none is refused, because a misspelt delimiter would leave a solution in the release.
+As in nbgrader, a region consists of the lines between two delimiters, and each delimiter is alone on its line. A line
+that resembles a delimiter but is not one is an error, because a misspelt delimiter would leave a solution in the release.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LIKE_A_DELIMITER = re.compile(r"\b(BEGIN|END)\s+(SOLUTION|HIDDEN\s+TESTS?)\b", 
 
 
 def normalize_newlines(source: str) -> str:
-    """The source with `\\n` at the end of each line, for files from any system."""
+    """Return the source with `\\n` at the end of each line, for files from any system."""
     return source.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -47,10 +47,10 @@ def has_region(source: str, region: Region) -> bool:
 
 
 def replace_regions(source: str, region: Region, put: str = "") -> str:
-    """`source` with each region replaced by the line `put` at its indentation, or removed if `put` is empty.
+    """Return `source` with each region replaced by the line `put`, indented as the region, or removed if `put` is empty.
 
     Raises:
-        BadInput: delimiters are not paired, or a line resembles a delimiter and is none.
+        BadInput: delimiters are not paired, or a line resembles a delimiter but is not one.
     """
     begin, end = region
     kept: list[str] = []
@@ -80,7 +80,7 @@ def replace_regions(source: str, region: Region, put: str = "") -> str:
 
 
 def released(source: str, kind: str) -> str:
-    """The source of a cell of this kind in the release; empty if nothing remains of a test."""
+    """Return the source that a cell of this kind has in the release; it is empty if nothing remains of a test."""
     if kind == "solution":
         return replace_regions(source, SOLUTION, STUB)
     if kind == "explain":
@@ -92,7 +92,7 @@ def released(source: str, kind: str) -> str:
 
 
 def defined_names(source: str) -> dict[str, str]:
-    """The names defined at the top level: {name: "strategy" (a class), "function", or "value" (`name = ...`)}.
+    """Return the names defined at the top level: {name: "strategy" (a class), "function", or "value" (`name = ...`)}.
 
     Raises:
         SyntaxError: the source is not Python.

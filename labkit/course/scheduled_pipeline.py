@@ -1,8 +1,8 @@
 """A pipeline with a schedule given as a function, for the assignment about pipeline schedules.
 
 `ScheduledPipeline.from_function(order, stages=4, micro_batches=8)` calls `order(stages, micro_batches, stage)` for every
-stage and executes the list of ("forward", i) and ("backward", i) that it returns. Backward passes must be in the order of the
-micro-batches, as in all schedules of labkit, because their gradients are summed in place.
+stage, and each stage executes the list of ("forward", i) and ("backward", i) that `order` returns for it. Backward
+passes must be in the order of the micro-batches, as in all schedules of labkit, because their gradients are summed in place.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ class ScheduledPipeline(Pipeline):
     def from_function(
         cls, order: Callable[[int, int, int], Any], stages: int, micro_batches: int, **options: Any
     ) -> ScheduledPipeline:
-        """From a function of (stages, micro_batches, stage). `BadInput` names a stage whose list is not a schedule."""
+        """Make the strategy from a function of (stages, micro_batches, stage).
+
+        Raises `BadInput` if the list that the function returns for a stage is not a schedule.
+        """
         orders = tuple(_checked(order(stages, micro_batches, k), k, micro_batches) for k in range(stages))
         return cls(micro_batches=micro_batches, orders=orders, **options)
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
-        """Pass a mini-batch through the stages in the given order, apply the gradient, repeat."""
+        """Pass each mini-batch through the stages in the given order and apply the gradient."""
         order = tuple(Work(WORDS[word], micro, 0) for word, micro in self.orders[stage.index])
         for batch in ctx.batches():
             gradient = await pipeline_pass(ctx, stage, shard.weights(), batch, order)
@@ -47,7 +50,7 @@ class ScheduledPipeline(Pipeline):
 
 
 def _checked(schedule: Any, stage: int, micro_batches: int) -> tuple[tuple[str, int], ...]:
-    """The schedule of a stage, checked: each micro-batch once forward and once backward, forward first."""
+    """Return the schedule of a stage. Raises `BadInput` unless each micro-batch goes once forward and then once backward."""
     try:
         work = tuple((str(word), int(micro)) for word, micro in schedule)
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
-"""The schema of an assignment's notebook: the kind of each cell, from nbgrader's and labkit's metadata.
+"""The schema of an assignment's notebook: which metadata, of nbgrader and of labkit, give a cell which kind.
 
-A cell has exactly one kind. Unknown metadata is refused with the number of the cell and the allowed values. Cells are
-numbered from 1, text cells included. nbgrader's schema is version 3.
+Every cell has exactly one kind. Unknown metadata is an error, whose message has the number of the cell and the allowed
+values. Cells are numbered from 1, including text cells. The version of nbgrader's schema is 3. In the second column of
+the table, the flags are the values of `grade`, `solution` and `locked`; "none" means no metadata of nbgrader.
 
 | kind | nbgrader: grade, solution, locked | labkit |
 |---|---|---|
@@ -91,7 +92,7 @@ class Cell:
 
     @property
     def is_code(self) -> bool:
-        """Whether it is a code cell."""
+        """Whether the cell is a code cell."""
         return self.kind not in ("text", "explain")
 
 
@@ -109,15 +110,18 @@ class Assignment:
     notebook: Mapping[str, Any] = field(repr=False)
 
     def of_kind(self, *kinds: str) -> list[Cell]:
-        """The cells of these kinds, in order."""
+        """Return the cells of these kinds, in order."""
         return [cell for cell in self.cells if cell.kind in kinds]
 
     def questions(self) -> list[str]:
-        """The questions, in order of their first cells."""
+        """Return the questions, in the order of their first cells."""
         return list(dict.fromkeys(cell.question for cell in self.cells if cell.question))
 
     def markers(self) -> dict[str, str]:
-        """{name in a marker comment: grade_id}: the id of each solution, and its question if that has one solution only."""
+        """Return {name in a marker comment: grade_id of the solution cell}.
+
+        The names are the grade_ids of the solution cells, and each question that has exactly one solution cell.
+        """
         found = {cell.id: cell.id for cell in self.of_kind("solution")}
         for question in self.questions():
             ids = [cell.id for cell in self.of_kind("solution") if cell.question == question]
@@ -127,7 +131,7 @@ class Assignment:
 
 
 def public_data(base: Assignment) -> dict[str, Any]:
-    """The data needed to find the answers of a submission: no solutions, no hidden tests, no values of the variant."""
+    """Return the data needed to find the answers of a submission, without solutions, hidden tests and values of the variant."""
     cells = [
         {**vars(cell), "source": "" if cell.kind == "variant" else released(cell.source, cell.kind)}
         for cell in base.cells
@@ -136,16 +140,16 @@ def public_data(base: Assignment) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Assignment:
-    """The assignment of `public_data`, with its name and cells only."""
+    """Return an assignment that has only the name and the cells in `data`, the result of `public_data`."""
     cells = tuple(Cell(**cell) for cell in data["cells"])
     return Assignment(data["name"], data["name"], (), {}, "", cells, {})
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """The JSON of the instructor's notebook (format 4).
+    """Read the JSON of the instructor's notebook (format 4).
 
     Raises:
-        BadInput: the file cannot be read, or is no notebook of format 4.
+        BadInput: the file cannot be read, or is not a notebook of format 4.
     """
     try:
         raw = json.loads(path.read_bytes())
@@ -164,7 +168,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 
 def source_of(cell: Mapping[str, Any]) -> str:
-    """A cell's source as one string with `\\n` line ends."""
+    """Return a cell's source as one string with `\\n` line ends."""
     source = cell.get("source", "")
     return normalize_newlines(source if isinstance(source, str) else "".join(map(str, source)))
 
@@ -173,7 +177,7 @@ def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
     """Parse the kinds of all cells.
 
     Raises:
-        NotebookErrors: metadata is unknown or inconsistent; it has every place.
+        NotebookErrors: metadata is unknown or inconsistent; the error lists all cells that are wrong.
     """
     wrong: list[str] = []
     about = _parse_metadata(notebook.get("metadata", {}), wrong)
@@ -189,7 +193,7 @@ def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
 
 
 def _parse_metadata(metadata: Any, wrong: list[str]) -> dict[str, Any]:
-    """The metadata of the notebook; errors are appended to `wrong`."""
+    """Parse the metadata of the notebook; append errors to `wrong`."""
     data = metadata.get("labkit") if isinstance(metadata, dict) else None
     if not isinstance(data, dict):
         wrong.append(
@@ -215,7 +219,7 @@ def _parse_metadata(metadata: Any, wrong: list[str]) -> dict[str, Any]:
 
 
 def _bad_variants(variants: Any) -> list[str]:
-    """Errors in the declaration of the variants."""
+    """Return the errors in the declaration of the variants."""
     if not isinstance(variants, dict):
         return [
             f'notebook metadata: "variants" is {shown(variants)}; allowed: {{name: [{{"value": ..., "words": "..."}}, ...]}}'
@@ -234,7 +238,7 @@ def _bad_variants(variants: Any) -> list[str]:
 
 
 def _cell(number: int, raw: Any) -> Cell:
-    """Parse one cell; `BadInput` without its number."""
+    """Parse one cell. Raises `BadInput`, whose text does not have the number of the cell."""
     if not isinstance(raw, dict) or raw.get("cell_type") not in ("code", "markdown"):
         raise BadInput("is neither a code nor a markdown cell")
     source = raw.get("source", "")
@@ -275,7 +279,7 @@ def _cell(number: int, raw: Any) -> Cell:
 
 
 def _check_nbgrader(data: Any, cell_type: str) -> None:
-    """Refuse metadata that is not nbgrader's schema 3."""
+    """Raise `BadInput` if the metadata does not conform to nbgrader's schema 3."""
     if not isinstance(data, dict):
         raise BadInput(f"nbgrader's metadata is {shown(data)}; allowed: a table")
     for key in data:

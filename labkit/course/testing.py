@@ -1,8 +1,8 @@
 """Functions for the test cells of an assignment: a short run in virtual time, its results, and assertions with hints.
 
-`trial(MyServer(), workers=4, updates=40)` works in the same way in a student's notebook, where `MyServer` is the student's class,
-and in grading, where it is a remote strategy. A trial does not raise: its `error` contains the error text. Its numbers come
-from the engine's trace, never from the strategy itself.
+`trial(MyServer(), workers=4, updates=40)` works in the same way in a student's notebook, where `MyServer` is the
+student's class, and in grading, where `MyServer` is a remote strategy. `trial` does not raise an error of the strategy;
+the text of the error is in `Trial.error`. All numbers come from the engine's trace, never from the strategy itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REMOTE = os.path.join("sandbox", "remote.py")  # as it is in tracebacks
 
 
 class CheckFailed(AssertionError):
-    """A check failed. The text is shown to the student: the value found, the value expected, the likely misunderstanding."""
+    """A check failed. The text, which is shown to the student, has the values found and expected, and a hint if there is one."""
 
 
 class SubmissionFailed(CheckFailed):
@@ -48,8 +48,8 @@ class UnexpectedValue(CheckFailed):
 class Trial:
     """The results of a finished run.
 
-    `error`: the error that ended it ("" if it finished). `trace`: None if no run was started. `parameters`: at the end, a
-    flat array; None if the run failed.
+    `error`: the error that ended the run ("" if it finished). `trace`: None if no run was started. `parameters`: the
+    final parameters, a flat array; None if the run failed. `run`: the run, None if none was started.
     """
 
     error: str
@@ -64,17 +64,17 @@ class Trial:
 
     @cached_property
     def ledger(self) -> dict[str, Any]:
-        """The gradients by their fate (see `lk.ledger`)."""
+        """The numbers of gradients that were applied, lost, and so on (see `lk.ledger`)."""
         return ledger(self._required_trace)
 
     @cached_property
     def updates(self) -> int:
-        """Updates of the whole model."""
+        """The number of updates of the whole model."""
         return updates(self._required_trace)
 
     @cached_property
     def gradients(self) -> int:
-        """Gradients applied."""
+        """The number of gradients applied."""
         return int(self.ledger["applied"])
 
     @cached_property
@@ -89,14 +89,14 @@ class Trial:
 
     @cached_property
     def mean_staleness(self) -> float:
-        """The mean staleness without the first gradients, as many as there are workers; nan if there are no others."""
+        """The mean staleness of all gradients but the first N, where N is the number of workers; nan if there are only N."""
         workers = len(self._required_trace.role_ids("worker"))
         later = self.staleness[workers:]
         return float(np.mean(later)) if later else float("nan")
 
     @cached_property
     def leads(self) -> list[int]:
-        """At the start of each iteration, by time: the worker's completed iterations minus those of the slowest worker."""
+        """By how many completed iterations a worker leads the slowest worker, at each start of an iteration, in order of time."""
         ends = [np.array([end for _, end in of]) for of in self.iterations.values()]
         found = []
         for worker, of in enumerate(self.iterations.values()):
@@ -106,18 +106,18 @@ class Trial:
 
     @cached_property
     def iterations(self) -> dict[str, list[tuple[int, int]]]:
-        """By worker, the (begin, end) of the computation of each gradient, ns. Other computations are not included."""
+        """For each worker, the (begin, end) in ns of the computation of each gradient. Other computations are not included."""
         names = self._required_trace.roles
         return {names[worker]: made for worker, made in iterations(self._required_trace).items()}
 
     @cached_property
     def sent(self) -> dict[str, int]:
-        """Bytes of training messages sent, by role."""
+        """The bytes of training messages that each role sent."""
         return {self._required_trace.roles[role]: count for role, count in training_bytes(self._required_trace).items()}
 
     @cached_property
     def computed(self) -> dict[str, int]:
-        """Gradients computed, by worker."""
+        """The number of gradients that each worker computed."""
         return {self._required_trace.roles[worker]: count for worker, count in computed_by_worker(self._required_trace).items()}
 
     @property
@@ -127,7 +127,7 @@ class Trial:
         return self.trace
 
     def check(self) -> Trial:
-        """This trial. `CheckFailed` if the run failed or a gradient is not accounted for."""
+        """Return this trial. Raises `CheckFailed` if the run failed or a gradient is not accounted for."""
         if self.error:
             raise SubmissionFailed(f"The run failed: {self.error}")
         if not self.ledger["closes"]:
@@ -136,7 +136,7 @@ class Trial:
 
 
 def small_problem(seed: int = 0, hidden: int = 6, batch_size: int = 8) -> Problem:
-    """A small problem: two moons, 200 samples, float64, a network with layers of 2, `hidden` and 2 units."""
+    """Return a small problem: two moons, 200 samples, float64, a network with layers of 2, `hidden` and 2 units."""
     return Problem(
         "moons", hidden=(hidden,), batch_size=batch_size, dtype="float64", seed=seed, options={"samples": 200}
     )
@@ -184,11 +184,11 @@ def same_parameters(first: Trial, second: Trial, tolerance: float = 1e-9) -> boo
 
 
 def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, tolerance: float = 1e-9) -> None:
-    """Print the value if it is the expected one; else raise `UnexpectedValue` with the hint for the value found.
+    """Print the value if it is the expected value; else raise `UnexpectedValue` with the hint for the value found.
 
     Args:
-        what: what the value is, for the text.
-        tolerance: absolute and relative difference allowed between numbers; all other values must be equal.
+        what: the name of the value, for the text.
+        tolerance: the allowed absolute and relative difference between numbers; values of other types must be equal.
         hints: {a wrong value: the misunderstanding that leads to it}.
     """
     if _equal(got, want, tolerance):

@@ -1,8 +1,8 @@
-"""Variants: the same assignment with other choices, drawn from a seed.
+"""Variants: the same assignment with other choices, which are determined by a seed.
 
-A choice is a function of the names of the assignment and the variant, and of the seed. It does not depend on the order of the
-metadata, on other variants, or on Python's hash seed. Without a seed the first choices are used, those of the reference
-notebook as written.
+A choice is a function of the name of the assignment, the name of the choice, and the seed. It does not depend on the
+order of the metadata, on other choices, or on Python's hash seed. Without a seed the first choices are used, with which
+the reference notebook is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\{\{\s*([A-Za-z_]\w*)(\.value)?\s*\}\}")
 
 
 def choose(assignment: Assignment, seed: str | None) -> Choices:
-    """One choice ({"value", "words"}) for each variant."""
+    """Return one choice ({"value", "words"}) for each variant that the notebook declares."""
     if seed is None:
         return first_choices(assignment)
     return {
@@ -32,12 +32,12 @@ def choose(assignment: Assignment, seed: str | None) -> Choices:
 
 
 def first_choices(assignment: Assignment) -> Choices:
-    """The first choice for each variant."""
+    """Return the first choice for each variant."""
     return {key: choices[0] for key, choices in assignment.variants.items()}
 
 
 def digest(assignment: Assignment, seed: str | None) -> str:
-    """The public name of a variant: differs between seeds and does not reveal the choices."""
+    """Return the public name of a variant. It differs between seeds and does not reveal the choices."""
     return f"{_number(assignment.name, 'digest', seed):064x}"[:12] if seed is not None else "first"
 
 
@@ -46,7 +46,7 @@ def _number(*words: str) -> int:
 
 
 def with_variant(reference: Assignment, seed: str | None) -> Assignment:
-    """The reference notebook with the choices of this seed in its texts, comments, and variant cell."""
+    """Return the reference notebook with the choices of this seed in its texts, comments, and variant cell."""
     choices = choose(reference, seed)
     notebook = copy.deepcopy(dict(reference.notebook))
     for cell, raw in zip(reference.cells, notebook["cells"], strict=True):
@@ -58,7 +58,7 @@ def with_variant(reference: Assignment, seed: str | None) -> Assignment:
 
 
 def _filled(source: str, choices: Choices) -> str:
-    """Replace `{{name}}` by the words and `{{name.value}}` by the value of a variant; other braces stay."""
+    """Replace `{{name}}` by the words and `{{name.value}}` by the value of a variant; other braces are not changed."""
 
     def put(found: re.Match[str]) -> str:
         choice = choices.get(found[1])
@@ -70,7 +70,7 @@ def _filled(source: str, choices: Choices) -> str:
 
 
 def unknown_places(reference: Assignment, cell: Cell) -> list[str]:
-    """Names in `{{...}}` of a text cell that are no variants. Code may contain other double braces."""
+    """Return the names in `{{...}}` of a text cell that are not variants. Code may contain other double braces."""
     if cell.is_code:
         return []
     return [found[1] for found in _PLACE.finditer(cell.source) if found[1] not in reference.variants]

@@ -1,7 +1,7 @@
 """Makes the release of an assignment: reads a reference notebook, writes the students' notebook and its bundle.
 
-Before anything is written, the reference notebook's own solutions must pass all tests, and must pass the visible tests in
-the released notebook. So every release can be solved, and `labkit check` can be passed.
+Before anything is written, the reference notebook's solutions must pass all its tests, and also the visible tests in
+the released notebook. This guarantees that every release can be solved and that `labkit check` can be passed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Released", "assign", "read_reference"]
 
 @dataclass(frozen=True)
 class Released:
-    """The files that `assign` has written, and the points."""
+    """The files that `assign` has written, and the points (`by_hand`: those of cells graded by hand)."""
 
     notebook: Path
     bundle: Path
@@ -33,10 +33,10 @@ class Released:
 
 
 def read_reference(path: Path, seed: str | None) -> Assignment:
-    """The checked reference notebook with the choices of `seed`.
+    """Read and check a reference notebook, and return it with the choices of `seed`.
 
     Raises:
-        BadInput: it breaks rules; each is listed with the number of its cell.
+        BadInput: the notebook breaks rules; each violation is listed with the number of the cell.
     """
     reference = parse(read_notebook(path), str(path))
     check_reference(reference, str(path))

@@ -1,6 +1,7 @@
-"""Checks a reference notebook beyond the kinds of its cells: ids, questions, variants, regions, names left for the student.
+"""Checks the ids, questions, variants and regions of a reference notebook, and the names that are left for the student.
 
-Every error that would affect students later is reported to the instructor, with the number of the cell.
+(`schema` checks the kinds of the cells.) Every error that would affect students later is reported to the instructor,
+with the number of the cell.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def check_reference(reference: Assignment, where: str) -> None:
 
 
 def _ids(reference: Assignment) -> list[str]:
-    """grade_ids and cell ids that occur twice."""
+    """Return an error for each grade_id or cell id that occurs twice."""
     wrong: list[str] = []
     for what, ids in (
         ("grade_id", [(cell.id, cell.number) for cell in reference.cells if cell.id]),
@@ -44,7 +45,7 @@ def _ids(reference: Assignment) -> list[str]:
 
 
 def _questions(reference: Assignment) -> list[str]:
-    """Questions without a solution cell or without a test cell."""
+    """Return an error for each question without a solution cell or without a test cell."""
     wrong = []
     for question in reference.questions():
         kinds = {cell.kind for cell in reference.cells if cell.question == question}
@@ -58,7 +59,7 @@ def _questions(reference: Assignment) -> list[str]:
 
 
 def _variant(reference: Assignment) -> list[str]:
-    """A variant cell that does not match the declared variants."""
+    """Return an error if there are two variant cells, or the variant cell does not match the declared variants."""
     cells = reference.of_kind("variant")
     if len(cells) > 1:
         return [f"cell {cells[1].number}: there is a variant cell already (cell {cells[0].number}); allowed: one"]
@@ -79,7 +80,7 @@ def _variant(reference: Assignment) -> list[str]:
 
 
 def _cell(reference: Assignment, cell: Cell) -> list[str]:
-    """Errors in the source of one cell."""
+    """Return the errors in the source of one cell."""
     wrong = [
         f"there is no variant {name!r} for {{{{{name}}}}}; allowed: {', '.join(sorted(reference.variants)) or 'none'}"
         for name in unknown_places(reference, cell)
@@ -109,7 +110,7 @@ def _cell(reference: Assignment, cell: Cell) -> list[str]:
 
 
 def _solution(reference: Assignment, cell: Cell, left: str) -> list[str]:
-    """Errors in a solution cell: the marker comment, the region, the names defined outside it."""
+    """Return the errors in a solution cell: in the marker comment, the region, and the names defined outside the region."""
     wrong = []
     found = MARKER.match(cell.source.split("\n", 1)[0])
     names = sorted(name for name, owner in reference.markers().items() if owner == cell.id)

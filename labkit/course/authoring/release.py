@@ -1,4 +1,4 @@
-"""Makes the release of a reference notebook: the notebook without solutions, hidden tests and variant cell; the points."""
+"""Makes the release of a reference notebook: the notebook without solutions, hidden tests and variant cell, and the points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAGS = ("nbval-ignore-output", "nbval-skip")
 
 
 def release(reference: Assignment, variant: str) -> dict[str, Any]:
-    """The JSON of the released notebook. `variant`: its public name; its choices are in `reference` already."""
+    """Return the JSON of the released notebook. `variant`: the variant's public name; `reference` has its choices already."""
     cells = []
     for cell, raw in zip(reference.cells, reference.notebook["cells"], strict=True):
         text = released(cell.source, cell.kind)
@@ -35,7 +35,7 @@ def release(reference: Assignment, variant: str) -> dict[str, Any]:
 
 
 def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """One cell without outputs, with the metadata that prevents JupyterLab from deleting or editing it."""
+    """Return a cell without outputs, with the metadata that prevents JupyterLab from deleting or editing it."""
     metadata = {key: value for key, value in raw.get("metadata", {}).items() if key in ("labkit", "nbgrader", "tags")}
     if cell.id:
         metadata["deletable"] = False
@@ -49,7 +49,7 @@ def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, A
 
 
 def points_by_question(reference: Assignment) -> dict[str, dict[str, float]]:
-    """Points by question: of all tests, of hidden tests, of tests with a hidden part, of cells graded by hand."""
+    """Return the points of each question: of all tests, hidden tests, tests with a hidden part, and cells graded by hand."""
     table = {question: dict.fromkeys(POINTS, 0.0) for question in reference.questions()}
     for cell in reference.of_kind("test", "explain"):
         row = table[cell.question]

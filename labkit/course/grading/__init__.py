@@ -1,6 +1,7 @@
 """Reads submissions, runs the tests on their answers, and writes scores and feedback.
 
-Reading: `submissions` (files by student), `lms`, `attempts`, `reader` and its confined `reader_process` (`archive`,
-`submitted_notebook`, `answers`, `magics`). Running: `rebuild` (the notebook that is run), `nbval_run`, `nbval_plugin`. Scoring:
-`grade`, `scores`, `batch`, `journal`, `reports`, `feedback`. For students: `check`, `jupyter_servers`.
+Modules that read: `submissions` (files by student), `lms`, `attempts`, `reader` and its confined `reader_process`,
+which uses `archive`, `submitted_notebook`, `answers` and `magics`. Modules that run: `rebuild` (makes the notebook that
+is run), `nbval_run`, `nbval_plugin`. Modules that score: `grade`, `scores`, `batch`, `journal`, `reports`, `feedback`.
+Modules for students: `check`, `jupyter_servers`.
 """

@@ -1,8 +1,8 @@
 """Finds the answers in a submitted notebook: the sources of its solution cells and of its additional code cells.
 
-Accidental changes cost no points: a split cell is joined, a merged cell is split at its marker comments, a cell that has lost its
-id is found by its marker, a helper cell keeps its position before the answer that uses it; a note reports each. The content of
-cells of the assignment that are no answers is ignored.
+Accidental changes cost no points. A split cell is joined, a merged cell is split at its marker comments, a cell that
+has lost its id is found by its marker, and a helper cell keeps its position before the answer that uses it. A note
+reports each of these changes. In the cells of the assignment that are not answers, the submitted content is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ MAX_HELPERS = 500
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a submission by grade_id, helper cells before each and after the last, texts of explain cells, and notes."""
+    """The answers of a submission.
+
+    solutions: the sources by grade_id. before: the helper cells before each answer. after: the helper cells after the
+    last answer. explained: the texts of explain cells. notes: what the student should know about the reading.
+    """
 
     solutions: Mapping[str, str]
     before: Mapping[str, list[str]] = field(default_factory=dict)
@@ -38,7 +42,7 @@ class Answers:
     """The ids of unchanged answers, if a reader process has determined them."""
 
     def is_untouched(self, base: Assignment, name: str) -> bool:
-        """Whether the answer is unchanged from the release, and no helper cell defines a name of it."""
+        """Whether the answer is unchanged from the release, and no helper cell defines a name that the answer must define."""
         stub = next(released(cell.source, "solution") for cell in base.of_kind("solution") if cell.id == name)
         elsewhere = "\n".join([*(text for texts in self.before.values() for text in texts), *self.after])
         return self.solutions.get(name, "").strip() in ("", stub.strip()) and not _mentions(
@@ -47,10 +51,10 @@ class Answers:
 
 
 def find_answers(base: Assignment, notebook: SubmittedNotebook) -> Answers:
-    """The answers in a submitted notebook.
+    """Find the answers in a submitted notebook.
 
     Raises:
-        BadInput: it belongs to another assignment, has no solution cell, or has too many helper cells.
+    BadInput: the notebook belongs to another assignment, has no solution cell, or has too many helper cells.
     """
     if notebook.assignment and notebook.assignment != base.name:
         raise BadInput(f"this is the notebook of another assignment: {notebook.assignment!r}; allowed: {base.name!r}")
@@ -61,12 +65,12 @@ def find_answers(base: Assignment, notebook: SubmittedNotebook) -> Answers:
 
 
 def _mentions(source: str, names: Iterable[str]) -> bool:
-    """Whether a line of a source begins with the definition or assignment of one of the names."""
+    """Whether a line of the source begins with one of the names, or with the definition of one of the names."""
     return any(re.search(rf"^(?:(?:async )?def |class )?{re.escape(name)}\b", source, re.MULTILINE) for name in names)
 
 
 class _Collector:
-    """Collects the answers from the cells in order. `waiting`: helper cells that are followed by no answer yet."""
+    """Collects the answers from the cells in order. `waiting`: helper cells after the last answer found so far."""
 
     def __init__(self, base: Assignment, notebook: SubmittedNotebook) -> None:
         self.base = base
@@ -126,7 +130,7 @@ class _Collector:
     # answers --------------------------------------------------------------------------------------------------------
 
     def _parts(self, source: str) -> Iterator[tuple[str, str]]:
-        """(text, id or "") of the parts of a source, which is split at markers of ids that no cell has."""
+        """Split a source at marker comments whose ids no cell has, and yield (text, id or "") of each part."""
         lines: list[str] = []
         owner = ""
         for line in source.split("\n"):
@@ -156,7 +160,7 @@ class _Collector:
         self.waiting = []
 
     def _without_tests(self, source: str) -> str:
-        """The source without tests that were merged into it."""
+        """Return the source without tests that were merged into it."""
         for text in sorted(self.fixed, key=len, reverse=True):
             if "\n" in text and text in source:
                 source = source.replace(text, "")
@@ -171,10 +175,10 @@ class _Collector:
     # result ---------------------------------------------------------------------------------------------------------
 
     def answers(self) -> Answers:
-        """The collected answers.
+        """Return the collected answers.
 
         Raises:
-            BadInput: no solution cell, or too many helper cells.
+        BadInput: the notebook has no solution cell, or too many helper cells.
         """
         expected = {
             name for cell in self.base.of_kind("solution") for name in defined_names(released(cell.source, "solution"))
@@ -196,7 +200,7 @@ class _Collector:
         return Answers(solutions, self.before, self.waiting, self.explained, tuple(dict.fromkeys(self.notes)))
 
     def _defined_in_live_cells(self) -> Iterator[str]:
-        """Notes on names that an answer uses and that are defined in a cell for the live cluster, which is not graded."""
+        """Yield a note for each name that an answer uses but that is defined in a live cell, which is not graded."""
         used = {word for parts in self.parts.values() for part in parts for word in re.findall(r"[A-Za-z_]\w*", part)}
         for source in self.live:
             try:

@@ -1,7 +1,7 @@
 """Reads zip files of submissions: the list of their notebooks, and the content of each. Runs in the reader process only.
 
-A zip file is read in memory and never unpacked, so paths in it (`../x`, `/etc/x`, a link) have no effect. Sizes are counted
-while reading; the sizes declared in the zip are not used.
+A zip file is read in memory and never unpacked, so paths in the zip (`../x`, `/etc/x`, a link) have no effect. Sizes
+are counted while reading, because the sizes declared in the zip may be wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["DAMAGED", "MAX_FILES", "MAX_UNPACKED_BYTES", "ZipReader", "escapes_f
 MAX_FILES = 20_000  # in one zip, of any kind
 MAX_UNPACKED_BYTES = 2 * 2**30  # unpacked, of all zips of one submission
 MAX_PATH_LENGTH = 1_000  # characters
-MAX_DEPTH = 1  # levels of zips in a zip: a student's in the platform's
+MAX_DEPTH = 1  # levels of zips in a zip: a student's zip may be in the platform's zip
 
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, EOFError, ValueError,
@@ -31,12 +31,12 @@ DAMAGED = (
 
 
 def inner_path(member: zipfile.ZipInfo) -> PurePosixPath:
-    """The path of a member; some Windows programs write backslashes."""
+    """Return the path of a member with slashes, because some Windows programs write backslashes."""
     return PurePosixPath(member.filename.replace("\\", "/"))
 
 
 def is_hidden(path: PurePosixPath) -> bool:
-    """Whether a path is hidden or added by a program: Jupyter's checkpoints, `__MACOSX`."""
+    """Whether a path is hidden or was added by a program, such as Jupyter's checkpoints and `__MACOSX`."""
     return any(part == "__MACOSX" or (part.startswith(".") and part not in ("..", ".")) for part in path.parts)
 
 
@@ -46,7 +46,7 @@ def escapes_folder(path: PurePosixPath) -> bool:
 
 
 def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, PurePosixPath]]:
-    """(index, member, path) of the notebooks and zips in a zip."""
+    """Yield (index, member, path) of the notebooks and zips in a zip."""
     infos = archive.infolist()
     if len(infos) > MAX_FILES:
         raise BadInput(f"the zip has {len(infos):,} files; allowed: {MAX_FILES:,}")
@@ -59,10 +59,10 @@ def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, P
 
 
 def members(stream: BinaryIO) -> list[list[Any]]:
-    """[index, path, time as YYYYMMDDHHMMSS] of each notebook and zip in a platform's zip.
+    """Return [index, path, time as YYYYMMDDHHMMSS] of each notebook and zip in a platform's zip.
 
     Raises:
-        BadInput: it is no zip, or has too many files.
+    BadInput: the file is not a zip, or has too many files.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -80,14 +80,17 @@ def members(stream: BinaryIO) -> list[list[Any]]:
 
 
 class ZipReader:
-    """Reads the notebooks of one submission from a platform's or a student's zip: (path, its bytes or a problem) of each."""
+    """Reads the notebooks of one submission from a platform's or a student's zip.
+
+    The methods yield (path, content) of each notebook; the content is its bytes, or a str that says why it cannot be read.
+    """
 
     def __init__(self, assignment: str) -> None:
         self.assignment = assignment
         self._left = MAX_UNPACKED_BYTES
 
     def at_indices(self, stream: BinaryIO, indices: Sequence[int]) -> Iterator[tuple[str, bytes | str]]:
-        """The members at these indices of a platform's zip, in this order."""
+        """Yield the members at these indices of a platform's zip, in this order."""
         try:
             with zipfile.ZipFile(stream) as archive:
                 infos = archive.infolist()
@@ -97,7 +100,7 @@ class ZipReader:
             yield "", f"the zip cannot be read: {why or type(why).__name__}"
 
     def all(self, stream: BinaryIO, depth: int = MAX_DEPTH, prefix: str = "") -> Iterator[tuple[str, bytes | str]]:
-        """All notebooks of a student's zip: first those with the name of the assignment, then by depth and name."""
+        """Yield all notebooks of a student's zip: first those with the name of the assignment, then by depth and name."""
         found = False
         try:
             with zipfile.ZipFile(stream) as archive:
@@ -143,7 +146,7 @@ class ZipReader:
                 yield shown, data
 
     def _bytes(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-        """The content of a member, at most as many bytes as are allowed."""
+        """Read the content of a member. Raises `BadInput` if it has more bytes than are allowed."""
         limit = min(MAX_FILE_BYTES, self._left)
         with archive.open(member) as stream:
             data = stream.read(limit + 1)

@@ -1,9 +1,9 @@
 """The policy of a batch for students with several attempts: which of their notebooks are graded.
 
-Attempts are ordered by data of the platform: Canvas's number of the uploaded file, else the time of the file in the platform's
-zip (in a folder: the time of the file, which unpacking preserves). File names, and times inside a student's zip, are not
-used. Notebooks with equal times are ordered by name: first the one with the name of the assignment, then by the number of
-folders in the path, then alphabetically.
+Attempts are ordered by data of the platform: by Canvas's number of the uploaded file, else by the time of the file in
+the platform's zip (in a folder, by the time of the file, which unpacking preserves). File names, and times inside a
+student's zip, are not used. Of notebooks with equal times, the notebook with the name of the assignment comes first;
+the others are ordered by the number of folders in the path, then alphabetically.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_GRADED = 10  # attempts of one student
 
 @dataclass(frozen=True)
 class AttemptPolicy:
-    """`kind`: "last", "first" or "best"; `most`: the number of last attempts that are graded, of which the best counts."""
+    """Which attempts are graded. `kind`: "last", "first" or "best". With "best" the best of the last `most` attempts counts."""
 
     kind: str = "last"
     most: int = 1
@@ -30,7 +30,7 @@ class AttemptPolicy:
         """Read `last`, `first` or `best-of-N`.
 
         Raises:
-            BadInput: the text is none of these.
+            BadInput: the text is something else.
         """
         if text in ("last", "first"):
             return cls(text)

@@ -1,4 +1,4 @@
-"""Grades a batch: reads submissions, reuses results of the journal, grades the others."""
+"""Grades a batch: reads submissions, reuses results in the journal, and grades the other submissions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 @contextlib.contextmanager
 def stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Within the context, SIGINT, SIGTERM and SIGHUP set the event `stop` instead of interrupting the code.
+    """Return a context in which SIGINT, SIGTERM and SIGHUP set the event `stop` and do not interrupt the code.
 
-    All long operations check `stop`, so a batch ends within a second, and never during a write. A signal that this process
-    ignores (as in the background of a shell script) stays ignored.
+    All long operations check `stop`, so a batch ends within a second, and never during a write. A signal that this
+    process ignores (as in the background of a shell script) stays ignored.
     """
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -47,9 +47,9 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 class Batch:
-    """Grades submissions of one reference notebook. A context manager, which holds the journal open.
+    """Grades the submissions of one reference notebook. A context manager, which closes the journal at the end.
 
-    All methods raise `Interrupted` if `harness.stop` is set; all processes have ended then.
+    All methods raise `Interrupted` if `harness.stop` is set. By then all processes have ended.
     """
 
     def __init__(self, base: Assignment, seed: str | None, harness: Harness, jobs: int, journal: Path | None) -> None:
@@ -83,7 +83,7 @@ class Batch:
         """Read all submissions.
 
         Raises:
-            BadInput: there are none.
+        BadInput: there are no submissions.
         """
         found = self._run_in_thread(
             lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop)
@@ -93,10 +93,11 @@ class Batch:
         return found
 
     def plan(self, submissions: Sequence[Submission], only: Sequence[str] = ()) -> list[int]:
-        """The indices of the submissions to grade; the results of the others are reused from the journal.
+        """Return the indices of the submissions to grade. The results of other submissions are reused from the journal.
 
         Args:
-            only: names or ids of the students to grade; empty: all that the journal does not have.
+        only: names or ids of the students to grade. If it is empty, all submissions without a result in the journal
+        are graded.
 
         Raises:
             BadInput: a student in `only` has no submission.
@@ -126,7 +127,7 @@ class Batch:
         return self._planned
 
     def run(self, done: Callable[[int, Result], object]) -> list[Result]:
-        """Grade the planned submissions. Returns all results in order. `done(i, result)` is called after each journal entry."""
+        """Grade the planned submissions and return all results in order. `done(i, result)` is called after each journal entry."""
         if self._planned:
             key = self._run_in_thread(lambda: make_key(self.base, self.variant, self.harness))
 

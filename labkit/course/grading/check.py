@@ -1,7 +1,7 @@
 """`labkit check`: runs the visible tests on a student's notebook in the same way as grading.
 
-The tests come from the bundle, never from the student's file, so an answer that passes them here passes them in grading. It reads
-the saved file, and reports its age, because unsaved changes are not checked.
+The tests come from the bundle, never from the student's file, so an answer that passes them in `check` passes them in
+grading. `check` reads the saved file and reports its age, because unsaved changes are not checked.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ def check(opened: StudentNotebook, harness: Harness) -> CheckResult:
 def unsaved_warnings(
     notebook: Path, last_run: str, saved: float, now: float, environment: Mapping[str, str], busy: float = 0.0
 ) -> list[str]:
-    """Reasons why the file may differ from the notebook in the browser. Times are seconds since 1970.
+    """Return reasons why the file may differ from the notebook in the browser. Times are seconds since 1970.
 
     Args:
-        last_run: when its cells last ran (ISO 8601), if JupyterLab records that.
-        environment: environment variables, which show whether this process was started by the notebook's kernel.
-        busy: the last activity of the kernel, if a Jupyter server runs on this computer; else 0.
+    last_run: when the notebook's cells last ran (ISO 8601), if JupyterLab records that; else "".
+    environment: environment variables, which show whether this process was started by the notebook's kernel.
+    busy: the last activity of the notebook's kernel, if a Jupyter server on this computer runs it; else 0.
     """
     warnings = []
     try:
@@ -124,7 +124,7 @@ def unsaved_warnings(
 
 
 def _ago(seconds: float) -> str:
-    """A duration in its largest unit, as text."""
+    """Return a duration as text, in its largest unit: `3 minutes ago`."""
     for unit, size in _UNITS:
         if seconds >= size:
             count = int(seconds // size)

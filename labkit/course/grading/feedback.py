@@ -1,6 +1,6 @@
 """The feedback page of one student: HTML with scores and hints.
 
-All texts are escaped. Data for the instructor only (`TestScore.detail`, the ids of tests) are not used.
+All texts are escaped. Data that only the instructor may see (`TestScore.detail`, the ids of tests) are not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ border-bottom:1px solid #ccc}pre{white-space:pre-wrap;background:#f4f4f4;padding
 
 
 def page(result: Result, title: str) -> str:
-    """The HTML page of a result."""
+    """Return the HTML page of a result."""
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(result.student.name)}</p>"]
     if result.problem:
         parts.append(f'<p class="no">Nothing could be graded: {escape(result.problem)}.</p>')
@@ -49,7 +49,7 @@ def _row(score: QuestionScore) -> str:
 
 
 def _by_hand(score: QuestionScore, failed: bool) -> list[str]:
-    """The text answers, for manual grading."""
+    """Return the HTML of the text answers, which are graded by hand."""
     if not score.answers or failed:
         return []
     texts = "".join(
@@ -59,7 +59,7 @@ def _by_hand(score: QuestionScore, failed: bool) -> list[str]:
 
 
 def file_names(students: Sequence[Student]) -> list[str]:
-    """A file name for each student: valid on every system, all different."""
+    """Return a file name for each student. The names are valid on every system and all different."""
     names: list[str] = []
     taken: set[str] = set()
     tried: dict[str, int] = {}

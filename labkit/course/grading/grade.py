@@ -1,9 +1,9 @@
-"""Grades one submission or many, against reference outputs recorded from the reference notebook's own solutions.
+"""Grades one submission or many, by comparison with the outputs of the tests for the reference notebook's solutions.
 
-The score of a question is the better one of two runs: with the student's own answers to the questions before it, and with the
-reference's, so that a mistake costs points once only. A reference notebook that does not pass its own tests twice, with equal
-outputs, is refused. A run that broke (a limit of wall time, a dead kernel) gives no result for the answer and is repeated when no
-other runs.
+A question is graded in two runs: with the student's own answers to the questions before it, and with the reference's
+answers to them. The better score counts, so that a mistake costs points only once. A reference notebook must pass its
+own tests twice, with equal outputs; else grading raises `BadInput`. A run that broke (it exceeded the limit of wall
+time, or its kernel died) is not a result for the answer, and is repeated when no other notebook runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ __all__ = ["POLL_S", "GradingKey", "grade_all", "grade_one", "grade_single", "ma
 
 @dataclass(frozen=True)
 class GradingKey:
-    """The reference for grading: the base with its outputs. `check` uses the release as the base, without `reference_answers`."""
+    """The reference for grading: the base notebook, the outputs of its tests, and the reference's answers.
+
+    `check` uses the release as the base, without `reference_answers`.
+    """
 
     base: Assignment
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -38,11 +41,11 @@ POLL_S = 0.2  # between two checks of the stop event
 
 
 class _Broken(LabkitError):
-    """A run gave no result."""
+    """A run broke, so it gave no result."""
 
 
 def record_outputs(base: Assignment, answers: Answers, harness: Harness, where: str) -> dict[str, list[dict[str, Any]]]:
-    """The outputs of the test cells with the reference answers, confirmed by a second run.
+    """Record the outputs of the test cells with the reference's answers, and confirm them by a second run.
 
     Raises:
         BadInput: a cell does not pass, or the second run gives other outputs.
@@ -70,10 +73,10 @@ def _must_pass(base: Assignment, outcome: RunResult, where: str) -> None:
 
 
 def make_key(reference: Assignment, variant: str, harness: Harness) -> GradingKey:
-    """The grading key of a reference notebook with its variant applied.
+    """Make the grading key of a reference notebook with its variant applied.
 
     Raises:
-        BadInput: its own solutions do not pass.
+    BadInput: the solutions of the reference notebook do not pass.
     """
     answers = solutions_as_answers(reference)
     return GradingKey(reference, record_outputs(reference, answers, harness, "the reference notebook"), answers, variant)
@@ -83,10 +86,13 @@ def make_key(reference: Assignment, variant: str, harness: Harness) -> GradingKe
 
 
 def grade_one(key: GradingKey, submission: Submission, harness: Harness, again: bool = False) -> Result:
-    """Grade one submission. `again`: its run broke before, and no other runs now; if it breaks again it gets no points.
+    """Grade one submission.
+
+    `again`: a run of this submission broke before, and no other notebook runs now. If a run breaks again, the
+    submission gets no points.
 
     Raises:
-        _Broken: a run gave no result (not if `again`).
+    _Broken: a run gave no result (not raised if `again`).
         Interrupted: the batch was interrupted.
     """
     answers = submission.answers
@@ -126,7 +132,7 @@ def _other_variant(key: GradingKey, submission: Submission) -> list[str]:
 def _scores(
     key: GradingKey, answers: Answers, harness: Harness, base: Assignment, replaced: Sequence[str] = ()
 ) -> tuple[QuestionScore, ...]:
-    """Scores by question, with the reference's answers in the solution cells `replaced`."""
+    """Return the scores by question, with the reference's answers in the solution cells `replaced`."""
     reference_answers = key.reference_answers if replaced else None
     rebuilt = rebuild(base, answers, key.outputs, harness.answers_module, reference_answers=reference_answers, replaced=replaced)
     outcome = run_notebook(rebuilt, harness)
@@ -136,9 +142,9 @@ def _scores(
 
 
 def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Harness, again: bool) -> QuestionScore:
-    """The score of a question with the reference's answers to the questions before it, if that is higher.
+    """Return the better of two scores of a question: `score`, and with the reference's answers to the questions before it.
 
-    Later answers stay the student's, because the student's code could call the reference's.
+    The student's answers to later questions are not replaced, because the student's code could call the reference's.
     """
     solutions = key.base.of_kind("solution")
     own = [cell for cell in solutions if cell.question == score.question]
@@ -169,13 +175,13 @@ def grade_all(
     jobs: int,
     done: Callable[[int, Result], None] = lambda i, result: None,
 ) -> list[Result]:
-    """Grade all submissions, `jobs` at a time. Returns the results in the order of `submissions`.
+    """Grade all submissions, `jobs` at a time, and return the results in the order of `submissions`.
 
     `done(i, result)` is called on this thread after each result.
 
     Raises:
         Interrupted: `harness.stop` was set; all runs have ended.
-        KeyboardInterrupt: a signal; all runs have ended.
+        KeyboardInterrupt: a signal arrived; all runs have ended.
     """
     results: dict[int, Result] = {}
     broken: list[int] = []

@@ -1,9 +1,9 @@
 """The journal of a batch: results on disk, so that an interrupted batch can be continued.
 
-Each result is a line of JSON, appended and synchronized before the next one is handled. After a crash the file has every
-earlier result; an incomplete last line is ignored. A result is reused if two fingerprints are equal: that of the key (the
-reference with its variant, the version of labkit) and that of the submission. It contains hidden tests, so it is for the
-instructor only.
+Each result is a line of JSON, which is appended and synchronized before the next result is handled. After a crash the
+file has every earlier result; an incomplete last line is ignored. A result is reused if two fingerprints are unchanged:
+the fingerprint of the key (the reference with its variant, and the version of labkit) and the fingerprint of the
+submission. The journal contains hidden tests, so only the instructor may see it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT = 1
 
 
 def fingerprint_of_reference(base: Assignment, variant: str) -> str:
-    """The fingerprint of all that a result depends on besides the submission."""
+    """Return the fingerprint of everything on which a result depends, except the submission."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -39,7 +39,7 @@ def fingerprint_of_reference(base: Assignment, variant: str) -> str:
 
 
 def fingerprint_of_submission(submission: Submission) -> str:
-    """The fingerprint of a submission: student, path, and content as it was read."""
+    """Return the fingerprint of a submission: of the student, the path, and the content as it was read."""
     content = None
     if submission.answers is not None:
         found = submission.answers
@@ -56,7 +56,7 @@ class Journal:
     """Results by fingerprint, in memory and in a file, which is created with the first result. A context manager.
 
     Raises:
-        BadInput: the file cannot be written, is no journal, or is open in another process.
+    BadInput: the file cannot be written, is not a journal, or is open in another process.
     """
 
     def __init__(self, path: Path, reference: str) -> None:
@@ -118,7 +118,10 @@ class Journal:
             os.write(self._descriptor, b"\n")
 
     def find(self, submission: Submission) -> Result | None:
-        """The result of an equal submission with an equal key, unless the machine may have caused its problem."""
+        """Return the result of an equal submission with an equal key, or None.
+
+        A result is not reused if the machine may have caused its problem.
+        """
         result = self._results.get(fingerprint_of_submission(submission))
         return None if result is None or result.broken else result
 
@@ -127,7 +130,7 @@ class Journal:
 
         Raises:
             BadInput: the file cannot be created.
-            OSError: it cannot be written, for instance because the disk is full.
+            OSError: the file cannot be written, for instance because the disk is full.
         """
         if self._descriptor is None:
             self._open()
@@ -155,7 +158,7 @@ class Journal:
 
 
 def _result(data: Mapping[str, Any]) -> Result:
-    """The result with this `as_json`."""
+    """Restore a result from `Result.as_json`."""
     questions = []
     for each in data["questions"]:
         tests = tuple(TestScore(**test) for test in each["tests"])
@@ -168,10 +171,10 @@ def _result(data: Mapping[str, Any]) -> Result:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace the content of a file atomically: at any instant the file has the old text or the new one.
+    """Replace the content of a file atomically: at any instant the file has either the old or the new text.
 
     Raises:
-        OSError: it cannot be written; the old file is unchanged.
+    OSError: the file cannot be written; the old file is unchanged.
     """
     new = path.with_name(f".{path.name[:40]}.{os.getpid()}.new")  # 40 characters have at most 160 of 255 bytes
     try:
@@ -187,7 +190,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Synchronize the entry of a new file, where the system can."""
+    """Synchronize the directory entry of a new file, if the system supports it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

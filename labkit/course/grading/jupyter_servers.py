@@ -1,6 +1,6 @@
 """The last activity of a notebook's kernel, from the Jupyter servers of this user.
 
-It is used for a warning only: a server that does not answer as expected is ignored.
+The result is used only for a warning, so a server that does not answer as expected is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_S = 1.0  # the servers are on this computer
 
 
 def last_activity(notebook: Path) -> float:
-    """The last activity of the notebook's kernel in seconds since 1970; 0 if no server runs it."""
+    """Return the last activity of the notebook's kernel in seconds since 1970; 0 if no server runs the notebook."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     servers = Path(jupyter_runtime_dir()).glob("jpserver-*.json")
@@ -27,7 +27,10 @@ def last_activity(notebook: Path) -> float:
 
 
 def _times(server: Path, notebook: Path) -> Iterator[float]:
-    """The last activities of kernels of this notebook on the server that has written the file `server`."""
+    """Yield the last activity of each kernel that runs this notebook on one server.
+
+    server: the file in which the server describes itself (URL, token and root folder).
+    """
     try:
         about = json.loads(server.read_text(encoding="utf-8"))
         for session in _sessions(about["url"], about["token"]):

@@ -1,14 +1,15 @@
-"""Student identities from the names that Moodle and Canvas give to submitted files: from the first part of a path only.
+"""Student identities from the names that Moodle and Canvas give to submitted files.
 
-Moodle (assignment, "Download all submissions"): `Ada Lovelace_12345_assignsubmission_file_/x.ipynb`, or all files in one
-folder, `Ada Lovelace_12345_assignsubmission_file_x.ipynb`. The number is the participant's, "Participant 12345" in the grading
-worksheet's column Identifier; Moodle replaces `_` in the full name, so the first number is the platform's.
+Moodle (assignment, "Download all submissions") writes `Ada Lovelace_12345_assignsubmission_file_/x.ipynb` or, with all
+files in one folder, `Ada Lovelace_12345_assignsubmission_file_x.ipynb`. The number is the number of the participant,
+who is "Participant 12345" in the column Identifier of the grading worksheet. Moodle replaces `_` in the full name, so
+the first number was written by Moodle.
 
-Canvas: `lovelaceada_LATE_123_456_x.ipynb`: the sortable name, LATE if it was, the user's id (column ID), the file's id,
-which grows with the time of the upload, and the file's name. Canvas removes `_number_` from names, so the first two
-numbers are the platform's.
+Canvas writes `lovelaceada_LATE_123_456_x.ipynb`: the sortable name, LATE if the submission was late, the user's id
+(column ID), the file's id, which increases with the time of the upload, and the file's name. Canvas removes `_number_`
+from names, so the first two numbers were written by Canvas.
 
-The rest of the name, and every further part of the path, is chosen by the student and not used.
+Only the first part of a path is used. Its rest, and every further part of the path, is chosen by the student.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class Student:
 
     @property
     def identity(self) -> tuple[str, str] | None:
-        """Equal in two submissions of one student; None if the path gives no identity."""
+        """A value that is equal in two submissions if they are one student's; None if the path gives no identity."""
         if self.id:
             return self.platform, self.id
         return ("", self.key) if self.key else None
 
 
 def student_of(part: str, platform: str) -> Student | None:
-    """The student in a name written by the platform; None if the name does not have the platform's pattern."""
+    """Return the student in a name written by the platform; None if the name does not have the platform's pattern."""
     found = PATTERNS[platform].fullmatch(part)
     if found is None:
         return None
@@ -63,14 +64,14 @@ def student_of(part: str, platform: str) -> Student | None:
 
 
 def plain_student(part: str, key: str) -> Student:
-    """The student of a folder or file without a platform: identified by its name."""
+    """Return the student of a folder or file without a platform. The student is shown by its name and identified by `key`."""
     path = PurePosixPath(part)
     name = path.stem if path.suffix.lower() in (".ipynb", ".zip") else part
     return Student(display_name(name), key=key)
 
 
 def platform_of_names(parts: Collection[str]) -> tuple[str, int]:
-    """(the platform whose pattern all of these names have, or ""; the largest number of names that have one pattern).
+    """Return (the platform whose pattern all of these names have, or "", the largest number of names that have one pattern).
 
     The pattern must fit all names, because a student can choose a file name that looks like a platform's.
     """
@@ -80,5 +81,5 @@ def platform_of_names(parts: Collection[str]) -> tuple[str, int]:
 
 
 def display_name(name: str) -> str:
-    """A name as it is shown and compared: NFC, stripped, at most 200 characters."""
+    """Return a name as it is shown and compared: NFC, stripped, at most 200 characters."""
     return unicodedata.normalize("NFC", name).strip()[:200]

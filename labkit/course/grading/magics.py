@@ -1,8 +1,9 @@
 """Removes IPython syntax (magics, shell commands, help) from a submitted source, so that Python can parse it.
 
-A source that is valid Python is not changed. Otherwise one pass over its lines replaces each line that begins a statement and is
-IPython syntax (`%magic`, `!command`, `name?`, `x = !command`) by `pass`, which keeps the line numbers. The pass tracks strings,
-brackets and continued lines, so that a `%` inside an expression stays. The time is linear in the length of the source.
+A source that is valid Python is not changed. In any other source, each line that begins a statement and is IPython
+syntax (`%magic`, `!command`, `name?`, `x = !command`) is replaced by the statement `pass`, which keeps the line
+numbers. Strings, brackets and continued lines are tracked, so that a `%` inside an expression is not changed. The time
+is linear in the length of the source.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _TOKEN = re.compile(r"#|\\\n?|\"\"\"|'''|[\"'()\[\]{}\n]")
 
 
 def without_magics(source: str) -> tuple[str, int]:
-    """(the source without IPython syntax, the number of lines replaced). Line numbers do not change."""
+    """Return (the source without IPython syntax, the number of lines replaced). Line numbers do not change."""
     if _OTHER_LANGUAGE.match(source):
         return "", source.count("\n") + 1  # a cell in another language, such as `%%bash`
     try:
@@ -60,7 +61,10 @@ def _is_magic(line: str) -> bool:
 
 
 def _after(line: str, depth: int, quote: str) -> tuple[int, str, bool]:
-    """(open brackets, open triple quote, whether it is continued) after a line, from those before it."""
+    """Return (number of open brackets, open triple quote or "", whether the line ends in a backslash) after a line.
+
+    depth, quote: the open brackets and the open triple quote before the line.
+    """
     at, single = 0, ""
     while found := _TOKEN.search(line, at):
         token, at = found[0], found.end()

@@ -1,8 +1,8 @@
 """A pytest plugin that writes nbval's verdict on each cell as JSON (`-p labkit.course.grading.nbval_plugin`).
 
-nbval alone decides whether a cell passes. The plugin changes what makes results depend on the load of the machine:
-outputs must arrive within 5 seconds, a dead kernel is not detected, the standard error is compared, and two kernels that start at
-once may choose the same port (here they use sockets in a folder).
+nbval alone decides whether a cell passes. The plugin changes four properties of nbval that make results depend on the
+load of the machine. Outputs may arrive within 120 seconds (nbval: 5). A dead kernel is detected. The standard error is
+not compared. Kernels use sockets in a folder, because two kernels that start at the same time may choose the same port.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ANSI_COLOR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def pytest_addoption(parser: Any) -> None:
-    """`--labkit-report FILE`, `--labkit-sockets DIR`."""
+    """Add the options `--labkit-report FILE` and `--labkit-sockets DIR`."""
     parser.addoption("--labkit-report", required=False, help="The file for the result of each cell.")
     parser.addoption("--labkit-sockets", required=False, help="The folder of the kernel's sockets.")
 
 
 def pytest_configure(config: Any) -> None:
-    """Start the report, and make nbval check while it waits whether the kernel is alive."""
+    """Start the report, and make nbval check whether the kernel is alive while it waits for messages."""
     import nbval.kernel
     from nbval.kernel import RunningKernel
 
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 
 def pytest_runtest_makereport(item: Any, call: Any) -> None:
-    """Record one phase of one cell."""
+    """Record the result of one phase (set-up, call or tear-down) of one cell."""
     cells = item.config._labkit_cells
     name = item.cell.metadata["labkit"]["cell"]
     record = cells.setdefault(name, {"passed": False, "error": "", "message": "", "detail": "", "outputs": []})
@@ -95,15 +95,15 @@ def _record_error(record: dict[str, Any], item: Any, error: BaseException) -> No
 
 
 def _truncated(text: str) -> str:
-    """The beginning and the end of a text."""
+    """Return the text; of a text longer than `MAX_TEXT_LENGTH` only the beginning and the end."""
     return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH // 2]}\n...\n{text[-MAX_TEXT_LENGTH // 2 :]}"
 
 
 def _line_of(parts: list[str]) -> int:
-    """The line of the cell that raised its error, from the parts of IPython's traceback; 0 if it is not known.
+    """Return the line of the cell that raised its error, from the parts of IPython's traceback; 0 if it is not known.
 
-    Of errors raised while others were handled it is the last. A part with a message begins with the name of the error and a
-    colon, so a message cannot be mistaken for the beginning of a traceback.
+    If errors were raised while other errors were handled, the last error is used. A part with a message begins with the
+    name of the error and a colon, so a message cannot be mistaken for the beginning of a traceback.
     """
     begins = [i for i, part in enumerate(parts) if TRACEBACK_HEADER.fullmatch(part)]
     found = CELL_LINE.match(parts[begins[-1] + 1]) if begins and begins[-1] + 1 < len(parts) else None
@@ -117,7 +117,7 @@ def _cell_error() -> type[BaseException]:
 
 
 def _stored_output(output: Any) -> dict[str, Any]:
-    """An output as a notebook stores it, without data that differ between runs."""
+    """Return an output as a notebook stores it, without data that differ between runs."""
     kept = {key: value for key, value in output.items() if key != "traceback"}
     if kept.get("output_type") == "execute_result":
         kept["execution_count"] = 1
@@ -125,7 +125,7 @@ def _stored_output(output: Any) -> dict[str, Any]:
 
 
 def pytest_sessionfinish(session: Any) -> None:
-    """Write the report."""
+    """Write the report, if a file is given."""
     path = session.config.getoption("--labkit-report")
     if path:
         Path(path).write_text(json.dumps(session.config._labkit_cells), encoding="utf-8")

@@ -1,9 +1,10 @@
 """Runs a rebuilt notebook with nbval in a separate process, isolated from the user's configuration.
 
-The result is nbval's verdict on each cell, or one sentence with the reason why there is none. It is reproducible: a new folder
-holds the notebook and its sources only; the environment is clean (no PYTHONPATH, no PYTEST_*, no user folders of IPython or
-Jupyter, a fixed hash seed, one thread); `conftest.py`, `pytest.ini` and other plugins are not loaded. Wall
-time is used for the outer limit only: a run that exceeds it is ended with all its children, and repeated alone.
+The result is nbval's verdict on each cell, or a sentence that says why there is no verdict. To make it reproducible,
+the notebook and its sources are in a new folder without other files; the environment is clean (no PYTHONPATH, no
+PYTEST_*, no user folders of IPython or Jupyter, a fixed hash seed, one thread); and the user's `conftest.py`,
+`pytest.ini` and other plugins are not loaded. Wall time is used for the outer limit only. A run that exceeds this limit
+is ended with all its children, and repeated while no other notebook runs.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The results of all cells by name; `broken`: why there is no result, if the run failed."""
+    """The results of all cells by name. `broken`: why the run broke, or "" if it did not."""
 
     cells: Mapping[str, CellResult]
     broken: str = ""
@@ -111,7 +112,7 @@ def require_nbval() -> None:
     """Check that nbval, pytest and ipykernel are installed.
 
     Raises:
-        BadInput: one is missing; the text says how to install it.
+        BadInput: a package is missing; the text says how to install it.
     """
     missing = [name for name in ("pytest", "nbval", "ipykernel") if importlib.util.find_spec(name) is None]
     if missing:
@@ -159,7 +160,7 @@ def _command(root: Path, work: Path, harness: Harness) -> list[str]:
 
 
 def _environment(root: Path, harness: Harness) -> dict[str, str]:
-    """A clean environment with separate folders for IPython and Jupyter."""
+    """Make a clean environment with separate folders for IPython and Jupyter."""
     profile = root / "ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_kernel_config.py").write_text(_IPYTHON, encoding="utf-8")
@@ -173,7 +174,7 @@ def _environment(root: Path, harness: Harness) -> dict[str, str]:
 
 
 def _run(command: list[str], work: Path, environment: dict[str, str], harness: Harness) -> str:
-    """The end of the process's output, or why it was ended."""
+    """Run the process, and return the end of its output, or why it was ended."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command,
@@ -218,7 +219,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _result(report: Path, output: str, rebuilt: Rebuilt) -> RunResult:
-    """Read the report of the plugin; without a complete one the run is broken."""
+    """Read the report of the plugin. If the report is not complete, the run is broken."""
     try:
         record = json.loads(report.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """Reads each submission in a separate process (`reader_process`), and validates what the process returns.
 
-Code that parses a student's file (zip, JSON, notebook formats, IPython syntax) runs in that process, with limits on processor
-time, memory, output and wall time, and confined where the host supports it. A file that exceeds them is a problem of that
-submission only. The process returns plain data, every field of which is validated here.
+Code that parses a student's file (zip, JSON, notebook formats, IPython syntax) runs in that process. The process has
+limits on processor time, memory, output and wall time, and is confined if the host supports it. A file that exceeds the
+limits is a problem of that submission only. The process returns plain data, and every field of the data is validated here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_LINE_BYTES = 24 << 20  # bytes of one line: texts have at most 4 MB, which J
 MAX_OUTPUT_BYTES = 64 << 20  # bytes of all lines of one process
 WALL_S = 600.0  # wall time, for a process that hangs; the limit on processor time is lower
 POLL_MS = 50
-MAX_PROCESSES = 3  # for one submission: after a notebook that ended the process, the others are read by another one
+MAX_PROCESSES = 3  # for one submission; if a notebook ends the process, another process reads the remaining notebooks
 MAX_NOTEBOOKS = 20  # of one submission
 
 
@@ -62,7 +62,7 @@ class NotebookMetadata:
 
 @dataclass(frozen=True)
 class ReadNotebook:
-    """One notebook of a submission: its answers, or a problem. `path`: inside its zip; "" for a file that is not in a zip."""
+    """One notebook of a submission: its answers, or a problem. `path`: its path inside the zip; "" if it is not in a zip."""
 
     path: str
     answers: Answers | None = None
@@ -73,7 +73,7 @@ class ReadNotebook:
 
 
 class _ReaderEnded(Exception):
-    """The process ended before it had answered; the text is the reason. `broken`: see `ReadNotebook`."""
+    """The process ended before it answered; the text is the reason. `broken`: see `ReadNotebook`."""
 
     def __init__(self, why: str, broken: bool = False) -> None:
         super().__init__(why)
@@ -81,9 +81,10 @@ class _ReaderEnded(Exception):
 
 
 class Reader:
-    """Starts a process for each file. `stop`: an event that ends all of them.
+    """Starts a reader process for each file. `stop`: an event that ends all reader processes.
 
-    Each process may use `processor_s` seconds of processor time and `memory` bytes beyond those in use when it is confined.
+    Each process may use `processor_s` seconds of processor time, and `memory` bytes in addition to those in use when it
+    is confined.
     """
 
     def __init__(
@@ -92,10 +93,10 @@ class Reader:
         self._stop, self._processor_s, self._memory = stop or threading.Event(), processor_s, memory
 
     def members(self, descriptor: int) -> list[Member]:
-        """The notebooks and zips in a platform's zip.
+        """Return the notebooks and zips in a platform's zip.
 
         Raises:
-            BadInput: it cannot be read.
+        BadInput: the zip cannot be read.
             Interrupted: `stop` was set.
         """
         try:
@@ -112,10 +113,10 @@ class Reader:
             raise BadInput("the zip cannot be read: its list is malformed") from None
 
     def about(self, descriptor: int) -> NotebookMetadata:
-        """The metadata of one notebook.
+        """Return the metadata of one notebook.
 
         Raises:
-            BadInput: it cannot be read.
+        BadInput: the notebook cannot be read.
         """
         try:
             (answer,) = [*self._run(descriptor, {"do": "about"})] or [{}]
@@ -132,10 +133,10 @@ class Reader:
     def read(
         self, descriptor: int, base: Assignment, indices: Sequence[int] | None = None, is_zip: bool = False
     ) -> tuple[list[ReadNotebook], int]:
-        """(the notebooks of one submission, the number of notebooks beyond the limit, which were not read).
+        """Return (the notebooks of one submission, the number of notebooks that were not read because of the limit).
 
         Args:
-            descriptor: the submission, or the platform's zip that has it at `indices`.
+            descriptor: the file of the submission, or the platform's zip that contains the submission at `indices`.
             is_zip: whether the submission is a student's zip.
 
         Raises:
@@ -237,7 +238,7 @@ class Reader:
             raise _ReaderEnded(self._why(status))
 
     def _why(self, status: int) -> str:
-        """Why a process ended, from its exit status."""
+        """Return why a process ended, from its exit status."""
         if hasattr(signal, "SIGXCPU") and status in (-signal.SIGXCPU, -signal.SIGKILL):
             return f"reading it takes more than {self._processor_s} s of processor time"
         if status < 0:
@@ -257,7 +258,7 @@ def _readable(descriptor: int) -> bool:
 
 
 def _notebook_of(path: str, answer: Mapping[str, Any], base: Assignment) -> ReadNotebook:
-    """One notebook, with every field validated against the assignment."""
+    """Make the result for one notebook, and validate that every field has the right type and only ids of the assignment."""
     if "problem" in answer:
         return ReadNotebook(path, problem=_text(answer["problem"], 1000))
     data = answer["answers"]

@@ -1,13 +1,14 @@
-"""The process that reads one submission: `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`, started by
-`sandbox.launch`, with the request as JSON on standard input.
+"""The process that reads one submission.
 
-It loads its modules, confines itself (with seccomp if the host supports it, else with limits of processor time and memory), and
-only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates. Requests:
+`sandbox.launch` calls `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`; the request is JSON on standard input.
+The process loads its modules, confines itself (with seccomp if the host supports it, else with limits of processor time
+and memory), and only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which
+`reader` validates. The requests and their answers are:
 
     {"do": "list"}                                           -> {"members": [[index, path, time], ...]} or {"problem": ...}
     {"do": "about"}                                          -> {"assignment", "variant", "ran"} or {"problem": ...}
     {"do": "read", "base", "indices", "zip", "most", "skip"} -> {"begin": path} and {"answers": ...} or {"problem": ...}, for
-                                                                each notebook; {"left": n} for those beyond `most`
+                                                                each notebook; {"left": n} if n more were not read
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PRELOADED = ("ast", "bz2", "encodings.cp437", "encodings.utf_8_sig", "json", "lz
 
 
 def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: str) -> None:
-    """Load, confine, read, answer; end with the process `parent`."""
+    """Load the modules, confine this process, read the submission, and answer. The process ends if the process `parent` ends."""
     end_with_parent(int(parent))
     for name in PRELOADED:
         importlib.import_module(name)
@@ -46,7 +47,7 @@ def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: 
 
 
 def limit(confined: bool, processor_s: int, memory: int) -> None:
-    """Confine this process, or set the limits that the system has."""
+    """Confine this process, or only set the limits that the system supports."""
     if confined:
         from ..sandbox.confine import confine
 
@@ -140,7 +141,7 @@ class RequestHandler:
 
 
 def _content(stream: BinaryIO) -> bytes:
-    """The content of a file, at most one byte more than is allowed; allocates no more than the size of the file."""
+    """Read the content of a file, at most one byte more than is allowed. Allocates no more than the size of the file."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     return stream.read(min(size, MAX_FILE_BYTES) + 1)

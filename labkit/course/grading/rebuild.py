@@ -1,7 +1,8 @@
-"""Rebuilds a notebook: all cells from the base, and from the submission only the sources of its answers.
+"""Rebuilds a notebook: all cells are from the base, and only the sources of the answers are from the submission.
 
-`check` uses the release as the base, `grade` the reference notebook. The rebuilt notebook contains no submitted source: each
-solution cell gets the names that the answer defines from `RemoteAnswers`, which reads the sources from `sources.json`.
+The base of `check` is the release; the base of `grade` is the reference notebook. The rebuilt notebook contains no
+submitted source. Each solution cell gets the names that the answer defines from `RemoteAnswers`, which reads the
+sources from `sources.json`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Rebuilt:
 
 
 def solutions_as_answers(reference: Assignment) -> Answers:
-    """The reference notebook's own solutions as the answers of a submission."""
+    """Return the reference notebook's own solutions as if they were the answers of a submission."""
     return Answers({cell.id: cell.source for cell in reference.of_kind("solution")}, variant=_variant_source(reference))
 
 
@@ -47,10 +48,10 @@ def rebuild(
     """Put answers into the base.
 
     Args:
-        outputs: reference outputs of the test cells by grade_id; None records outputs instead of comparing them.
-        answers_module: the module that has `RemoteAnswers`.
-        reference_answers: answers of the reference notebook used in the solution cells `replaced`. They run in separate
-            processes, so that their source is in no process that runs the submission's code.
+    outputs: reference outputs of the test cells by grade_id. If None, outputs are recorded, not compared.
+    answers_module: the module that has `RemoteAnswers`.
+    reference_answers: the reference's answers, which are used in the solution cells `replaced`. They run in separate
+    processes, so that no process that runs submitted code has their source.
     """
     setup = f'from {answers_module} import RemoteAnswers\n\nanswers = RemoteAnswers.open("{SOURCES}")'
     cells = [_code(0, SETUP_CELL, "setup", setup)]
@@ -79,7 +80,7 @@ def rebuild(
 
 
 def _code(number: int, name: str, kind: str, source: str, outputs: list[Any] | None = None) -> dict[str, Any]:
-    """A code cell. nbval compares outputs of cells with an execution_count only, which are the tests."""
+    """Make a code cell. nbval compares only the outputs of cells with an execution_count, so only tests have one."""
     return {
         "cell_type": "code",
         "id": f"c{number:02d}",
@@ -91,13 +92,13 @@ def _code(number: int, name: str, kind: str, source: str, outputs: list[Any] | N
 
 
 def _is_needed(cell: Mapping[str, Any], replaced: Iterable[str], base: Assignment) -> bool:
-    """Whether a cell of the reference is the last replaced one or precedes it."""
+    """Whether a cell of the reference is the last replaced cell or precedes it."""
     numbers = {each.id: each.number for each in base.cells if each.id}
     return numbers.get(cell["id"], 0) <= max((numbers[name] for name in replaced), default=0)
 
 
 def _sources(base: Assignment, answers: Answers, replaced: frozenset[str]) -> list[dict[str, Any]]:
-    """Given cells, helpers and answers in the order in which they run; of a `replaced` answer the names only."""
+    """Return given cells, helpers and answers, in the order in which they run. A `replaced` answer has names but no source."""
     cells: list[dict[str, Any]] = []
 
     def add(name: str, kind: str, source: str, defines: Mapping[str, str] | None = None) -> None:
@@ -123,5 +124,5 @@ def _sources(base: Assignment, answers: Answers, replaced: frozenset[str]) -> li
 
 
 def expected_names(cell: Cell) -> dict[str, str]:
-    """The names that an answer must define: those outside the solution regions, which reference and release share."""
+    """Return the names that an answer must define: the names outside the solution regions of the reference notebook."""
     return defined_names(released(cell.source, "solution"))

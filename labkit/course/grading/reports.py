@@ -1,12 +1,12 @@
-"""Reports of a batch: CSV for a learning platform, JSON, JUnit, pass rates, and the files that they are written to.
+"""Reports of a batch: CSV for a learning platform, JSON, JUnit, pass rates, and the files to which they are written.
 
-A report depends on the results only: it has no times and no paths of this computer. Text from students' files is escaped for
-the program that reads the report: a spreadsheet, an XML parser, a browser.
+A report depends only on the results, so it has no times and no paths of this computer. Text from students' files is
+escaped for the program that reads the report (a spreadsheet, an XML parser, a browser).
 
-Columns: Moodle's grading worksheet (assignment, "Upload grading worksheet") reads Identifier, Grade, Last modified (grade)
-and Feedback comments, and ignores others; these are the English names, a site in another language needs its own.
-Canvas's gradebook import needs Student, ID, SIS Login ID, Section first and takes every other column for an assignment,
-except those with the name of a read-only total, such as "Current Points".
+Moodle's grading worksheet (assignment, "Upload grading worksheet") reads the columns Identifier, Grade, Last modified
+(grade) and Feedback comments, and ignores other columns. These are the English names; a site in another language needs
+the names in that language. Canvas's gradebook import needs the columns Student, ID, SIS Login ID and Section first. It
+treats every other column as an assignment, except columns with the name of a read-only total, such as "Current Points".
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def platform_of(students: Iterable[Student]) -> str:
-    """The platform of most submissions."""
+    """Return the platform of most submissions."""
     names = [student.platform or "plain" for student in students]
     return max(PLATFORMS, key=names.count)
 
 
 def best_of_each(results: Sequence[Result]) -> list[Result]:
-    """One result for each student: the one with the most points (the first of equals)."""
+    """Return one result for each student: the result with the most points, and of equal results the first."""
     best: dict[object, Result] = {}
     for i, result in enumerate(results):
         who = result.student.identity or i
@@ -50,7 +50,10 @@ def best_of_each(results: Sequence[Result]) -> list[Result]:
 
 
 def pass_rates(results: Sequence[Result], base: Assignment) -> list[tuple[str, int, int, float]]:
-    """For each question with tests: (question, students who solved it, students, mean points), from their best results."""
+    """Return (question, students who solved it, students, mean points) for each question with tests.
+
+    Each student's best result is counted.
+    """
     best = best_of_each(results)
     rows = []
     for i, question in enumerate(base.questions()):
@@ -65,7 +68,7 @@ def pass_rates(results: Sequence[Result], base: Assignment) -> list[tuple[str, i
 
 
 def to_csv(results: Sequence[Result], base: Assignment, platform: str) -> str:
-    """CSV with one row for each student, and the columns of the platform ("moodle", "canvas" or "plain")."""
+    """Return CSV with one row for each student, and the columns of the platform ("moodle", "canvas" or "plain")."""
     make = {"moodle": _moodle, "canvas": _canvas, "plain": _plain}[platform]
     out = io.StringIO()
     writer = csv.writer(out)
@@ -129,7 +132,7 @@ def _plain(results: Sequence[Result], base: Assignment) -> Iterable[list[str]]:
 
 
 def _comment(result: Result) -> str:
-    """The feedback comment beside the grade."""
+    """Return the feedback comment beside the grade."""
     if result.problem:
         return result.problem
     lines = []
@@ -146,7 +149,7 @@ def _comment(result: Result) -> str:
 
 
 def to_json(results: Sequence[Result], base: Assignment, variant: str) -> str:
-    """All results, including what only the instructor may see."""
+    """Return all results as JSON, including data that only the instructor may see."""
     about = {"assignment": base.name, "title": base.title, "variant": variant}
     rows = [r.as_json() for r in results]
     for row in rows:
@@ -155,7 +158,9 @@ def to_json(results: Sequence[Result], base: Assignment, variant: str) -> str:
 
 
 def to_junit(results: Sequence[Result], base: Assignment) -> str:
-    """JUnit XML: a test case for each question of each submission; a submission that could not be graded is an error."""
+    """Return JUnit XML with a test case for each question of each submission. If a submission could not be graded, its
+    test cases are errors.
+    """
     suite = ElementTree.Element("testsuite", name=base.name)
     failures = errors = cases = 0
     for result in results:
@@ -189,9 +194,9 @@ def _xml(text: str) -> str:
 
 
 class ReportFiles:
-    """Writes the reports of a batch: the CSV and the student's page after each result, the others at the end.
+    """Writes the reports of a batch: the CSV and the student's page after each result, the other reports at the end.
 
-    Files are replaced atomically. `failed`: {path: error} of those that could not be written.
+    Files are replaced atomically. `failed`: {path: error} of the files that could not be written.
     """
 
     def __init__(
@@ -221,7 +226,7 @@ class ReportFiles:
         self._csv()
 
     def finish(self) -> None:
-        """Write the reports that are written once; none if there is no result."""
+        """Write the JSON and JUnit reports, unless there is no result."""
         results = self._sorted()
         if results:
             self._write(self.json, lambda: to_json(results, self.base, self._variant))

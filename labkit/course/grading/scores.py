@@ -1,7 +1,8 @@
 """The scores of a submission by question, with hints for the student and details for the instructor.
 
-A test cell earns all of its points or none, as nbval decides. The hint is the text of the test's own `course.CheckFailed`, or, if
-the failing line of the test is released, the error. Nothing else of a hidden test is shown to the student.
+A test cell earns all of its points or none; nbval decides which. The hint is the text of the test's own
+`course.CheckFailed`, or the error if the failing line of the test is released. Nothing else of a hidden test is shown
+to the student.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ENDED = re.compile(r"-+\n\w+ +Traceback \(most recent call last\)\nCell In\[\d+
 
 @dataclass(frozen=True)
 class TestScore:
-    """One test cell. `hint` is for the student, `detail` for the instructor only."""
+    """The score of one test cell. `hint` is for the student; `detail` is for the instructor only."""
 
     __test__ = False  # not for pytest
 
@@ -44,7 +45,7 @@ class TestScore:
 
 @dataclass(frozen=True)
 class QuestionScore:
-    """One question: its tests, and the answers that are graded by hand."""
+    """The score of one question: its tests, and the answers that are graded by hand."""
 
     question: str
     tests: tuple[TestScore, ...]
@@ -57,7 +58,7 @@ class QuestionScore:
 
     @property
     def points(self) -> float:
-        """The points of its tests."""
+        """The points of the question's tests."""
         return sum(test.points for test in self.tests)
 
     @property
@@ -67,7 +68,7 @@ class QuestionScore:
 
     @property
     def ok(self) -> bool:
-        """Whether all its tests passed."""
+        """Whether all tests of the question passed."""
         return all(test.passed for test in self.tests)
 
     @property
@@ -78,7 +79,7 @@ class QuestionScore:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one submission. `problem`: why it could not be graded; it has no points then."""
+    """The result of one submission. `problem`: why the submission could not be graded and has no points, or ""."""
 
     student: Student
     path: str
@@ -99,7 +100,7 @@ class Result:
         return sum(question.points for question in self.questions)
 
     def as_json(self) -> dict[str, Any]:
-        """All data, including what only the instructor may see."""
+        """Return all data, including data that only the instructor may see."""
         return {
             "student": asdict(self.student), "path": self.path, "earned": self.earned, "points": self.points,
             "problem": self.problem, "broken": self.broken, "notes": list(self.notes),
@@ -108,12 +109,12 @@ class Result:
 
 
 def format_points(points: float) -> str:
-    """Points with at most two decimals: 3, 2.5."""
+    """Return points as text with at most two decimals: 3, 2.5."""
     return f"{points:.2f}".rstrip("0").rstrip(".")
 
 
 def zero_scores(base: Assignment) -> tuple[QuestionScore, ...]:
-    """All questions without points."""
+    """Return all questions without points."""
     return score_questions(base, RunResult({}), {}, {}, "")
 
 
@@ -125,14 +126,15 @@ def score_questions(
     no_run_hint: str | None = None,
     with_reference: bool = False,
 ) -> tuple[QuestionScore, ...]:
-    """The scores of one run.
+    """Compute the scores of one run.
 
     Args:
         outcome: the results of the cells.
         outputs: the reference outputs of the test cells.
         explained: the texts of the explain cells.
         no_run_hint: the hint for a test that was not run; None: "it was not run".
-        with_reference: the submitted code could call correct answers, so hints contain no text that it has chosen.
+        with_reference: whether the submitted code could call correct answers. Then hints contain no text that the
+        submitted code can determine.
     """
     scores = []
     for question in base.questions():
@@ -150,7 +152,7 @@ def score_questions(
 
 
 def _answer(cell: Cell, explained: Mapping[str, str]) -> str:
-    """The student's text in an explain cell; empty if it is unchanged."""
+    """Return the student's text in an explain cell; empty if the cell is unchanged."""
     text = explained.get(cell.id, "").strip()
     return "" if text == released(cell.source, "explain").strip() else text
 
@@ -173,8 +175,10 @@ def _test_score(
 
 
 def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]], with_reference: bool) -> str:
-    """The hint for a failed test. Text of the submitted code is shown only for a released line of the test, and only if the
-    code could not call a correct answer.
+    """Return the hint for a failed test.
+
+    Text that the submitted code determines is shown only if the failing line of the test is released and the code could
+    not call a correct answer.
     """
     if result.error == CHECK_FAILED:
         return result.message or "a check did not pass"
@@ -193,7 +197,7 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]],
 
 
 def _is_released(cell: Cell, result: CellResult) -> bool | None:
-    """Whether the line of the test that raised is released; None if the line is not known."""
+    """Whether the line of the test that raised the error is released; None if the line is not known."""
     if not has_region(cell.source, HIDDEN):
         return True
     if not released(cell.source, "test"):
@@ -205,7 +209,7 @@ def _is_released(cell: Cell, result: CellResult) -> bool | None:
 
 
 def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:
-    """The text that a cell printed."""
+    """Return the text that a cell printed."""
     texts = []
     for output in outputs:
         text = output.get("text") if output.get("name") == "stdout" else output.get("data", {}).get("text/plain")

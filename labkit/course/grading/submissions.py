@@ -1,8 +1,9 @@
 """Finds the submissions in notebooks, folders, and the zip files of Moodle and Canvas, groups them by student, and reads them.
 
-`grade` is given a platform's zip or a folder. Each first name in it was written by the platform (or the instructor), and all
-files below it are one student's. Identities are taken from these first names only, and only if all of them have the pattern of
-one platform, or if the platform is named. A submission that cannot be read is one row of the report.
+The argument of `grade` is a platform's zip or a folder. The names at its first level ("first names") were written by
+the platform or the instructor, and all files below a first name are one student's. Identities are taken only from first
+names, and only if all first names have the pattern of one platform, or if the platform is named. A submission that
+cannot be read is one row of the report.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MAX_LISTED_PATHS = 3  # paths in one note
 
 @dataclass(frozen=True)
 class Submission:
-    """One attempt that is to be graded, or the problem because of which it cannot be."""
+    """One attempt to be graded, or the problem because of which it cannot be graded."""
 
     path: str
     student: Student
@@ -77,14 +78,14 @@ def read_submissions(
     jobs: int = 1,
     stop: threading.Event | None = None,
 ) -> Submissions:
-    """All submissions under these paths, by student, in a deterministic order.
+    """Read all submissions under these paths, by student, in a deterministic order.
 
     Args:
-        base: the reference notebook or the release; reader processes get none of its solutions.
-        platform: the platform that has written the first names: "moodle", "canvas", "plain" (none), "" (recognized by the
-            names).
-        jobs: the number of reader processes at a time.
-        stop: an event that ends all of them.
+    base: the reference notebook or the release; reader processes do not get its solutions.
+    platform: the platform that has written the first names: "moodle", "canvas", "plain" (no platform), or "" (the
+    platform is recognized from the names).
+    jobs: the number of reader processes at a time.
+    stop: an event that ends all reader processes.
 
     Raises:
         BadInput: a path does not exist.
@@ -111,7 +112,7 @@ def read_submissions(
 
 @dataclass(frozen=True)
 class _File:
-    """A student's notebook or zip. `index`: in the platform's zip at `path`; None: a separate file."""
+    """A student's notebook or zip. `index`: its index in the platform's zip at `path`; None for a separate file."""
 
     path: Path
     shown: str
@@ -135,7 +136,7 @@ class _StudentFiles:
 
 
 class _Finder:
-    """Collects units, determines the platform of the first names, and groups units by student."""
+    """Collects units (`_StudentFiles`), determines the platform of the first names, and groups the units by student."""
 
     def __init__(self, assignment: str, reader: Reader, platform: str) -> None:
         self.assignment, self.reader, self.platform = assignment, reader, platform
@@ -144,10 +145,10 @@ class _Finder:
         self.warnings: list[str] = []
 
     def find(self, paths: Sequence[Path]) -> None:
-        """Find the units of the command line's arguments: each is a container, or the submission of one student.
+        """Find the units of the command line's arguments. An argument is a container or the submission of one student.
 
-        The name of an argument gives an id only if the platform is named, because a shell's `*` may expand to names that
-        students have chosen.
+        The id in the name of an argument is used only if the platform is named, because a shell's `*` may expand to
+        names that students have chosen.
         """
         patterns = PATTERNS if not self.platform else {k: v for k, v in PATTERNS.items() if k == self.platform}
         matching = [any(pattern.fullmatch(path.name) for pattern in patterns.values()) for path in paths]
@@ -166,7 +167,7 @@ class _Finder:
                 self._add_platform_zip(path)
 
     def _add_argument(self, path: Path, known: bool) -> None:
-        """An argument that is one student's submission."""
+        """Add an argument that is one student's submission."""
         student = student_of(path.name, self.platform) if known and self.platform else None
         if known and student is None:
             self.warnings.append(
@@ -193,7 +194,7 @@ class _Finder:
         self._add_container(path, files)
 
     def _in_folder(self, path: Path) -> list[_File]:
-        """The notebooks and zips in a folder, by path; symbolic links are not followed."""
+        """Return the notebooks and zips in a folder, by path. Symbolic links are not followed."""
         files = []
         for folder, below, names in os.walk(path):
             below.sort()
@@ -207,7 +208,7 @@ class _Finder:
         return sorted(files, key=lambda file: file.inner.parts)
 
     def _add_container(self, path: Path, files: Sequence[_File]) -> None:
-        """A platform's zip or a folder, with one student for each first name."""
+        """Add a platform's zip or a folder, with one student for each first name."""
         parts: dict[str, list[_File]] = {}
         for file in files:
             first = file.inner.parts[0] if file.inner.parts else ""
@@ -236,7 +237,7 @@ class _Finder:
         return found
 
     def students(self) -> list[list[_StudentFiles]]:
-        """The units of each student, in the order in which they were found. One id with two names counts as two students."""
+        """Return the units of each student, in the order of discovery. One id with two names counts as two students."""
         names: dict[tuple[str, str], set[str]] = {}
         for unit in self.units:
             if unit.student.id:
@@ -276,10 +277,12 @@ def _on_disk(path: Path, inner: PurePosixPath) -> _File:
 
 @contextlib.contextmanager
 def _open_regular_file(path: Path) -> Iterator[int]:
-    """A descriptor of a regular file; other files are refused, also if one has replaced it meanwhile.
+    """Open a regular file and yield its descriptor.
+
+    The type is checked after the file was opened, so that the file cannot be replaced in between.
 
     Raises:
-        BadInput: it cannot be read.
+    BadInput: the file cannot be read, or is not a regular file.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -298,7 +301,7 @@ def _open_regular_file(path: Path) -> Iterator[int]:
 
 
 def _attempts(units: Sequence[_StudentFiles], base: Assignment, policy: AttemptPolicy, reader: Reader) -> list[Submission]:
-    """The submissions of one student that are graded: at least one, at most as many as the policy allows."""
+    """Return the submissions of one student that are graded: at least one, at most as many as the policy allows."""
     files = [(unit, file) for unit in units for file in unit.files]
     files.sort(key=lambda row: (row[1].inner.stem != base.name, len(row[1].inner.parts), str(row[1].inner)))
     sign = 1 if policy.kind == "first" else -1
@@ -321,7 +324,7 @@ def _attempts(units: Sequence[_StudentFiles], base: Assignment, policy: AttemptP
 
 
 def _read(files: Sequence[_File], base: Assignment, reader: Reader) -> tuple[list[ReadNotebook], int]:
-    """Read files in one process, as `Reader.read`."""
+    """Read files in one process. The result is that of `Reader.read`."""
     first = files[0]
     if first.problem:
         return [ReadNotebook("", problem=first.problem)], 0
@@ -342,7 +345,7 @@ def _path(first: _File, notebook: ReadNotebook) -> str:
 def _select_attempts(
     found: Sequence[tuple[_StudentFiles, str, ReadNotebook]], left: int, policy: AttemptPolicy
 ) -> list[Submission]:
-    """The attempts that are graded. A notebook that cannot be graded is no attempt, unless there is no other."""
+    """Return the attempts that are graded. A notebook that cannot be graded counts as an attempt only if there is no other."""
     good = [row for row in found if row[2].answers is not None]
     chosen = good[: policy.most] or list(found[:1])
     others = [row for row in good if row not in chosen]

@@ -1,7 +1,7 @@
 """Parses one submitted notebook file: the sources and ids of its cells.
 
-For any bytes the result is either the sources or a `BadInput` with one sentence. Outputs of any size are dropped
-while parsing; nothing else in the file is used.
+For any bytes the result is either the sources, ids and a few metadata, or a `BadInput` with one sentence. Outputs of
+any size are dropped while parsing. Nothing else in the file is used.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class SubmittedNotebook:
     variant: str = ""
 
     def last_run(self) -> str:
-        """The last time at which a cell ran (ISO 8601); empty if that is not recorded."""
+        """Return the last time at which a cell ran (ISO 8601); empty if that is not recorded."""
         return max((cell.ran for cell in self.cells), default="")
 
 
 def parse_submitted(data: bytes) -> SubmittedNotebook:
-    """The sources in a notebook file of format 3 or 4.
+    """Parse a notebook file of format 3 or 4.
 
     Raises:
-        BadInput: it is no notebook, has another language than Python, or exceeds a limit.
+    BadInput: the file is not a notebook, its language is not Python, or it exceeds a limit.
     """
     if len(data) > MAX_FILE_BYTES:
         raise BadInput(too_large(len(data)))
@@ -75,12 +75,12 @@ def parse_submitted(data: bytes) -> SubmittedNotebook:
 
 
 def too_large(size: int) -> str:
-    """The error text for a file of `size` bytes."""
+    """Return the error text for a file of `size` bytes."""
     return f"the file has {size >> 20} MB; allowed: {MAX_FILE_BYTES >> 20} MB. Clear its outputs and save it"
 
 
 def _json(data: bytes) -> Any:
-    """The JSON without outputs, which are dropped while parsing."""
+    """Parse the JSON without outputs, which are dropped while parsing."""
     if not data.strip():
         raise BadInput("the file is empty")
     try:
@@ -96,7 +96,7 @@ def _without_outputs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _cells(raw: Mapping[str, Any]) -> list[Any]:
-    """The list of cells; format 3 has worksheets of cells."""
+    """Return the list of cells. In format 3 the cells are in worksheets."""
     if isinstance(raw.get("cells"), list):
         return list(raw["cells"])
     sheets = raw.get("worksheets")
@@ -107,7 +107,7 @@ def _cells(raw: Mapping[str, Any]) -> list[Any]:
 
 
 def _check_language(metadata: Mapping[str, Any]) -> None:
-    """`BadInput` for a kernel of another language."""
+    """Raise `BadInput` if the kernel has another language than Python."""
     kernel, language = _table(metadata.get("kernelspec")), _table(metadata.get("language_info"))
     found = _short_text(kernel.get("language")) or _short_text(language.get("name"))
     if found and found.lower() not in ("python", "ipython", "python3"):
@@ -137,5 +137,5 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def _short_text(value: Any) -> str:
-    """A string of at most 200 characters; empty for any other value."""
+    """Return the value if it is a string of at most 200 characters; else return ""."""
     return value if isinstance(value, str) and len(value) <= 200 else ""

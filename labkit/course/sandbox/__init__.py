@@ -1,8 +1,9 @@
 """Runs a submission's code in processes that can only compute and exchange messages with the grader.
 
-In the student process: `fork_server` (starts it), `confine` (the system calls it may make), `restricted_api` (its
-`labkit`), `cells` (runs the submitted cells), `proxies` (shards, models, gradients that the grader holds), `student_process`
-(its main loop). In the grader: `processes` (starts and ends student processes), `session` (answers the requests of one),
-`request_validation`, `remote` (strategies and functions that run there), `remote_answers` (what the rebuilt notebook uses).
-Both use `frames`, the encoding of the messages. `launch` has the allow-list of modules that confined processes may import.
+In the student process: `fork_server` forks it, `confine` restricts its system calls, `restricted_api` is its `labkit`,
+`cells` runs the submitted cells, `proxies` represents the shards, models and gradients that the grader holds, and
+`student_process` is the main loop. In the grader: `processes` starts and ends student processes, `session` answers the
+requests of a student process, `request_validation` checks them, `remote` makes strategies and functions that run in
+student processes, and `remote_answers` is used by the rebuilt notebook. Both sides use `frames`, the encoding of the
+messages. `launch` has the list of modules that confined processes may import.
 """

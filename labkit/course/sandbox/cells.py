@@ -22,11 +22,12 @@ __all__ = ["CellNamespace", "error_text"]
 
 
 class CellNamespace:
-    """The names that cells define. A statement that raises is skipped and recorded in `failures`, so that an experiment in a
-    helper cell does not remove the functions around it.
+    """The names that cells define.
 
-    `cells`: {"id", "source"}; or {"id", "functions": names, "values": {name: value}} for a cell whose answer is the
-    reference's: `function(name)` makes a function that calls the reference's in another process.
+    A statement that raises is skipped and recorded in `failures`, so that a failed experiment in a helper cell does not
+    affect the functions around it. `cells`: {"id", "source"}, or {"id", "functions": names, "values": {name: value}}
+    where the reference's answer replaces the student's. Then `function(name)` makes a function that calls the
+    reference's function in another process.
     """
 
     def __init__(self, cells: list[dict[str, Any]], function: Callable[[str], Any]):
@@ -59,14 +60,17 @@ class CellNamespace:
                     self._flags |= getattr(__future__, alias.name).compiler_flag
 
     def get(self, name: str) -> Any:
-        """The value of a name; `BadInput` with the first failure if it is not defined."""
+        """Return the value of a name. Raises `BadInput`, with the text of the first failure, if the name is not defined."""
         if name not in self.module.__dict__:
             why = f": {self.failures[0][1]}" if self.failures else ""
             raise BadInput(f"{name} is not defined{why}")
         return self.module.__dict__[name]
 
     def describe(self, name: str) -> dict[str, Any]:
-        """A strategy class as plain values: its options with defaults, message classes, and roles."""
+        """Return a description of a strategy class as plain values: options with defaults, message classes, and roles.
+
+        Raises `BadInput` if the class is not a strategy.
+        """
         cls = self.get(name)
         if not isinstance(cls, type) or not issubclass(cls, restricted_api.Strategy):
             raise BadInput(f"{name} is no strategy: write `class {name}(lk.Strategy)`.")
@@ -84,7 +88,7 @@ class CellNamespace:
 
 
 def error_text(error: BaseException) -> str:
-    """An error as one line of text, with the line of the submitted cell where it was raised."""
+    """Return an error as one line of text, with the line of the submitted cell where the error was raised."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<cell ")]
     where = (
         f" ({frames[-1].filename[1:-1]}, line {frames[-1].lineno}: {(frames[-1].line or '').strip()})" if frames else ""

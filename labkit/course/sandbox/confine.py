@@ -1,10 +1,11 @@
 """Confines a process with a seccomp filter and resource limits, before it runs submitted code.
 
-A confined process can compute, use memory up to a limit, read and write the files that are open already (two pipes to the
-grader), read the clock, and exit. Every other system call - opening a file, starting a process or a thread, a socket, a
-signal to another process, raising its own limits - fails with EPERM, for root too. The filter cannot be removed, and because
-no process or thread can be started, none can outlive a SIGKILL. The kernel limits processor time and memory. A wait with a
-timeout (a lock, for example) returns at once, because a sleeping process uses no processor time and would block the grader.
+A confined process can compute, use memory up to a limit, read and write the files that are open already (two pipes to
+the grader), read the clock, and exit. Every other system call (for example to open a file, to start a process or a
+thread, to create a socket, to signal another process, or to raise its own limits) fails with EPERM, also for root. The
+filter cannot be removed. Because the process cannot start other processes or threads, a SIGKILL ends everything that it
+runs. The kernel limits processor time and memory. A wait with a timeout (for a lock, for example) returns at once,
+because a sleeping process uses no processor time and would block the grader.
 
 The filter lists the allowed calls by their numbers, so confinement fails on a machine type that is not listed.
 
@@ -62,7 +63,7 @@ class Unconfined(Exception):
 
 @functools.cache
 def confinement_problem() -> str:
-    """Why a process cannot be confined on this host; "" if it can. Found by confining a process (once, about 50 ms)."""
+    """Return why a process cannot be confined on this host, or "". This starts and confines a process, once (about 50 ms)."""
     if not sys.platform.startswith("linux"):
         return f"on {platform.system()} a student's code cannot be confined; grade on Linux, or in a Linux container"
     if platform.machine() not in MACHINES:
@@ -81,7 +82,7 @@ def confinement_problem() -> str:
 
 
 def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
-    """Confine this process until it ends. `Unconfined` if the host does not support it."""
+    """Confine this process until it ends. Raises `Unconfined` if the host does not support confinement."""
     try:
         with open("/proc/self/statm") as statm:
             used = int(statm.read().split()[0]) * resource.getpagesize()
@@ -118,7 +119,7 @@ def _call(libc: ctypes.CDLL, option: int, *arguments: object) -> None:
 
 
 def bpf_program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
-    """The BPF program: calls of another machine type kill the process, allowed calls pass, all others fail."""
+    """Return the BPF program. System calls of another machine type kill the process, allowed calls pass, all others fail."""
     lines = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
     lines += [(AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, KILL)]  # the x32 calls of x86-64
     for number in allowed:
@@ -126,13 +127,13 @@ def bpf_program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
     lines += [(EQUAL, 1, 0, futex), (RETURN, 0, 0, REFUSE)]
     lines += [(LOAD, 0, 0, OPERATION), (AND, 0, 0, 0x7F), (EQUAL, 0, 1, WAKE), (RETURN, 0, 0, ALLOW)]
     lines += [(EQUAL, 2, 0, WAITS[0]), (EQUAL, 1, 0, WAITS[1]), (RETURN, 0, 0, REFUSE)]
-    for half in TIMEOUT:  # the address of the timeout; a wait without one is allowed, the grader ends it
+    for half in TIMEOUT:  # the address of the timeout; a wait without timeout is allowed, because the grader ends it
         lines += [(LOAD, 0, 0, half), (EQUAL, 1, 0, 0), (RETURN, 0, 0, TIMED_OUT)]
     return b"".join(struct.pack("HBBI", *line) for line in [*lines, (RETURN, 0, 0, ALLOW)])
 
 
 def _probe() -> int:
-    """The process that `confinement_problem` starts: confine it, and check that a forbidden call is refused."""
+    """Confine this process, which `confinement_problem` has started, and check that a forbidden call fails."""
     try:
         confine()
     except Unconfined as why:

@@ -1,8 +1,10 @@
-"""The fork server of student processes: `main(DESCRIPTOR, PROCESSOR_S)` loads the modules that such a process may
-use, since a confined process cannot open files, and forks one for each request on the socket DESCRIPTOR.
+"""The fork server of student processes.
 
-Two roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each process in seconds; 0: they are
-not confined. The fork server ends when the other end of the socket is closed, for instance because the grader has ended.
+`main(DESCRIPTOR, PROCESSOR_S)` loads the modules that a student process may use, because a confined process cannot open
+files. Then it forks a student process for each request on the socket DESCRIPTOR. Each role has its own process, so
+roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each student process in seconds; 0
+means that student processes are not confined. The fork server ends when the other end of the socket is closed, for
+instance because the grader has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ PRELOADED = (
 
 
 def main(descriptor: str, processor_s: str) -> None:
-    """Load, then serve."""
+    """Load the modules, then serve requests until the socket is closed."""
     for name in PRELOADED:
         importlib.import_module(name)
     serve(socket.socket(fileno=int(descriptor)), int(processor_s))
@@ -86,5 +88,5 @@ def run_student_process(reading: int, writing: int, processor_s: int, parent: in
 
 
 def refuse_sleep(seconds: float) -> None:
-    """Replaces `time.sleep`, which would block the process and not let virtual time pass."""
+    """Raise `RoleError`. Replaces `time.sleep`, which would block the process without letting virtual time pass."""
     raise RoleError("time.sleep blocks the process and lets no virtual time pass: write `await ctx.sleep(seconds)`.")

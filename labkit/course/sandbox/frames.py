@@ -1,12 +1,13 @@
 """The encoding of messages between the grader and a student process: frames of JSON and raw array bytes.
 
-A frame is two lengths (8 bytes each, little-endian), JSON text, and the bytes of the arrays one after the other. Nothing is
-unpickled, and no class is looked up by a name that was received. Values keep their type, so that a check has the same result as
-in a notebook: None, booleans, numbers, text, bytes, NumPy scalars and arrays (of numbers, of text, of objects that can be
-encoded; masked arrays and matrices), lists, tuples, named tuples, dicts, sets, ranges, views of dicts, the containers of
-`collections`, fractions, and references to objects that stay in the other process. An iterator arrives as an iterator over the
-items that the sender took from it. The sender refuses any other value, the receiver a malformed frame. A receiver needs at most a
-constant multiple of `MAX_FRAME_BYTES` and `MAX_TEXT_BYTES` bytes of memory for a frame.
+A frame consists of two lengths (8 bytes each, little-endian), JSON text, and the concatenated bytes of the arrays.
+Nothing is unpickled, and no class is looked up by a name that was received. Values keep their type, so that a check has
+the same result as in a notebook. These values can be sent: None, booleans, numbers, text, bytes, NumPy scalars and
+arrays (of numbers, of text, of objects that can be encoded; masked arrays and matrices), lists, tuples, named tuples,
+dicts, sets, ranges, views of dicts, the containers of `collections`, fractions, and references to objects that stay in
+the other process. An iterator arrives as an iterator over the items that the sender took from it. The sender raises an
+error for any other value, and the receiver for a malformed frame. The memory that a receiver needs for a frame is
+bounded by a constant multiple of `MAX_FRAME_BYTES` and `MAX_TEXT_BYTES`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class MalformedFrame(Exception):
 
 
 def encode(value: Value, refer: Refer) -> bytes:
-    """`value` as a frame. `MalformedFrame` names the value that cannot be encoded."""
+    """Encode `value` as a frame. Raises `MalformedFrame` if a part of the value cannot be encoded, or it is too large."""
     arrays: list[np.ndarray] = []
     text = json.dumps(_pack(value, arrays, refer, 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
     size = sum(array.nbytes for array in arrays)
@@ -69,7 +70,7 @@ def encode(value: Value, refer: Refer) -> bytes:
 
 
 def decode(read: Callable[[int], bytes], find: Find) -> Value:
-    """The value of the next frame. `read(n)` returns exactly n bytes. Raises `MalformedFrame`."""
+    """Read and decode the next frame. `read(n)` returns exactly n bytes. Raises `MalformedFrame` if it cannot be decoded."""
     length, size = HEAD.unpack(read(HEAD.size))
     if length > MAX_TEXT_BYTES or length + size > MAX_FRAME_BYTES:
         raise MalformedFrame(f"a frame of {length} + {size} bytes; allowed: {MAX_TEXT_BYTES}, and {MAX_FRAME_BYTES} in all")
@@ -193,7 +194,7 @@ def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
 
 
 def _array(about: Any, body: bytes, offset: list[int]) -> np.ndarray:
-    """The next array of the frame, copied."""
+    """Return a copy of the next array of the frame."""
     name, shape, *fixed = about
     if not isinstance(name, str) or not DTYPE.fullmatch(name):
         raise ValueError("dtype")
@@ -202,7 +203,7 @@ def _array(about: Any, body: bytes, offset: list[int]) -> np.ndarray:
         raise ValueError("shape")
     size = math.prod(shape)
     begin, end = offset[0], offset[0] + size * dtype.itemsize
-    # an empty array with a large axis is refused as well: a reduction of it would be large
+    # an empty array with a large axis is an error too, because a reduction of it would be large
     if end > len(body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > MAX_FRAME_BYTES:
         raise ValueError("size")
     offset[0] = end

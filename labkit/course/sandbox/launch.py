@@ -1,9 +1,10 @@
 """Starts a process that handles a submission: `launch.py MODULE ARGUMENT...` runs `MODULE.main(ARGUMENT...)`.
 
-The script is run by its path in an isolated interpreter (`-I`, or `-s -P`: neither the folder of a submission nor user packages
-are on the path), so it imports nothing of labkit. `ALLOWED` lists every module of labkit that each process may import; the import
-of any other module of labkit fails. The packages are present by name only: their `__init__` would import all strategies
-and collectives, which must not be in the memory of these processes.
+The script is run by its path in an isolated interpreter (`-I`, or `-s -P`, so that neither the folder of a submission
+nor user packages are on the import path). Therefore the script imports nothing of labkit. `ALLOWED` lists every module
+of labkit that each process may import; the import of any other module of labkit fails. The packages of these modules
+are empty modules, because their `__init__` would import all strategies and collectives, which must not be in the memory
+of these processes.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ ALLOWED = {
 
 
 class AllowList:
-    """An import finder that refuses every module of labkit but these; it leaves other packages to the next finder."""
+    """An import finder that rejects every module of labkit except `modules`. The next finder handles other packages."""
 
     def __init__(self, modules: tuple[str, ...]):
         self.modules = frozenset(modules)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """`ModuleNotFoundError` for a module of labkit that is not listed."""
+        """Raise `ModuleNotFoundError` if `name` is a module of labkit that is not listed."""
         if name.partition(".")[0] == "labkit" and name not in self.modules:
             raise ModuleNotFoundError(f"No module named {name!r} in this process", name=name)
 

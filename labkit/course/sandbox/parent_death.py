@@ -1,11 +1,10 @@
-"""Ends a process when its parent process ends, also by SIGKILL.
+"""Ends a process when its parent process ends, also if the parent is ended by SIGKILL.
 
-Linux: the kernel sends SIGKILL when the thread that started the process ends (PR_SET_PDEATHSIG, prctl(2)),
-independent of the
-code that runs in the process. Other systems with `os.getppid`: a thread polls once a second, so code that holds the interpreter
-lock delays it. Windows: no effect.
+On Linux the kernel sends SIGKILL to the process when the thread that started it ends (PR_SET_PDEATHSIG, prctl(2)),
+independent of the code that runs in the process. On other systems with `os.getppid` a thread polls once a second; code
+that holds the interpreter lock delays this thread. On Windows there is no effect.
 
-Imports the standard library only, because it runs in processes that load a part of labkit.
+The module imports the standard library only, because it runs in processes that load only a part of labkit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ POLL_S = 1.0
 
 
 def end_with_parent(parent: int) -> None:
-    """End this process when its parent, with process id `parent`, ends; at once if the parent has ended already.
+    """End this process when its parent, with process id `parent`, ends. If the parent has ended already, end it at once.
 
     Call it in the main thread of the child. On Linux the child ends with the thread that started it, so this thread must wait.
     """

@@ -1,8 +1,8 @@
 """Starts student processes, exchanges frames with them, and ends them. Runs in the grader.
 
-What a student process sends is treated as data only. `ProcessEnded` gives the reason if a process sleeps without using processor
-time, sends too much, or has ended. An endless loop is ended by a limit on the number of frames, or by the kernel's limit on
-processor time, never by wall time, so scores do not depend on the load of the machine.
+What a student process sends is treated as data only. `ProcessEnded` is raised if a process sleeps without using
+processor time, sends too much, or has ended; its text is the reason. An endless loop is ended by a limit on the number
+of frames or by the kernel's limit on processor time, never by wall time, so that scores do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["ForkServer", "ProcessEnded", "StudentConnection"]
 
 MAX_FRAMES = 50_000  # from one process; a role in a trial of 100 updates sends about 1,000
 MAX_BYTES = 1 << 30  # from one process
-MAX_IDLE_S = 8  # seconds without processor time after which a process that should answer is ended
+MAX_IDLE_S = 8  # a process that should answer, but uses no processor time for so many seconds, is ended
 LAUNCH = Path(__file__).with_name("launch.py")
 
 
 class ProcessEnded(RoleError):
-    """A student process ended, or was ended by the grader, before it had answered."""
+    """A student process ended, or was ended by the grader, before it answered."""
 
 
 class ForkServer:
-    """The process that student processes are forked from (see `fork_server`). A context manager; `close` ends all of them.
+    """The process from which student processes are forked (see `fork_server`). `close`, or the end of a `with`, ends them all.
 
-    `confined`: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
-    `processor_s`: the limit of processor time of each process in seconds.
+    `confined`: if True, `ClusterError` is raised on a host without confinement; if None, processes are confined if the
+    host supports it. `processor_s`: the limit of processor time of each process in seconds.
     """
 
     def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
@@ -62,7 +62,7 @@ class ForkServer:
         self._connections: set[StudentConnection] = set()
 
     def fork(self, find: Callable[[Any], Any], refer: Callable[[Any], Any]) -> StudentConnection:
-        """Start a student process; the connection to it. `find`, `refer`: see `frames`."""
+        """Start a student process and return the connection to it. `find`, `refer`: see `frames`."""
         to_child, from_us = os.pipe()
         from_child, to_us = from_child_pipe = os.pipe()
         try:
@@ -82,7 +82,7 @@ class ForkServer:
         return connection
 
     def kill(self, connection: StudentConnection) -> tuple[int, float]:
-        """Kill a process: (its status as of `os.waitpid`, the processor time that it used in seconds)."""
+        """Kill a process. Returns (its status as `os.waitpid` returns it, the processor time in seconds that it used)."""
         self._connections.discard(connection)
         with contextlib.suppress(OSError):
             os.kill(connection.pid, signal.SIGKILL)
@@ -113,7 +113,7 @@ class ForkServer:
 
 
 def _environment(home: str) -> dict[str, str]:
-    """The environment of student processes: none of the grader's variables, one thread of linear algebra, a fixed hash seed."""
+    """Return the environment of student processes: no variables of the grader, one linear-algebra thread, a fixed hash seed."""
     one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {"HOME": home, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **one}
 
@@ -136,7 +136,7 @@ class StudentConnection:
         os.set_blocking(writing, False)
 
     def send(self, frame: Any) -> None:
-        """Send a frame. `ProcessEnded` if the process has ended."""
+        """Send a frame. Raises `ProcessEnded` if the process has ended."""
         if not self._open:  # the numbers of its descriptors may be in use again
             raise ProcessEnded(self._why)
         try:
@@ -152,7 +152,10 @@ class StudentConnection:
                 raise self.ended() from None
 
     def receive(self) -> tuple[Any, list[int]]:
-        """(the process's next frame, the numbers of the references that it has dropped). `ProcessEnded` if it sends none."""
+        """Return (the process's next frame, the numbers of the references that it has dropped).
+
+        Raises `ProcessEnded` if the process ends before it sends a frame, or sends a malformed frame.
+        """
         if not self._open:
             raise ProcessEnded(self._why)
         self._frames -= 1
@@ -185,7 +188,7 @@ class StudentConnection:
         return b"".join(parts)
 
     def _wait(self, descriptor: int, writing: bool = False) -> None:
-        """Wait until the pipe can be read (or written); end the process if it sleeps instead."""
+        """Wait until the pipe can be read (or written). If the process sleeps for `MAX_IDLE_S` seconds, end it."""
         poller = select.poll()
         poller.register(descriptor, select.POLLOUT if writing else select.POLLIN)
         used, still = -1, 0
@@ -197,13 +200,13 @@ class StudentConnection:
                 raise self.stop("it sleeps or waits without an effect: a role waits with `await ctx...` only")
 
     def stop(self, why: str) -> ProcessEnded:
-        """End the process. Returns the error to raise."""
+        """End the process, and return the error to raise."""
         self.close()
         self._why = f"Ended: {why}" + ("" if why.endswith(("?", ".")) else ".")
         return ProcessEnded(self._why)
 
     def ended(self) -> ProcessEnded:
-        """The error for a process that has exited or was killed by the kernel."""
+        """Return the error for a process that has exited or was killed by the kernel."""
         status = self.close()
         most = self.server.processor_s
         if os.WIFSIGNALED(status) and self._used > most - 0.5:
@@ -222,12 +225,12 @@ class StudentConnection:
         return ProcessEnded(self._why)
 
     def processor_share(self) -> float:
-        """The fraction of its limit of processor time that the process has used; 0 if it has no limit."""
+        """Return the used fraction of the process's limit of processor time; 0 if the process has no limit."""
         limit = self.server.processor_s * self.server.confined
         return _processor(self.pid)[0] / os.sysconf("SC_CLK_TCK") / limit if limit and self._open else 0.0
 
     def close(self) -> int:
-        """End the process; its status. 0 if it was closed before."""
+        """End the process and return its status; 0 if it was closed before."""
         if not self._open:
             return 0
         self._open = False
@@ -238,10 +241,10 @@ class StudentConnection:
 
 
 def _processor(pid: int) -> tuple[int, str]:
-    """(ticks of processor time used, state: R runs, S sleeps ...) of a process."""
+    """Return (ticks of processor time used, state) of a process. The state is "R" if it runs, "S" if it sleeps, ..."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             parts = stat.read().rpartition(")")[2].split()
     except OSError:
-        return 0, "R"  # it has ended, or there is no /proc: reading the pipe shows which
+        return 0, "R"  # the process has ended, or the system has no /proc; reading the pipe shows which
     return int(parts[11]) + int(parts[12]), parts[0]

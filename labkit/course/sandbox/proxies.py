@@ -1,7 +1,8 @@
-"""The environment of a role in its student process: the connection to the grader, and proxies of objects that the grader holds.
+"""The environment of a role in its student process: the connection to the grader, and proxies of the grader's objects.
 
-A shard, a model, and a gradient stay in the grader; a `Proxy` requests their attributes and calls. A received message or
-mini-batch is a local object; sent back, it refers to the grader's own object, with the changes made to its arrays.
+Shards, models and gradients stay in the grader; a `Proxy` requests their attributes from the grader and runs their
+methods there. A received message or mini-batch is a local object. When it is sent back, only a reference to the
+grader's object is sent, with the changes made to its arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class GraderConnection:
         self.freed: list[int] = []
 
     def read(self, size: int) -> bytes:
-        """Exactly `size` bytes; ends this process if the grader has closed the pipe."""
+        """Read exactly `size` bytes. Ends this process if the grader has closed the pipe."""
         parts = []
         while size:
             part = os.read(self._reading, min(size, 1 << 20))
@@ -47,7 +48,7 @@ class GraderConnection:
         return b"".join(parts)
 
     def send(self, frame: Any) -> None:
-        """Send a frame; `RoleError` if it has a value that cannot be encoded."""
+        """Send a frame. Raises `RoleError` if a value in the frame cannot be encoded."""
         freed, self.freed = self.freed, []
         try:
             data = frames.encode([frame, freed], self._refer)
@@ -57,11 +58,11 @@ class GraderConnection:
             data = data[os.write(self._writing, data) :]
 
     def receive(self) -> Any:
-        """The grader's next frame."""
+        """Return the grader's next frame."""
         return frames.decode(self.read, self._find)
 
     def request(self, *request: Any) -> Any:
-        """The grader's answer to a request, which takes no engine time; raises the error that it answers with."""
+        """Return the grader's answer to a request, which takes no engine time. If the answer is an error, raise it."""
         self.send(["request", *request])
         how, *answer = self.receive()
         if how == "error":
@@ -69,7 +70,7 @@ class GraderConnection:
         return answer[0]
 
     def reference_function(self, name: str) -> Any:
-        """A function that calls the reference's function `name`, which runs in another process."""
+        """Return a function that calls the reference's function `name`, which runs in another process."""
 
         def call(*args: Any, **keywords: Any) -> Any:
             return self.request("reference", name, list(args), keywords)
@@ -124,8 +125,9 @@ def _copies(fields: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _changes(local: Any) -> list[dict[str, Any]]:
-    """[{name: array}] of the arrays that the role has changed since they were received, as by `gradient.values *= 0.5`; []
-    if it has changed none.
+    """Return [{name: array}] of the arrays that the role has changed since they were received; [] if it has changed none.
+
+    An example of a change is `gradient.values *= 0.5`.
     """
     received = local.__dict__["_received"]
     arrays = {name: getattr(local, name) for name in received}
@@ -137,13 +139,13 @@ def _changes(local: Any) -> list[dict[str, Any]]:
 
 
 def error_of(name: str, text: str) -> BaseException:
-    """The error that the grader answered with: an error of labkit or a built-in exception; else `RoleError`."""
+    """Return the error with which the grader answered: of labkit's or Python's class `name` if known, else `RoleError`."""
     known = ERRORS.get(name) or getattr(builtins, name, None)
     return known(text) if isinstance(known, type) and issubclass(known, Exception) else RoleError(text)
 
 
 class Reference:
-    """The number of an object that the grader holds; when the last reference is deleted, the grader may drop the object."""
+    """The number of an object that the grader holds. When it is deleted, the grader is told that it may drop the object."""
 
     def __init__(self, grader: GraderConnection, number: int):
         self.grader, self.number = grader, number
@@ -153,16 +155,16 @@ class Reference:
 
 
 class Batch(collections.namedtuple("Batch", ("x", "y", "samples", "epoch"))):
-    """A mini-batch, as in `labkit.data`. Sent back, one that was received refers to the grader's, with its changes."""
+    """A mini-batch, as in `labkit.data`. A received mini-batch is sent back as a reference, with the changes to its arrays."""
 
     def __repr__(self) -> str:
         return f"Batch(samples={self.samples}, epoch={self.epoch})"
 
 
 class Proxy:
-    """A proxy of an object that the grader holds (a shard, a model, a gradient): attributes are requested, methods run there.
+    """A proxy of an object that the grader holds (a shard, a model, a gradient). Methods run in the grader.
 
-    `attributes`: sent with the reference; all others are requested when they are read.
+    `attributes`: the values that were sent with the reference. Other attributes are requested when they are read.
     """
 
     def __init__(
@@ -208,7 +210,7 @@ class Method:
         return result if after is None else after(self.proxy, result, *args, **keywords)
 
 
-# The effects that methods of a gradient have on arrays in one process, repeated on the arrays of this process.
+# In a notebook, methods of a gradient change arrays in place. These functions repeat the changes in this process.
 
 
 def _after_push(gradient: Proxy, push: Any, shard: int) -> Any:
@@ -230,14 +232,14 @@ def _after_of_all_workers(gradient: Proxy, result: Proxy, total: Any, workers: A
 
 
 def _after_plus(gradient: Proxy, result: Proxy, other: Any) -> Proxy:
-    """Update the received values of the gradient with the sum."""
+    """Copy the sum into the local values of the gradient."""
     if "values" in gradient.__dict__:
         np.copyto(gradient.values, result.values)
     return _updated(gradient, result)
 
 
 def _updated(gradient: Proxy, result: Proxy) -> Proxy:
-    """`gradient` with the attributes of `result`, which is the gradient as the grader has changed it."""
+    """Copy the attributes of `result`, the gradient as the grader has changed it, to `gradient`, and return `gradient`."""
     gradient.__dict__.update({name: result.__dict__[name] for name in result._sent})
     if "values" in gradient.__dict__:
         gradient._received["values"] = gradient.values.copy()
@@ -248,24 +250,24 @@ CALL_EFFECTS: dict[str, Any] = {"push": _after_push, "of_all_workers": _after_of
 
 
 class StudentContext(Context):
-    """The context of a role in a student process: posts and attributes are requests to the grader, the rest are effects."""
+    """The context of a role in a student process. Posts and attributes are requests to the grader; other methods are effects."""
 
     def __init__(self, grader: GraderConnection, name: str):
         super().__init__(name, "", 0, 0, {}, None)
         self._grader = grader
 
     def send(self, to: Any, message: Any) -> Posted:
-        """See `Context.send`."""
+        """Send a message, as `Context.send` does."""
         self._grader.request("send", to, message)
         return Posted("send")
 
     def note(self, text: str, **numbers: float) -> Posted:
-        """See `Context.note`."""
+        """Record a note, as `Context.note` does."""
         self._grader.request("note", str(text), numbers)
         return Posted("note")
 
     def save(self, state: Any) -> Posted:
-        """See `Context.save`."""
+        """Save the state, as `Context.save` does."""
         self._grader.request("save", dict(state))
         return Posted("save")
 
@@ -284,10 +286,10 @@ class StudentContext(Context):
         return self._rng
 
     def batches(self) -> Any:
-        """An endless iterator over this role's mini-batches, from the first one at every call."""
+        """Return an endless iterator over this role's mini-batches. Every call begins with the first mini-batch."""
         batches = self._grader.request("batches")
         return iter(batches.next, None)
 
     def peers(self, role: str) -> tuple[str, ...]:
-        """The names of the roles of this kind."""
+        """Return the names of the roles of this kind."""
         return self._grader.request("peers", role)

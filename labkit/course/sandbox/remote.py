@@ -1,8 +1,8 @@
 """Remote strategies and functions: in the grader's notebook they replace a submission's class or function.
 
-The roles of a remote strategy run in student processes: its coroutines pass each effect of such a process to the engine, and the
-result back. So the engine, its clock and seeds, the gradients, the ledger and the trace belong to the grader, and the submitted
-code acts through its effects only.
+The roles of a remote strategy run in student processes. In the grader, a coroutine for each role passes each effect
+that its student process sends to the engine, and sends the result back. So the engine, its clock and seeds, the
+gradients, the ledger and the trace belong to the grader, and the submitted code acts through its effects only.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .session import ERRORS, Session, SubmittedCode
 __all__ = ["remote_function", "remote_strategy"]
 
 ROLES = ("server", "worker")
-MAX_ITEMS = 100  # options of a strategy, its message classes, fields of one
+MAX_ITEMS = 100  # the limit of the options of a strategy, of its message classes, and of the fields of a message class
 RESERVED = ("self", "sender", "incarnation", "carries", "reads")  # names that a field of a message cannot have
 TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for name in sorted(AWAITED_TOOLS)}
 
 
 class RemoteRole:
-    """One role that runs in a student process. `allowed`: the tools that it may call."""
+    """One role that runs in a student process. `allowed`: the tools of labkit that the role may call."""
 
     def __init__(self, session: Session, allowed: tuple[str, ...]):
         self.session, self.allowed = session, allowed
 
     async def run(self, request: list[Any]) -> None:
-        """Pass effects to the engine and results to the process, until its coroutine ends."""
+        """Pass effects to the engine and results to the process, until the role's coroutine ends."""
         frame = self.session.exchange(request)
         try:
             while frame[0] == "effect":
@@ -87,8 +87,9 @@ class RemoteRole:
         return await effects.compute(None, fn, *args, cost=cost, unless=unless)
 
     def _perform_in_student_process(self, one_gradient: bool) -> None:
-        """Request the student process to call its function when the engine performs the work; the result stays in
-        that process.
+        """Request the student process to call its function; the result stays in that process.
+
+        The engine calls this method at the time at which it performs the work.
         """
         self.session.validator.one_gradient = one_gradient
         frame = self.session.exchange(["perform"])
@@ -98,14 +99,16 @@ class RemoteRole:
 
 
 class _InstanceOf:
-    """Makes an instance of an empty class of this name, for the text of an error."""
+    """Instances have an empty class with the given name, for the text of an error."""
 
     def __new__(cls, name: str) -> Any:
         return object.__new__(type(str(name)[:60], (), {"__module__": "yours"}))
 
 
 def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
-    """A strategy with the options and messages of the submission's class `name`, whose roles run in student processes.
+    """Return a strategy class with the options and messages of the submission's class `name`.
+
+    The roles of the strategy run in student processes.
 
     Raises:
         BadInput: the class is missing, is no strategy, or has options or messages that are not allowed.
@@ -145,7 +148,7 @@ def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
 
 
 def _check_option(strategy: str, option: Any) -> None:
-    """`BadInput` for an option that would replace another attribute of the base class, such as `layout` or `chief`."""
+    """Raise `BadInput` if an option would replace another attribute of the base class, such as `layout` or `chief`."""
     inherited = {field.name for field in dataclasses.fields(Strategy)}
     if not _is_name(option) or (hasattr(Strategy, option) and option not in inherited) or option in (*ROLES, "self"):
         raise BadInput(f"{strategy}: an option cannot be called {str(option)[:40]!r}.")
@@ -158,7 +161,7 @@ def _is_name(name: Any) -> bool:
 
 
 def _message_class(name: Any, fields: Any) -> type[Message]:
-    """A message class of the submission. `ValueError` for a name that is not allowed."""
+    """Return a message class of the submission. Raises `ValueError` if a name is not allowed."""
     names = list(fields)
     if not all(_is_name(n) and n not in RESERVED for n in (name, *names)):
         raise ValueError(
@@ -168,7 +171,7 @@ def _message_class(name: Any, fields: Any) -> type[Message]:
 
 
 def remote_function(code: SubmittedCode, name: str) -> Any:
-    """A function that calls the submission's function `name` in a student process; arguments and result are copies."""
+    """Return a function that calls the submission's function `name` in a student process. Arguments and result are copied."""
 
     def function(*args: Any, **keywords: Any) -> Any:
         return code.call(name, list(args), keywords)

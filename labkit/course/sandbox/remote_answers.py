@@ -1,8 +1,8 @@
 """The answers of a submission in a rebuilt notebook.
 
-The notebook's first cell is `answers = RemoteAnswers.open("sources.json")`; each answer's cell is
-`globals().update(answers.defined("q1"))`. All other cells are the instructor's. The submitted source is data here; it runs in
-student processes only.
+The first cell of the rebuilt notebook is `answers = RemoteAnswers.open("sources.json")`. In place of each answer it has
+a cell such as `globals().update(answers.defined("q1"))`. All other cells are the instructor's. The submitted source is
+data here; it runs in student processes only.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ __all__ = ["Broken", "RemoteAnswers"]
 
 
 class RemoteAnswers:
-    """The cells of a submission, with the names that the reference notebook's cells in their places define.
+    """The cells of a submission. Each cell defines the names that the corresponding cell of the reference notebook defines.
 
     Args:
-        cells: in order, {"id", "kind": "given", "helper", "solution" or "reference", "source", "defines": {name: "strategy",
-            "function" or "value"}}.
-        tools: the names of labkit that answers may use.
+        cells: in order, {"id", "kind", "source", "defines"}. The kind is "given", "helper", "solution" or "reference".
+        "defines" is {name: "strategy", "function" or "value"}. tools: the names of labkit that answers may use.
         confined: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
-        reference: the reference notebook's cells up to the last of kind "reference". There the reference's answer replaces the
-            student's: student processes can call its functions and read its values, not its classes. These cells run in
-            separate processes.
-        server: a fork server that is used, and closed, instead of a new one.
+        reference: the reference notebook's cells, up to the last cell of kind "reference". In a cell of this kind the
+        reference's answer replaces the student's. Student processes can call the reference's functions and read its
+        values, but not use its classes. These cells run in separate processes. server: a fork server that is used, and
+        closed, instead of a new one.
     """
 
     def __init__(
@@ -53,9 +52,10 @@ class RemoteAnswers:
         return cls(data["cells"], data["tools"], data.get("confined"), reference=data.get("reference"))
 
     def defined(self, grade_id: str) -> dict[str, Any]:
-        """The names that the cell `grade_id` defines: remote strategies, remote functions, and values, after all cells have run.
+        """Return the names that the cell `grade_id` defines, after all cells have run: remote strategies and functions,
+        and values.
 
-        A name that cannot be used is a `Broken`.
+        The value of a name that cannot be used is a `Broken`.
 
         Raises:
             BadInput: there is no such solution cell.

@@ -1,8 +1,9 @@
-"""Checks the claims of a student process about gradients, weights, and times against the grader's records.
+"""Compares what a student process sends about gradients, weights, and times with the grader's records.
 
-A student process may construct a `Push` or `Weights` with any numbers, and the engine's accounting uses them: a step of 2**62
-would keep it busy without end. So a role may only send gradients that it has computed, with the version of the weights that they
-were computed on, and weights of the newest version that it has received. Times and costs must be finite numbers within limits.
+A student process may construct a `Push` or `Weights` with any numbers, and the engine's accounting uses these numbers;
+for example, a step of 2**62 would keep the accounting busy without end. Therefore a role may only send gradients that
+it has computed, with the version of the weights on which they were computed, and weights of the newest version that it
+has received. Times and costs must be finite numbers within limits.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ INTEGER_FIELDS = ("step", "generation", "version", "count", "samples", "shard", 
 
 
 class RequestValidator:
-    """Records what one role has computed and received, and checks its messages and calls against that."""
+    """The record of what one role has computed and received, with which its messages and calls are compared."""
 
     def __init__(self) -> None:
         self._read: dict[int, Read] = {}  # step of a gradient -> (generation, version) of the weights it was computed on
-        self._newest = (-1, -1)  # (generation, version) of the newest weights that it has received
-        self.one_gradient = False  # whether work is in progress in which one gradient may be computed
+        self._newest = (-1, -1)  # (generation, version) of the newest weights that the role has received
+        self.one_gradient = False  # whether a piece of work is in progress that may compute one gradient
 
     def record(self, value: object) -> None:
-        """Record an object that the role receives a reference to."""
+        """Record an object of which the role receives a reference."""
         if isinstance(value, Gradient):
             self._read.setdefault(value.step, value.read)
         elif isinstance(value, Weights):
@@ -48,7 +49,7 @@ class RequestValidator:
         self._newest = max(self._newest, (shard.generation, shard.version))
 
     def check(self, message: Message) -> Message:
-        """Check a `message` that the role has constructed. `RoleError` if its numbers are false."""
+        """Check a `message` that the role has constructed. Raises `RoleError` if its numbers are wrong."""
         kind = type(message)
         if kind.__module__ == Message.__module__:
             for name in field_names(kind):
@@ -73,7 +74,7 @@ class RequestValidator:
             raise RoleError(f"Push.version is {push.version}: that gradient was computed on another version.")
 
     def check_call(self, method: MethodType, args: Sequence[Any]) -> None:
-        """Check a call of a method of the grader's object. `RoleError` for a gradient outside of timed work."""
+        """Check a call of a method of a grader's object. Raises `RoleError` if a gradient is computed outside of timed work."""
         if isinstance(method.__self__, Model):
             if not self.one_gradient:
                 raise RoleError(
@@ -85,7 +86,9 @@ class RequestValidator:
             _check_total(method, args)
 
     def check_work(self, method: MethodType, args: Sequence[Any], cost: float) -> None:
-        """Check a method that is given to `ctx.compute`. `RoleError` for a gradient with another cost or batch."""
+        """Check a method that is given to `ctx.compute`. Raises `RoleError` for a gradient with a cost other than 1, or a batch
+        that is not a mini-batch of `ctx.batches()`.
+        """
         if isinstance(method.__self__, Model):
             if cost != 1.0:
                 raise RoleError(
@@ -114,12 +117,15 @@ def _check_total(method: MethodType, args: Sequence[Any]) -> None:
 
 
 def python_number(value: Any) -> Any:
-    """A NumPy scalar as a Python number; any other value unchanged."""
+    """Convert a NumPy scalar to a Python number; return any other value unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def checked_seconds(value: object, what: str) -> int | float | None:
-    """A number of seconds, or a cost, sent by a role. Negative ones mean no time, as in `ctx.sleep`."""
+    """Return a number of seconds, or a cost, that a role has sent; None stays None. A negative time means 0 s.
+
+    Raises `TypeError` if it is not a number, and `BadInput` if it is not finite or too large.
+    """
     number = python_number(value)
     if number is None:
         return None
@@ -131,7 +137,7 @@ def checked_seconds(value: object, what: str) -> int | float | None:
 
 
 def checked_kinds(values: object) -> tuple[type[Message], ...]:
-    """The message classes that a role waits for; `BadInput` if a value is not a message class."""
+    """Return the message classes that a role waits for. Raises `BadInput` if a value is not a message class."""
     kinds = tuple(values) if isinstance(values, (list, tuple)) else ()
     if not kinds or not all(isinstance(kind, type) and issubclass(kind, Message) for kind in kinds):
         raise BadInput("a role waits for kinds of message, at least one, as in ctx.recv(lk.Weights)")
@@ -139,7 +145,7 @@ def checked_kinds(values: object) -> tuple[type[Message], ...]:
 
 
 def size_of(value: object) -> int:
-    """The approximate number of bytes that a value takes in memory."""
+    """Return the approximate number of bytes that a value takes in memory."""
     if isinstance(value, np.ndarray):
         return value.nbytes + (sum(map(size_of, value.ravel())) if value.dtype == object else 0)
     if isinstance(value, Message):

@@ -1,7 +1,7 @@
 """The module `labkit` of a student process: the API for writing a strategy, without labkit's strategies.
 
-It has `lk.Strategy`, `lk.option`, messages, and the tools that the assignment lists. A tool (`lk.pull`, `lk.push_pull`) runs in
-the grader, as do `model.gradient` and `shard.apply`; this process has their names only.
+It has `lk.Strategy`, `lk.option`, messages, and the tools that the assignment lists. Tools (`lk.pull`, `lk.push_pull`),
+`model.gradient` and `shard.apply` run in the grader; the student process does not have their code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ServerStrategy(Strategy):
 
 
 def awaited_tool(name: str) -> Any:
-    """`await lk.name(ctx, ...)`: an effect that the grader performs."""
+    """Return the function `lk.name`, such that `await lk.name(ctx, ...)` is an effect that the grader performs."""
 
     def tool(ctx: Any, *args: Any, **more: Any) -> Any:
         return effects.call(name, (ctx, *args), more)
@@ -58,13 +58,13 @@ def awaited_tool(name: str) -> Any:
 
 
 def post(ctx: Any, gradient: Any) -> None:
-    """`lk.post(ctx, gradient)`: send the gradient to every shard without waiting for a reply."""
+    """Send the gradient to every shard without waiting for a reply: `lk.post(ctx, gradient)`."""
     for shard, server in enumerate(ctx.peers("server")):
         ctx.send(server, gradient.push(shard))
 
 
 class RestrictedLabkit(types.ModuleType):
-    """The module with the names that an assignment allows; `AttributeError` lists them for any other name."""
+    """The module with the names that an assignment allows. Any other name raises `AttributeError`, with the allowed names."""
 
     def __init__(self, tools: list[str]):
         super().__init__("labkit")
@@ -87,7 +87,7 @@ class RestrictedLabkit(types.ModuleType):
 
 
 class InertModule(types.ModuleType):
-    """A stand-in for a module that graded code may import (plots, trial runs) and that has no effect here."""
+    """A module without effect, in place of a module that graded code may import (for plots or trial runs)."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,7 +1,7 @@
-"""The grader's side of one student process: the objects it has references to, and the requests it may make.
+"""The grader's side of one student process: the objects to which the process has references, and its requests.
 
-A student process refers to the grader's objects by numbers, and may read the attributes and call the methods that `PROXIED`
-lists. `request_validation` compares its claims about gradients and weights with the grader's records.
+A student process refers to the grader's objects by numbers, and may read the attributes and call the methods that
+`PROXIED` lists. `request_validation` compares the gradients and weights that the process sends with the grader's records.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["ERRORS", "MemoryBudget", "Session", "SubmittedCode"]
 
 MAX_REFERENCES = 20_000  # of one process
 MAX_MEMORY = 256 << 20  # bytes that the grader holds for all processes of a submission at a time: see `MemoryBudget`
-MAX_ITERATORS = 100  # over mini-batches, of one process: each holds an order of all samples
+MAX_ITERATORS = 100  # iterators over mini-batches of one process; each holds an order of all samples
 OVERHEAD = 512  # bytes counted for an object besides its content
 MAX_ERROR_TEXT = 800  # characters
-RENEW_AT = 0.4  # fraction of its processor time after which a process that only answers calls is replaced by a new one
+RENEW_AT = 0.4  # a process that only answers calls is replaced when it has used this fraction of its processor time
 
 
 class BatchIterator:
@@ -40,7 +40,7 @@ class BatchIterator:
         self._batches = batches
 
     def next(self) -> Batch:
-        """The next mini-batch."""
+        """Return the next mini-batch."""
         return next(self._batches)
 
 
@@ -55,8 +55,10 @@ PROXIED: tuple[tuple[type, str, tuple[str, ...], tuple[str, ...], tuple[str, ...
 
 
 class MemoryBudget:
-    """Counts the bytes that the grader holds for one submission: objects that its processes refer to, and what they have sent,
-    saved and noted, until their role has ended.
+    """The bytes that the grader holds for one submission (`used`), and their limit.
+
+    They are the objects to which the submission's processes have references, and what the processes have sent, saved
+    and noted. The bytes of a process are counted until its role has ended.
     """
 
     def __init__(self, limit: int = 0):
@@ -64,12 +66,12 @@ class MemoryBudget:
 
 
 class SubmittedCode:
-    """The cells of a submission, the fork server of its processes, and the tools of labkit that it may use. `call` uses one
-    process for all calls, so that globals and default arguments keep what a function stores in them, as in a notebook.
+    """The cells of a submission, the fork server of its processes, and the tools of labkit that it may use.
 
-    `cells`: {"id", "source"}; or {"id", "defines": {name: kind}} where the reference's answer replaces the student's: its
-    functions run in processes of `reference`, and only arguments and results are exchanged. `secret`: of an error in these
-    cells only the class is shown.
+    `call` uses one process for all calls, so that globals and default arguments keep what a function stores in them, as
+    in a notebook. `cells`: {"id", "source"}, or {"id", "defines": {name: kind}} where the reference's answer replaces
+    the student's. The reference's functions run in processes of `reference`, and only arguments and results are
+    exchanged. `secret`: if an error is raised in these cells, only its class is shown.
     """
 
     def __init__(
@@ -84,7 +86,9 @@ class SubmittedCode:
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """The cells as they are sent to a student process: of an answer of the reference the function names and the values."""
+        """The cells as they are sent to a student process. For an answer of the reference only names of functions and values
+        are sent.
+        """
         if not self._prepared:
             self._cells = tuple(self._without_source(cell) for cell in self._cells)
             self._prepared = True
@@ -100,7 +104,7 @@ class SubmittedCode:
         return {"id": cell["id"], "functions": functions, "values": values}
 
     def request(self, *request: Any) -> Any:
-        """The answer of a new process that has run the cells; `BadInput` with the text of its error."""
+        """Return the answer of a new process that has run the cells. Raises `BadInput`, with the text, if it raises an error."""
         session = Session(self, None, {})
         try:
             return session.answer(*request)
@@ -108,7 +112,7 @@ class SubmittedCode:
             session.close()
 
     def call(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """The result of a function, called in the process of all calls. Raises as `Session.answer`."""
+        """Call a function in the process for all calls, and return the result. Raises what `Session.answer` raises."""
         if self._session is not None and self._session.connection.processor_share() > RENEW_AT:
             self.close()
         if self._session is None:
@@ -120,7 +124,7 @@ class SubmittedCode:
             raise
 
     def close(self) -> None:
-        """End the process of the calls, and that of the reference."""
+        """End the process that is used for calls, and the process of the reference."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -129,7 +133,7 @@ class SubmittedCode:
 
 
 class Session:
-    """One student process, which has run the cells of `code`. `ctx`: the context of the role that it executes, or None."""
+    """One student process, which has run the cells of `code`. `ctx`: the context of the role that it runs, or None."""
 
     def __init__(self, code: SubmittedCode, ctx: Any, kinds: dict[str, type[Message]]):
         self.code, self.ctx, self.kinds = code, ctx, kinds
@@ -201,7 +205,7 @@ class Session:
         return _method(self._changed(value, *more[2:]), more[1])
 
     def _changed(self, held: Any, changes: Any = None) -> Any:
-        """`held` with the role's changes to its arrays; a copy if it is a message, which may have been sent already."""
+        """Return `held` with the role's changes to its arrays. A message is copied, because it may have been sent already."""
         if changes is None:
             return held
         own = isinstance(held, (Gradient, Parameters))  # objects of the role, whose values it may replace
@@ -226,7 +230,7 @@ class Session:
         return held
 
     def _new_message(self, name: Any, fields: Any) -> Message:
-        """A message that the process has constructed. The engine checks the values when it is used."""
+        """Make the message that the process has constructed. The engine checks the values when the message is used."""
         try:
             if name not in self.kinds:
                 raise RoleError(f"It sent {str(name)[:60]}, a kind of message that its `messages` do not list.")
@@ -242,7 +246,7 @@ class Session:
     # frames -----------------------------------------------------------------------------------------------------------
 
     def answer(self, *request: Any) -> Any:
-        """The answer of the process to a frame; raises what the process has raised, as `BadInput`."""
+        """Return the answer of the process to a frame. If the process raises an error, raise it as `BadInput`."""
         frame = self.exchange(list(request))
         if frame[0] == "raise":
             raise self.raised(frame, BadInput)
@@ -251,7 +255,7 @@ class Session:
         return frame[1]
 
     def raised(self, frame: list[Any], kind: type[LabkitError]) -> LabkitError:
-        """The error of a "raise" frame: a `kind` that is also an instance of the same built-in exception class, if it has one."""
+        """Return the error of a "raise" frame: a `kind`, and if the error's class is built in, also an instance of that class."""
         text, name = str(frame[1])[:MAX_ERROR_TEXT], frame[2] if len(frame) > 2 else ""
         if self.code.secret:
             text = f"a correct answer that was used in place of this student's raised {name if name in RAISED else 'an error'}"
@@ -261,7 +265,7 @@ class Session:
         return type(kind.__name__, (kind, of), {"__str__": LabkitError.__str__, "raised": name})(text)
 
     def exchange(self, frame: Any) -> list[Any]:
-        """Send a frame; answer the process's requests until it sends another kind of frame, and return that."""
+        """Send a frame, answer the process's requests, and return the first frame that is not a request."""
         self.connection.send(frame)
         while True:
             received, freed = self.connection.receive()
@@ -296,7 +300,7 @@ class Session:
             )
 
     def count(self, *values: object) -> None:
-        """Count the bytes of values that the grader holds from now on; `ProcessEnded` if the submission's budget is used up."""
+        """Count the bytes of values that the grader holds from now on. Raises `ProcessEnded` if the memory budget is exceeded."""
         self._count(OVERHEAD + size_of(values))
 
     # requests of a role -----------------------------------------------------------------------------------------------
@@ -342,7 +346,7 @@ class Session:
         return method(*args, **keywords)
 
     def _reference(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """Call a function of the reference in a separate process; the texts of its errors are not passed on."""
+        """Call a function of the reference in a separate process. The student's process does not get the texts of its errors."""
         if name not in self.code.reference_functions or self.code.reference is None:
             raise BadInput("there is no such function")
         if self._reference_calls is None:
@@ -360,7 +364,7 @@ class Session:
         return frame[1]
 
 
-FRAMES = {"done": 2, "raise": 2, "effect": 2}  # the frames that are no requests, with their least length
+FRAMES = {"done": 2, "raise": 2, "effect": 2}  # the frames that are not requests, with their minimum length
 RAISED = {
     of.__name__: of
     for of in vars(builtins).values()

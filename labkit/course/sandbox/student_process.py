@@ -1,12 +1,13 @@
 """The main loop of a student process: executes a role or calls a function at the grader's request.
 
-The process is confined before it receives the submitted code. The grader trusts nothing that this process sends, and the
-process holds nothing that the grader compares answers with.
+The process is confined before it receives the submitted code. The grader trusts nothing that this process sends, and
+the process holds nothing with which the grader compares answers.
 
-Frames to the grader: ["request", ...] (answered at once), ["effect", ...] (answered when the engine has performed it), ["done",
-value], ["raise", text, class]. Frames from the grader: ["load", cells, tools], ["describe", name], ["role", ...], ["call", name,
-args, keywords], ["value", name]; and while a role waits ["resume", value], ["throw", class, text], ["perform"] (call the function
-that was given to `ctx.compute`).
+Frames to the grader: ["request", ...], which is answered at once; ["effect", ...], which is answered when the engine
+has performed the effect; ["done", value]; ["raise", text, class]. Frames from the grader: ["load", cells, tools],
+["describe", name], ["role", ...], ["call", name, args, keywords], ["value", name]. While a role waits for an effect,
+the grader sends ["resume", value], ["throw", class, text], or ["perform"], the request to call the function given to
+`ctx.compute`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["StudentProcess"]
 
 
 class StudentProcess:
-    """Answers the grader's frames until the connection is closed."""
+    """The main loop, which answers the grader's frames until the connection is closed."""
 
     def __init__(self, grader: GraderConnection):
         self.grader = grader
@@ -84,7 +85,7 @@ class StudentProcess:
                 resume, result = coroutine.send, done[0] if done else answer[0]
 
     def _perform(self, fn: Any, args: Any) -> tuple[Any, BaseException | None]:
-        """Call a function given to `ctx.compute` in this process: (its result, which is not sent; the error it raised)."""
+        """Call a function given to `ctx.compute` in this process. Returns (result, which is not sent, or None; error or None)."""
         try:
             result = fn(*args)
         except BaseException as error:
@@ -94,7 +95,7 @@ class StudentProcess:
         return result, None
 
     def _send_effect(self, effect: Any) -> Any:
-        """Send an effect. Returns (function, arguments) of work that this process performs, else None."""
+        """Send an effect. Returns (function, arguments) if this process performs the work of the effect, else None."""
         mark = effect[0] if type(effect) is tuple and effect else None
         if mark == COMPUTE:
             _, fn, args, cost, unless = effect
