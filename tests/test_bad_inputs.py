@@ -13,7 +13,7 @@ TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"partition": 3}, r"^partition=3: give a name, as 'by-label:0\.5', or a partition"),
         ({"partition": lk.Even}, r"^Problem: partition=lk\.Even is a class; write lk\.Even\(\)\."),
@@ -30,13 +30,13 @@ TIMING = lk.Problem("moons", hidden=(), timing_only=True)
         ({"data": load("moons"), "options": {"noise": 1}}, r"^options: moons has none, and was given 'noise'\."),
     ],
 )
-def test_problem(given, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_problem(given, message):
+    with pytest.raises(lk.BadInput, match=message):
         lk.Problem(**{"data": "moons", **given})
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
         (lambda: lk.SyncPS(schedule=lk.Constant), r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)"),
@@ -52,13 +52,13 @@ def test_problem(given, says):
         (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),
     ],
 )
-def test_invalid_values_are_refused(make, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_invalid_values_are_refused(make, message):
+    with pytest.raises(lk.BadInput, match=message):
         make()
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({"cluster": lk.SimulatedCluster}, r"^cluster=<class .*: give lk\.DaskCluster\(workers=4\) or"),
         ({"cluster": lk.SimulatedCluster(slow={"worker-9": 2})}, r"^There is no role 'worker-9'\. Did you mean"),
@@ -67,8 +67,8 @@ def test_invalid_values_are_refused(make, says):
         ({"faults": lk.Slow("worker-9")}, r"^There is no role 'worker-9'"),
     ],
 )
-def test_train(given, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_train(given, message):
+    with pytest.raises(lk.BadInput, match=message):
         lk.train(**{"problem": TIMING, "strategy": lk.AsyncPS(), "cluster": lk.SimulatedCluster(), **given})
 
 
@@ -106,11 +106,11 @@ def test_a_loaded_predictor_can_be_saved_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("workers", "servers", "says"), [(1, 1, "1 worker, 1 server,"), (2, 3, "2 workers, 3 servers,")]
+    ("workers", "servers", "message"), [(1, 1, "1 worker, 1 server,"), (2, 3, "2 workers, 3 servers,")]
 )
-def test_one_worker_and_one_server_are_written_in_the_singular(workers, servers, says):
+def test_one_worker_and_one_server_are_written_in_the_singular(workers, servers, message):
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=workers, servers=servers), lk.Budget(updates=9))
-    assert says in str(run.wait().summary())
+    assert message in str(run.wait().summary())
 
 
 @pytest.mark.parametrize("call", [

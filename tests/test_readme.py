@@ -63,8 +63,8 @@ def test_the_lab_without_a_browser(tmp_path):
 
 def test_machines_are_lost_and_nothing_else(tmp_path):
     text = output(block("lk.Kill("), tmp_path)
-    for said in ("w1 was killed", "s0 was killed"):
-        assert said in text, text
+    for reported in ("w1 was killed", "s0 was killed"):
+        assert reported in text, text
     book = ast.literal_eval(text.splitlines()[-1])
     assert book.pop("closes") is True
     dropped, computed = book.pop("dropped"), book.pop("computed")

@@ -34,7 +34,7 @@ def begun(place=None, strategy=None, problem=MOONS, faults=(), budget=BUDGET):
     return lk.train(problem, strategy or lk.AsyncPS(), cluster(), budget, checkpoint=place, faults=faults)
 
 
-def meddled(run):
+def with_commands(run):
     """A run with commands, one in the middle of an instant; it is left at 0.35 s."""
     run.advance(0.1).slow("worker-2", 3)
     run.step().set(learning_rate=0.03)
@@ -60,8 +60,8 @@ def all_of(run):
 )
 def test_a_resumed_run_continues_identically(tmp_path, strategy):
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]  # it has begun, and has not ended yet
-    whole = meddled(begun(None, strategy, faults=faults))
-    meddled(begun(tmp_path, strategy, faults=faults))  # and dropped
+    whole = with_commands(begun(None, strategy, faults=faults))
+    with_commands(begun(tmp_path, strategy, faults=faults))  # and dropped
     again = lk.resume(tmp_path)
     assert again.engine.seconds == 0.35
     assert not again.done
@@ -70,8 +70,8 @@ def test_a_resumed_run_continues_identically(tmp_path, strategy):
 
 
 def test_a_run_can_be_resumed_repeatedly(tmp_path):
-    whole = meddled(begun()).slow("worker-1", 7).advance(0.2)
-    meddled(begun(tmp_path))
+    whole = with_commands(begun()).slow("worker-1", 7).advance(0.2)
+    with_commands(begun(tmp_path))
     lk.resume(tmp_path).slow("worker-1", 7)
     lk.resume(tmp_path).advance(0.2)
     third = lk.resume(tmp_path)
@@ -92,23 +92,23 @@ os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
     assert done.returncode == -9, done.stderr
-    whole, again = meddled(begun()), lk.resume(tmp_path)
+    whole, again = with_commands(begun()), lk.resume(tmp_path)
     assert all_of(again) == all_of(whole)
 
 
 def test_a_run_killed_during_its_repetition_keeps_later_commands(tmp_path):
     """A run that is being repeated keeps the commands that are still to come."""
-    meddled(begun(tmp_path))
+    with_commands(begun(tmp_path))
     before = read_commands(Store(tmp_path))
     on_the_way = lk.resume(tmp_path, timeout=0)
     assert on_the_way.engine.seconds < 0.35
     assert read_commands(Store(tmp_path)) == before
-    assert all_of(lk.resume(tmp_path)) == all_of(meddled(begun()))
+    assert all_of(lk.resume(tmp_path)) == all_of(with_commands(begun()))
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_resumed_run_ends_for_the_same_reason(tmp_path, end):
-    run = meddled(begun(tmp_path))
+    run = with_commands(begun(tmp_path))
     run.stop() if end == "stop" else run.kill("worker-1")
     again = lk.resume(tmp_path)
     assert again.stopped_by == run.stopped_by
@@ -116,10 +116,10 @@ def test_a_resumed_run_ends_for_the_same_reason(tmp_path, end):
 
 
 def test_a_stopped_run_with_another_budget(tmp_path):
-    meddled(begun(tmp_path)).stop()
+    with_commands(begun(tmp_path)).stop()
     assert lk.resume(tmp_path).done
     longer = lk.Budget(seconds=1.5)
-    whole = meddled(begun(budget=longer))
+    whole = with_commands(begun(budget=longer))
     again = lk.resume(tmp_path, budget=longer)
     assert not again.done
     assert all_of(again.wait()) == all_of(whole.wait())
@@ -159,8 +159,8 @@ def own_data(seed=0):
 
 
 def test_a_user_defined_strategy_is_passed_to_resume(tmp_path):
-    whole = meddled(begun(None, MyOwn(learning_rate=0.05)))
-    meddled(begun(tmp_path, MyOwn(learning_rate=0.05)))
+    whole = with_commands(begun(None, MyOwn(learning_rate=0.05)))
+    with_commands(begun(tmp_path, MyOwn(learning_rate=0.05)))
     with pytest.raises(
         lk.BadInput, match=r"strategy .* is not labkit's own \(MyOwn\): give it, as lk.resume.*strategy="
     ):
@@ -213,7 +213,7 @@ def test_resuming_from_an_empty_folder_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "commands.json"])
 def test_damaged_run_files_are_refused(tmp_path, name):
-    meddled(begun(tmp_path))
+    with_commands(begun(tmp_path))
     path = tmp_path / name
     data = path.read_bytes()
     at = data.index(b"worker-1" if name == "run.json" else b"0.03")
@@ -227,8 +227,8 @@ def test_damaged_run_files_are_refused(tmp_path, name):
 
 def test_a_missing_progress_file_loses_no_commands(tmp_path):
     """That file is not synced: without it the run resumes at its last command, and nothing else is lost."""
-    whole = meddled(begun())
-    meddled(begun(tmp_path))
+    whole = with_commands(begun())
+    with_commands(begun(tmp_path))
     (tmp_path / "reached.json").write_bytes(b"")
     again = lk.resume(tmp_path)
     assert again.engine.seconds == pytest.approx(0.2, abs=0.1)
@@ -265,7 +265,7 @@ def test_a_run_that_fails_to_start_leaves_no_files(tmp_path):
 def test_no_files_are_written_without_a_checkpoint_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for nothing in (None, False):
-        meddled(begun(nothing)).stop()
+        with_commands(begun(nothing)).stop()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -59,7 +59,7 @@ def values(k):
     if k.name in TEXTS:
         drawn = st.sampled_from(TEXTS[k.name]).map(lambda text: read_option("test", k, text))
     elif k.names is not None:
-        drawn = laws()
+        drawn = drawn_distributions()
     elif k.choices:
         drawn = st.sampled_from([choice for choice in k.choices if choice != ""])
     elif k.type is bool:
@@ -70,7 +70,7 @@ def values(k):
     return st.none() | drawn if k.optional else drawn
 
 
-def laws():
+def drawn_distributions():
     return st.builds(distribution_with_mean, st.sampled_from(list(DISTRIBUTIONS)), st.floats(1e-3, 1e3))
 
 
@@ -212,7 +212,7 @@ def test_a_specification_with_something_else_in_it(data):
 
 
 @pytest.mark.parametrize(
-    ("plain", "says"),
+    ("plain", "message"),
     [
         ({"lk": "Budget", "minutes": 3}, "Budget has no option 'minutes'. Options: accuracy"),
         ({"lk": "Budget", "seconds": "soon"}, "seconds='soon' is not allowed; seconds is a number from 1e-06 to 1e"),
@@ -228,10 +228,10 @@ def test_a_specification_with_something_else_in_it(data):
         (json.loads("[" * 100 + "]" * 100), "nested more than"),
     ],
 )
-def test_hostile_values_are_refused(plain, says):
+def test_hostile_values_are_refused(plain, message):
     with pytest.raises(lk.BadInput) as error:
         from_dict(plain)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -391,8 +391,8 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
                 if name not in cls.__annotations__:
                     continue
                 kind = () if k.names is not None else (k.type, k.optional)  # objects by their names
-                said = (*kind, k.low, k.high, k.choices, k.unit, k.log, k.live, repr(k.default))
-                if seen.setdefault(name, said) != said:
+                reported = (*kind, k.low, k.high, k.choices, k.unit, k.log, k.live, repr(k.default))
+                if seen.setdefault(name, reported) != reported:
                     differ.add((name, cls.__name__))
     assert {"patience", "learning_rate", "seconds", "batch_size", "checkpoint_every"} <= set(seen)
     assert differ == DIFFER

@@ -28,13 +28,13 @@ def random_case(number, random_times):
     """The problem and the cluster with this number."""
     rng = random.Random(f"advise {number} {random_times}")
     mean = 10 ** rng.uniform(-3, -1)
-    wire = rng.random() < 0.7
+    with_network = rng.random() < 0.7
     problem = (FLAT, LAYERS, LAYERS, CLICKS)[number % 4]
     cluster = lk.SimulatedCluster(
         workers=rng.choice([2, 4, 4, 6, 8]), servers=rng.choice([None, 1, 2, 3]),
         compute=rng.choice(DISTRIBUTIONS)(mean) if random_times else mean, server_time=rng.choice([None, mean / 20]),
-        latency=mean * 10 ** rng.uniform(-3, -0.5) if wire else 0.0,
-        bandwidth=problem.objective().size * 4 / mean * 10 ** rng.uniform(-0.5, 1.5) if wire else math.inf,
+        latency=mean * 10 ** rng.uniform(-3, -0.5) if with_network else 0.0,
+        bandwidth=problem.objective().size * 4 / mean * 10 ** rng.uniform(-0.5, 1.5) if with_network else math.inf,
     )  # fmt: skip
     return problem, cluster
 

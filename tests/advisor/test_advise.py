@@ -23,12 +23,12 @@ CLICKS = lk.Problem("clicks", timing_only=True, batch_size=64)
 LAYERS = lk.Problem(
     lk.from_arrays(np.zeros((64, 400), "float32"), np.arange(64) % 2), hidden=(400, 400, 400), timing_only=True
 )
-WIRE = {"latency": 50e-6, "bandwidth": 125e6}
+NETWORK = {"latency": 50e-6, "bandwidth": 125e6}
 
 # Grids of model, workers, servers, latency, bandwidth, time of a gradient, and of server work: compute-bound, bound by
 # latency, by links, by one server.
 GRIDS = {
-    "one busy server": (FLAT, {"workers": 8, "compute": 0.001, **WIRE}),
+    "one busy server": (FLAT, {"workers": 8, "compute": 0.001, **NETWORK}),
     "four servers": (FLAT, {"workers": 8, "servers": 4, "compute": 0.01, "latency": 50e-6, "bandwidth": 1e9}),
     "server work": (FLAT, {"workers": 5, "servers": 2, "compute": 0.05, "latency": 1e-3, "bandwidth": 125e6,
                            "server_time": 0.001}),
@@ -122,11 +122,11 @@ def test_the_ranking_agrees_with_the_simulator_for_random_times():
 
 def test_communication_times_equal_the_published_ones():
     """RESULTS T1 and T2, 8 ranks, 4,000,000 bytes, 50 us, 125 MB/s; and one server at T3's sizes."""
-    advice = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **WIRE), ["ring-all-reduce", "sync-ps"])
+    advice = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **NETWORK), ["ring-all-reduce", "sync-ps"])
     assert advice["RingAllReduce"].step == pytest.approx(56.7e-3, rel=1e-12)
     assert advice["RingAllReduce"].bytes == 7_000_000
     assert advice["SyncPS"].step == pytest.approx(288.1e-3, rel=1e-12)
-    halving = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **WIRE), ["halving-doubling"]).best
+    halving = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **NETWORK), ["halving-doubling"]).best
     assert halving.step == pytest.approx(56.3e-3, rel=1e-12)
     assert (halving.compute, halving.latency, halving.wire) == pytest.approx((0, 6 * 50e-6, 56e-3))
 
@@ -203,7 +203,7 @@ def test_order_statistics_equal_their_closed_forms():
 
 
 def test_strategies_that_do_not_fit_into_memory_come_last():
-    cluster = lk.SimulatedCluster(workers=4, compute=0.01, **WIRE)
+    cluster = lk.SimulatedCluster(workers=4, compute=0.01, **NETWORK)
     free, tight = lk.advise(LAYERS, cluster), lk.advise(LAYERS, cluster, memory=2_000_000)
     assert all(row.fits for row in free.rows)
     fits = [row.fits for row in tight.rows]
@@ -237,7 +237,7 @@ def test_equal_times_are_answered_with_either_and_sparse_rows_belong_on_servers(
 
 
 def test_if_nothing_fits_the_answer_names_the_smallest_memory():
-    tight = lk.advise(LAYERS, lk.SimulatedCluster(workers=4, compute=0.01, **WIRE), memory=1000)
+    tight = lk.advise(LAYERS, lk.SimulatedCluster(workers=4, compute=0.01, **NETWORK), memory=1000)
     least = min(row.memory for row in tight.rows if row.strategy.name == "RingAllReduce")
     split = min(tight.rows, key=lambda row: row.memory)
     assert split.strategy.name == "TensorParallel"
@@ -257,7 +257,7 @@ def test_one_worker_has_no_communication():
 
 
 def test_formulas_are_shown_with_their_numbers():
-    cluster = lk.SimulatedCluster(workers=8, compute=0.001, **WIRE)
+    cluster = lk.SimulatedCluster(workers=8, compute=0.001, **NETWORK)
     text = str(lk.advise(FLAT, cluster))
     assert "c* + s + 2(N-1) a + 2(N-1)/N m = 1 ms + 0 + 14 x 50 us + 1.75 x 32 ms" in text
     assert "Server or all-reduce? All-reduce: synchronously, HalvingDoubling takes 57.3 ms" in text

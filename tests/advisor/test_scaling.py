@@ -23,13 +23,13 @@ def test_l1_amdahl_and_gustafson():
     assert lk.amdahl(0.1, np.array([1, 10, 1e9])).tolist() == pytest.approx([1, 10 / 1.9, 10])
 
 
-@pytest.mark.parametrize("law", [lambda *a: lk.amdahl(*a), lambda *a: lk.gustafson(*a)], ids=["amdahl", "gustafson"])
+@pytest.mark.parametrize("speedup", [lambda *a: lk.amdahl(*a), lambda *a: lk.gustafson(*a)], ids=["amdahl", "gustafson"])
 @pytest.mark.parametrize(
     "wrong", [(-0.1, 4), (1.1, 4), ("half", 4), (True, 4), (0.5, 0), (0.5, math.inf), (0.5, "many")]
 )
-def test_invalid_serial_fractions_and_worker_counts_are_refused(law, wrong):
+def test_invalid_serial_fractions_and_worker_counts_are_refused(speedup, wrong):
     with pytest.raises(lk.BadInput, match=r"serial=|workers="):
-        law(*wrong)
+        speedup(*wrong)
 
 
 @pytest.mark.parametrize(("p", "k"), [(0.05, 0.0005), (0.0, 0.0), (0.3, 0.0), (0.0, 0.01), (0.02, 1e-6)])

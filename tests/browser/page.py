@@ -94,7 +94,7 @@ class Notebook:
     def __init__(self, server: LabServer, context: BrowserContext, name: str, pictures: Path, width: int = 1280):
         self.server, self.name, self.width = server, name, width
         self._context, self._pictures = context, pictures
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self._theme = "light"
         self.reopen()
 
@@ -104,8 +104,8 @@ class Notebook:
         """A new tab with this notebook, and with the same kernel if it still runs."""
         self.page = self._context.new_page()
         self.page.set_viewport_size({"width": self.width, "height": HEIGHT})
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self._said.append(f"page: {error}"))
+        self.page.on("console", self._record_message)
+        self.page.on("pageerror", lambda error: self._messages.append(f"page: {error}"))
         self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}", timeout=1000 * OPENS)
         self.page.wait_for_function(READY, timeout=1000 * OPENS)
         return self
@@ -233,18 +233,18 @@ class Notebook:
 
     # display and errors -----------------------------------------------------------------------------------------------
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _record_message(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "assert"):
-            self._said.append(f"console: {message.text}")
+            self._messages.append(f"console: {message.text}")
 
     @property
     def errors(self) -> list[str]:
         """Errors in the browser's console since the notebook was first opened, or since `forgive()`."""
-        return [said for said in self._said if not any(re.search(harmless, said) for harmless in HARMLESS)]
+        return [text for text in self._messages if not any(re.search(harmless, text) for harmless in HARMLESS)]
 
     def forgive(self) -> None:
         """Clear the errors so far, which the test has caused deliberately."""
-        self._said.clear()
+        self._messages.clear()
 
     def await_images(self, selector: str = IMAGES, least: int = 1) -> None:
         """Until so many images match `selector`, and each of them shows a picture."""

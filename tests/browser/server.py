@@ -63,7 +63,7 @@ class LabServer:
                 start_new_session=True,
             )
         try:
-            until(self._answers, STARTS, lambda: f"JupyterLab answers; it said {self._said()}", every=0.1)
+            until(self._answers, STARTS, lambda: f"JupyterLab answers; its output: {self._output()}", every=0.1)
         except BaseException:
             self.close()
             raise
@@ -87,14 +87,14 @@ class LabServer:
         return {**os.environ, **folders, "JUPYTER_PREFER_ENV_PATH": "1", MARK: self._mark}
 
     def _answers(self) -> bool:
-        assert self._process.poll() is None, f"JupyterLab ended at once; it said {self._said()}"
+        assert self._process.poll() is None, f"JupyterLab ended at once; its output: {self._output()}"
         file = self.folder / "runtime" / f"jpserver-{self._process.pid}.json"
         with contextlib.suppress(OSError, ValueError, KeyError):  # not created yet, half written, not listening
             self.url = json.loads(file.read_text())["url"]
             return bool(self.request("GET", "api/status"))
         return False
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
 
     # requests to the server -------------------------------------------------------------------------------------------

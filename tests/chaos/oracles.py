@@ -105,12 +105,12 @@ class Oracle:
         monkeypatch.setattr(Shard, "restore", restored)
 
     def _note_loss(self, shard: Any) -> None:
-        role, life = shard.recorder.role, shard.recorder.incarnation
+        role, instance = shard.recorder.role, shard.recorder.incarnation
         steps = self.steps.get(role, [])
         kept = [step for step in steps if step[1] <= shard.version]
         undone = [time for time, version in steps if version > shard.version]
         began = max([0, *(time for time, _ in kept)])
-        self.undone.append((role, life, began, undone))
+        self.undone.append((role, instance, began, undone))
         self.steps[role] = [*kept, (shard.clock(), shard.version)]  # from now on its checkpoints are counted
 
     # work -------------------------------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ class Oracle:
 
         def delivered(role: Any, message: Any) -> Any:
             if message.__class__ not in (Left, Joined) and role not in released:
-                life = (role.ids[message.sender], message.incarnation)
-                if life in self.ended:
-                    self.wrong.append(f"{role.name} hears {message.sender}#{life[1]}, which was lost before")
+                instance = (role.ids[message.sender], message.incarnation)
+                if instance in self.ended:
+                    self.wrong.append(f"{role.name} hears {message.sender}#{instance[1]}, which was lost before")
             if role.down:
                 self.wrong.append(f"{role.name} hears {message.__class__.__name__}, and is away")
             return deliver(role, message)
@@ -165,9 +165,9 @@ class Oracle:
             record(trace, event)
 
         def appended(trace: Trace, batch: dict[str, Any]) -> Any:
-            life = (batch["role"], batch["incarnation"])
-            if life in self.ended and batch["until"] > self.ended[life]:
-                self.wrong.append(f"{trace.roles[life[0]]}#{life[1]} reports after it was lost")
+            instance = (batch["role"], batch["incarnation"])
+            if instance in self.ended and batch["until"] > self.ended[instance]:
+                self.wrong.append(f"{trace.roles[instance[0]]}#{instance[1]} reports after it was lost")
             return append(trace, batch)
 
         monkeypatch.setattr(Trace, "event", recorded)
@@ -178,12 +178,12 @@ class Oracle:
         cluster = run.engine.cluster
         cost, every = nanoseconds(cluster.checkpoint_time), cluster.checkpoint_every
         every = max(nanoseconds(1.0), 19 * cost) if every is None else nanoseconds(every)
-        for role, life, saved, undone in self.undone if not run.plan.layout.replication else ():
-            lost = max(time for (who, before), time in self.ended.items() if who == role and before < life)
+        for role, instance, saved, undone in self.undone if not run.plan.layout.replication else ():
+            lost = max(time for (who, before), time in self.ended.items() if who == role and before < instance)
             overdue = [time for time in undone if saved + cost + every <= time < lost - cost]
-            assert not overdue, f"{run.trace.roles[role]}#{life}: saved at {saved} ns, and not at {overdue}"
+            assert not overdue, f"{run.trace.roles[role]}#{instance}: saved at {saved} ns, and not at {overdue}"
 
-    def agrees(self, run: Any, book: dict[str, Any]) -> None:
+    def agrees(self, run: Any, entries: dict[str, Any]) -> None:
         """Compare labkit's ledger with this one. Replicas, pieces of split models, and centres to which positions are
         pushed are
         checked by `test_indicator.py`, from their parameters.
@@ -191,11 +191,11 @@ class Oracle:
         replication = run.plan.layout.replication
         split = any(role.model is not None for role in run.plan.layout.roles) and run.plan.strategy.name != "SparsePS"
         if not split:
-            assert book["computed"] == self.computed, (book, self.computed)
+            assert entries["computed"] == self.computed, (entries, self.computed)
         if replication or run.plan.layout.positions or not self.returned:
             return
         everywhere, somewhere = frozenset.intersection(*self.returned), frozenset.union(*self.returned)
-        assert (book["applied"], book["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), book
+        assert (entries["applied"], entries["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), entries
 
 
 def _keys(shard: Any, g: Any) -> set[tuple[Any, ...]]:

@@ -35,17 +35,17 @@ def started(processes, strategy, budget, folder, faults=(), room=2000, **shape):
 
 def agree(run, folder):
     """Assert that the ledger balances, and agrees with the returned parameters."""
-    book, parameters = ledger(run.trace), run.engine.parameters
+    entries, parameters = ledger(run.trace), run.engine.parameters
     applied = partly = 0
     if parameters is not None:
         held = held_by_model(run, parameters, folder)
         applied, partly = len(held.everywhere), len(held.somewhere - held.everywhere)
     events = [str(event) for event in run.trace.events]
-    assert (book["applied"], book["partly_applied"]) == (applied, partly), (book, events)
-    assert book["closes"] is True, (book, events)
-    assert book["computed"] <= computed(folder), (book, events)  # a killed role may have computed more than it reported
+    assert (entries["applied"], entries["partly_applied"]) == (applied, partly), (entries, events)
+    assert entries["closes"] is True, (entries, events)
+    assert entries["computed"] <= computed(folder), (entries, events)  # a killed role may have computed more than it reported
     assert mistakes(folder) == []
-    return book
+    return entries
 
 
 def withhold(run, role):

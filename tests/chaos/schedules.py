@@ -45,18 +45,18 @@ class Schedule:
 
 def schedule(seed: int, real: bool = False) -> Schedule:
     """The schedule with this number. `real`: for processes: fewer roles, and longer times."""
-    luck = random.Random(f"chaos {seed} {real}")
+    rng = random.Random(f"chaos {seed} {real}")
     names = sorted(STRATEGIES)
     name = names[seed % len(names)]  # strategies in turn
     kind = STRATEGIES[name]
     suggested = kind.suggested_problem
     problem = lk.Problem(suggested["data"], batch_size=8) if "data" in suggested else lk.Problem("moons", **DENSE)
-    strategy = kind(on_loss=luck.choice(["wait", "continue"]), chief_works=not real and luck.random() < 0.1)
-    servers = luck.choice([1, 2, 3] if not real else [1, 2]) if kind.uses_servers else None
+    strategy = kind(on_loss=rng.choice(["wait", "continue"]), chief_works=not real and rng.random() < 0.1)
+    servers = rng.choice([1, 2, 3] if not real else [1, 2]) if kind.uses_servers else None
     workers = list((2, 3) if real else WORKERS)
-    luck.shuffle(workers)
-    shape = {"workers": workers[0], "servers": servers} | (_real_shape(luck) if real else _shape(luck))
-    budget = lk.Budget(updates=luck.choice([40, 60, 90]) if real else luck.choice([30, 80, 150, 400]))
+    rng.shuffle(workers)
+    shape = {"workers": workers[0], "servers": servers} | (_real_shape(rng) if real else _shape(rng))
+    budget = lk.Budget(updates=rng.choice([40, 60, 90]) if real else rng.choice([30, 80, 150, 400]))
     if "data" in kind.suggested_problem:  # updates that take long
         budget = lk.Budget(updates=40)
     for count in (*workers, 4):
@@ -65,9 +65,9 @@ def schedule(seed: int, real: bool = False) -> Schedule:
         if plan is not None:
             break
     roles = [role.name for role in plan.layout.roles]
-    span = luck.choice([0.01, 0.5, 2.0]) if not real else luck.choice([0.3, 1.0])
-    faults, away = _faults(luck, roles, span, shape, real)
-    back = span + luck.uniform(0.2, 3.0) if away and luck.random() < 0.7 else None
+    span = rng.choice([0.01, 0.5, 2.0]) if not real else rng.choice([0.3, 1.0])
+    faults, away = _faults(rng, roles, span, shape, real)
+    back = span + rng.uniform(0.2, 3.0) if away and rng.random() < 0.7 else None
     words = tuple(fault.text() for fault in faults)
     return Schedule(seed, problem, strategy, shape, budget, faults, away, back, span, words)
 
@@ -80,128 +80,128 @@ def _fits(problem: Any, strategy: Any, shape: dict[str, Any], budget: Any) -> An
         return None
 
 
-def _shape(luck: random.Random) -> dict[str, Any]:
+def _shape(rng: random.Random) -> dict[str, Any]:
     return {
-        "compute": luck.choice(DISTRIBUTIONS),
-        "server_time": luck.choice([None, None, 0.001]),
-        "latency": luck.choice([0.0, 0.001, 0.02]),
-        "bandwidth": luck.choice([float("inf"), 1e6]),
-        "patience": luck.choice([0.2, 0.5, 2.0]),
-        "restart_after": luck.choice([0.0, 0.05, 0.3, 0.8]),
-        "checkpoint_every": luck.choice([None, 0.05, 0.3, 5.0]),
-        "checkpoint_time": luck.choice([0.0, 0.0, 0.002, 0.05]),
+        "compute": rng.choice(DISTRIBUTIONS),
+        "server_time": rng.choice([None, None, 0.001]),
+        "latency": rng.choice([0.0, 0.001, 0.02]),
+        "bandwidth": rng.choice([float("inf"), 1e6]),
+        "patience": rng.choice([0.2, 0.5, 2.0]),
+        "restart_after": rng.choice([0.0, 0.05, 0.3, 0.8]),
+        "checkpoint_every": rng.choice([None, 0.05, 0.3, 5.0]),
+        "checkpoint_time": rng.choice([0.0, 0.0, 0.002, 0.05]),
     }
 
 
-def _real_shape(luck: random.Random) -> dict[str, Any]:
+def _real_shape(rng: random.Random) -> dict[str, Any]:
     return {
-        "pace": luck.choice([0.02, 0.05]),
+        "pace": rng.choice([0.02, 0.05]),
         "patience": 1.0,
-        "checkpoint_every": luck.choice([None, 0.2]),
+        "checkpoint_every": rng.choice([None, 0.2]),
     }
 
 
-def _faults(luck: random.Random, roles: list[str], span: float, shape: dict[str, Any], real: bool) -> Any:
+def _faults(rng: random.Random, roles: list[str], span: float, shape: dict[str, Any], real: bool) -> Any:
     made: list[Any] = []
     away: list[str] = []
-    for _ in range(luck.choice([1, 2, 3, 4, 6]) if not real else luck.choice([1, 1, 2, 3])):
-        at = luck.choice([0.0, luck.uniform(0, 0.003), luck.uniform(0, span), luck.uniform(0, span)])
+    for _ in range(rng.choice([1, 2, 3, 4, 6]) if not real else rng.choice([1, 1, 2, 3])):
+        at = rng.choice([0.0, rng.uniform(0, 0.003), rng.uniform(0, span), rng.uniform(0, span)])
         if real:
             at += 0.1
-        if made and luck.random() < 0.25:  # at the same instant
+        if made and rng.random() < 0.25:  # at the same instant
             at = made[-1].at
-        pick: Callable[..., list[Any]] = luck.choices(KINDS, WEIGHTS)[0]
-        made += pick(luck, roles, round(at, 4), shape)
-    if luck.random() < 0.2:
-        gone = [luck.choice(roles)] if luck.random() < 0.6 else [r for r in roles if r.startswith("worker")]
-        at = round(luck.uniform(0, span) + (0.1 if real else 0.0), 4)
+        pick: Callable[..., list[Any]] = rng.choices(KINDS, WEIGHTS)[0]
+        made += pick(rng, roles, round(at, 4), shape)
+    if rng.random() < 0.2:
+        gone = [rng.choice(roles)] if rng.random() < 0.6 else [r for r in roles if r.startswith("worker")]
+        at = round(rng.uniform(0, span) + (0.1 if real else 0.0), 4)
         made += [lk.Kill(role, at=at, restart=False) for role in gone]
         away += gone
     return tuple(made), tuple(away)
 
 
-def random_faults(luck: random.Random, roles: list[str], span: float, shape: dict[str, Any]) -> tuple[Any, ...]:
+def random_faults(rng: random.Random, roles: list[str], span: float, shape: dict[str, Any]) -> tuple[Any, ...]:
     """Faults for processes that begin within `span` seconds. Killed roles are restarted."""
-    made, _ = _faults(luck, roles, span, shape, True)
+    made, _ = _faults(rng, roles, span, shape, True)
     return tuple(fault for fault in made if getattr(fault, "restart", True))
 
 
 # kinds of faults: each gives a list of them ---------------------------------------------------------------------------
 
 
-def _one(luck: random.Random, roles: list[str]) -> str:
-    return luck.choice(roles)
+def _one(rng: random.Random, roles: list[str]) -> str:
+    return rng.choice(roles)
 
 
-def _kill(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    return [lk.Kill(_one(luck, roles), at=at)]
+def _kill(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    return [lk.Kill(_one(rng, roles), at=at)]
 
 
-def _kill_twice(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+def _kill_twice(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     """The second time while it is absent, at the instant of its restart, or just after that."""
     again = shape.get("restart_after", 0.8)
-    gap = luck.choice([0.0, again / 2, again, again + 0.001, again + 0.03])
-    role = _one(luck, roles)
+    gap = rng.choice([0.0, again / 2, again, again + 0.001, again + 0.03])
+    role = _one(rng, roles)
     return [lk.Kill(role, at=at), lk.Kill(role, at=at + gap)]
 
 
-def _kill_in_recovery(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    first, second = luck.choices(roles, k=2)
+def _kill_in_recovery(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    first, second = rng.choices(roles, k=2)
     return [
         lk.Kill(first, at=at),
-        lk.Kill(second, at=at + shape.get("restart_after", 0.8) + luck.choice([0, 1e-4, 0.01])),
+        lk.Kill(second, at=at + shape.get("restart_after", 0.8) + rng.choice([0, 1e-4, 0.01])),
     ]
 
 
-def _kill_all(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    kind = luck.choice(["worker", "server", "chief", ""])
-    gap = luck.choice([0.0, 0.01])
+def _kill_all(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    kind = rng.choice(["worker", "server", "chief", ""])
+    gap = rng.choice([0.0, 0.01])
     return [lk.Kill(r, at=at + i * gap) for i, r in enumerate(r for r in roles if r.startswith(kind))]
 
 
-def _freeze(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+def _freeze(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     patience = shape["patience"]
-    long = luck.choice([0.1, 0.9, 0.999, 1.0, 1.001, 1.5, 4.0])
-    until = None if luck.random() < 0.15 else at + patience * long
-    return [lk.Freeze(_one(luck, roles), at=at, until=until)]
+    long = rng.choice([0.1, 0.9, 0.999, 1.0, 1.001, 1.5, 4.0])
+    until = None if rng.random() < 0.15 else at + patience * long
+    return [lk.Freeze(_one(rng, roles), at=at, until=until)]
 
 
-def _freeze_and_kill(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    role, patience = _one(luck, roles), shape["patience"]
+def _freeze_and_kill(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    role, patience = _one(rng, roles), shape["patience"]
     return [
         lk.Freeze(role, at=at, until=at + patience * 1.2),
-        lk.Kill(role, at=at + patience * luck.choice([0.5, 1.1, 1.3])),
+        lk.Kill(role, at=at + patience * rng.choice([0.5, 1.1, 1.3])),
     ]
 
 
-def _slow(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    return [lk.Slow(_one(luck, roles), luck.choice([0.5, 3, 20]), at=at, until=at + luck.uniform(0.1, 1.0))]
+def _slow(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    return [lk.Slow(_one(rng, roles), rng.choice([0.5, 3, 20]), at=at, until=at + rng.uniform(0.1, 1.0))]
 
 
-def _delay(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    a, b = luck.sample(roles, 2)
+def _delay(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    a, b = rng.sample(roles, 2)
     return [
-        lk.Delay(a, luck.choice(["*", b]), luck.choice([0.001, 0.05, 0.3]), at=at, until=at + luck.uniform(0.1, 1.5))
+        lk.Delay(a, rng.choice(["*", b]), rng.choice([0.001, 0.05, 0.3]), at=at, until=at + rng.uniform(0.1, 1.5))
     ]
 
 
-def _drop(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    a, b = luck.sample(roles, 2)
-    until = luck.choice([None, at + 0.7])
-    return [lk.Drop(a, luck.choice(["*", b]), luck.choice([0.05, 0.3, 0.7]), at=at, until=until)]
+def _drop(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    a, b = rng.sample(roles, 2)
+    until = rng.choice([None, at + 0.7])
+    return [lk.Drop(a, rng.choice(["*", b]), rng.choice([0.05, 0.3, 0.7]), at=at, until=until)]
 
 
-def _partition(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    group = tuple(luck.sample(roles, luck.choice([1, 1, 2]) if len(roles) > 2 else 1))
+def _partition(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+    group = tuple(rng.sample(roles, rng.choice([1, 1, 2]) if len(roles) > 2 else 1))
     rest = [role for role in roles if role not in group]
-    other: Any = luck.choice(["*", luck.choice(rest)])
-    until = at + shape["patience"] * luck.choice([0.3, 0.99, 1.0, 1.2, 3.0])
+    other: Any = rng.choice(["*", rng.choice(rest)])
+    until = at + shape["patience"] * rng.choice([0.3, 0.99, 1.0, 1.2, 3.0])
     return [lk.Partition(group if len(group) > 1 else group[0], other, at=at, until=until)]
 
 
-def _preempt(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
+def _preempt(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     kinds = sorted({role.partition("-")[0] for role in roles} - {"chief"})
-    return [lk.Preempt(luck.choice([0.3, 1.0, 3.0]), luck.choice(["*", *kinds]), at=at, until=at + 2.0)]
+    return [lk.Preempt(rng.choice([0.3, 1.0, 3.0]), rng.choice(["*", *kinds]), at=at, until=at + 2.0)]
 
 
 KINDS = (

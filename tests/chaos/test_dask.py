@@ -88,9 +88,9 @@ def test_under_random_faults_the_run_ends_and_its_ledger_balances(seed, processe
         since = time.monotonic()
         run.stop()
     assert time.monotonic() - since < CALL + WALL  # a limit, not a measurement: stop() never hangs
-    book = ledger(run.trace)
-    assert book["closes"] is True, book
-    assert book["missing"] == 0, book
+    entries = ledger(run.trace)
+    assert entries["closes"] is True, entries
+    assert entries["missing"] == 0, entries
     if run.stopped_by == "updates":
         assert run.summary()["updates"] == plan.budget.updates
     assert eventually(lambda: not leftovers(processes), CALL), leftovers(processes)

@@ -39,10 +39,10 @@ def started(strategy, folder, shape, updates, seed=0, faults=()):
 
 def check(run, folder):
     """Assert that the ledger agrees with the parameters and with what was computed."""
-    plan, book = run.plan, ledger(run.trace)
-    assert book["closes"] is True, book
+    plan, entries = run.plan, ledger(run.trace)
+    assert entries["closes"] is True, entries
     assert indicator.mistakes(folder) == []
-    assert book["computed"] == indicator.computed(folder), book
+    assert entries["computed"] == indicator.computed(folder), entries
     held = []
     if run.engine.parameters is not None:
         held.append(indicator.held_by_model(run, run.result().parameters, folder))
@@ -50,10 +50,10 @@ def check(run, folder):
         held.append(held_by_shards(run, folder))
     for found in held:
         if plan.layout.replication == "local":
-            assert (book["applied"], book["partly_applied"]) == (len(found.somewhere), 0), book
+            assert (entries["applied"], entries["partly_applied"]) == (len(found.somewhere), 0), entries
         else:
             partly = len(found.somewhere - found.everywhere)
-            assert (book["applied"], book["partly_applied"]) == (len(found.everywhere), partly), book
+            assert (entries["applied"], entries["partly_applied"]) == (len(found.everywhere), partly), entries
 
 
 def held_by_shards(run, folder):
@@ -119,9 +119,9 @@ def test_a_centre_that_was_restored_holds_what_the_next_position_holds(tmp_path)
     """EASGD pushes positions: what the centre has lost is restored by the next one. One worker, so no other contributes."""
     shape = {"workers": 1, "servers": 1, "compute": 0.02, "restart_after": 0.2, "checkpoint_every": 0.5}
     run = started(lk.EASGD(), tmp_path, shape, 40, faults=[lk.Kill("server-0", at=1.4)]).wait()
-    found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
+    found, entries = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
     assert [event for event in run.trace.events if "rolled back" in str(event)]
-    assert (book["applied"], book["rolled_back"], book["closes"]) == (len(found.everywhere), 0, True)
+    assert (entries["applied"], entries["rolled_back"], entries["closes"]) == (len(found.everywhere), 0, True)
 
 
 @pytest.mark.parametrize("more", [{}, {"servers": 3}, {"replicas": 1}, {"checkpoint_every": 0.5}, {"tau": 1}], ids=str)
@@ -136,25 +136,26 @@ def test_positions_bring_gradients_of_other_workers_back_to_a_restored_centre(mo
         run.kill(worker)
     check(run.wait(), tmp_path)
     found, calls = indicator.held_by_model(run, run.result().parameters, tmp_path), indicator.Records(tmp_path).read("calls")
-    brought = [m for m, (role, life, _) in enumerate(calls.tolist()) if role == run.trace.roles.index("worker-1") and not life]
+    first_worker = run.trace.roles.index("worker-1")
+    brought = [m for m, (role, incarnation, _) in enumerate(calls.tolist()) if role == first_worker and not incarnation]
     assert len(found.everywhere & set(brought)) > 20  # of the first incarnation of worker-1
 
 
 def restored_centres(seed):
     """(strategy, shape, updates, faults) of a run of EASGD whose servers are lost again and again."""
-    luck = random.Random(f"centres {seed}")
-    servers, workers = luck.choice([1, 1, 2, 3]), luck.choice([1, 2, 3, 5])
+    rng = random.Random(f"centres {seed}")
+    servers, workers = rng.choice([1, 1, 2, 3]), rng.choice([1, 2, 3, 5])
     shape = {
-        "workers": workers, "servers": servers, "compute": luck.choice([lk.Deterministic(0.02), lk.Exponential(0.02)]),
-        "server_time": luck.choice([None, 0.002]), "latency": luck.choice([0.0, 0.004]), "patience": 0.3,
-        "restart_after": luck.choice([0.0, 0.05, 0.3]), "checkpoint_every": luck.choice([None, 0.1, 0.4]),
-        "checkpoint_time": luck.choice([0.0, 0.01]), "replicas": luck.choice([0, 0, 0, 1]),
+        "workers": workers, "servers": servers, "compute": rng.choice([lk.Deterministic(0.02), lk.Exponential(0.02)]),
+        "server_time": rng.choice([None, 0.002]), "latency": rng.choice([0.0, 0.004]), "patience": 0.3,
+        "restart_after": rng.choice([0.0, 0.05, 0.3]), "checkpoint_every": rng.choice([None, 0.1, 0.4]),
+        "checkpoint_time": rng.choice([0.0, 0.01]), "replicas": rng.choice([0, 0, 0, 1]),
     }  # fmt: skip
-    strategy = lk.EASGD(tau=luck.choice([1, 2, 4]), on_loss=luck.choice(["wait", "continue"]))
+    strategy = lk.EASGD(tau=rng.choice([1, 2, 4]), on_loss=rng.choice(["wait", "continue"]))
     roles = [f"server-{i}" for i in range(servers)] * 2 + [f"worker-{i}" for i in range(workers)] + ["chief"]
-    faults = [lk.Kill(luck.choice(roles), at=round(luck.uniform(0.1, 2.0), 3)) for _ in range(luck.choice([2, 4, 8]))]
-    faults += [lk.Freeze(luck.choice(roles), at=1.0, until=luck.choice([1.2, 1.5])) for _ in range(luck.choice([0, 1]))]
-    return strategy, shape, luck.choice([40, 120]), faults
+    faults = [lk.Kill(rng.choice(roles), at=round(rng.uniform(0.1, 2.0), 3)) for _ in range(rng.choice([2, 4, 8]))]
+    faults += [lk.Freeze(rng.choice(roles), at=1.0, until=rng.choice([1.2, 1.5])) for _ in range(rng.choice([0, 1]))]
+    return strategy, shape, rng.choice([40, 120]), faults
 
 
 CENTRES = [*range(8), 21, 123]  # the last two: positions that were refused after the end, and are applied by a restored centre
@@ -182,9 +183,9 @@ def test_a_run_that_is_stopped_between_the_rounds_of_its_replicas(strategy, tmp_
         run.advance(0.5 + 0.0037 * number).stop()
         between += len({role.shard.version for role in run.engine.roles.values() if role.shard is not None}) > 1
         check(run, folder)
-        found, said = indicator.held_by_model(run, run.result().parameters, folder), run.summary()
+        found, reported = indicator.held_by_model(run, run.result().parameters, folder), run.summary()
         held = len(found.somewhere) if run.plan.layout.replication == "local" else min(map(len, found.parts.values()))
-        assert round(said["samples_per_second"] * said["seconds"]) == held * run.plan.problem.batch_size
+        assert round(reported["samples_per_second"] * reported["seconds"]) == held * run.plan.problem.batch_size
     assert between or strategy in (lk.FSDP, lk.TensorParallel)  # whose pieces make a step at one instant
 
 
@@ -200,13 +201,13 @@ def test_the_ledger_describes_the_parameters_that_were_evaluated_last(strategy, 
     if lost:
         run.kill("server-1" if servers else "worker-1")
     run.stop()
-    found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
+    found, entries = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
     partly = 0 if run.plan.layout.replication == "local" else len(found.somewhere - found.everywhere)
-    assert (book["applied"] + book["partly_applied"], book["partly_applied"]) == (len(found.somewhere), partly), book
+    assert (entries["applied"] + entries["partly_applied"], entries["partly_applied"]) == (len(found.somewhere), partly), entries
     assert run.summary()["updates"] == run.trace.ending["update"]
     held = len(found.somewhere) if run.plan.layout.replication == "local" else min(map(len, found.parts.values()))
-    said = run.summary()
-    assert round(said["samples_per_second"] * said["seconds"]) == held * run.plan.problem.batch_size
+    reported = run.summary()
+    assert round(reported["samples_per_second"] * reported["seconds"]) == held * run.plan.problem.batch_size
     if strategy is lk.AsyncPS:  # an update is one gradient
         assert run.summary()["updates"] == len(found.everywhere)
     check(run, tmp_path)

@@ -67,9 +67,9 @@ def test_all_processes_killed_at_once(processes, tmp_path, strategy):
     for role in run.trace.roles:
         run.kill(role, restart=False)
     run.stop()
-    book = agree(run, tmp_path)
-    assert book["rolled_back"] > 0
-    assert book["dropped"].get("after the end", 0) == 0
+    entries = agree(run, tmp_path)
+    assert entries["rolled_back"] > 0
+    assert entries["dropped"].get("after the end", 0) == 0
 
 
 @pytest.mark.slow
@@ -78,9 +78,9 @@ def test_a_killed_chief_counts_no_gradients(processes, tmp_path):
         processes, lk.RingAllReduce(), lk.Budget(updates=60), tmp_path, [lk.Kill("chief", at=0.3)], servers=None
     )
     run.wait(LIMIT)
-    book = agree(run, tmp_path)
-    assert book["applied"] == 180
-    assert book["computed"] == computed(tmp_path)  # workers send their state before they restart: none was lost
+    entries = agree(run, tmp_path)
+    assert entries["applied"] == 180
+    assert entries["computed"] == computed(tmp_path)  # workers send their state before they restart: none was lost
 
 
 def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(processes, tmp_path):
@@ -91,11 +91,12 @@ def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(proces
     run.kill("server-1")
     run.kill("worker-1")
     run.wait(LIMIT)
-    book = agree(run, tmp_path)
+    entries = agree(run, tmp_path)
     calls, held = Records(tmp_path).read("calls"), held_by_model(run, run.engine.parameters, tmp_path)
-    first = {mark for mark, (role, life, _) in enumerate(calls.tolist()) if run.trace.roles[role] == "worker-1" and not life}
+    worker = run.trace.roles.index("worker-1")
+    first = {call for call, (role, incarnation, _) in enumerate(calls.tolist()) if role == worker and not incarnation}
     assert first & held.everywhere
-    assert book["applied"] >= 200
+    assert entries["applied"] >= 200
 
 
 @pytest.mark.parametrize(
@@ -116,12 +117,12 @@ def test_a_kill_while_a_run_is_stopped(processes, tmp_path, kill):
 # random schedules -----------------------------------------------------------------------------------------------------
 
 
-def fitting(name, luck, processes):
+def fitting(name, rng, processes):
     """(strategy, shape, roles) of a run that fits these processes."""
     kind = STRATEGIES[name]
-    strategy = kind(on_loss=luck.choice(["wait", "continue"]))
-    servers = luck.choice([1, 2]) if kind.uses_servers else None
-    for workers in luck.sample([2, 3, 4], 3):
+    strategy = kind(on_loss=rng.choice(["wait", "continue"]))
+    servers = rng.choice([1, 2]) if kind.uses_servers else None
+    for workers in rng.sample([2, 3, 4], 3):
         with suppress(lk.BadInput):
             small = lk.SimulatedCluster(workers=workers, servers=servers)
             plan = make_plan(problem_for(kind, servers or 1), strategy, small.spec, lk.Budget(updates=1), 0)
@@ -131,12 +132,12 @@ def fitting(name, luck, processes):
 
 def faulty(seed, name, processes, folder):
     """A run of `name` with random faults, until it is over."""
-    luck = random.Random(f"ledger {seed} {name}")
-    strategy, shape, roles = fitting(name, luck, processes)
-    faults = random_faults(luck, roles, luck.choice([0.3, 1.0]), {"patience": 2.0})
-    shape |= {"patience": 2.0, "checkpoint_every": luck.choice([None, 0.2])}
+    rng = random.Random(f"ledger {seed} {name}")
+    strategy, shape, roles = fitting(name, rng, processes)
+    faults = random_faults(rng, roles, rng.choice([0.3, 1.0]), {"patience": 2.0})
+    shape |= {"patience": 2.0, "checkpoint_every": rng.choice([None, 0.2])}
     print(seed, strategy, shape, [fault.text() for fault in faults])  # shown where the test fails
-    run = started(processes, strategy, lk.Budget(updates=luck.choice([20, 40])), folder, faults, **shape)
+    run = started(processes, strategy, lk.Budget(updates=rng.choice([20, 40])), folder, faults, **shape)
     with suppress(ClusterError, TimeoutError):
         run.wait(LIMIT)
     return run
@@ -144,13 +145,13 @@ def faulty(seed, name, processes, folder):
 
 def stopped(seed, name, processes, folder):
     """A run of `name` that is stopped at some time, and a role that is killed at about that time."""
-    luck = random.Random(f"stopped {seed} {name}")
-    strategy, shape, roles = fitting(name, luck, processes)
+    rng = random.Random(f"stopped {seed} {name}")
+    strategy, shape, roles = fitting(name, rng, processes)
     run = started(processes, strategy, lk.Budget(seconds=100), folder, **shape)
-    role, first, gap = luck.choice(roles), luck.random() < 0.5, luck.uniform(0.0, 0.06)
+    role, first, gap = rng.choice(roles), rng.random() < 0.5, rng.uniform(0.0, 0.06)
     print(seed, strategy, shape, "kill", role, "before" if first else "after", "stop by", gap)
     eventually(lambda: evaluated(run) >= 0)
-    threading.Event().wait(luck.uniform(0.0, 0.5))
+    threading.Event().wait(rng.uniform(0.0, 0.5))
     stopping = threading.Thread(target=run.stop)
     for act in (lambda: run.kill(role), stopping.start) if first else (stopping.start, lambda: run.kill(role)):
         with suppress(LabkitError):

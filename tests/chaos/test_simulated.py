@@ -53,15 +53,15 @@ def goes_on(run):
 
 def waits_for(run):
     """The roles that a run reports waiting for."""
-    said = [str(event) for event in run.trace.events if event.kind == "waits"]
-    return said[-1] if said else ""
+    text = [str(event) for event in run.trace.events if event.kind == "waits"]
+    return text[-1] if text else ""
 
 
 def closed(run):
-    book = ledger(run.trace)
-    assert book["closes"] is True, book
-    assert book["missing"] == 0, book
-    return book
+    entries = ledger(run.trace)
+    assert entries["closes"] is True, entries
+    assert entries["missing"] == 0, entries
+    return entries
 
 
 def ends_a_wait(run, plan):

@@ -24,8 +24,8 @@ def test_a_server_that_is_killed_costs_nothing(engine, strategy):
     event(engine, run, "restarted", "server-0")
     moves(engine, run)
     run.stop()
-    book = closed(run)
-    assert (book["rolled_back"], book["lost"]) == (0, 0)
+    entries = closed(run)
+    assert (entries["rolled_back"], entries["lost"]) == (0, 0)
     versions = run.trace.column("applies", "version").tolist()
     if engine.simulated:  # for traces with all rows
         assert sorted(set(versions)) == list(range(1, max(versions) + 1))

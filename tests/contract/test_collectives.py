@@ -24,28 +24,28 @@ class Together(Script):
         for length in (1, 2, 7, 64, 1001):
             for dtype in (np.float32, np.float64):
                 await ctx.sleep(0.001 * ctx.rng.random())
-                everyone = [brought(r, length, dtype) for r in range(n)]
-                total = np.sum(everyone, axis=0)
+                gathered = [brought(r, length, dtype) for r in range(n)]
+                total = np.sum(gathered, axis=0)
                 edges = [length * r // n for r in range(n + 1)]
 
-                mine = everyone[rank].copy()
+                mine = gathered[rank].copy()
                 assert await lk.all_reduce(ctx, mine) is mine
                 assert np.array_equal(mine, total)
 
-                mine = everyone[rank].copy()
+                mine = gathered[rank].copy()
                 part = await lk.reduce_scatter(ctx, mine)
                 assert part == slice(edges[rank], edges[rank + 1])
                 assert np.array_equal(mine[part], total[part])
 
                 mine = np.full(length, np.nan, dtype)
-                mine[part] = everyone[rank][part]
+                mine[part] = gathered[rank][part]
                 await lk.all_gather(ctx, mine)
-                assert np.array_equal(mine, np.concatenate([everyone[r][edges[r] : edges[r + 1]] for r in range(n)]))
+                assert np.array_equal(mine, np.concatenate([gathered[r][edges[r] : edges[r + 1]] for r in range(n)]))
 
                 for root in range(n):
-                    mine = everyone[rank].copy()
+                    mine = gathered[rank].copy()
                     assert await lk.broadcast(ctx, mine, members[root]) is mine
-                    assert np.array_equal(mine, everyone[root])
+                    assert np.array_equal(mine, gathered[root])
         began = ctx.now
         await ctx.sleep(0.01 * (rank + 1))
         arrived = ctx.now

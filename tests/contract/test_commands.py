@@ -87,7 +87,7 @@ def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
 
 def test_invalid_commands_are_refused_and_are_not_logged(engine):
     run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(updates=60), time=0.005)
-    for command, says in (
+    for command, message in (
         (lk.Slow("worker-7", 2.0), "no role 'worker-7'"),
         (lk.Freeze("worker-0", until=3.0), "is two commands"),
         (Cut("worker-0", "worker-0"), "nothing lies between"),
@@ -99,7 +99,7 @@ def test_invalid_commands_are_refused_and_are_not_logged(engine):
         (lk.Preempt(0.1), "preempt: the engine of this run cannot do that"),
         ("kill:worker-0", "is not a command"),
     ):
-        with pytest.raises(lk.BadInput, match=says):
+        with pytest.raises(lk.BadInput, match=message):
             run.execute(command)
     assert run.engine.commands == []
     run.wait(timeout=60)

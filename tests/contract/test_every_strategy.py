@@ -18,10 +18,10 @@ DEEP = lk.Problem("digits", hidden=(32, 32, 32), batch_size=32, seed=1, dtype="f
 
 
 def closed(run):
-    book = ledger(run.trace)
-    assert book["closes"], book
-    assert book["missing"] == 0, book
-    return book
+    entries = ledger(run.trace)
+    assert entries["closes"], entries
+    assert entries["missing"] == 0, entries
+    return entries
 
 
 def test_the_registry_begins_with_nine_and_has_each_strategy_once():

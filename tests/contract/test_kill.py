@@ -51,10 +51,10 @@ def moves(engine, run, count=5):
 
 def closed(run):
     """The ledger of a finished run."""
-    book = ledger(run.trace)
-    assert book["closes"], book
-    assert book["missing"] == 0
-    return book
+    entries = ledger(run.trace)
+    assert entries["closes"], entries
+    assert entries["missing"] == 0
+    return entries
 
 
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
@@ -71,7 +71,7 @@ def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
     assert killed.time <= lost.time <= back.time <= run.trace.ending["time"]
     assert run.trace.ending["lost"] == []
     names = [spec["name"] for spec in run.trace.header["layout"]["roles"]]
-    assert [(names[number], life) for number, life in run.trace.ending["lost_lives"]] == [(role, 0)]
+    assert [(names[number], instance) for number, instance in run.trace.ending["lost_lives"]] == [(role, 0)]
     closed(run)
 
 
@@ -93,8 +93,8 @@ def test_a_role_that_waits_for_a_lost_role_continues_with_its_next_incarnation(e
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()], ids=["sync", "ring"])
 def test_a_waiting_run_names_the_awaited_role_and_can_be_stopped(engine, strategy):
     run = begun(engine, strategy).kill("worker-0", restart=False)
-    said = until(engine, run, lambda: [str(m) for m in run.trace.events if m.kind == "waits"])
-    assert said == ["waits for worker-0, which was killed"]
+    text = until(engine, run, lambda: [str(m) for m in run.trace.events if m.kind == "waits"])
+    assert text == ["waits for worker-0, which was killed"]
     assert not run.done
     run.stop()
     assert run.stopped_by == "user"

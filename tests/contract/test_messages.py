@@ -185,7 +185,7 @@ def test_recv_by_kind_and_by_sender(engine):
     assert engine.wait(QUADRATIC, Choosy(), lk.Budget(seconds=30), workers=3).stopped_by == "finished"
 
 
-class Patience(Script):
+class WaitsWithTimeouts(Script):
     async def play(self, ctx, rank):
         began = ctx.now
         if rank == 0:
@@ -208,7 +208,7 @@ class Patience(Script):
 
 
 def test_timeouts_sleep_and_now(engine):
-    run = engine.wait(QUADRATIC, Patience(), lk.Budget(seconds=60))
+    run = engine.wait(QUADRATIC, WaitsWithTimeouts(), lk.Budget(seconds=60))
     noted = {str(event): event.numbers for event in run.trace.events if event.kind == "note"}
     if engine.simulated:
         assert noted == {
@@ -242,7 +242,7 @@ def test_inbox(engine):
 
 
 @dataclass(frozen=True)
-class Says(Script):
+class SendsInvalid(Script):
     """Sends values that must be refused."""
 
     what: str = ""
@@ -271,7 +271,7 @@ class Says(Script):
 
 @pytest.mark.filterwarnings("ignore:coroutine 'pull' was never awaited")
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("what", "pattern"),
     [
         ("unlisted", r"sends Unlisted, which Says does not list: messages = \(Done, Parcel, Letter, Other, Chunk\)"),
         ("nobody", "sends to 'worker-9'; there is no such role"),
@@ -288,9 +288,9 @@ class Says(Script):
         ("wide", r"Parcel\.number holds an int beyond 64 bits"),
     ],
 )
-def test_values_that_cannot_be_sent_are_refused_by_name(engine, what, says):
-    run = engine.train(QUADRATIC, Says(what=what), lk.Budget(seconds=30), workers=1)
-    with pytest.raises(lk.RoleError, match=says) as caught:
+def test_values_that_cannot_be_sent_are_refused_by_name(engine, what, pattern):
+    run = engine.train(QUADRATIC, SendsInvalid(what=what), lk.Budget(seconds=30), workers=1)
+    with pytest.raises(lk.RoleError, match=pattern) as caught:
         run.wait(timeout=60)
     assert str(caught.value).startswith("worker-0 failed")
     assert "bad.get(self.what" in str(caught.value)  # the line of the role

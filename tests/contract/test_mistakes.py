@@ -18,10 +18,10 @@ BUDGET = lk.Budget(seconds=30)
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine 'pull' was never awaited")
 
 
-def failed(engine, strategy, says, problem=QUADRATIC, workers=2, kind=lk.RoleError):
+def failed(engine, strategy, message, problem=QUADRATIC, workers=2, kind=lk.RoleError):
     """Assert that the run fails with a message that matches; returns the message."""
     run = engine.train(problem, strategy, BUDGET, workers=workers)
-    with pytest.raises(kind, match=says) as caught:
+    with pytest.raises(kind, match=message) as caught:
         run.wait(timeout=60)
     assert run.done
     assert run.stopped_by == ("deadlock" if kind is lk.Deadlock else "error")
@@ -162,7 +162,7 @@ SECONDS = "give seconds, at most 1e9"
 
 
 @pytest.mark.parametrize(
-    ("effect", "value", "says"),
+    ("effect", "value", "message"),
     [
         ("sleep", float("nan"), rf"ctx.sleep\(nan\): {SECONDS}"),
         ("sleep", float("inf"), rf"ctx.sleep\(inf\): {SECONDS}"),
@@ -179,8 +179,8 @@ SECONDS = "give seconds, at most 1e9"
         ("work", ["gradient"], r"Odd.work is \['gradient'\]; allowed: 'gradient', 'server', 'measure'"),
     ],
 )
-def test_a_value_that_an_effect_does_not_take_is_refused_by_name(engine, effect, value, says):
-    text = failed(engine, Awaits(effect=effect, value=value), rf"worker-0 failed at step 0: {says}")
+def test_a_value_that_an_effect_does_not_take_is_refused_by_name(engine, effect, value, message):
+    text = failed(engine, Awaits(effect=effect, value=value), rf"worker-0 failed at step 0: {message}")
     assert "    await ctx." in text  # the role's own line
 
 
@@ -368,7 +368,7 @@ class OnItself(lk.AsyncPS):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "says"),
+    ("strategy", "message"),
     [
         (Assigns(), r"Assigns\.play, line \d+: changes `COUNT`, a global of its module"),
         (Mutates(), r"Mutates\.play, line \d+: changes `SEEN`, a global of its module"),
@@ -376,8 +376,8 @@ class OnItself(lk.AsyncPS):
         (OnItself(), r"OnItself\.worker, line \d+: changes `self\.kept`"),
     ],
 )
-def test_a_role_that_changes_what_others_see_is_refused(engine, strategy, says):
-    with pytest.raises(lk.BadInput, match=says) as caught:
+def test_a_role_that_changes_what_others_see_is_refused(engine, strategy, message):
+    with pytest.raises(lk.BadInput, match=message) as caught:
         engine.train(QUADRATIC, strategy, BUDGET)
     assert "roles share nothing but messages" in str(caught.value)
 

@@ -153,14 +153,14 @@ def test_fsdp_bytes(engine):
 @SPLIT
 def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers):
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers)
-    book, summary = closed(run), run.summary()
+    entries, summary = closed(run), run.summary()
     replicas = workers if isinstance(strategy, FSDP) else 2 if isinstance(strategy, Hybrid) else 1
-    assert (run.stopped_by, summary["updates"], book["applied"]) == ("updates", 21, 21 * replicas)
+    assert (run.stopped_by, summary["updates"], entries["applied"]) == ("updates", 21, 21 * replicas)
     assert summary["gradients"] == 21 * replicas
     assert [c.version for c in run.trace.counters.values() if c.shard >= 0] == [21] * len(
         [c for c in run.trace.counters.values() if c.shard >= 0]
     )
-    assert set(book["dropped"]) <= {"after the end"}
+    assert set(entries["dropped"]) <= {"after the end"}
     assert len(run.result().parameters) == MOONS.objective().size
 
 
@@ -222,7 +222,7 @@ def test_timing_only(engine, strategy, workers):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "workers", "servers", "said"),
+    ("strategy", "workers", "servers", "text"),
     [
         (
             Pipeline(),
@@ -253,10 +253,10 @@ def test_timing_only(engine, strategy, workers):
     ],
     ids=str,
 )
-def test_impossible_shapes_are_refused_before_anything_starts(strategy, workers, servers, said):
+def test_impossible_shapes_are_refused_before_anything_starts(strategy, workers, servers, text):
     with pytest.raises(lk.BadInput) as error:
         lk.train(MOONS, strategy, lk.SimulatedCluster(workers=workers, servers=servers), lk.Budget(updates=1))
-    assert said in str(error.value)
+    assert text in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -28,20 +28,20 @@ def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers,
     """An update is a step of every replica, or an elastic update: no strategy makes more."""
     servers = servers if strategy.uses_servers else None
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
-    summary, book = run.summary(), closed(run)
+    summary, entries = run.summary(), closed(run)
     assert run.stopped_by == summary["stopped_by"] == "updates"
     assert summary["updates"] == run.trace.ending["update"] == 21
     shards = [c for c in run.trace.counters.values() if c.shard >= 0]
     assert [c.version for c in shards] == [21] * (servers or workers)
-    assert set(book["dropped"]) <= {"after the end"}
+    assert set(entries["dropped"]) <= {"after the end"}
     if isinstance(strategy, lk.EASGD):
         assert [c.gradients for c in shards] == [42] * servers
-        assert summary["gradients"] + book["partly_applied"] >= 42
+        assert summary["gradients"] + entries["partly_applied"] >= 42
     else:
         assert [c.gradients for c in shards] == [21] * workers
-        assert (summary["gradients"], book["partly_applied"]) == (21 * workers, 0)
+        assert (summary["gradients"], entries["partly_applied"]) == (21 * workers, 0)
     if workers == 1:
-        assert book["partly_applied"] == 0
+        assert entries["partly_applied"] == 0
     assert len(run.result().parameters) == MOONS.objective().size
 
 
@@ -50,8 +50,8 @@ def test_gradients_that_came_after_the_end_are_in_no_replica(engine):
     averages are made afterwards. No average was made before the end; the model, which is the mean of both, holds all eight.
     """
     run = engine.wait(MOONS, lk.LocalSGD(H=6), lk.Budget(updates=4), 2, time=0.01, slow={"worker-1": 3.0})
-    book = closed(run)
-    assert (book["applied"], book["partly_applied"]) == (8, 0)
+    entries = closed(run)
+    assert (entries["applied"], entries["partly_applied"]) == (8, 0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
@@ -114,8 +114,8 @@ def test_accuracy(engine, strategy):
 def test_the_same_seed_gives_the_same_bytes(strategy):
     def once(seed):
         servers = 2 if strategy.uses_servers else None
-        law = {"compute": lk.Exponential(0.01), "latency": 0.001}
-        cluster = lk.SimulatedCluster(workers=3, servers=servers, **law)
+        setup = {"compute": lk.Exponential(0.01), "latency": 0.001}
+        cluster = lk.SimulatedCluster(workers=3, servers=servers, **setup)
         return lk.train(MOONS, strategy, cluster, lk.Budget(updates=30), seed=seed).wait()
 
     a, b, other = once(7), once(7), once(8)
@@ -227,9 +227,9 @@ def test_adpsgd_never_deadlocks_and_its_ledger_balances(engine, graph, workers):
         MOONS, lk.ADPSGD(graph=graph), lk.Budget(updates=15), workers, time=lk.Exponential(0.003),
         slow={"worker-1": 4.0},
     )  # fmt: skip
-    book = closed(run)
+    entries = closed(run)
     assert run.summary()["updates"] == 15
-    assert (book["applied"], book["partly_applied"]) == (15 * workers, 0)
+    assert (entries["applied"], entries["partly_applied"]) == (15 * workers, 0)
     sent = query.bytes_sent(run.trace)["replica"]
     assert sent["training"] > 10 * sent["startup"]
 
@@ -245,7 +245,7 @@ def test_adpsgd_a_slow_worker_does_not_slow_the_others(engine):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "shape", "says"),
+    ("strategy", "shape", "message"),
     [
         (lk.LocalSGD(), {"servers": 2}, "LocalSGD has no servers and was given servers=2; leave servers out, or 0"),
         (lk.DPSGD(), {"servers": 1}, "DPSGD has no servers and was given servers=1"),
@@ -253,6 +253,6 @@ def test_adpsgd_a_slow_worker_does_not_slow_the_others(engine):
         (lk.EASGD(), {"servers": 0}, "EASGD keeps its parameters on servers and was given servers=0"),
     ],
 )
-def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, message):
+    with pytest.raises(lk.BadInput, match=message):
         engine.train(MOONS, strategy, lk.Budget(updates=5), **{"workers": 2, **shape})

@@ -18,13 +18,13 @@ NAMES = ["async", "async, push then pull", "sync", "ring"]
 
 def closed(run):
     """The ledger of a finished run; it balances, and agrees with the workers' counters."""
-    book = ledger(run.trace)
-    assert book["closes"], book
-    assert book["missing"] == 0
+    entries = ledger(run.trace)
+    assert entries["closes"], entries
+    assert entries["missing"] == 0
     parts = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
-    assert sum(book[p] for p in parts) + sum(book["dropped"].values()) == book["computed"]
-    assert book["computed"] == sum(c.computed for c in run.trace.counters.values())
-    return book
+    assert sum(entries[p] for p in parts) + sum(entries["dropped"].values()) == entries["computed"]
+    assert entries["computed"] == sum(c.computed for c in run.trace.counters.values())
+    return entries
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
@@ -32,18 +32,18 @@ def closed(run):
 def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers, servers):
     servers = servers if strategy.uses_servers else None
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
-    summary, book = run.summary(), closed(run)
+    summary, entries = run.summary(), closed(run)
     gradients = 1 if isinstance(strategy, lk.AsynchronousServer) else workers  # that make one update
     assert run.stopped_by == summary["stopped_by"] == "updates"
     assert summary["updates"] == 21
     shards = [c for c in run.trace.counters.values() if c.shard >= 0]
     assert [c.version for c in shards] == [21] * len(shards)
-    assert summary["gradients"] + book["partly_applied"] >= 21 * gradients
+    assert summary["gradients"] + entries["partly_applied"] >= 21 * gradients
     if len(shards) == 1 or not isinstance(strategy, lk.AsynchronousServer):
-        assert (summary["gradients"], book["partly_applied"]) == (21 * gradients, 0)
-    assert set(book["dropped"]) <= {"after the end"}
-    over = book["computed"] - book["applied"] - book["partly_applied"]
-    assert over == book["in_flight"] + book["dropped"].get("after the end", 0)  # update 22 was refused
+        assert (summary["gradients"], entries["partly_applied"]) == (21 * gradients, 0)
+    assert set(entries["dropped"]) <= {"after the end"}
+    over = entries["computed"] - entries["applied"] - entries["partly_applied"]
+    assert over == entries["in_flight"] + entries["dropped"].get("after the end", 0)  # update 22 was refused
     assert (
         over <= workers or not engine.simulated
     )  # in real time workers continue until the chief has evaluated the last update
@@ -54,12 +54,12 @@ def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers,
 def test_updates_beyond_the_budget_are_refused_and_counted(engine):
     """Four equal workers, five updates: the rest of the second round arrives too late, or is still in flight."""
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=5), workers=4, time=0.01)
-    book = closed(run)
-    assert book["applied"] == 5
-    rest = book["dropped"].get("after the end", 0) + book["in_flight"]
-    assert rest == book["computed"] - 5
+    entries = closed(run)
+    assert entries["applied"] == 5
+    rest = entries["dropped"].get("after the end", 0) + entries["in_flight"]
+    assert rest == entries["computed"] - 5
     if engine.simulated:
-        assert book["computed"] == 8
+        assert entries["computed"] == 8
         assert rest == 3
 
 
@@ -151,8 +151,8 @@ def test_the_ledger_closes_after_an_error(engine):
     run = engine.train(MOONS, Breaks(), lk.Budget(updates=10**6), workers=2, time=0.005)
     with pytest.raises(lk.RoleError, match="of my own making"):
         run.wait(timeout=60)
-    book = closed(run)
-    assert book["in_flight"] >= 1  # the gradient that its worker still had
+    entries = closed(run)
+    assert entries["in_flight"] >= 1  # the gradient that its worker still had
 
 
 class Finishes(lk.AsyncPS):
@@ -204,10 +204,10 @@ class GivesUp(lk.AsyncPS):
 
 def test_unless_discards_work_and_accounts_for_it(engine):
     run = engine.wait(MOONS, GivesUp(), lk.Budget(updates=10), workers=2, time=0.05)
-    book = closed(run)
-    assert book["dropped"].pop("cancelled") == 2
-    assert book["applied"] == 10
-    assert set(book["dropped"]) <= {"after the end"}
+    entries = closed(run)
+    assert entries["dropped"].pop("cancelled") == 2
+    assert entries["applied"] == 10
+    assert set(entries["dropped"]) <= {"after the end"}
 
 
 class Skips(lk.AsyncPS):
@@ -234,10 +234,10 @@ class Skips(lk.AsyncPS):
 
 def test_gradients_dropped_by_a_strategy_are_counted(engine):
     run = engine.wait(MOONS, Skips(), lk.Budget(updates=40), workers=1)
-    book = closed(run)
-    assert book["applied"] == 40
+    entries = closed(run)
+    assert entries["applied"] == 40
     # 59 pushes, of steps 1, 3, 5 ..., make 40 updates; the 3rd, 9th ... are dropped, the 6th, 12th ... are forgotten
-    dropped = (book["dropped"]["unused"], book["dropped"]["late"], book["dropped"]["ignored"])
+    dropped = (entries["dropped"]["unused"], entries["dropped"]["late"], entries["dropped"]["ignored"])
     assert dropped == (59, 10, 9) or (not engine.simulated and min(np.subtract(dropped, (59, 10, 9))) >= 0)
 
 
@@ -253,14 +253,14 @@ def test_a_duplicate_push_is_answered_and_not_applied(engine):
                 weights = await lk.push_pull(ctx, gradient)
 
     run = engine.wait(MOONS, Twice(), lk.Budget(updates=10), workers=1)
-    book = closed(run)
-    assert book["applied"] == 10
+    entries = closed(run)
+    assert entries["applied"] == 10
     assert run.trace.counters[0].duplicates >= 9  # and, on a cluster, those that arrived after the end
     assert query.staleness(run.trace)["histogram"] == {"0": 10}
 
 
 def test_changes_of_options_and_speed_are_recorded_as_events(engine):
-    class Tells(lk.AsyncPS):
+    class NotesRate(lk.AsyncPS):
         async def server(self, ctx, shard):
             async for request in ctx.inbox(lk.Push, lk.Pull):
                 if isinstance(request, lk.Push):
@@ -269,7 +269,7 @@ def test_changes_of_options_and_speed_are_recorded_as_events(engine):
                         ctx.note("rate", rate=rate)
                 ctx.send(request.sender, shard.weights())
 
-    mine = Tells(learning_rate=0.1)
+    mine = NotesRate(learning_rate=0.1)
     run = engine.train(QUADRATIC, mine, lk.Budget(updates=60), workers=2, time=0.01)
     run.step()
     run.set(learning_rate=0.02)
@@ -308,7 +308,7 @@ def test_faults_come_at_their_time(engine):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"chief_works": True}, r"AsyncPS\.chief_works cannot change during a run; what can: learning_rate"),
         ({"learning_rat": 0.1}, "AsyncPS has no setting .learning_rat.* Did you mean 'learning_rate'"),
@@ -316,9 +316,9 @@ def test_faults_come_at_their_time(engine):
         ({"learning_rate": "fast"}, "learning_rate='fast' is not allowed"),
     ],
 )
-def test_invalid_changes_of_options_are_refused_and_have_no_effect(engine, change, says):
+def test_invalid_changes_of_options_are_refused_and_have_no_effect(engine, change, message):
     run = engine.train(QUADRATIC, lk.AsyncPS(), lk.Budget(updates=5), workers=1)
-    with pytest.raises(lk.BadInput, match=says):
+    with pytest.raises(lk.BadInput, match=message):
         run.set(**change)
     with pytest.raises(lk.BadInput, match="no role 'worker-7'"):
         run.slow("worker-7", 2)
@@ -330,7 +330,7 @@ def test_invalid_changes_of_options_are_refused_and_have_no_effect(engine, chang
 
 
 @pytest.mark.parametrize(
-    ("strategy", "shape", "says"),
+    ("strategy", "shape", "message"),
     [
         (lk.RingAllReduce(), {"servers": 2}, "RingAllReduce has no servers and was given servers=2"),
         (
@@ -344,8 +344,8 @@ def test_invalid_changes_of_options_are_refused_and_have_no_effect(engine, chang
         (lk.AsyncPS(), {"workers": 2.5}, r"workers=2\.5"),
     ],
 )
-def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, message):
+    with pytest.raises(lk.BadInput, match=message):
         engine.train(QUADRATIC, strategy, lk.Budget(updates=5), **{"workers": 2, **shape})
 
 

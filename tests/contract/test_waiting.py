@@ -34,19 +34,19 @@ def gradients_an_update(strategy, workers):
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (2, 2)])
 def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers, servers):
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
-    summary, book = run.summary(), closed(run)
+    summary, entries = run.summary(), closed(run)
     assert run.stopped_by == summary["stopped_by"] == "updates"
     assert summary["updates"] == run.trace.ending["update"] == 21
     shards = [c for c in run.trace.counters.values() if c.shard >= 0]
     assert [c.version for c in shards] == [21] * servers
     each = gradients_an_update(strategy, workers)
     assert [c.gradients for c in shards] == [21 * each] * servers
-    assert summary["gradients"] + book["partly_applied"] >= 21 * each
+    assert summary["gradients"] + entries["partly_applied"] >= 21 * each
     if servers == 1:
-        assert (summary["gradients"], book["partly_applied"]) == (21 * each, 0)
-    assert set(book["dropped"]) <= {"after the end", "late", "cancelled"}
+        assert (summary["gradients"], entries["partly_applied"]) == (21 * each, 0)
+    assert set(entries["dropped"]) <= {"after the end", "late", "cancelled"}
     if isinstance(strategy, ASYNCHRONOUS):
-        assert set(book["dropped"]) <= {"after the end"}
+        assert set(entries["dropped"]) <= {"after the end"}
     assert len(run.result().parameters) == MOONS.objective().size
 
 
@@ -57,15 +57,15 @@ def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers,
 def test_a_step_uses_gradients_of_the_first_two_of_three_workers(engine, strategy, servers):
     """The first two of three, with one worker much slower; every step is made of two different workers' gradients."""
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), 3, servers, time=0.004, slow={"worker-2": 4.0})
-    book = closed(run)
+    entries = closed(run)
     for shard in range(servers):
         role, version, sender = run.trace.column("applies", "role", "version", "sender")
         for v in range(1, 22):
             assert len(set(sender[(role == shard) & (version == v)].tolist())) == 2
     if not isinstance(strategy, lk.KAsync | lk.KBatchAsync):
         assert query.staleness(run.trace)["max"] == 0
-        assert {"late", "cancelled"} & set(book["dropped"])
-        assert book["applied"] + book["partly_applied"] >= 42
+        assert {"late", "cancelled"} & set(entries["dropped"])
+        assert entries["applied"] + entries["partly_applied"] >= 42
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
@@ -236,7 +236,7 @@ def shares_of(problem, workers):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "shape", "says"),
+    ("strategy", "shape", "message"),
     [
         (lk.KSync(K=3), {}, r"KSync\(K=3\) with workers=2: K is at most 2 here"),
         (lk.KAsync(K=3), {}, r"KAsync\(K=3\) with workers=2: K is at most 2 here"),
@@ -244,6 +244,6 @@ def shares_of(problem, workers):
         (lk.SSP(), {"servers": 0}, "SSP keeps its parameters on servers and was given servers=0"),
     ],
 )
-def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, message):
+    with pytest.raises(lk.BadInput, match=message):
         engine.train(MOONS, strategy, lk.Budget(updates=5), **{"workers": 2, **shape})

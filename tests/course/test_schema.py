@@ -57,7 +57,7 @@ def source(old, new):
 
 
 @pytest.mark.parametrize(
-    ("number", "change", "said"),
+    ("number", "change", "text"),
     [
         (6, nb(points=0), "points is 0; allowed: a number above 0"),
         (6, nb(points="3"), "points is '3'"),
@@ -94,9 +94,9 @@ def source(old, new):
         (2, source("2", "f()"), "`V = {...}`"),
     ],
 )  # fmt: skip
-def test_invalid_cells_are_refused(number, change, said):
+def test_invalid_cells_are_refused(number, change, text):
     lines = refusals(changed(number, change))
-    assert any(line.startswith(f"cell {number}: ") and said in line for line in lines), lines
+    assert any(line.startswith(f"cell {number}: ") and text in line for line in lines), lines
 
 
 def test_a_definition_in_the_solution_region_only_is_refused():
@@ -119,7 +119,7 @@ def test_every_question_has_a_solution_and_a_test():
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("about", "text"),
     [
         ({"assignment": "../x"}, "it names files"),
         ({"format": 2}, '"format" is 2; allowed: 1'),
@@ -129,16 +129,16 @@ def test_every_question_has_a_solution_and_a_test():
         ({"titel": "x"}, "Did you mean 'title'?"),
     ],
 )
-def test_invalid_notebook_metadata_is_refused(about, said):
-    assert any(said in line for line in refusals(toy.notebook(**about)))
+def test_invalid_notebook_metadata_is_refused(about, text):
+    assert any(text in line for line in refusals(toy.notebook(**about)))
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("{", "not JSON"), ("[]", "format 4"), ('{"nbformat": 3, "worksheets": []}', "format 4")]
+    ("content", "text"), [("{", "not JSON"), ("[]", "format 4"), ('{"nbformat": 3, "worksheets": []}', "format 4")]
 )
-def test_a_file_that_is_not_a_notebook_is_refused(tmp_path, content, said):
+def test_a_file_that_is_not_a_notebook_is_refused(tmp_path, content, text):
     (tmp_path / "m.ipynb").write_text(content)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=text):
         read_notebook(tmp_path / "m.ipynb")
 
 

@@ -55,10 +55,10 @@ def plugins(client):
 
 
 def closes(run):
-    book = run.summary().book
-    assert book["closes"], book
-    assert book["missing"] == 0, book
-    return book
+    entries = run.summary().book
+    assert entries["closes"], entries
+    assert entries["missing"] == 0, entries
+    return entries
 
 
 def usable(cluster):

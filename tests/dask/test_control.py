@@ -19,12 +19,12 @@ pytestmark = pytest.mark.sample(3)
 def test_the_ledger_closes_at_full_speed(cluster, started, strategy, workers):
     servers = 2 if strategy.uses_servers else None
     run = started(strategy, lk.Budget(updates=60), on=cluster.resized(workers=workers, servers=servers)).wait(30)
-    book = closes(run)
+    entries = closes(run)
     if isinstance(strategy, lk.AsynchronousServer):  # at the budget's end two shards may have had room for different gradients
         assert updates(run) == 60
-        assert book["applied"] <= 60 <= book["applied"] + book["partly_applied"]
+        assert entries["applied"] <= 60 <= entries["applied"] + entries["partly_applied"]
     else:
-        assert book["applied"] == 60 * workers
+        assert entries["applied"] == 60 * workers
     assert run.stopped_by == "updates"
 
 

@@ -27,9 +27,9 @@ def there(run, *names):
     return run
 
 
-def computed(run, role, life):
+def computed(run, role, instance):
     ids = run.plan.role_ids
-    found = run.trace.instances.get(ids[role] + life * len(ids))
+    found = run.trace.instances.get(ids[role] + instance * len(ids))
     return found.computed if found else 0
 
 
@@ -38,9 +38,9 @@ def ends_well(run, lost=0):
     assert run.trace.ending["lost"] == []
     assert run.trace.ending["lost_lives"] == []
     assert not about(run, "lost", "fenced", "warning")
-    book = closes(run)
-    assert book["lost"] <= lost
-    return book
+    entries = closes(run)
+    assert entries["lost"] <= lost
+    return entries
 
 
 STRATEGIES = [lk.AsyncPS(), lk.SyncPS(), lk.LocalSGD(), lk.RingAllReduce(on_loss="wait")]
@@ -67,12 +67,12 @@ def test_workers_join_and_leave(wide, started, strategy):
 
 def test_a_leaving_worker_discards_the_gradient_in_progress(cluster, started):
     run = there(moving(started(on=cluster.resized(workers=2, pace=0.2, max_workers=4)), 3), "worker-0", "worker-1")
-    for life in range(1, 11):  # the request may come between two gradients
+    for instance in range(1, 11):  # the request may come between two gradients
         there(run.scale(1) or run, "worker-0")
         if lk.ledger(run.trace)["dropped"].get("cancelled"):
             break
         there(run.scale(2) or run, "worker-0", "worker-1")
-        eventually(lambda life=life: computed(run, "worker-1", life))
+        eventually(lambda instance=instance: computed(run, "worker-1", instance))
     assert ends_well(run)["dropped"]["cancelled"] > 0
 
 
@@ -224,6 +224,6 @@ def test_a_retired_dask_worker_leaves_and_the_required_roles_on_it_move(four, st
     text = next(str(m) for m in run.trace.events if m.kind == "restarted")
     assert "rolled back" not in text  # it has saved its state before it left
     moving(run, 20).stop()
-    book = closes(run)
-    assert book["rolled_back"] == 0
+    entries = closes(run)
+    assert entries["rolled_back"] == 0
     assert [m.reason for m in run.trace.events if m.kind == "lost"] == ["was retired by Dask"]

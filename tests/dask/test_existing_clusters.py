@@ -62,17 +62,17 @@ def elsewhere(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def refused(says, kind=lk.ClusterError, limit=10.0):
+def refused(pattern, kind=lk.ClusterError, limit=10.0):
     threads, began = set(threading.enumerate()), time.monotonic()
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=pattern):
         yield
     assert time.monotonic() - began < limit + 2
     eventually(lambda: not [t for t in set(threading.enumerate()) - threads if t.is_alive() and "Dask" not in t.name])
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return door.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 @pytest.mark.slow
@@ -83,8 +83,8 @@ def test_an_address_without_a_listener_is_refused():
 
 @pytest.mark.slow
 def test_a_listener_that_never_answers_is_refused():
-    with socket.create_server(("127.0.0.1", 0)) as door, refused("No Dask scheduler answers"):
-        lk.DaskCluster(f"tcp://127.0.0.1:{door.getsockname()[1]}").open()
+    with socket.create_server(("127.0.0.1", 0)) as listener, refused("No Dask scheduler answers"):
+        lk.DaskCluster(f"tcp://127.0.0.1:{listener.getsockname()[1]}").open()
 
 
 @pytest.mark.slow
@@ -92,15 +92,15 @@ def test_a_listener_that_is_no_scheduler_is_refused():
     def chatter():
         with contextlib.suppress(OSError):
             while True:
-                peer, _ = door.accept()
+                peer, _ = listener.accept()
                 peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 peer.close()
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=chatter, daemon=True).start()
         with refused("No Dask scheduler answers"):
-            lk.DaskCluster(f"tcp://127.0.0.1:{door.getsockname()[1]}").open()
-        door.shutdown(socket.SHUT_RDWR)
+            lk.DaskCluster(f"tcp://127.0.0.1:{listener.getsockname()[1]}").open()
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.slow
@@ -155,13 +155,13 @@ def test_two_clusters_share_a_client(elsewhere):
 
 
 def test_the_users_own_subscriptions_survive(elsewhere):
-    heard = []
+    received = []
     with Client(elsewhere, set_as_default=False) as client:
-        client.subscribe_topic("all", heard.append)
+        client.subscribe_topic("all", received.append)
         usable(lk.DaskCluster(client, workers=1))
-        heard.clear()
+        received.clear()
         client.log_event("all", "still there?")
-        eventually(lambda: any(message == "still there?" for _, message in heard))
+        eventually(lambda: any(message == "still there?" for _, message in received))
 
 
 def test_too_few_workers(elsewhere):
@@ -203,17 +203,17 @@ metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else ver
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("preload", "says"),
+    ("preload", "pattern"),
     [(WITHOUT, "Dask worker at tcp://.* has no labkit; install labkit-distributed"),
      (OTHER, "has labkit 0.0.9 and this process has .*; they must be equal")],
     ids=["without labkit", "with another one"],
 )  # fmt: skip
-def test_dask_workers_without_this_version_of_labkit_are_refused(tmp_path, preload, says):
+def test_dask_workers_without_this_version_of_labkit_are_refused(tmp_path, preload, pattern):
     (tmp_path / "preload.py").write_text(preload)
     with (
         scheduler_and_workers(tmp_path, 2, tmp_path / "preload.py") as (address, _),
         lk.DaskCluster(address, workers=1, servers=0) as cluster,
-        pytest.raises(lk.ClusterError, match=says),
+        pytest.raises(lk.ClusterError, match=pattern),
     ):
         cluster.open()
 
@@ -231,10 +231,10 @@ def test_a_frozen_worker_of_an_existing_cluster_is_skipped(tmp_path):
 
 
 @contextlib.contextmanager
-def ends_with_an_error(cluster, says="connection to the Dask scheduler is gone"):
+def ends_with_an_error(cluster, pattern="connection to the Dask scheduler is gone"):
     run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
     yield run
-    with pytest.raises(lk.ClusterError, match=says):
+    with pytest.raises(lk.ClusterError, match=pattern):
         run.wait(15)
     closes(run)
     assert labkit_threads() == []

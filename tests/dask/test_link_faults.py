@@ -41,9 +41,9 @@ STRATEGIES = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()]
 def test_lost_frames_are_retransmitted_and_counted_once(small, started, strategy):
     faults = [lk.Drop("worker", "*", 0.1)]
     run = started(strategy, on=small, budget=lk.Budget(updates=60), faults=faults)
-    book = comes_to_its_end(run, 60)
+    entries = comes_to_its_end(run, 60)
     assert repeated(run) > 0  # acknowledgements are lost, too
-    assert (book["lost"], book["rolled_back"]) == (0, 0)
+    assert (entries["lost"], entries["rolled_back"]) == (0, 0)
     drops = [(m.name, m.peer, m.chance) for m in events(run, "lossy")]
     assert drops == [("worker-0", None, 0.1), ("worker-1", None, 0.1)]
 
@@ -53,8 +53,8 @@ def test_messages_on_a_temporarily_cut_link_arrive_after_it_is_restored(small, s
     other = "worker-1" if strategy.name == "RingAllReduce" else "server-0"
     faults = [lk.Partition("worker-0", other, during=(0.2, 0.8))]
     run = started(strategy, on=small, budget=lk.Budget(updates=100), faults=faults)
-    book = comes_to_its_end(run, 100)
-    assert (book["lost"], book["rolled_back"]) == (0, 0)
+    entries = comes_to_its_end(run, 100)
+    assert (entries["lost"], entries["rolled_back"]) == (0, 0)
     assert [m.kind for m in events(run, "cut", "reconnected")] == ["cut", "reconnected"]
 
 
@@ -100,10 +100,10 @@ def test_link_faults_hold_for_the_next_incarnation(small, started):
     run.cut("worker-0", "server-0").kill("worker-0")
     eventually(lambda: any(m.kind == "restarted" for m in run.trace.events), 20)
     moving(run, 40)
-    life = run.plan.role_ids["worker-0"] + len(run.plan.role_ids)
-    assert life not in run.trace.instances or run.trace.instances[life].computed == 0  # it has not got any weights
+    incarnation = run.plan.role_ids["worker-0"] + len(run.plan.role_ids)
+    assert incarnation not in run.trace.instances or run.trace.instances[incarnation].computed == 0  # it has not got any weights
     run.reconnect("worker-0", "server-0")
-    eventually(lambda: life in run.trace.instances and run.trace.instances[life].computed > 0)
+    eventually(lambda: incarnation in run.trace.instances and run.trace.instances[incarnation].computed > 0)
     run.stop()
     closes(run)
 
@@ -112,19 +112,19 @@ def test_gradients_held_by_a_cut_at_the_end_are_in_flight(small, started):
     run = moving(started(on=small), 10)
     run.cut("worker-0", "server-0")
     moving(run, 20).stop()
-    book = closes(run)
-    assert book["lost"] == 0
+    entries = closes(run)
+    assert entries["lost"] == 0
 
 
-@pytest.mark.parametrize(("act", "says"), [
+@pytest.mark.parametrize(("act", "message"), [
     (lambda run: run.drop("worker-0", 0.99), "chance=0.99 is not allowed"),
     (lambda run: run.delay("worker-0", -1), "seconds=-1 is not allowed"),
     (lambda run: run.cut("worker-0", "worker-0"), "nothing lies between a role and itself"),
     (lambda run: run.inject(lk.Kill("worker-7")), "no role 'worker-7'"),
 ])  # fmt: skip
-def test_invalid_link_faults_are_refused(small, started, act, says):
+def test_invalid_link_faults_are_refused(small, started, act, message):
     run = started(on=small)
-    with pytest.raises(lk.BadInput, match=says):
+    with pytest.raises(lk.BadInput, match=message):
         act(run)
     moving(run).stop()
     closes(run)
@@ -134,8 +134,8 @@ def test_invalid_link_faults_are_refused(small, started, act, says):
 def test_faults_on_the_command_line():
     words = ["train", "--dataset", "moons", "--hidden", "8", "--workers", "2"]
     words += ["--pace", "0.01", "--updates", "200", "--fault", "kill:worker-1@0.5", "--fault", "drop:worker:*:0.05"]
-    said = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "labkit.cli", *words, "--json"], capture_output=True, text=True, timeout=120, check=False
     )
-    assert said.returncode == 0, said.stderr
-    assert json.loads(said.stdout)["updates"] == 200
+    assert reported.returncode == 0, reported.stderr
+    assert json.loads(reported.stdout)["updates"] == 200

@@ -65,7 +65,7 @@ class FarewellNoReply(Play):
 
 @pytest.mark.parametrize("budget", [FOR_EVER, lk.Budget(updates=100), lk.Budget(accuracy=1.0)], ids=["s", "n", "acc"])
 @pytest.mark.parametrize(
-    ("strategy", "says"),
+    ("strategy", "message"),
     [
         (NoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights; worker-1 waits for Weights"),
         (SkewedNoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights"),
@@ -73,13 +73,13 @@ class FarewellNoReply(Play):
     ],
     ids=["all", "one has returned", "written to one that has returned"],
 )  # fmt: skip
-def test_a_deadlock_is_reported_soon(started, strategy, says, budget):
+def test_a_deadlock_is_reported_soon(started, strategy, message, budget):
     run = started(strategy, budget)
     with pytest.raises(lk.Deadlock, match="Is a reply missing"):
         run.wait(10)
     assert run.stopped_by == "deadlock"
     text = run.trace.ending["why"]
-    for part in says.split("; "):
+    for part in message.split("; "):
         assert part in text
     closes(run)
 
@@ -294,15 +294,15 @@ def refuse():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "says"),
+    ("strategy", "message"),
     [
         (Unpicklable(), "Unpicklable cannot be sent to other processes: TypeError: cannot be sent"),
         (Unwelcome(), "could not start: .*not here"),
     ],
     ids=["cannot be packed", "cannot be unpacked"],
 )  # fmt: skip
-def test_a_run_that_cannot_start_leaves_nothing(cluster, strategy, says):
-    with pytest.raises(lk.LabkitError, match=says):
+def test_a_run_that_cannot_start_leaves_nothing(cluster, strategy, message):
+    with pytest.raises(lk.LabkitError, match=message):
         lk.train(lk.Problem("moons"), strategy, cluster, lk.Budget(updates=5))
     assert labkit_threads() == []
     assert not any(cluster._connection.usage.values())

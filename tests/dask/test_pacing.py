@@ -68,12 +68,12 @@ def test_waits_are_no_longer_without_select(name, monkeypatch):
 
 def test_timer_delays_do_not_accumulate():
     """Random durations and random timer delays: the error of the sum is at most one delay. The clock is simulated."""
-    luck, pacing, now, drawn = random.Random(0), Pacing(), 1_000_000, 0
+    rng, pacing, now, drawn = random.Random(0), Pacing(), 1_000_000, 0
     began = now
     for _ in range(1000):
-        duration = luck.randrange(200_000, 3_000_000)
+        duration = rng.randrange(200_000, 3_000_000)
         deadline = pacing.deadline(now, duration)
-        now = max(now, deadline) + luck.randrange(20_000, 250_000)
+        now = max(now, deadline) + rng.randrange(20_000, 250_000)
         pacing.ended(deadline, now)
         drawn += duration
     assert 0 <= now - began - drawn <= 250_000

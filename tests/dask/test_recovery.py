@@ -36,9 +36,9 @@ def comes_to_its_end(run, count, limit=60):
     return closes(run)
 
 
-def lives_lost(run):
+def lost_incarnations(run):
     names = [role["name"] for role in run.trace.header["layout"]["roles"]]
-    return [(names[role], life) for role, life in run.trace.ending["lost_lives"]]
+    return [(names[role], instance) for role, instance in run.trace.ending["lost_lives"]]
 
 
 # killed ---------------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
     assert (lost.incarnation, lost.reason) == (0, "ended unexpectedly")
     assert seen(run, "restarted", "worker-1").incarnation == 1
     comes_to_its_end(run, 400)
-    assert lives_lost(run) == [("worker-1", 0)]
+    assert lost_incarnations(run) == [("worker-1", 0)]
     assert run.trace.instances[2 + 4].computed > 0  # its incarnation 1 has computed
     eventually(lambda: not plugins(small.client))
     assert not any(small._connection.usage.values())
@@ -93,9 +93,9 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     assert str(back).startswith(f"server-1 restarted, restored from update {back.update} of ")
     assert (back.source, back.at_least) == ("checkpoint", True)
     assert back.update > 0
-    book = comes_to_its_end(run, 300)
+    entries = comes_to_its_end(run, 300)
     restored, known = back.update, run.trace.instances[1].version
-    assert book["rolled_back"] + book["partly_applied"] + book["lost"] < known - restored + 40  # known: 0.1 s before
+    assert entries["rolled_back"] + entries["partly_applied"] + entries["lost"] < known - restored + 40  # known: 0.1 s before
     assert run.trace.instances[1 + 5].version == 300
 
 
@@ -122,7 +122,7 @@ def test_all_processes_are_killed_at_once(small, started):
     for role in ("worker-0", "worker-1", "server-0", "chief"):
         seen(run, "restarted", role)
     comes_to_its_end(run, 200)
-    assert len(lives_lost(run)) == 4
+    assert len(lost_incarnations(run)) == 4
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster
     assert seen(run, "restarted", "worker-1")
     assert events(run, "group restarted")
     comes_to_its_end(run, 150)
-    assert lives_lost(run) == [("worker-1", 0)]
+    assert lost_incarnations(run) == [("worker-1", 0)]
 
 
 @pytest.mark.slow
@@ -183,8 +183,8 @@ def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(clus
     run = moving(started(lk.FSDP(), on=cluster.resized(workers=3, pace=0.01), budget=lk.Budget(updates=160)), 70)
     run.kill("worker-2")
     assert seen(run, "restarted", "worker-2").update in (50, 100)
-    book = comes_to_its_end(run, 160)
-    assert book["rolled_back"] > 0
+    entries = comes_to_its_end(run, 160)
+    assert entries["rolled_back"] > 0
 
 
 # silent ---------------------------------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def test_messages_sent_over_a_temporarily_cut_link_arrive(small, started):
     run.cut("worker-1", "server-0")
     moving(run, 20)
     run.reconnect("worker-1", "server-0")
-    book = comes_to_its_end(run, 150)
-    assert (book["lost"], book["rolled_back"]) == (0, 0)
+    entries = comes_to_its_end(run, 150)
+    assert (entries["lost"], entries["rolled_back"]) == (0, 0)
     assert not events(run, "lost")
 
 
@@ -232,13 +232,13 @@ def test_messages_sent_over_a_temporarily_cut_link_arrive(small, started):
 
 def test_invalid_fault_commands_are_refused_with_a_reason(small, started):
     run = moving(started(lk.SyncPS(), on=small))
-    for act, says in (
+    for act, message in (
         (lambda: run.restart("worker-0"), "only a role that was killed without restart"),
         (lambda: run.thaw("worker-0"), "it is not frozen"),
         (lambda: run.freeze("worker-9"), "no role 'worker-9'"),
         (lambda: run.cut("worker-0", "server-9"), "no role 'server-9'"),
     ):
-        with pytest.raises(lk.BadInput, match=says):
+        with pytest.raises(lk.BadInput, match=message):
             act()
     run.kill("worker-0", restart=False)
     seen(run, "lost", "worker-0")
@@ -256,5 +256,5 @@ def test_a_second_kill_decides_whether_a_killed_role_is_restarted(small, started
     assert len(events(run, "killed")) == 3
     assert seen(run, "restarted", "worker-1").incarnation == 1
     run.stop()
-    assert lives_lost(run) == [("worker-1", 0)]
+    assert lost_incarnations(run) == [("worker-1", 0)]
     closes(run)

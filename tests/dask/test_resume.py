@@ -63,9 +63,9 @@ def test_a_run_whose_program_was_killed_can_be_resumed(tmp_path, cluster, strate
         lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, checkpoint=folder)
     run = lk.resume(folder, cluster=cluster.resized(workers=2, pace=0.01)).wait(60)
     assert (run.stopped_by, updates(run)) == ("updates", 300)
-    book = closes(run)
+    entries = closes(run)
     each = 1 if strategy == "AsyncPS" else 2  # gradients in an update
-    assert 0 < book["applied"] <= each * (300 - saved)
+    assert 0 < entries["applied"] <= each * (300 - saved)
     assert run.result()
     with pytest.raises(lk.BadInput, match="is over"):
         lk.resume(folder, cluster=cluster)
@@ -92,5 +92,5 @@ def test_a_role_lost_after_a_resume_begins_from_a_checkpoint_of_the_new_run(tmp_
     run.kill("server-0")
     run.wait(60)
     assert (run.stopped_by, updates(run)) == ("updates", 200)
-    book = closes(run)
-    assert (book["rolled_back"], book["lost"]) == (0, 0)  # the backup had the full state, from the start
+    entries = closes(run)
+    assert (entries["rolled_back"], entries["lost"]) == (0, 0)  # the backup had the full state, from the start

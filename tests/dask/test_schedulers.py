@@ -137,8 +137,8 @@ def secure_shell(folder):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return door.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def answers(port):
@@ -239,11 +239,11 @@ def test_a_cluster_behind_a_gateway(tmp_path):
 
     with (
         gateway(tmp_path) as address,
-        Gateway(address, auth="basic") as door,
-        door.new_cluster(shutdown_on_close=True) as cluster,
+        Gateway(address, auth="basic") as listener,
+        listener.new_cluster(shutdown_on_close=True) as cluster,
         cluster.get_client(set_as_default=False) as client,
     ):
         cluster.scale(NODES)
         trains(client, encrypted=True)
-    del door, cluster, client
+    del listener, cluster, client
     gc.collect()

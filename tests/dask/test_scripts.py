@@ -41,7 +41,7 @@ class Program:
             [sys.executable, str(script), *arguments], env=env, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        self.everybody: set[psutil.Process] = set()
+        self.children: set[psutil.Process] = set()
 
     def until(self, word):
         """Read until the script prints `word`; then list its processes."""
@@ -50,8 +50,8 @@ class Program:
                 break
         else:
             raise AssertionError(self.process.stderr.read())
-        self.everybody = set(psutil.Process(self.process.pid).children(recursive=True))
-        assert self.everybody
+        self.children = set(psutil.Process(self.process.pid).children(recursive=True))
+        assert self.children
         return self
 
     def end(self, limit=15.0):
@@ -59,8 +59,8 @@ class Program:
         out, err = self.process.communicate(timeout=limit)
         return self.process.returncode, out, err
 
-    def nobody_is_left(self, limit=10.0):
-        eventually(lambda: not any(self._alive(p) for p in self.everybody | set(self._marked())), limit)
+    def no_process_is_left(self, limit=10.0):
+        eventually(lambda: not any(self._alive(p) for p in self.children | set(self._marked())), limit)
 
     def _marked(self):
         for process in psutil.process_iter():
@@ -91,7 +91,7 @@ def test_interrupted(tmp_path):
     assert err.count("Traceback (most recent call last)") <= 1, err
     assert err.strip().endswith("KeyboardInterrupt"), err
     assert len(err.splitlines()) < 25, err
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 def test_the_ledger_balances_after_an_interrupt_in_a_with_block(tmp_path):
@@ -108,7 +108,7 @@ def test_the_ledger_balances_after_an_interrupt_in_a_with_block(tmp_path):
     os.killpg(program.process.pid, signal.SIGINT)
     code, out, err = program.end()
     assert (code, out.split(), err) == (0, ["interrupted", "True"], "")
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 def test_interrupted_while_starting(tmp_path):
@@ -122,7 +122,7 @@ def test_interrupted_while_starting(tmp_path):
     code, _, err = program.end(20)
     assert code != 0
     assert err.count("Traceback (most recent call last)") <= 2, err
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 def test_a_killed_script_leaves_no_process(tmp_path):
@@ -133,7 +133,7 @@ def test_a_killed_script_leaves_no_process(tmp_path):
     """).until("up")  # fmt: skip
     program.process.kill()
     program.end()
-    program.nobody_is_left(15)
+    program.no_process_is_left(15)
 
 
 def test_a_script_without_a_main_guard_is_refused(tmp_path):
@@ -143,7 +143,7 @@ def test_a_script_without_a_main_guard_is_refused(tmp_path):
     last = err.strip().splitlines()[-1]
     assert 'script.py:8: a script that starts processes must do so under `if __name__ == "__main__":`' in last
     assert err.count("Traceback") == 1
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["after the run", "during the run"])
@@ -155,7 +155,7 @@ def test_the_end_of_the_program_closes(tmp_path, waits):
     """).until("up")  # fmt: skip
     code, _, err = program.end()
     assert (code, err) == (0, "")
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 def test_an_error_in_the_program_closes(tmp_path):
@@ -166,7 +166,7 @@ def test_an_error_in_the_program_closes(tmp_path):
     """).until("up")  # fmt: skip
     code, _, err = program.end()
     assert (code, err) == (7, "")
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 def test_forgetting_a_cluster_closes_it(tmp_path):
@@ -181,7 +181,7 @@ def test_forgetting_a_cluster_closes_it(tmp_path):
     """).until("up")  # fmt: skip
     code, out, err = program.end()
     assert (code, out.split(), err) == (0, ["left", "0"], "")
-    program.nobody_is_left()
+    program.no_process_is_left()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -161,8 +161,8 @@ def test_dask_arrays_train_where_they_are(cluster, started, monkeypatch):
     assert run.summary()["accuracy"] > 0.8
     closes(run)
     assert all("-labkit-" in future.key for future in gathered)  # last reports of roles, and no data
-    homes = {run.engine.supervisor.where[name] for name in ("worker-0", "worker-1", "chief")}
-    assert len(homes) == 3
+    addresses = {run.engine.supervisor.where[name] for name in ("worker-0", "worker-1", "chief")}
+    assert len(addresses) == 3
     eventually(lambda: not any(client.run(lambda dask_worker: len(dask_worker.data)).values()))
 
 
@@ -197,17 +197,17 @@ def listeners(run):
 def test_an_unauthenticated_connection_changes_nothing(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.001)))
     host, port = listeners(run)["server-0"]
-    strangers = []
+    sockets = []
     for words in (
         b"GET / HTTP/1.1\r\n\r\n", os.urandom(4000), b"",
         Hello(run.engine.supervisor.run, "worker-0", "server-0", 0).pack(b"x" * 16),
         Hello(run.engine.supervisor.run, "worker-0", "server-0", 5).pack(b"x" * 16),
     ):  # fmt: skip
-        strangers.append(socket.create_connection((host, port), 5))
-        strangers[-1].sendall(words)
+        sockets.append(socket.create_connection((host, port), 5))
+        sockets[-1].sendall(words)
     moving(run, 50).stop()
-    for stranger in strangers:
-        stranger.close()
+    for sock in sockets:
+        sock.close()
     assert run.stopped_by == "user"
     closes(run)
     assert any("not signed by that role" in str(m) for m in run.trace.events if m.kind == "connection refused")

@@ -25,7 +25,7 @@ from tests.dask.helpers import closes, eventually, moving, usable
 
 MOONS = lk.Problem("moons", hidden=(8,))
 
-STRANGER = r"""
+CLIENT = r"""
 import asyncio, json, logging, os, socket, ssl, sys
 import distributed, distributed.protocol.serialize
 from distributed.core import connect
@@ -105,10 +105,10 @@ def ports_of(client):
     return [port(client.scheduler.address), *(port(worker["nanny"]) for worker in known), *listening]
 
 
-def stranger(ports, marker):
+def unauthenticated_process(ports, marker):
     """What a process without the credentials received from these ports."""
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", CLIENT, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=120, check=True
     )  # fmt: skip
     return json.loads(done.stdout)
 
@@ -128,7 +128,7 @@ def test_another_user_runs_nothing(cluster, open_folder):
     run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
     ports = ports_of(cluster.client)
     assert len(ports) >= 1 + 2 * 4 + 4  # the scheduler; four nannies and workers; four roles
-    assert stranger(ports, open_folder / "marker") == []
+    assert unauthenticated_process(ports, open_folder / "marker") == []
     assert not (open_folder / "marker").exists()
     moving(run).stop()
     closes(run)

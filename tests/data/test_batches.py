@@ -93,7 +93,7 @@ def test_null_batches_have_shape_and_no_memory():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: made(5, 0), "batch_size=0"),
         (lambda: made(5, 2.5), "batch_size=2.5"),
@@ -102,6 +102,6 @@ def test_null_batches_have_shape_and_no_memory():
         (lambda: NullBatches(0, 3), "features=0"),
     ],
 )
-def test_bad_input(make, says):
-    with pytest.raises(BadInput, match=says):
+def test_bad_input(make, message):
+    with pytest.raises(BadInput, match=message):
         make()

@@ -9,7 +9,7 @@ from labkit.data import Clicks, draw_zipf, load
 from labkit.errors import BadInput
 
 
-def law(exponent, ids):
+def zipf_probabilities(exponent, ids):
     p = 1.0 / np.arange(1, ids + 1) ** exponent
     return p / p.sum()
 
@@ -19,7 +19,7 @@ def law(exponent, ids):
 def test_drawn_ids_follow_the_zipf_distribution(exponent, ids):
     draws = 200_000
     counts = np.bincount(draw_zipf(np.random.default_rng(1), exponent, ids, draws), minlength=ids)
-    expected = draws * law(exponent, ids)
+    expected = draws * zipf_probabilities(exponent, ids)
     assert len(counts) == ids
     several = expected > 5
     chi = (np.square(counts - expected) / expected)[several].sum()
@@ -29,7 +29,7 @@ def test_drawn_ids_follow_the_zipf_distribution(exponent, ids):
 def test_distinct_ids_of_a_batch():
     """E[U] = sum 1 - (1 - p)^n: 621.60 of 1,000 draws from 100,000 ids; uniform 995.02 (theory, section 8)."""
     for exponent, want in ((1.0, 621.60), (0.0, 995.02)):
-        assert (1 - (1 - law(exponent, 100_000)) ** 1000).sum() == pytest.approx(want, abs=0.005)
+        assert (1 - (1 - zipf_probabilities(exponent, 100_000)) ** 1000).sum() == pytest.approx(want, abs=0.005)
         rng = np.random.default_rng(0)
         seen = [len(np.unique(draw_zipf(rng, exponent, 100_000, 1000))) for _ in range(200)]
         assert np.mean(seen) == pytest.approx(want, rel=0.01)

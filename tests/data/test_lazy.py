@@ -141,7 +141,7 @@ def with_cell(value, row, column):
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: lazy(x=with_cell(np.nan, 777, 2)), "At row 777 .* x is nan in column 2"),
         (lambda: lazy(x=with_cell(np.inf, 5, 1), unknown=True), "At row 5 .* x is inf in column 1"),
@@ -162,8 +162,8 @@ def with_cell(value, row, column):
         (lambda: from_dask(da.from_array(X.astype(str)), da.from_array(Y), classes=4), "must hold real numbers"),
     ],
 )
-def test_bad_input(make, says):
-    with pytest.raises(BadInput, match=says):
+def test_bad_input(make, message):
+    with pytest.raises(BadInput, match=message):
         make()
 
 

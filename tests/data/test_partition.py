@@ -111,7 +111,7 @@ def test_a_user_defined_partition_has_no_text():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: partition_by_name("evn"), "Did you mean 'even'"),
         (lambda: partition_by_name("even:2"), "takes no number"),
@@ -131,6 +131,6 @@ def test_a_user_defined_partition_has_no_text():
         (lambda: Shared().split(0, 4, 0), "no samples"),
     ],
 )
-def test_bad_input(make, says):
-    with pytest.raises(BadInput, match=says):
+def test_bad_input(make, message):
+    with pytest.raises(BadInput, match=message):
         make()

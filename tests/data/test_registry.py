@@ -125,7 +125,7 @@ def test_options_are_known():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("digit", {}, "Did you mean 'digits'"),
         ("moons", {"sample": 5}, "Did you mean 'samples'"),
@@ -143,8 +143,8 @@ def test_options_are_known():
         ("digits", {"test_fraction": "half"}, "above 0 and below 1"),
     ],
 )
-def test_bad_input(name, options, says):
-    with pytest.raises(BadInput, match=says):
+def test_bad_input(name, options, message):
+    with pytest.raises(BadInput, match=message):
         load(name, **options)
 
 

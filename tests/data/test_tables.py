@@ -66,7 +66,7 @@ def with_cell(value, row=3, column=1):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"x": with_cell(np.nan)}, "x is nan at row 3, column 1"),
         ({"x": with_cell(-np.inf, 0, 0)}, "x is -inf at row 0, column 0"),
@@ -96,8 +96,8 @@ def with_cell(value, row=3, column=1):
         ({"y": X[:, 0] * 1e40}, "too large for float32"),
     ],
 )
-def test_bad_arrays(arguments, says):
-    with pytest.raises(BadInput, match=says):
+def test_bad_arrays(arguments, message):
+    with pytest.raises(BadInput, match=message):
         from_arrays(**{"x": X, "y": Y, **arguments})
 
 
@@ -137,7 +137,7 @@ def test_csv_headers_targets_and_delimiters(csv):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "says"),
+    ("text", "options", "message"),
     [
         ("a,b,k\n1,2,0\n1,x,0\n", {}, "line 3, 'b': 'x' is not allowed; it must be a finite number"),
         ("a,b,k\n1,,0\n1,2,0\n", {}, "line 2, 'b': ''"),
@@ -160,8 +160,8 @@ def test_csv_headers_targets_and_delimiters(csv):
         ("1,2,0\n3,4,1\n", {"regression": True, "classes": 2}, "contradict"),
     ],
 )
-def test_bad_csv(csv, text, options, says):
-    with pytest.raises(BadInput, match=says):
+def test_bad_csv(csv, text, options, message):
+    with pytest.raises(BadInput, match=message):
         from_csv(csv(text), **options)
 
 

@@ -196,7 +196,7 @@ def test_a_command_log_of_another_format_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("plain", "says"),
+    ("plain", "message"),
     [
         ({"command": "system", "at": 1.0}, "is not a command; allowed: slow, kill"),
         ({"command": ["kill"]}, "is not a command; allowed"),
@@ -211,8 +211,8 @@ def test_a_command_log_of_another_format_is_refused_by_name(tmp_path):
         ([1.0, "slow", 5, 3], "is not an entry of a log of commands"),
     ],
 )
-def test_invalid_plain_log_entries_are_refused(plain, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_invalid_plain_log_entries_are_refused(plain, message):
+    with pytest.raises(lk.BadInput, match=message):
         read_entry(plain)
 
 
@@ -222,7 +222,7 @@ ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "message"),
     [
         (lk.Kill("worker-9"), "There is no role 'worker-9'. Did you mean 'worker-"),
         (lk.Delay("worker"), "There is no role 'worker'"),
@@ -235,13 +235,13 @@ ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
         (Inject((lk.Kill("worker-7", at=1.0),)), "There is no role 'worker-7'"),
     ],
 )
-def test_commands_about_unknown_roles_or_links_are_refused(command, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_commands_about_unknown_roles_or_links_are_refused(command, message):
+    with pytest.raises(lk.BadInput, match=message):
         command.check(ROLES)
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: lk.Slow("worker-0", 0), "Slow: factor=0 is not allowed; factor is a number from 0.001 to 1000"),
         (lambda: lk.Delay("worker-0", seconds=-1), "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1e"),
@@ -252,8 +252,8 @@ def test_commands_about_unknown_roles_or_links_are_refused(command, says):
         (lambda: Inject((3,)), r"inject: \(3,\) is not allowed; give commands"),
     ],
 )
-def test_commands_check_their_arguments_when_they_are_created(make, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_commands_check_their_arguments_when_they_are_created(make, message):
+    with pytest.raises(lk.BadInput, match=message):
         make()
 
 

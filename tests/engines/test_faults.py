@@ -51,7 +51,7 @@ def test_times_are_parsed_in_all_usual_notations():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("kil:worker-1", r"no fault 'kil'\. Did you mean 'kill'\?.*written as kill:worker-1@2\.0"),
         ("kill", "'kill' is not a fault as 'kill:worker-1@2.0'"),
@@ -67,8 +67,8 @@ def test_times_are_parsed_in_all_usual_notations():
         ("preempt:worker:0", "rate is a number from 1e-09"),
     ],
 )
-def test_invalid_fault_texts_are_refused(text, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_invalid_fault_texts_are_refused(text, message):
+    with pytest.raises(lk.BadInput, match=message):
         parse_fault(text)
 
 
@@ -149,7 +149,7 @@ def test_a_partition_leaves_each_side_whole():
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "message"),
     [
         ("kill:worker-9", "There is no role 'worker-9'. Did you mean 'worker-"),
         ("slow:server:2", "There is no role 'server'"),
@@ -160,8 +160,8 @@ def test_a_partition_leaves_each_side_whole():
         (7, "is not a fault; give for example"),
     ],
 )
-def test_faults_that_do_not_fit_the_plan_are_refused(fault, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_faults_that_do_not_fit_the_plan_are_refused(fault, message):
+    with pytest.raises(lk.BadInput, match=message):
         schedule_faults(fault, plan_of())
 
 

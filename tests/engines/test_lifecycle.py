@@ -53,10 +53,10 @@ def test_every_pair_is_listed_or_refused_by_name(state, trigger):
         return
     with pytest.raises(InvalidTransition) as caught:
         next_state("worker-1", state, trigger)
-    said = str(caught.value)
-    assert said.startswith(f"worker-1 is {state}, where '{trigger}' is not possible; possible are ")
-    assert all(f"'{allowed}'" in said for allowed in TRANSITIONS[state])
-    assert str(pickle.loads(pickle.dumps(caught.value))) == said
+    text = str(caught.value)
+    assert text.startswith(f"worker-1 is {state}, where '{trigger}' is not possible; possible are ")
+    assert all(f"'{allowed}'" in text for allowed in TRANSITIONS[state])
+    assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 
 def test_the_table_names_every_state_and_uses_every_trigger():

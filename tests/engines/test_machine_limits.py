@@ -22,7 +22,7 @@ from labkit.engines.machine_limits import (
 )
 
 GB = 1_000_000_000
-NOBODY = {}  # a hub without limits
+NO_LIMITS = {}  # a hub without limits
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -51,12 +51,12 @@ def version_1(root, quota=-1, memory=9223372036854771712, used=0):
 
 @pytest.mark.parametrize(("quota", "expected"), [("50000 100000", 0.5), ("10000 40000", 0.25), ("max 100000", CPUS)])
 def test_cpus_of_a_version_2_group(tmp_path, quota, expected):
-    assert usable_cpus(version_2(tmp_path, cpu=quota), NOBODY) == expected
+    assert usable_cpus(version_2(tmp_path, cpu=quota), NO_LIMITS) == expected
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(50000, 0.5), (25000, 0.25), (-1, CPUS)])
 def test_cpus_of_a_version_1_group(tmp_path, quota, expected):
-    assert usable_cpus(version_1(tmp_path, quota=quota), NOBODY) == expected
+    assert usable_cpus(version_1(tmp_path, quota=quota), NO_LIMITS) == expected
 
 
 def test_a_cpu_quota_above_the_number_of_cpus_has_no_effect(tmp_path):
@@ -68,15 +68,15 @@ def test_malformed_lines_of_the_control_group_file_set_no_limit(tmp_path, line):
     root = version_2(tmp_path)
     put(root / "proc/self", cgroup=line)
     put(root / "sys/fs/cgroup", memory__max=8 * GB, memory__current="unknown", memory__stat="inactive_file much")
-    assert usable_cpus(root, NOBODY) == CPUS
-    assert memory_limit(root, NOBODY) in ((None, 0), (8 * GB, 0))
+    assert usable_cpus(root, NO_LIMITS) == CPUS
+    assert memory_limit(root, NO_LIMITS) in ((None, 0), (8 * GB, 0))
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"), [("0.5", 0.5), ("", CPUS), ("0", CPUS), ("-1", CPUS), ("nan", CPUS), ("lots", CPUS)]
+    ("reported", "expected"), [("0.5", 0.5), ("", CPUS), ("0", CPUS), ("-1", CPUS), ("nan", CPUS), ("lots", CPUS)]
 )
-def test_cpus_of_a_hub(tmp_path, told, expected):
-    assert usable_cpus(version_2(tmp_path), {"CPU_LIMIT": told}) == expected
+def test_cpus_of_a_hub(tmp_path, reported, expected):
+    assert usable_cpus(version_2(tmp_path), {"CPU_LIMIT": reported}) == expected
 
 
 def test_the_smallest_limit_holds(tmp_path):
@@ -88,7 +88,7 @@ def test_the_smallest_limit_holds(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
 def test_affinity_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
-    assert usable_cpus(tmp_path, NOBODY) == 1
+    assert usable_cpus(tmp_path, NO_LIMITS) == 1
 
 
 # memory ---------------------------------------------------------------------------------------------------------------
@@ -97,10 +97,10 @@ def test_affinity_counts(tmp_path, monkeypatch):
 @pytest.mark.parametrize("version", [version_1, version_2])
 def test_memory_of_a_group_without_what_is_used_there(tmp_path, monkeypatch, version):
     root = version(tmp_path, memory=2 * GB, used=GB // 2)
-    assert memory_limit(root, NOBODY) == (2 * GB, GB // 2)
+    assert memory_limit(root, NO_LIMITS) == (2 * GB, GB // 2)
     for machine, expected in ((8 * GB, 3 * GB // 2), (GB, GB)):
         monkeypatch.setattr(psutil, "virtual_memory", lambda machine=machine: SimpleNamespace(available=machine))
-        assert free_memory(root, NOBODY) == expected
+        assert free_memory(root, NO_LIMITS) == expected
 
 
 def test_memory_of_a_hub(tmp_path):
@@ -112,7 +112,7 @@ def test_memory_of_a_hub(tmp_path):
 
 
 def test_a_group_that_is_over_its_limit_has_nothing_free(tmp_path):
-    assert free_memory(version_2(tmp_path, memory=GB, used=GB + 1), NOBODY) == 0
+    assert free_memory(version_2(tmp_path, memory=GB, used=GB + 1), NO_LIMITS) == 0
 
 
 # workers --------------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def test_workers_follow_the_memory(free):
 
 
 def test_four_workers_fit_the_resources_of_binder(tmp_path):
-    limit, used = memory_limit(version_2(tmp_path, cpu="100000 100000", memory=2 << 30, used=600 << 20), NOBODY)
-    assert default_local_workers(usable_cpus(tmp_path, NOBODY), limit - used) == 4
+    limit, used = memory_limit(version_2(tmp_path, cpu="100000 100000", memory=2 << 30, used=600 << 20), NO_LIMITS)
+    assert default_local_workers(usable_cpus(tmp_path, NO_LIMITS), limit - used) == 4
 
 
 @pytest.mark.slow

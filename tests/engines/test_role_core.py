@@ -44,18 +44,18 @@ class Letter(Message):
     number: int
 
 
-def said(kind, sender, incarnation=0, **fields):
+def message_from(kind, sender, incarnation=0, **fields):
     message = kind(**fields)
     message.__dict__.update(sender=sender, incarnation=incarnation)
     return message
 
 
 def push(step, count=1, sender="worker-0"):
-    return said(Push, sender, values=np.zeros(3), generation=0, version=0, step=step, samples=8, count=count)
+    return message_from(Push, sender, values=np.zeros(3), generation=0, version=0, step=step, samples=8, count=count)
 
 
 def weights(sender="server-0", version=0, incarnation=0):
-    return said(Weights, sender, incarnation, values=np.zeros(3), shard=0, generation=0, version=version)
+    return message_from(Weights, sender, incarnation, values=np.zeros(3), shard=0, generation=0, version=version)
 
 
 # receiving ------------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def weights(sender="server-0", version=0, incarnation=0):
 
 def test_the_first_message_that_fits_is_taken_and_the_others_stay_in_order():
     role = Driver("server-0", "server")
-    first, second, third = said(Pull, "worker-1"), push(0), said(Pull, "worker-0")
+    first, second, third = message_from(Pull, "worker-1"), push(0), message_from(Pull, "worker-0")
     role.inbox.extend((first, second, third))
     assert role.take((Push,), None) is second
     assert role.take((Pull,), "worker-0") is third
@@ -133,15 +133,15 @@ def test_the_version_that_was_sent_to_a_worker_is_remembered():
 
 
 @pytest.mark.parametrize(
-    ("to", "message", "says"),
+    ("to", "message", "pattern"),
     [
         ("worker-7", Pull(), r"sends to 'worker-7'; there is no such role in this run \(there is chief, server-0"),
         ("server-0", Letter(1), r"sends Letter, which AsyncPS does not list: messages = \(Push, Pull"),
     ],
 )
-def test_invalid_messages_are_refused_and_not_counted(to, message, says):
+def test_invalid_messages_are_refused_and_not_counted(to, message, pattern):
     role = Driver()
-    with pytest.raises(lk.RoleError, match=says):
+    with pytest.raises(lk.RoleError, match=pattern):
         role.send(to, message)
     assert (role.counters.messages, role.transmitted) == (0, [])
 
@@ -190,7 +190,7 @@ def test_a_role_that_did_not_listen_for_news_has_nothing_to_repeat():
 
 def test_an_answer_goes_to_the_instance_that_asked():
     role = Driver("server-0", "server")
-    asked = said(Pull, "worker-1", incarnation=0)
+    asked = message_from(Pull, "worker-1", incarnation=0)
     role.send(asked, weights())
     role.members.incarnations["worker-1"] = 1
     role.send(asked, weights())

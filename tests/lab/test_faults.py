@@ -143,7 +143,7 @@ def recorded(*events):
     return trace
 
 
-LIFE = [
+HISTORY = [
     RoleKilled(1, "worker-1"), RoleLost(1, "worker-1", 0, "was killed"), RoleLeft(1, "worker-1"), RoleRestarted(2, "worker-1", 1),
     RoleFrozen(3, "worker-0"), LinkCut(3, "worker-2", "server-0"), RoleThawed(4, "worker-0"), LinkCut(5, "worker-2", None),
     RoleFrozen(6, "worker-2"), LinkReconnected(7, "worker-2", None), RoleLost(8, "worker-2", 0, "was silent for 2 s"),
@@ -158,13 +158,13 @@ THEN = {
 
 @pytest.mark.parametrize("seconds", THEN)
 def test_the_conditions_of_all_roles_at_a_moment(seconds):
-    trace = recorded(*LIFE)
+    trace = recorded(*HISTORY)
     found = {trace.roles[role]: how for role, how in conditions(trace, round(seconds * S)).items()}
     assert found == THEN[seconds]
 
 
 def test_the_intervals_of_a_condition():
-    trace = recorded(*LIFE)
+    trace = recorded(*HISTORY)
     mine = intervals(trace, 20 * S)[trace.roles.index("worker-2")]
     assert mine == [(5 * S, 7 * S, "cut off"), (7 * S, 8 * S, "frozen"), (8 * S, 9 * S, "lost")]
     (open_,) = intervals(trace, round(1.5 * S)).values()
@@ -172,18 +172,18 @@ def test_the_intervals_of_a_condition():
 
 
 def test_commands_that_can_be_undone_are_listed():
-    assert undoable(recorded(*LIFE[:1])) == {"worker-1": {"restart"}}
-    assert undoable(recorded(*LIFE[:3])) == {"worker-1": {"restart"}}
-    assert undoable(recorded(*LIFE[:5])) == {"worker-0": {"thaw"}}
-    assert undoable(recorded(*LIFE[:11])) == {"worker-2": {"thaw", "restart"}}
-    assert undoable(recorded(*LIFE[:12])) == {"worker-2": {"thaw"}}  # the process that was declared lost, not its successor
-    assert undoable(recorded(*LIFE)) == {}
+    assert undoable(recorded(*HISTORY[:1])) == {"worker-1": {"restart"}}
+    assert undoable(recorded(*HISTORY[:3])) == {"worker-1": {"restart"}}
+    assert undoable(recorded(*HISTORY[:5])) == {"worker-0": {"thaw"}}
+    assert undoable(recorded(*HISTORY[:11])) == {"worker-2": {"thaw", "restart"}}
+    assert undoable(recorded(*HISTORY[:12])) == {"worker-2": {"thaw"}}  # the process that was declared lost, not its successor
+    assert undoable(recorded(*HISTORY)) == {}
     assert undoable(recorded(RoleFrozen(1, "worker-0"), RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
 
 
 def test_the_axes_show_every_fault_and_restart_once():
-    said = [label for _, label in event_labels(recorded(*LIFE), 20 * S)]
-    assert said == [
+    text = [label for _, label in event_labels(recorded(*HISTORY), 20 * S)]
+    assert text == [
         "w1 killed", "w1 restarted", "w0 frozen", "w2–s0 cut", "w0 thawed", "w2 cut off", "w2 frozen", "w2 reconnected",
         "w2 lost", "w2 restarted", "w2 thawed", "w0 left", "w0 joined",
     ]  # fmt: skip
@@ -195,7 +195,7 @@ def test_the_axes_show_the_cost_of_a_restart():
         RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 restarted, −55 updates",
         RoleRestarted(S, "server-0", 1, "backup"): "s0 restarted",
     }
-    for event, said in restarts.items():
+    for event, text in restarts.items():
         trace = recorded()
         trace.event(event)
-        assert event_labels(trace, 2 * S) == [(S, said)]
+        assert event_labels(trace, 2 * S) == [(S, text)]

@@ -111,8 +111,8 @@ def test_a_killed_worker_comes_back_and_the_run_goes_on_to_its_end(lab):
     one.kill("worker-1")
     one.resume().wait()
     assert one.view().state == "over"
-    told = [(event.kind, event.name) for event in one.trace.events if event.kind in ("killed", "lost", "restarted")]
-    assert told == [(kind, "worker-1") for kind in ("killed", "lost", "restarted")]
+    reported = [(event.kind, event.name) for event in one.trace.events if event.kind in ("killed", "lost", "restarted")]
+    assert reported == [(kind, "worker-1") for kind in ("killed", "lost", "restarted")]
     assert one.trace.ending["lost"] == []
     assert lk.ledger(one.trace)["closes"]
 

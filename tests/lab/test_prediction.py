@@ -79,21 +79,21 @@ def test_an_unknown_answer_is_refused_and_the_answers_are_named(ask, answer):
 
 
 def test_of_many_concurrent_commits_one_counts(ask):
-    guess, heard = ask(), []
+    guess, received = ask(), []
 
     def commit(k):
         try:
-            heard.append(guess.commit(k).committed)
+            received.append(guess.commit(k).committed)
         except lk.BadInput:
-            heard.append(None)
+            received.append(None)
 
     threads = [threading.Thread(target=commit, args=(k % 3,)) for k in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert len(heard) == 12
-    assert {answer for answer in heard if answer} == {guess.committed}
+    assert len(received) == 12
+    assert {answer for answer in received if answer} == {guess.committed}
 
 
 @pytest.mark.parametrize(

@@ -238,14 +238,14 @@ def test_a_lost_server_loses_the_updates_since_its_checkpoint_and_none_with_a_ba
         for k, now in enumerate(when):
             if now >= due:
                 saved, due = k, now + every * S
-        book = lk.ledger(trace)
-        assert book["rolled_back"] == len(when) - 1 - saved
-        assert book["closes"]
-        often.append(book["rolled_back"])
+        entries = lk.ledger(trace)
+        assert entries["rolled_back"] == len(when) - 1 - saved
+        assert entries["closes"]
+        often.append(entries["rolled_back"])
     assert often[0] == pytest.approx(60, abs=4)  # 1.5 s at 40 a second
     assert often[1] <= 20
-    book = lk.ledger(backed)
-    assert (book["rolled_back"], book["lost"], book["closes"]) == (0, 0, True)
+    entries = lk.ledger(backed)
+    assert (entries["rolled_back"], entries["lost"], entries["closes"]) == (0, 0, True)
     assert "backup-0" in backed.roles
     for trace, back in zip(traces("server-fails"), (4.55, 4.45, 4.55)):
         assert applied(trace, back - 0.9, back - 0.05) == 0

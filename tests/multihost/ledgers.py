@@ -40,8 +40,8 @@ def incarnations(run: Any) -> dict[str, list[int]]:
     """The incarnations of every role that appear in the trace."""
     found: dict[str, list[int]] = {}
     ids = list(run.engine.plan.role_ids)
-    for life in sorted(run.trace.instances):
-        found.setdefault(ids[life % len(ids)], []).append(life // len(ids))
+    for incarnation in sorted(run.trace.instances):
+        found.setdefault(ids[incarnation % len(ids)], []).append(incarnation // len(ids))
     return found
 
 

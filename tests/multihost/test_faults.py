@@ -33,9 +33,9 @@ def ends_well(cluster, seconds=90):
         assert time.monotonic() < until, cluster.client.ask("ledgers.events(run, 'lost', 'restarted', 'waits', 'warning')")
         cluster.client.ask("ledgers.moves(run, 400, 5)")
     assert cluster.client.ask("run.stopped_by") == "updates"
-    book = cluster.client.ask("ledgers.book(run)")
-    assert book["closes"], book
-    assert book["missing"] == 0, book
+    entries = cluster.client.ask("ledgers.book(run)")
+    assert entries["closes"], entries
+    assert entries["missing"] == 0, entries
     assert cluster.client.ask("run.summary()['accuracy']") > 0.9
 
 
@@ -55,19 +55,19 @@ def marked_in_time(cluster, role, kind, seconds=15):
     return found[0]
 
 
-def lonely_worker(homes):
+def lonely_worker(hosts_by_role):
     """A worker on a host without the server and the chief."""
-    taken = {homes["server-0"].name, homes["chief"].name}
-    return next(role for role, home in homes.items() if role.startswith("worker") and home.name not in taken)
+    taken = {hosts_by_role["server-0"].name, hosts_by_role["chief"].name}
+    return next(role for role, host in hosts_by_role.items() if role.startswith("worker") and host.name not in taken)
 
 
 def test_a_worker_is_cut_off_and_restarted_on_another_host(own_cluster):
-    homes = start(own_cluster)
-    role = lonely_worker(homes)
-    homes[role].unplug()
+    hosts_by_role = start(own_cluster)
+    role = lonely_worker(hosts_by_role)
+    hosts_by_role[role].unplug()
     assert own_cluster.client.ask("ledgers.moves(run, 20, 10)")  # the others continue
     assert marked_in_time(own_cluster, role, "lost")["incarnation"] == 0
-    homes[role].plug()
+    hosts_by_role[role].plug()
     assert marked_in_time(own_cluster, role, "restarted", 40)["incarnation"] == 1
     assert marked(own_cluster, role, "thawed", "reconnected") == []  # never both
     ends_well(own_cluster)
@@ -75,19 +75,19 @@ def test_a_worker_is_cut_off_and_restarted_on_another_host(own_cluster):
 
 
 def test_a_link_restored_before_the_heartbeat_timeout(own_cluster):
-    homes = start(own_cluster)
-    role = lonely_worker(homes)
-    homes[role].unplug()
+    hosts_by_role = start(own_cluster)
+    role = lonely_worker(hosts_by_role)
+    hosts_by_role[role].unplug()
     own_cluster.client.ask("ledgers.until(lambda: False, 0.7)")
-    homes[role].plug()
+    hosts_by_role[role].plug()
     ends_well(own_cluster)
     assert marked(own_cluster, role, "lost", "restarted", "fenced") == []
     assert own_cluster.client.ask("ledgers.incarnations(run)")[role] == [0]
 
 
 def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
-    homes = start(own_cluster, workers=2)
-    served = homes["server-0"]
+    hosts_by_role = start(own_cluster, workers=2)
+    served = hosts_by_role["server-0"]
     own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # the role on the same Dask worker as the server needs a place, too
     own_cluster.client.ask("ledgers.until(lambda: run.engine.now > 3e9, 10)")  # a checkpoint exists by now
     served.unplug()
@@ -102,22 +102,22 @@ def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
 
 @pytest.mark.parametrize("loss", ["wait", "continue"])
 def test_a_synchronous_run_waits_or_goes_on(own_cluster, loss):
-    homes = start(own_cluster, strategy=f"lk.SyncPS(learning_rate=0.2, on_loss={loss!r})", budget="updates=600")
-    role = lonely_worker(homes)
-    homes[role].unplug()
+    hosts_by_role = start(own_cluster, strategy=f"lk.SyncPS(learning_rate=0.2, on_loss={loss!r})", budget="updates=600")
+    role = lonely_worker(hosts_by_role)
+    hosts_by_role[role].unplug()
     marked_in_time(own_cluster, role, "lost")
     if loss == "continue":
         assert own_cluster.client.ask("ledgers.moves(run, 20, 12)")
-    homes[role].plug()
+    hosts_by_role[role].plug()
     ends_well(own_cluster)
 
 
 def test_a_waiting_run_on_several_hosts_names_the_awaited_role_and_can_be_stopped(own_cluster):
     """Two workers are cut off, and one Dask worker is left for them: the run waits for the other one."""
-    homes = start(own_cluster, strategy="lk.SyncPS(learning_rate=0.2, on_loss='wait')", budget="updates=100000")
-    cut = [role for role, home in homes.items() if home is homes[lonely_worker(homes)]]
+    hosts_by_role = start(own_cluster, strategy="lk.SyncPS(learning_rate=0.2, on_loss='wait')", budget="updates=100000")
+    cut = [role for role, host in hosts_by_role.items() if host is hosts_by_role[lonely_worker(hosts_by_role)]]
     assert len(cut) == 2
-    homes[cut[0]].unplug()
+    hosts_by_role[cut[0]].unplug()
     until = time.monotonic() + 40
     while not (waits := own_cluster.client.ask("ledgers.events(run, 'waits')")):
         assert time.monotonic() < until
@@ -125,5 +125,5 @@ def test_a_waiting_run_on_several_hosts_names_the_awaited_role_and_can_be_stoppe
     assert waits[0]["name"] in cut
     assert waits[0]["text"].startswith(f"waits for {waits[0]['name']}, which ")
     own_cluster.client.do("run.stop()")  # within 15 s, as every call
-    book = own_cluster.client.ask("ledgers.book(run)")
-    assert book["closes"], book
+    entries = own_cluster.client.ask("ledgers.book(run)")
+    assert entries["closes"], entries

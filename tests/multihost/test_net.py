@@ -11,7 +11,7 @@ import pytest
 from tests.multihost import net
 
 PING = "import socket,sys; socket.create_connection((sys.argv[1], 7), 1).close()"
-DOOR = """
+LISTENER = """
 import socket
 door = socket.create_server(("", 7))
 print("open", flush=True)
@@ -36,32 +36,32 @@ def reaches(here, there):
 
 
 @pytest.fixture
-def door(hosts):
+def listener(hosts):
     """A listening socket on the second host."""
-    listening = hosts[1].spawn([sys.executable, "-c", DOOR], stdout=subprocess.PIPE, text=True)
+    listening = hosts[1].spawn([sys.executable, "-c", LISTENER], stdout=subprocess.PIPE, text=True)
     assert listening.stdout.readline() == "open\n"
     return hosts[1]
 
 
-def test_hosts_reach_each_other_and_not_this_machine(network, hosts, door):
-    assert reaches(hosts[0], door)
-    assert reaches(network.head, door)
+def test_hosts_reach_each_other_and_not_this_machine(network, hosts, listener):
+    assert reaches(hosts[0], listener)
+    assert reaches(network.head, listener)
     assert not reaches(hosts[0], hosts[2])  # no process listens there: each host has separate ports
     asked = [host.spawn(["readlink", "/proc/self/ns/net"], stdout=subprocess.PIPE, text=True) for host in hosts]
     assert len({os.readlink("/proc/self/ns/net"), *(one.stdout.read().strip() for one in asked)}) == 4
 
 
-def test_an_unplugged_host_is_reconnected(hosts, door):
-    door.unplug()
-    assert not reaches(hosts[0], door)
-    assert reaches(door, door)  # it is unchanged
-    door.plug()
-    assert reaches(hosts[0], door)
+def test_an_unplugged_host_is_reconnected(hosts, listener):
+    listener.unplug()
+    assert not reaches(hosts[0], listener)
+    assert reaches(listener, listener)  # it is unchanged
+    listener.plug()
+    assert reaches(hosts[0], listener)
 
 
-def test_the_switch_counts_what_a_host_sends(hosts, door):
+def test_the_switch_counts_what_a_host_sends(hosts, listener):
     before = hosts[0].sent
-    assert reaches(hosts[0], door)
+    assert reaches(hosts[0], listener)
     assert 0 < hosts[0].sent - before < 10_000
 
 

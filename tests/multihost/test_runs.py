@@ -14,13 +14,13 @@ TRAIN = (
 def trained(cluster, strategy, on="cluster", budget="updates=1500"):
     """Train to the end: (the accuracy, {role: host}). Asserts that the ledger balances."""
     cluster.client.do(TRAIN.format(strategy=strategy, cluster=on, budget=budget), 30)
-    homes = cluster.hosts_of_roles()
+    hosts_by_role = cluster.hosts_of_roles()
     cluster.client.do("run.wait(60)", 65)
     assert cluster.client.ask("run.stopped_by") == "updates"
-    book = cluster.client.ask("ledgers.book(run)")
-    assert book["closes"], book
-    assert book["missing"] == 0, book
-    return cluster.client.ask("run.summary()['accuracy']"), homes
+    entries = cluster.client.ask("ledgers.book(run)")
+    assert entries["closes"], entries
+    assert entries["missing"] == 0, entries
+    return cluster.client.ask("run.summary()['accuracy']"), hosts_by_role
 
 
 def roles_left(cluster):
@@ -37,28 +37,28 @@ def roles_left(cluster):
 )  # fmt: skip
 def test_a_run_over_three_hosts(cluster, strategy, on):
     before = {host.name: host.sent for host in cluster.network.hosts}
-    accuracy, homes = trained(cluster, strategy, on)
+    accuracy, hosts_by_role = trained(cluster, strategy, on)
     assert accuracy > 0.9  # ten digits: guessing gives 0.1
-    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
+    assert {host.name for host in hosts_by_role.values()} == {"host0", "host1", "host2"}
     payload = cluster.client.ask("ledgers.sent(run)")
-    assert min(payload[role] for role in homes if role.startswith("worker")) > 100_000
-    lonely = [role for role, home in homes.items() if talks_only_abroad(role, homes, strategy)]
+    assert min(payload[role] for role in hosts_by_role if role.startswith("worker")) > 100_000
+    lonely = [role for role, place in hosts_by_role.items() if talks_only_abroad(role, hosts_by_role, strategy)]
     assert lonely
-    for name in {homes[role].name for role in lonely}:
+    for name in {hosts_by_role[role].name for role in lonely}:
         host: Host = next(host for host in cluster.network.hosts if host.name == name)
-        assert host.sent - before[name] >= sum(payload[role] for role in lonely if homes[role] is host)
+        assert host.sent - before[name] >= sum(payload[role] for role in lonely if hosts_by_role[role] is host)
     assert roles_left(cluster) == []
 
 
-def talks_only_abroad(role, homes, strategy):
+def talks_only_abroad(role, hosts_by_role, strategy):
     """Whether all messages of a role pass its host's cable."""
     kind, number = role.partition("-")[::2]
     if kind != "worker":
         return False
     if "PS" in strategy:
-        return homes["server-0"] is not homes[role]
-    workers = [name for name in homes if name.startswith("worker-")]
-    return homes[f"worker-{(int(number) + 1) % len(workers)}"] is not homes[role]
+        return hosts_by_role["server-0"] is not hosts_by_role[role]
+    workers = [name for name in hosts_by_role if name.startswith("worker-")]
+    return hosts_by_role[f"worker-{(int(number) + 1) % len(workers)}"] is not hosts_by_role[role]
 
 
 def test_the_client_stops_a_run_in_time(cluster):
@@ -72,25 +72,25 @@ def test_the_client_stops_a_run_in_time(cluster):
 def test_the_processes_are_where_the_roles_are(cluster):
     """A role's process runs in its host's namespace, and nowhere else."""
     cluster.client.do(TRAIN.format(strategy="lk.AsyncPS()", cluster="cluster", budget="seconds=300"), 30)
-    homes = cluster.hosts_of_roles()
+    hosts_by_role = cluster.hosts_of_roles()
     numbers = cluster.client.ask("cluster.client.run(__import__('os').getpid)")
     for address, number in numbers.items():
         assert number in cluster.network.host(address).processes
-    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
+    assert {host.name for host in hosts_by_role.values()} == {"host0", "host1", "host2"}
     cluster.client.do("run.stop()")
 
 
 def test_servers_on_different_hosts_and_workers_where_they_are_wanted(cluster):
     trained_on = "cluster.resized(workers=2, servers=2, place={})"
-    _, homes = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format("'spread'"), "updates=300")
-    assert homes["server-0"] is not homes["server-1"]
-    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
-    _, homes = trained(cluster, "lk.AsyncPS()", trained_on.format("'pack'"), "updates=300")
-    assert len({host.name for host in homes.values()}) == 3  # five nodes, two a host
+    _, hosts_by_role = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format("'spread'"), "updates=300")
+    assert hosts_by_role["server-0"] is not hosts_by_role["server-1"]
+    assert {host.name for host in hosts_by_role.values()} == {"host0", "host1", "host2"}
+    _, hosts_by_role = trained(cluster, "lk.AsyncPS()", trained_on.format("'pack'"), "updates=300")
+    assert len({host.name for host in hosts_by_role.values()}) == 3  # five nodes, two a host
     third = cluster.network.hosts[2]
     wish = {"worker": third.address}
-    _, homes = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format(wish), "updates=300")
-    assert homes["worker-0"] is homes["worker-1"] is third
+    _, hosts_by_role = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format(wish), "updates=300")
+    assert hosts_by_role["worker-0"] is hosts_by_role["worker-1"] is third
 
 
 def test_a_folder_of_one_machine_is_refused_where_roles_are_on_several(cluster):

@@ -23,10 +23,10 @@ def simulated(strategy, seconds=2.0, **cluster):
 
 def test_current_numbers_equal_the_ledger_and_the_counters():
     trace = simulated(lk.AsyncPS(), compute=lk.Deterministic(0.05)).wait().trace
-    book, stale, shown = ledger(trace), staleness(trace), dict(numbers(trace))
-    assert shown["applied"] == str(book["applied"])
-    assert shown["in flight"] == str(book["in_flight"])
-    assert shown["dropped"] == str(sum(book["dropped"].values()))
+    entries, stale, shown = ledger(trace), staleness(trace), dict(numbers(trace))
+    assert shown["applied"] == str(entries["applied"])
+    assert shown["in flight"] == str(entries["in_flight"])
+    assert shown["dropped"] == str(sum(entries["dropped"].values()))
     assert shown["ledger"] == "complete ✓"
     assert [shown[name] for name in ("staleness mean", "p95", "max")] == [
         f"{stale['mean']:.2f}", str(stale["p95"]), str(stale["max"]),

@@ -69,7 +69,7 @@ def slowed(name):
 
 
 @functools.cache
-def calm(name):
+def without_faults(name):
     return simulated(STRATEGIES[name](), seconds=3.0).wait().trace
 
 
@@ -89,14 +89,14 @@ def test_every_strategy_is_expected():
 def test_the_sentence_names_waiting_workers_and_remaining_throughput(name):
     label, waiting, percent = EXPECTED[name]
     trace = slowed(name)
-    said = sentence(trace)
+    text = sentence(trace)
     if percent is None:
         counted = 100 * updates_between(trace, 8, 12) / 4 / (updates_between(trace, 2, 5) / 3)
-        percent = int(re.search(r"fell to (\d+)%", said)[1])
+        percent = int(re.search(r"fell to (\d+)%", text)[1])
         assert percent == pytest.approx(counted, abs=2)
     left = "throughput did not change" if percent == 100 else f"throughput fell to {percent}%"
     who = "w2 computes 5x slower than " + ("before" if name in SPLIT else "the others")
-    assert said.startswith(f"{who}. {label}: {waiting}; {left}."), said
+    assert text.startswith(f"{who}. {label}: {waiting}; {left}."), text
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -114,25 +114,25 @@ def test_the_effect_of_a_change_is_reported_once_it_is_measurable(name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_sentences_are_whole(name):
     """Each sentence begins with a name or a capital, ends with a full stop, and has no letter in place of a number."""
-    for trace in (calm(name), slowed(name)):
+    for trace in (without_faults(name), slowed(name)):
         for t in (0, NANO, round(5.2 * NANO), None):
-            for said in (sentence(trace, t), sentence(trace, t, slowed("sync-ps"))):
-                assert re.match(r"w2 |[A-Z0-9]", said), said
-                assert said.endswith("."), said
-                assert not re.search(r"  |\.\.|;\.|:\.| K |nan|None|inf\b|\[|\{", said), said
-                for part in re.split(r"(?<=[a-z%.)0-9])\. (?=[A-Z])", said):
+            for text in (sentence(trace, t), sentence(trace, t, slowed("sync-ps"))):
+                assert re.match(r"w2 |[A-Z0-9]", text), text
+                assert text.endswith("."), text
+                assert not re.search(r"  |\.\.|;\.|:\.| K |nan|None|inf\b|\[|\{", text), text
+                for part in re.split(r"(?<=[a-z%.)0-9])\. (?=[A-Z])", text):
                     assert len(part) < 160, part
 
 
 def test_the_sentence_of_a_run_without_faults_has_throughput_and_staleness():
-    assert sentence(calm("async-ps")) == (
+    assert sentence(without_faults("async-ps")) == (
         "4 workers, 40 gradients per second. Asynchronous: no worker waits. Mean staleness 2.95 (theory: mean = N − 1 = 3)."
     )
-    assert sentence(calm("sync-ps")) == (
+    assert sentence(without_faults("sync-ps")) == (
         "4 workers, 40 gradients per second. Synchronous: all wait for the slowest. No gradient is stale."
     )
-    assert "with the first 2 workers only." in sentence(calm("k-sync"))
-    assert "No gradient is stale on its own replica." in sentence(calm("adpsgd"))
+    assert "with the first 2 workers only." in sentence(without_faults("k-sync"))
+    assert "No gradient is stale on its own replica." in sentence(without_faults("adpsgd"))
     run = simulated(lk.AsyncPS()).advance(0)
     assert sentence(run.trace) == "4 workers. Asynchronous: no worker waits. No gradient has been applied yet."
     assert state(run.trace) == "0.0 s"
@@ -145,16 +145,16 @@ def test_a_user_defined_strategy_needs_no_description():
     assert sentence(simulated(Mine(), seconds=1.0).wait().trace) == (
         "4 workers, 40 gradients per second. Mine. No gradient is stale."
     )
-    said = sentence(simulated(Mine(), lk.Slow("worker-2", 5, at=AT)).wait().trace)
-    assert said == "w2 computes 5x slower than the others. Mine: all wait for w2; throughput fell to 20%."
+    text = sentence(simulated(Mine(), lk.Slow("worker-2", 5, at=AT)).wait().trace)
+    assert text == "w2 computes 5x slower than the others. Mine: all wait for w2; throughput fell to 20%."
 
 
 def test_gradients_of_a_slow_worker_have_a_high_staleness():
     """While w2 computes for 0.5 s each of the others applies five: 15 updates. By conservation the mean is N - 1."""
-    said = sentence(slowed("async-ps"))
-    assert "Mean staleness is 15.0 for w2, 2.2 for the others" in said
+    text = sentence(slowed("async-ps"))
+    assert "Mean staleness is 15.0 for w2, 2.2 for the others" in text
     assert 1 * 15.0 + 15 * 2.2 == 16 * 3  # of w2 there is one in sixteen
-    assert "and 2.99 for all (theory: mean = N − 1 = 3)." in said
+    assert "and 2.99 for all (theory: mean = N − 1 = 3)." in text
 
 
 # next to a reference run -------------------------------------------------------------------------------------------------
@@ -169,19 +169,19 @@ def test_the_sentence_of_a_slowed_run_and_its_reference():
 
 def test_the_reference_run_has_another_fault_or_none():
     assert "Synchronous (reference): 40 gradients per second without faults." in sentence(
-        slowed("async-ps"), None, calm("sync-ps")
+        slowed("async-ps"), None, without_faults("sync-ps")
     )
     other = simulated(lk.SyncPS(), lk.Slow("worker-1", 2, at=AT)).wait().trace
     assert (
         "Synchronous (reference): w1 computes 2x slower than the others; all wait for w1; throughput fell to 50%."
         in (sentence(slowed("async-ps"), None, other))
     )
-    said = sentence(calm("async-ps"), None, slowed("ring-all-reduce"))
-    assert said.startswith("4 workers, 40 gradients per second. Asynchronous: no worker waits.")
-    assert "RingAllReduce (reference): 40 gradients per second." in said  # at this time it was not yet disturbed
+    text = sentence(without_faults("async-ps"), None, slowed("ring-all-reduce"))
+    assert text.startswith("4 workers, 40 gradients per second. Asynchronous: no worker waits.")
+    assert "RingAllReduce (reference): 40 gradients per second." in text  # at this time it was not yet disturbed
     later = sentence(simulated(lk.AsyncPS()).wait().trace, None, slowed("ring-all-reduce"))
-    told = "w2 computes 5x slower than the others; all wait for w2; throughput fell to 20%."
-    assert f"RingAllReduce (reference): {told}" in later
+    reported = "w2 computes 5x slower than the others; all wait for w2; throughput fell to 20%."
+    assert f"RingAllReduce (reference): {reported}" in later
 
 
 def test_losses_are_compared_without_an_accuracy():
@@ -192,9 +192,9 @@ def test_losses_are_compared_without_an_accuracy():
     small, large = fitted(0.05), fitted(0.5)
     (lost, kept) = (float(trace.column("evaluations", "loss")[-1]) for trace in (large, small))
     assert lost > 1 > kept
-    said = sentence(large, None, small)
+    text = sentence(large, None, small)
     shown = f"{lost:,.0f}" if lost >= 1000 else f"{lost:.4g}"
-    assert f"The loss is {shown}; that of the reference run was {kept:.4g} by then; mean staleness" in said
+    assert f"The loss is {shown}; that of the reference run was {kept:.4g} by then; mean staleness" in text
 
 
 def test_a_reference_run_of_the_same_strategy_is_labelled_with_its_options():
@@ -207,8 +207,8 @@ def test_a_reference_run_of_the_same_strategy_is_labelled_with_its_options():
 
 def test_the_throughput_of_the_reference_run_is_reported_while_there_is_no_measurement():
     """Just after the change this run has no measured throughput yet, so the sentence reports the reference run's fall."""
-    said = sentence(slowed("async-ps"), round(5.2 * NANO), slowed("sync-ps"))
-    assert "Synchronous (reference): all wait for w2; throughput fell to 20%." in said
+    text = sentence(slowed("async-ps"), round(5.2 * NANO), slowed("sync-ps"))
+    assert "Synchronous (reference): all wait for w2; throughput fell to 20%." in text
 
 
 @pytest.mark.slow
@@ -230,9 +230,9 @@ def test_accuracies_of_a_run_and_its_reference_are_compared():
     assert f"95% accuracy took {took['fast']:.2f} s; the reference run came to {last:.0%}" in sentence(
         fast, None, short
     )
-    said = sentence(short, None, fast)
+    text = sentence(short, None, fast)
     assert re.search(
-        rf"Accuracy is {last:.0%}; the reference run had \d\d% by then and 95% after {took['fast']:.2f} s", said
+        rf"Accuracy is {last:.0%}; the reference run had \d\d% by then and 95% after {took['fast']:.2f} s", text
     )
     assert f"95% accuracy took {took['fast']:.2f} s." in sentence(fast)
     assert f"Accuracy {last:.0%}." in sentence(short)
@@ -261,30 +261,30 @@ def test_the_sentence_names_the_slow_workers(slow, who):
 
 def test_many_slow_workers_are_counted_and_not_named():
     slow = {f"worker-{i}": 2.0 + (i % 2) for i in range(10)}
-    said = sentence(simulated(lk.AsyncPS(), seconds=1.0, workers=100, slow=slow).wait().trace)
-    assert said.startswith("10 workers compute 2x to 3x slower than the others.")
+    text = sentence(simulated(lk.AsyncPS(), seconds=1.0, workers=100, slow=slow).wait().trace)
+    assert text.startswith("10 workers compute 2x to 3x slower than the others.")
 
 
 def test_for_slowdowns_from_the_start_no_change_is_reported():
     """3 x 10 + 2 gradients per second if no worker waits, 4 x 2 if all wait."""
-    said = [sentence(simulated(s, slow={"worker-2": 5}).wait().trace) for s in (lk.AsyncPS(), lk.SyncPS())]
-    assert "Asynchronous: the others do not wait; 32 gradients per second." in said[0]
-    assert "Synchronous: all wait for w2; 8.0 gradients per second." in said[1]
+    text = [sentence(simulated(s, slow={"worker-2": 5}).wait().trace) for s in (lk.AsyncPS(), lk.SyncPS())]
+    assert "Asynchronous: the others do not wait; 32 gradients per second." in text[0]
+    assert "Synchronous: all wait for w2; 8.0 gradients per second." in text[1]
 
 
 def test_a_slow_server_is_waited_for():
     """Four gradients of 0.1 s and a server that takes 0.01 s for each; ten times slower it serves ten a second."""
     run = simulated(lk.AsyncPS(), lk.Slow("server-0", 10, at=AT), server_time=lk.Deterministic(0.01)).wait()
-    said = sentence(run.trace)
-    assert said.startswith("s0 works 10x slower than before. Asynchronous: all wait for s0; throughput fell to 2")
+    text = sentence(run.trace)
+    assert text.startswith("s0 works 10x slower than before. Asynchronous: all wait for s0; throughput fell to 2")
 
 
 def test_no_worker_waits_for_a_fast_worker():
     """All wait for the others, as before; the fast one waits, too."""
-    said = sentence(
+    text = sentence(
         simulated(lk.SyncPS(), lk.Slow("worker-2", 0.2, at=AT), compute=lk.LogNormal(0.1, 0.25)).wait().trace
     )
-    assert said.startswith(
+    assert text.startswith(
         "w2 computes 5x faster than the others. Synchronous: w2 waits for the others; throughput rose to 1"
     )
     run = simulated(lk.SSP(s=2), lk.Slow("worker-2", 0.2, at=AT)).wait()
@@ -342,8 +342,8 @@ def test_lost_roles_are_named_until_they_are_restarted():
 
 def test_the_sentence_reports_that_no_gradient_is_applied():
     """A thousand times slower: no worker receives new weights within the time."""
-    said = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)
-    assert "Synchronous: no gradient is applied." in said
+    text = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)
+    assert "Synchronous: no gradient is applied." in text
 
 
 def test_the_sentence_of_a_diverged_run_names_the_divergence():

@@ -90,7 +90,7 @@ def test_a_compensation_is_created_from_its_name(text, made):
 
 
 @pytest.mark.parametrize(
-    ("bad", "says"),
+    ("bad", "message"),
     [
         ("constan", "no delay compensation 'constan'.* Did you mean 'constant'"),
         ("constant:-1", "strength=-1.0 is not allowed; strength is a number from 0"),
@@ -98,9 +98,9 @@ def test_a_compensation_is_created_from_its_name(text, made):
         (0.04, r"compensation=0\.04: give lk\.DelayCompensation\(0\.04\), 'adaptive' or None"),
     ],
 )
-def test_invalid_compensations_are_refused(bad, says):
+def test_invalid_compensations_are_refused(bad, message):
     for strategy in (lk.AsyncPS, lk.SSP, lk.KAsync, lk.KBatchAsync):
-        with pytest.raises(lk.BadInput, match=says):
+        with pytest.raises(lk.BadInput, match=message):
             strategy(compensation=bad)
 
 

@@ -29,7 +29,7 @@ ALL = [SGD(), Momentum(0.8), Nesterov(0.8), Adagrad(1e-6), Adam(0.8, 0.95, 1e-7)
 def textbook(optimizer, w, gradients, rates):
     """One parameter (a Python float) through all updates."""
     v = s = m = 0.0
-    look = w  # Nesterov: where the gradient is taken; the classical form keeps w and looks ahead from it
+    gradient_point = w  # Nesterov: where the gradient is taken; the classical form keeps w and looks ahead from it
     for t, (g, r) in enumerate(zip(gradients, rates), 1):
         match optimizer:
             case SGD():
@@ -40,14 +40,14 @@ def textbook(optimizer, w, gradients, rates):
             case Nesterov(mu):  # Sutskever et al. 2013, eq. 3 and 4, at a constant rate: velocity holds -r v
                 v = mu * v - r * g
                 w = w + v
-                look = w + mu * v
+                gradient_point = w + mu * v
             case Adagrad(epsilon):
                 s += g**2
                 w = w - r * g / (math.sqrt(s) + epsilon)
             case Adam(b1, b2, epsilon):
                 m, s = b1 * m + (1 - b1) * g, b2 * s + (1 - b2) * g**2
                 w = w - r * (m / (1 - b1**t)) / (math.sqrt(s / (1 - b2**t)) + epsilon)
-    return look if isinstance(optimizer, Nesterov) else w
+    return gradient_point if isinstance(optimizer, Nesterov) else w
 
 
 @pytest.mark.parametrize("optimizer", ALL, ids=repr)

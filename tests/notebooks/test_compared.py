@@ -27,8 +27,8 @@ def parrots(cells, corrupt):
     """Code cells that print what is stored in them; in `corrupt` (their numbers) something else than that."""
     for number, cell in enumerate(cells):
         text = printed(cell) if is_compared(cell) else ""
-        said = changed(text) if number in corrupt else text
-        yield cell | {"source": f"print({said!r}, end='')" if said else "pass", "id": None}
+        reported = changed(text) if number in corrupt else text
+        yield cell | {"source": f"print({reported!r}, end='')" if reported else "pass", "id": None}
 
 
 def changed(text):

@@ -31,13 +31,13 @@ def watched(monkeypatch):
         gradients.setdefault(parameters.read[0][1], []).append(gradient.values.copy())
         return gradient
 
-    def said(compressor, values, part=0, version=None):
+    def recording_encode(compressor, values, part=0, version=None):
         message = encode(compressor, values, part, version)
         owed.setdefault(version, []).append(compressor.memory[part].copy())
         return message
 
     monkeypatch.setattr(Model, "gradient", seen)
-    monkeypatch.setattr(Compressor, "encode", said)
+    monkeypatch.setattr(Compressor, "encode", recording_encode)
     return gradients, owed
 
 

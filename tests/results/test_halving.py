@@ -12,7 +12,7 @@ pytestmark = pytest.mark.sample(4)
 M = 4_000_000
 BYTE = 8  # ns
 LATENCY = 50_000  # ns
-WIRE = {"latency": 50e-6, "bandwidth": 125e6}
+NETWORK = {"latency": 50e-6, "bandwidth": 125e6}
 
 
 def model(size=M // 4):
@@ -20,7 +20,7 @@ def model(size=M // 4):
 
 
 def run(strategy, steps, workers, compute=0.0):
-    cluster = lk.SimulatedCluster(workers=workers, compute=compute, **WIRE)
+    cluster = lk.SimulatedCluster(workers=workers, compute=compute, **NETWORK)
     return lk.train(model(), strategy, cluster, lk.Budget(updates=steps)).wait().trace
 
 

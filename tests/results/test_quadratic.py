@@ -101,13 +101,13 @@ def test_a8_stable_and_without_oscillation_up_to_the_theoretical_bounds(workers)
         w = np.abs(path(rate, 3000))
         return w[-300:].max() < w[1200:1500].max()
 
-    def calm(rate):
+    def without_oscillation(rate):
         return bool(np.all(path(rate, 700) >= 0))
 
     bound = 2 * math.sin(math.pi / (2 * (2 * tau + 1)))
     monotone = tau**tau / (tau + 1) ** (tau + 1)
     assert bisect(bound - 0.02, bound + 0.02, stable) == pytest.approx(bound, abs=0.001)
-    assert bisect(monotone - 0.02, monotone + 0.02, calm) == pytest.approx(monotone, abs=0.001)
+    assert bisect(monotone - 0.02, monotone + 0.02, without_oscillation) == pytest.approx(monotone, abs=0.001)
 
 
 def test_a8_eight_workers_at_020_and_022():

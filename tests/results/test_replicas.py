@@ -22,11 +22,11 @@ BOWL = lk.Problem(
 MOONS = lk.Problem("moons", hidden=(5,), batch_size=8, dtype="float64", seed=1, options={"samples": 200})
 TIMING = lk.Problem("quadratic", timing_only=True, options={"dimension": 1000, "samples": 1})
 M = 8000  # bytes
-LAW = {"compute": lk.LogNormal(0.01, 0.6)}
+RANDOM_TIMES = {"compute": lk.LogNormal(0.01, 0.6)}
 
 
-def trained(strategy, updates, problem=BOWL, workers=4, servers=None, **law):
-    cluster = lk.SimulatedCluster(workers=workers, servers=servers, **(law or LAW))
+def trained(strategy, updates, problem=BOWL, workers=4, servers=None, **setup):
+    cluster = lk.SimulatedCluster(workers=workers, servers=servers, **(setup or RANDOM_TIMES))
     return lk.train(problem, strategy, cluster, lk.Budget(updates=updates)).wait()
 
 
@@ -130,11 +130,11 @@ def test_a_gradient_counts_as_applied_once_the_mean_of_the_replicas_holds_it():
     """41 steps, averages at 4, 8 ... 40: 40 of each worker are in all replicas, the 41st is in one of four, and so with a
     quarter of its weight in the mean.
     """
-    book = ledger(trained(lk.LocalSGD(H=4), 41).trace)
-    assert book["closes"]
-    assert (book["applied"], book["partly_applied"]) == (164, 0)
-    book = ledger(trained(lk.LocalSGD(H=4), 41, workers=1).trace)
-    assert (book["applied"], book["partly_applied"]) == (41, 0)
+    entries = ledger(trained(lk.LocalSGD(H=4), 41).trace)
+    assert entries["closes"]
+    assert (entries["applied"], entries["partly_applied"]) == (164, 0)
+    entries = ledger(trained(lk.LocalSGD(H=4), 41, workers=1).trace)
+    assert (entries["applied"], entries["partly_applied"]) == (41, 0)
 
 
 # elastic averaging ----------------------------------------------------------------------------------------------------
@@ -217,12 +217,12 @@ def test_easgd_with_a_stiff_spring_diverges_as_the_papers_recurrence_does():
 
 def test_the_ledger_of_easgd_balances():
     run = trained(lk.EASGD(tau=3, learning_rate=0.05), 50, workers=3, servers=2)
-    book = ledger(run.trace)
-    assert book["closes"]
+    entries = ledger(run.trace)
+    assert entries["closes"]
     assert run.summary()["updates"] == 50
     assert set(run.trace.column("applies", "count").tolist()) == {3}
     assert query.samples_applied(run.trace) == 50 * 3 * BOWL.batch_size
-    assert book["applied"] + book["partly_applied"] >= 150
+    assert entries["applied"] + entries["partly_applied"] >= 150
 
 
 def test_easgd_sends_tau_times_fewer_messages():
@@ -387,8 +387,8 @@ def test_adpsgd_with_one_worker_is_sgd():
 @pytest.mark.parametrize("graph", ["ring", "grid", "complete"])
 @pytest.mark.parametrize("workers", range(1, 10))
 def test_adpsgd_never_locks(graph, workers):
-    for law in ({"compute": 0.01}, {"compute": lk.Exponential(0.01), "latency": 0.02, "bandwidth": 1e6}):
-        run = trained(lk.ADPSGD(graph=graph), 12, TIMING, workers, **law)
+    for setup in ({"compute": 0.01}, {"compute": lk.Exponential(0.01), "latency": 0.02, "bandwidth": 1e6}):
+        run = trained(lk.ADPSGD(graph=graph), 12, TIMING, workers, **setup)
         assert run.stopped_by == "updates"
         assert ledger(run.trace)["closes"]
 
@@ -451,7 +451,7 @@ def test_adpsgd_sends_training_and_not_start_up():
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "says"),
+    ("make", "shape", "message"),
     [
         (
             lambda: lk.LocalSGD(),
@@ -475,8 +475,8 @@ def test_adpsgd_sends_training_and_not_start_up():
         (lambda: lk.ADPSGD(graph=None), {}, "graph=None is not allowed; graph is one of"),
     ],
 )
-def test_impossible_options_are_refused_with_the_possible_ones(make, shape, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_impossible_options_are_refused_with_the_possible_ones(make, shape, message):
+    with pytest.raises(lk.BadInput, match=message):
         lk.train(TIMING, make(), lk.SimulatedCluster(workers=4, **shape), lk.Budget(updates=5))
 
 

@@ -339,11 +339,11 @@ def test_downpour_is_its_pseudo_code(problem, servers, n_push, n_fetch, optimize
 def test_the_ledger_of_downpour_balances(n_push, n_fetch):
     """A push of n gradients counts as n, an update is a push, and samples are those of all n."""
     run = trained(lk.Downpour(n_push=n_push, n_fetch=n_fetch, learning_rate=0.01), 60, workers=3, servers=2)
-    book, summary = ledger(run.trace), run.summary()
-    assert book["closes"]
+    entries, summary = ledger(run.trace), run.summary()
+    assert entries["closes"]
     assert summary["updates"] == 60
-    assert book["applied"] + book["partly_applied"] >= n_push * 60
-    assert book["applied"] <= n_push * 60
+    assert entries["applied"] + entries["partly_applied"] >= n_push * 60
+    assert entries["applied"] <= n_push * 60
     assert query.samples_applied(run.trace) == 60 * n_push * BOWL.batch_size
     count = run.trace.column("applies", "count")
     assert set(count.tolist()) == {n_push}

@@ -92,7 +92,7 @@ def test_a3_identity_notices_a_wrong_staleness():
     """A worker reports newer weights than it used: the gradients' versions are false, the log of reads and updates is not.
     """
 
-    class Liar(lk.AsyncPS):
+    class WrongStaleness(lk.AsyncPS):
         async def worker(self, ctx, model):
             weights = await lk.pull(ctx)
             for batch in ctx.batches():
@@ -102,7 +102,7 @@ def test_a3_identity_notices_a_wrong_staleness():
                     gradient.read = ((generation, version + 1),)
                 weights = await lk.push_pull(ctx, gradient)
 
-    left, right = query.staleness_identity(run(4, 200, strategy=Liar(), compute=lk.Exponential(0.01)), 0)
+    left, right = query.staleness_identity(run(4, 200, strategy=WrongStaleness(), compute=lk.Exponential(0.01)), 0)
     assert left == right - 1
 
 

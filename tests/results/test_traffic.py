@@ -8,11 +8,11 @@ from labkit.trace.query import bytes_sent
 
 M = 4_000_000
 MODEL = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"dimension": M // 4, "samples": 1})
-WIRE = {"latency": 50e-6, "bandwidth": 125e6}
+NETWORK = {"latency": 50e-6, "bandwidth": 125e6}
 
 
 def run(strategy, steps, workers=8, **cluster):
-    cluster = lk.SimulatedCluster(workers=workers, compute=0.0, **WIRE, **cluster)
+    cluster = lk.SimulatedCluster(workers=workers, compute=0.0, **NETWORK, **cluster)
     return lk.train(MODEL, strategy, cluster, lk.Budget(updates=steps)).wait().trace
 
 

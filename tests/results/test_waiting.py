@@ -39,22 +39,22 @@ def a_step(trace):
 @pytest.mark.parametrize("servers", [1, 2])
 def test_w2_k_sync_and_k_batch_sync(servers):
     """P = 8, K = 4: H_8 - H_4 = .6345, and 4/8."""
-    law = {"workers": 8, "servers": servers, "compute": lk.Exponential(1.0)}
-    one, many = run(lk.KSync(K=4), 12_000 // servers, **law), run(lk.KBatchSync(K=4), 12_000 // servers, **law)
+    setup = {"workers": 8, "servers": servers, "compute": lk.Exponential(1.0)}
+    one, many = run(lk.KSync(K=4), 12_000 // servers, **setup), run(lk.KBatchSync(K=4), 12_000 // servers, **setup)
     assert harmonic(8) - harmonic(4) == pytest.approx(0.6345, abs=5e-5)
     assert a_step(one) == pytest.approx(harmonic(8) - harmonic(4), rel=0.02)
     assert a_step(many) == pytest.approx(0.5, rel=0.02)
     for trace in (one, many):
         assert query.staleness(trace)["max"] == 0
-        book = ledger(trace)
-        assert book["closes"]
-        assert book["applied"] == 4 * query.updates(trace)
+        entries = ledger(trace)
+        assert entries["closes"]
+        assert entries["applied"] == 4 * query.updates(trace)
 
 
 def test_k_sync_learners_of_a_step_are_distinct_and_those_of_k_batch_sync_need_not_be():
-    law = {"workers": 6, "compute": lk.Exponential(1.0)}
+    setup = {"workers": 6, "compute": lk.Exponential(1.0)}
     for strategy, distinct in ((lk.KSync(K=3), True), (lk.KBatchSync(K=3), False), (lk.BackupWorkers(b=3), True)):
-        version, sender = run(strategy, 300, **law).column("applies", "version", "sender")
+        version, sender = run(strategy, 300, **setup).column("applies", "version", "sender")
         steps = [sender[version == v].tolist() for v in range(1, 301)]
         assert {len(s) for s in steps} == {3}
         assert all(s == sorted(s) for s in steps)  # added in the order of the workers
@@ -62,10 +62,10 @@ def test_k_sync_learners_of_a_step_are_distinct_and_those_of_k_batch_sync_need_n
 
 
 def test_k_of_all_is_synchronous_and_one_backup_less_is_k_less():
-    law = {"workers": 4, "compute": lk.Exponential(1.0)}
-    sync, k_sync = run(lk.SyncPS(), 100, **law), run(lk.KSync(K=4), 100, **law)
+    setup = {"workers": 4, "compute": lk.Exponential(1.0)}
+    sync, k_sync = run(lk.SyncPS(), 100, **setup), run(lk.KSync(K=4), 100, **setup)
     assert np.array_equal(sync.column("applies", "time"), k_sync.column("applies", "time"))
-    backup, k_sync = run(lk.BackupWorkers(b=1), 100, **law), run(lk.KSync(K=3), 100, **law)
+    backup, k_sync = run(lk.BackupWorkers(b=1), 100, **setup), run(lk.KSync(K=3), 100, **setup)
     assert np.array_equal(backup.tables["applies"].rows(), k_sync.tables["applies"].rows())
     assert np.array_equal(backup.tables["drops"].rows(), k_sync.tables["drops"].rows())
 
@@ -73,8 +73,8 @@ def test_k_of_all_is_synchronous_and_one_backup_less_is_k_less():
 @pytest.mark.slow
 def test_w3_the_first_96_of_100():
     """H_100 - H_4 = 3.1040 against H_100 = 5.1874 for all: 1.671 times as fast."""
-    law = {"workers": 100, "compute": lk.Exponential(1.0)}
-    some, all_ = a_step(run(lk.BackupWorkers(b=4), 2000, **law)), a_step(run(lk.BackupWorkers(b=0), 2500, **law))
+    setup = {"workers": 100, "compute": lk.Exponential(1.0)}
+    some, all_ = a_step(run(lk.BackupWorkers(b=4), 2000, **setup)), a_step(run(lk.BackupWorkers(b=0), 2500, **setup))
     assert harmonic(100) - harmonic(4) == pytest.approx(3.1040, abs=5e-5)
     assert some == pytest.approx(harmonic(100) - harmonic(4), rel=0.02)
     assert all_ == pytest.approx(harmonic(100), rel=0.02)
@@ -122,15 +122,15 @@ def test_backup_workers_without_cancellation_equal_the_heap_model():
     the paper's (a late worker is late for the next step, too), but shorter than waiting for all.
     """
     workers, b, steps = 8, 2, 400
-    law = {"workers": workers, "compute": lk.Exponential(1.0)}
-    stubborn = run(lk.BackupWorkers(b=b, give_up=False), steps, **law)
+    setup = {"workers": workers, "compute": lk.Exponential(1.0)}
+    stubborn = run(lk.BackupWorkers(b=b, give_up=False), steps, **setup)
     times = np.unique(stubborn.column("applies", "time")).tolist()
     assert times == ignoring_the_late(workers, workers - b, drawn(workers), steps)
-    prompt, patient = run(lk.BackupWorkers(b=b), steps, **law), run(lk.BackupWorkers(b=0), steps, **law)
+    prompt, patient = run(lk.BackupWorkers(b=b), steps, **setup), run(lk.BackupWorkers(b=0), steps, **setup)
     assert a_step(prompt) < a_step(stubborn) < a_step(patient)
-    book = ledger(stubborn)
-    assert book["closes"]
-    assert set(book["dropped"]) == {"late"}
+    entries = ledger(stubborn)
+    assert entries["closes"]
+    assert set(entries["dropped"]) == {"late"}
     assert set(ledger(prompt)["dropped"]) == {"cancelled"}
 
 
@@ -191,13 +191,13 @@ def test_no_worker_of_ssp_is_more_than_s_ahead_and_reads_contain_all_up_to_clock
 def test_w4_without_slack_it_is_the_synchronous_sum(seed, servers, latency):
     """The same iteration starts, the same updates in every read, and with plain SGD the same parameters."""
     problem = lk.Problem("moons", hidden=(6,), batch_size=8, dtype="float64", options={"samples": 200})
-    law = {
+    setup = {
         "workers": 4, "servers": servers, "compute": lk.LogNormal(0.01, 0.7), "slow": {"worker-2": 3.0},
         "latency": latency,
     }  # fmt: skip
 
     def trained(strategy, updates):
-        return lk.train(problem, strategy, lk.SimulatedCluster(**law), lk.Budget(updates=updates), seed=seed).wait()
+        return lk.train(problem, strategy, lk.SimulatedCluster(**setup), lk.Budget(updates=updates), seed=seed).wait()
 
     ssp, sync = trained(lk.SSP(s=0, learning_rate=0.05), 160), trained(lk.SyncPS(learning_rate=0.05, reduce="sum"), 40)
     starts = [clocks_at_starts(r.trace) for r in (ssp, sync)]
@@ -220,11 +220,11 @@ def same_events(a, b):
     """Assert that two traces are equal in every table and counter, event for event."""
     for name in ("spans", "applies", "drops"):
         assert np.array_equal(a.tables[name].rows(), b.tables[name].rows()), name
-    said = []
+    text = []
     for trace in (a, b):  # each strategy numbers its kinds of messages
         *columns, kind = trace.column("messages", "role", "sender", "category", "bytes", "sent", "received", "kind")
-        said.append([*map(np.ndarray.tolist, columns), [trace.header["messages"][k] for k in kind.tolist()]])
-    assert said[0] == said[1]
+        text.append([*map(np.ndarray.tolist, columns), [trace.header["messages"][k] for k in kind.tolist()]])
+    assert text[0] == text[1]
     assert {i: c.to_dict() for i, c in a.counters.items()} == {i: c.to_dict() for i, c in b.counters.items()}
 
 
@@ -234,10 +234,10 @@ def same_events(a, b):
 )
 @pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
 def test_w4_without_bound_and_k_of_one_are_the_asynchronous_server(strategy, servers, compute):
-    law = {
+    setup = {
         "workers": 5, "servers": servers, "compute": compute, "server_time": 0.001, "latency": 0.002, "bandwidth": 1e5,
     }  # fmt: skip
-    same_events(run(strategy, 200, **law), run(lk.AsyncPS(), 200, **law))
+    same_events(run(strategy, 200, **setup), run(lk.AsyncPS(), 200, **setup))
 
 
 def test_w4_the_bound_may_change_during_a_run():
@@ -316,9 +316,9 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
     push makes the step are in flight: (P-1)/K on average. K-async: P - K are, so (P-K)/K. No statistics: the only
     difference is what is still outstanding at the end.
     """
-    updates, law = 1500, {"workers": workers, "compute": compute, "server_time": server_time, "slow": {"worker-0": 3.0}}
+    updates, setup = 1500, {"workers": workers, "compute": compute, "server_time": server_time, "slow": {"worker-0": 3.0}}
     for strategy, under_way in ((lk.KBatchAsync(K=k), workers - 1), (lk.KAsync(K=min(k, workers)), None)):
-        trace = run(strategy, updates, **law)
+        trace = run(strategy, updates, **setup)
         if under_way is None:
             under_way = workers - strategy.K
         stale, sender, version = trace.column("applies", "staleness", "sender", "version")
@@ -339,7 +339,7 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "says"),
+    ("make", "shape", "message"),
     [
         (lambda: lk.KSync(K=5), {}, r"KSync\(K=5\) with workers=4: K is at most 4 here"),
         (lambda: lk.KAsync(K=5), {}, r"KAsync\(K=5\) with workers=4: K is at most 4 here"),
@@ -355,8 +355,8 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
         (lambda: lk.Downpour(n_push=0), {}, r"Downpour: n_push=0 is not allowed; n_push is a whole number from 1"),
     ],
 )
-def test_impossible_options_are_refused_with_the_possible_ones(make, shape, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_impossible_options_are_refused_with_the_possible_ones(make, shape, message):
+    with pytest.raises(lk.BadInput, match=message):
         lk.train(TIMING, make(), lk.SimulatedCluster(workers=4, **shape), lk.Budget(updates=5))
 
 
@@ -365,8 +365,8 @@ def test_k_greater_than_the_number_of_workers_is_accepted_where_it_can_be_reache
     for strategy, shape in (
         (lk.KBatchSync(K=9), {}), (lk.KBatchAsync(K=9), {}), (lk.KAsync(K=3), {"servers": 3}), (lk.KAsync(K=1), {"servers": 3}),
     ):  # fmt: skip
-        law = {"workers": 3, "compute": lk.Exponential(1.0), "server_time": lk.Exponential(0.3), **shape}
-        assert query.updates(run(strategy, 60, **law)) == 60
+        setup = {"workers": 3, "compute": lk.Exponential(1.0), "server_time": lk.Exponential(0.3), **shape}
+        assert query.updates(run(strategy, 60, **setup)) == 60
 
 
 def can_lock(workers, k, shards):

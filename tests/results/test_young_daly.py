@@ -99,5 +99,5 @@ def test_l3_the_best_interval_is_near_dalys():
     assert min(cheap, key=cheap.get) == 1.0
     assert cheap[0.25] > cheap[0.5] > cheap[1.0] < cheap[2.0] < cheap[4.0]
     for factor, measured in cheap.items():
-        law = lk.segment_time(best * factor, cost, RESTART, mtbf) / (best * factor)
-        assert measured == pytest.approx(law, rel=0.05)
+        predicted = lk.segment_time(best * factor, cost, RESTART, mtbf) / (best * factor)
+        assert measured == pytest.approx(predicted, rel=0.05)

@@ -54,17 +54,17 @@ def test_e7_what_is_not_sent_is_owed(codec, course):
 def test_the_first_message_is_of_the_gradient_alone_and_the_second_of_what_is_owed_too(codec):
     mine, other = compressor(codec, [0.1, 0.4].__getitem__), compressor(codec)
     first, second = gradients(2)
-    said = mine.encode(first, 0, 0)
-    assert all(np.array_equal(a, b) for a, b in zip(said, other.encode(first)))
-    left = first - codec.decode(said, SIZE, "float64")
+    text = mine.encode(first, 0, 0)
+    assert all(np.array_equal(a, b) for a, b in zip(text, other.encode(first)))
+    left = first - codec.decode(text, SIZE, "float64")
     assert np.allclose(mine.memory[0], 0.1 * left, rtol=1e-12, atol=1e-15)
     wanted = second + 0.1 * left / 0.4  # a quarter as many steps of the new length
     again = compressor(codec)
     again.encode(first)  # so that its other state is the same
     again.memory.clear()
-    said = mine.encode(second, 0, 1)
+    text = mine.encode(second, 0, 1)
     assert np.allclose(
-        codec.decode(said, SIZE, "float64"), codec.decode(again.encode(wanted), SIZE, "float64"), rtol=0, atol=1e-12
+        codec.decode(text, SIZE, "float64"), codec.decode(again.encode(wanted), SIZE, "float64"), rtol=0, atol=1e-12
     )
 
 

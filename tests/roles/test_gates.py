@@ -60,18 +60,18 @@ def changes(gate, ctx, names, slack, change):
 
 @settings(deadline=None)
 @given(
-    workers=st.integers(1, 5), slack=st.integers(0, 4), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
+    workers=st.integers(1, 5), slack=st.integers(0, 4), rng=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
-def test_a_gate_follows_its_definition(workers, slack, luck, turns):
+def test_a_gate_follows_its_definition(workers, slack, rng, turns):
     """Any interleaving: a worker may begin its iteration c at the first moment at which c - min <= s."""
     names = NAMES[:workers]
     (gate, _), clocks, waiting = gate_of(names), dict.fromkeys(names, 0), set()
     computing = set()
-    for name in luck.sample(names, workers):  # every worker's first pull
+    for name in rng.sample(names, workers):  # every worker's first pull
         assert begins(gate, name, slack) == [name]
         computing.add(name)
     for _ in range(turns):
-        name = luck.choice(sorted(computing))
+        name = rng.choice(sorted(computing))
         computing.remove(name)
         clocks[name] += 1
         waiting.add(name)
@@ -87,13 +87,13 @@ def test_a_gate_follows_its_definition(workers, slack, luck, turns):
 
 
 @settings(deadline=None)
-@given(slacks=st.lists(st.integers(0, 3), min_size=1, max_size=30), luck=st.randoms(use_true_random=False))
-def test_the_slack_may_change_between_two_requests(slacks, luck):
+@given(slacks=st.lists(st.integers(0, 3), min_size=1, max_size=30), rng=st.randoms(use_true_random=False))
+def test_the_slack_may_change_between_two_requests(slacks, rng):
     (gate, _), clocks, waiting, computing = gate_of(NAMES[:3]), dict.fromkeys(NAMES[:3], 0), set(), set(NAMES[:3])
     for name in NAMES[:3]:
         begins(gate, name, slacks[0])
     for slack in slacks:
-        name = luck.choice(sorted(computing))
+        name = rng.choice(sorted(computing))
         computing.remove(name)
         clocks[name] += 1
         waiting.add(name)
@@ -115,31 +115,31 @@ def test_memory_of_a_gate_does_not_grow():
 
 @settings(deadline=None)
 @given(
-    workers=st.integers(2, 5), slack=st.integers(0, 3), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
+    workers=st.integers(2, 5), slack=st.integers(0, 3), rng=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
-def test_a_gate_does_not_wait_for_workers_that_left_and_joining_workers_begin_at_the_minimum_clock(workers, slack, luck, turns):
+def test_a_gate_does_not_wait_for_workers_that_left_and_joining_workers_begin_at_the_minimum_clock(workers, slack, rng, turns):
     """The same rule, over the workers that take part now."""
     names = NAMES[:workers]
     (gate, ctx), clocks, waiting, computing = gate_of(names), dict.fromkeys(names, 0), set(), set()
     for name in names:
         computing.update(begins(gate, name, slack))
     for _ in range(turns):
-        what, away = luck.randrange(4), sorted(set(names) - set(clocks))
+        what, away = rng.randrange(4), sorted(set(names) - set(clocks))
         if what == 0 and len(clocks) > 1:
-            gone = luck.choice(sorted(clocks))
+            gone = rng.choice(sorted(clocks))
             del clocks[gone]
             computing.discard(gone)
             admitted = changes(gate, ctx, clocks, slack, Left(gone))
             admitted = [name for name in admitted if name != gone]  # no answer is sent
             waiting.discard(gone)
         elif what == 1 and away:
-            new = luck.choice(away)
+            new = rng.choice(away)
             clocks[new] = min(clocks.values())
             admitted = changes(gate, ctx, sorted(clocks), slack, Joined(new))
             waiting.add(new)
             admitted += begins(gate, new, slack)
         elif computing:
-            name = luck.choice(sorted(computing))
+            name = rng.choice(sorted(computing))
             computing.remove(name)
             clocks[name] += 1
             waiting.add(name)
@@ -189,10 +189,10 @@ def test_a_round_is_one_gradient_of_every_worker_that_takes_part():
 def test_a_round_takes_one_of_a_worker_and_none_of_the_round_before():
     shard = Shard(3)
     step = Round(shard)
-    old, first_life, second_life = push(0, 2, 7), push(0, 3, 8), push(0, 3, 0)
-    assert [step.add(p) for p in (old, first_life, second_life)] == [False, True, True]
+    old, first_incarnation, second_incarnation = push(0, 2, 7), push(0, 3, 8), push(0, 3, 0)
+    assert [step.add(p) for p in (old, first_incarnation, second_incarnation)] == [False, True, True]
     assert shard.dropped == [("worker-0", 7, "late"), ("worker-0", 8, "late")]
-    assert step.pushes() == [second_life]
+    assert step.pushes() == [second_incarnation]
 
 
 # the first gradients of a round ---------------------------------------------------------------------------------------

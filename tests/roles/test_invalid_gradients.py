@@ -48,7 +48,7 @@ def complex_numbers(values):
     return values * 1j
 
 
-LIES = [nothing_finite, one_number_is_infinite, too_long, a_square, empty, words, complex_numbers]
+CORRUPTIONS = [nothing_finite, one_number_is_infinite, too_long, a_square, empty, words, complex_numbers]
 
 
 def half_a_code(values):
@@ -69,46 +69,46 @@ def nan_in_code(values):
 
 
 @dataclass(frozen=True)
-class Lying:
-    """Worker 1 (all workers, if `everybody`) sends invalid gradients from its 11th on."""
+class FaultyWorker:
+    """Worker 1 (every worker, if `all_workers`) sends invalid gradients from its 11th on."""
 
-    lie: Any = nothing_finite
-    everybody: bool = False
+    corrupt: Any = nothing_finite
+    all_workers: bool = False
     shard: int | None = None  # to this one only
 
-    def said(self, ctx, shard, push):
-        if push.step < TRUE or (not self.everybody and ctx.name != "worker-1") or self.shard not in (None, shard):
+    def make_push(self, ctx, shard, push):
+        if push.step < TRUE or (not self.all_workers and ctx.name != "worker-1") or self.shard not in (None, shard):
             return push
-        return replace(push, values=self.lie(push.values))
+        return replace(push, values=self.corrupt(push.values))
 
 
 async def worker(self, ctx, model):
-    """A correct worker's loop, except for `said`."""
+    """A correct worker's loop, except for `make_push`."""
     weights = await lk.pull(ctx)
     servers = ctx.peers("server")
     for batch in ctx.batches():
         gradient = await ctx.compute(model.gradient, weights, batch)
         for shard, server in enumerate(servers):
-            ctx.send(server, LIARS[self.liar].said(ctx, shard, gradient.push(shard)))
+            ctx.send(server, FAULTY[self.fault].make_push(ctx, shard, gradient.push(shard)))
         answers = [await ctx.recv(lk.Weights, sender=server) for server in servers]
         whole = np.concatenate([answer.values for answer in answers])
         weights = lk.roles.gradient.Parameters(whole, tuple((a.generation, a.version) for a in answers))
 
 
-LIARS: dict[str, Lying] = {lie.__name__: Lying(lie) for lie in (
-    *LIES, half_a_code, wrong_indices, not_a_tuple, nan_in_code,
-)} | {"everybody": Lying(nothing_finite, True), "to server-0 only": Lying(nothing_finite, shard=0)}  # fmt: skip
+FAULTY: dict[str, FaultyWorker] = {corrupt.__name__: FaultyWorker(corrupt) for corrupt in (
+    *CORRUPTIONS, half_a_code, wrong_indices, not_a_tuple, nan_in_code,
+)} | {"all workers": FaultyWorker(nothing_finite, True), "to server-0 only": FaultyWorker(nothing_finite, shard=0)}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Async(lk.AsyncPS):
-    liar: str = lk.option("nothing_finite", choices=tuple(LIARS))
+    fault: str = lk.option("nothing_finite", choices=tuple(FAULTY))
     worker = worker
 
 
 @dataclass(frozen=True)
 class Sync(lk.SyncPS):
-    liar: str = lk.option("nothing_finite", choices=tuple(LIARS))
+    fault: str = lk.option("nothing_finite", choices=tuple(FAULTY))
     worker = worker
 
 
@@ -124,41 +124,41 @@ def refused(run):
 
 def holds(run):
     """Assertions that hold for every kind of invalid gradient."""
-    book = ledger(run.trace)
-    assert book["closes"] is True, book
-    assert book["missing"] == 0, book
+    entries = ledger(run.trace)
+    assert entries["closes"] is True, entries
+    assert entries["missing"] == 0, entries
     assert run.stopped_by == "updates"
     assert run.summary()["updates"] == UPDATES
-    said = refused(run)
-    assert said
-    assert {name for name, _ in said} == {"worker-1"}
-    assert book["dropped"]["refused"] + book["partly_applied"] > 0
+    refusals = refused(run)
+    assert refusals
+    assert {name for name, _ in refusals} == {"worker-1"}
+    assert entries["dropped"]["refused"] + entries["partly_applied"] > 0
     assert np.isfinite(run.result().parameters).all()
-    return said
+    return refusals
 
 
 @pytest.mark.parametrize("kind", [Async, Sync])
-@pytest.mark.parametrize("lie", [lie.__name__ for lie in LIES])
-def test_an_invalid_gradient_is_refused_and_training_continues(kind, lie):
-    run = trained(kind(liar=lie)).wait(20)
-    said = holds(run)
-    assert all("step " in text for _, text in said)
+@pytest.mark.parametrize("corrupt", [corrupt.__name__ for corrupt in CORRUPTIONS])
+def test_an_invalid_gradient_is_refused_and_training_continues(kind, corrupt):
+    run = trained(kind(fault=corrupt)).wait(20)
+    refusals = holds(run)
+    assert all("step " in text for _, text in refusals)
     honest = [c for name, c in zip(run.trace.roles, run.trace.counters.values()) if name in ("worker-0", "worker-2")]
     assert all(c.computed > TRUE for c in honest)
 
 
-@pytest.mark.parametrize(("codec", "lie"), [
+@pytest.mark.parametrize(("codec", "corrupt"), [
     ("top-k:0.2", half_a_code), ("top-k:0.2", wrong_indices), ("top-k:0.2", not_a_tuple), ("top-k:0.2", nan_in_code),
     ("qsgd:4", half_a_code), ("qsgd:4", nan_in_code), ("float16", half_a_code), ("float16", nan_in_code),
     ("sign-sgd", half_a_code), ("power-sgd:2", half_a_code), ("power-sgd:2", nan_in_code),
 ])  # fmt: skip
-def test_invalid_encoded_gradients_are_refused(codec, lie):
-    holds(trained(Async(liar=lie.__name__, codec=codec), servers=1).wait(20))
+def test_invalid_encoded_gradients_are_refused(codec, corrupt):
+    holds(trained(Async(fault=corrupt.__name__, codec=codec), servers=1).wait(20))
 
 
 def test_the_loss_of_the_others_falls():
     run = lk.train(
-        lk.Problem("digits", hidden=(32,), seed=1), Async(liar="nothing_finite"), lk.SimulatedCluster(workers=4),
+        lk.Problem("digits", hidden=(32,), seed=1), Async(fault="nothing_finite"), lk.SimulatedCluster(workers=4),
         lk.Budget(accuracy=0.9, updates=3000),
     ).wait(60)  # fmt: skip
     assert run.stopped_by == "accuracy"
@@ -167,7 +167,7 @@ def test_the_loss_of_the_others_falls():
 
 def test_a_gradient_that_is_invalid_on_one_shard_is_partly_applied():
     """The other shard applies its part: partly applied."""
-    run = trained(Async(liar="to server-0 only")).wait(20)
+    run = trained(Async(fault="to server-0 only")).wait(20)
     holds(run)
     assert ledger(run.trace)["partly_applied"] > 0
 
@@ -181,7 +181,7 @@ def test_a_diverging_model_is_not_an_invalid_worker(strategy):
 
 
 def test_invalid_gradients_of_all_workers_mean_divergence():
-    run = trained(Async(liar="everybody"), servers=1)
+    run = trained(Async(fault="all workers"), servers=1)
     run.wait(20)
     assert run.stopped_by == "diverged"
     assert ledger(run.trace)["closes"] is True

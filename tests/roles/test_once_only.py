@@ -64,15 +64,15 @@ class OnceOnly(RuleBasedStateMachine):
 
     def made(self, sender, skip, count):
         """The next push of a sender: of `count` gradients, after `skip` that were never sent here."""
-        life = (sender, self.lives[sender])
-        first = self.next[life] + skip
-        self.next[life] = first + count
+        instance = (sender, self.lives[sender])
+        first = self.next[instance] + skip
+        self.next[instance] = first + count
         value = 0.0
         for step in range(first, first + count):
-            self.numbers[*life, step] = bit(len(self.numbers))
-            value += self.numbers[*life, step]
+            self.numbers[*instance, step] = bit(len(self.numbers))
+            value += self.numbers[*instance, step]
         push = lk.Push(np.array([-value]), first + count - 1, self.shard.generation, self.shard.version, count, count)
-        push.__dict__.update(sender=sender, incarnation=life[1])
+        push.__dict__.update(sender=sender, incarnation=instance[1])
         self.pushes.append(push)
         return push
 
@@ -207,7 +207,7 @@ class OnceOnly(RuleBasedStateMachine):
     def each_end_is_booked_once_and_with_its_reason(self):
         rows = np.frombuffer(self.recorder.drops, np.int64).reshape(-1, 7)
         names = {number: name for name, number in IDS.items()}
-        booked = [(names[sender], life, step, count, why) for _, _, sender, life, step, count, why in rows.tolist()]
+        booked = [(names[sender], instance, step, count, why) for _, _, sender, instance, step, count, why in rows.tolist()]
         assert booked == self.ends
 
     @invariant()
@@ -216,8 +216,8 @@ class OnceOnly(RuleBasedStateMachine):
         assert counters.duplicates == self.duplicates
         assert counters.gradients == len(self.held)
         assert counters.staleness.get(UNKNOWN, 0) == self.unknown
-        by_life = {IDS[s] + life * ROLES: step for (s, life), step in self.last.items()}
-        assert {life: last for life, (_, last) in counters.applied.items()} == by_life
+        by_incarnation = {IDS[s] + instance * ROLES: step for (s, instance), step in self.last.items()}
+        assert {instance: last for instance, (_, last) in counters.applied.items()} == by_incarnation
         assert sum(count for count, _ in counters.applied.values()) == len(self.held)
 
 

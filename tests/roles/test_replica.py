@@ -198,12 +198,12 @@ def test_a_restored_centre_holds_what_positions_bring_back():
 
 
 @settings(deadline=None, max_examples=50)
-@given(luck=st.randoms(use_true_random=False), shards=st.integers(1, 3))
-def test_clocks_describe_which_gradients_centres_and_positions_contain(luck, shards):
+@given(rng=st.randoms(use_true_random=False), shards=st.integers(1, 3))
+def test_clocks_describe_which_gradients_centres_and_positions_contain(rng, shards):
     """Coordinate (worker, incarnation, step) of each part shows whether the part holds that gradient; shards and workers are
     lost.
     """
-    marks = [(worker, life, step) for worker in range(2) for life in range(4) for step in range(8)]
+    marks = [(worker, instance, step) for worker in range(2) for instance in range(4) for step in range(8)]
     size, names = len(marks), WORKERS[:2]
     parts = tuple(slice(i * size, (i + 1) * size) for i in range(shards))
     centres = [made(Centre, (0.0,) * size, index=i)[0] for i in range(shards)]
@@ -218,9 +218,9 @@ def test_clocks_describe_which_gradients_centres_and_positions_contain(luck, sha
         return {marks[i] for i in np.flatnonzero(values)}
 
     for _ in range(30):
-        what, worker = luck.choice(["step", "step", "exchange", "exchange", "shard", "worker"]), luck.randrange(2)
+        what, worker = rng.choice(["step", "step", "exchange", "exchange", "shard", "worker"]), rng.randrange(2)
         if what == "shard":
-            number = luck.randrange(shards)
+            number = rng.randrange(shards)
             centres[number], _ = made(Centre, (0.0,) * size, index=number)
         elif (what == "worker" and lives[worker] < 3) or locals_[worker] is None:
             lives[worker] += locals_[worker] is not None
@@ -235,16 +235,18 @@ def test_clocks_describe_which_gradients_centres_and_positions_contain(luck, sha
             if what == "exchange":
                 moved, then = locals_[worker].position(), pulled()
                 for number, centre in enumerate(centres):
-                    said = moved.push(number)
-                    said.__dict__.update(sender=names[worker], incarnation=lives[worker])
-                    assert centre.elastic_step(said, 0.25)
+                    text = moved.push(number)
+                    text.__dict__.update(sender=names[worker], incarnation=lives[worker])
+                    assert centre.elastic_step(text, 0.25)
                 locals_[worker].set_elastic_force(then, 0.25)
         for centre in centres:
             clock = centre.weights().clock
-            said = {
-                (life % ROLES, life // ROLES, step) for life, last in zip(clock[::2], clock[1::2]) for step in range(last + 1)
+            text = {
+                (instance % ROLES, instance // ROLES, step)
+                for instance, last in zip(clock[::2], clock[1::2])
+                for step in range(last + 1)
             }
-            assert said == holds(centre.values)
+            assert text == holds(centre.values)
 
 
 def test_clocks_do_not_count_as_payload():
@@ -335,8 +337,8 @@ def reader(shard, sender, values=None):
     return weights.version
 
 
-@given(luck=st.randoms(use_true_random=False), k=st.integers(1, 5), at_once=st.booleans())
-def test_every_gradient_meets_the_weights_that_it_was_computed_on(luck, k, at_once):
+@given(rng=st.randoms(use_true_random=False), k=st.integers(1, 5), at_once=st.booleans())
+def test_every_gradient_meets_the_weights_that_it_was_computed_on(rng, k, at_once):
     """Any order of arrival, K gradients a step, answered before the step or after it: with the exact Hessian a stale
     gradient is always the gradient at today's weights. And no more than two copies a reader are kept.
     """
@@ -349,7 +351,7 @@ def test_every_gradient_meets_the_weights_that_it_was_computed_on(luck, k, at_on
     pending, expected = [], np.array([1.0, -1.0])
     for _ in range(60):
         free = [w for w in workers if holds[w] is not None]
-        w = luck.choice(free)
+        w = rng.choice(free)
         pending.append(push(curvature * history[holds[w]], steps[w], holds[w], w))
         steps[w] += 1
         holds[w] = None

@@ -62,14 +62,14 @@ class Counting:
         self.version += 1
 
 
-def said(kind, sender, *values):
+def message_from(kind, sender, *values):
     message = kind(*values)
     message.__dict__["sender"] = sender
     return message
 
 
 def push(sender, step=0, version=0):
-    return said(lk.Push, sender, np.zeros(1), step, 0, version)
+    return message_from(lk.Push, sender, np.zeros(1), step, 0, version)
 
 
 def perform(effect):
@@ -83,7 +83,7 @@ def test_an_asynchronous_server_answers_every_push_at_once():
     server = lk.AsyncPS(learning_rate=0.5).server(ctx, shard)
     wait = server.send(None)
     assert wait == (RECV, (lk.Push, lk.Pull), None, None)
-    assert server.send(said(lk.Pull, "worker-1")) == wait
+    assert server.send(message_from(lk.Pull, "worker-1")) == wait
     assert ctx.posted() == [("worker-1", "weights 0")]
     mine = push("worker-0")
     work = server.send(mine)
@@ -119,7 +119,7 @@ def test_sync_server_waits_for_all_and_adds_in_the_order_of_the_workers(order):
         perform(work)
         assert server.send(None) == wait
         assert ctx.posted() == [(w, f"weights {step + 1}") for w in workers]
-    assert server.send(said(lk.Pull, "worker-1")) == wait
+    assert server.send(message_from(lk.Pull, "worker-1")) == wait
     assert ctx.posted() == [("worker-1", "weights 3")]
 
 
@@ -135,7 +135,7 @@ class Model:
 
 
 def weights(values, shard=0, version=0, generation=0):
-    return said(lk.Weights, f"server-{shard}", np.array(values, float), shard, generation, version)
+    return message_from(lk.Weights, f"server-{shard}", np.array(values, float), shard, generation, version)
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=lambda s: s.name)
@@ -181,10 +181,10 @@ def test_worker_of_a_ring():
     assert wait == (RECV, (lk.Chunk,), None, "worker-0")
     ((to, chunk),) = ctx.posted()
     assert (to, chunk.values.tolist(), chunk.part) == ("worker-0", [2.0], 0)
-    wait = worker.send(said(lk.Chunk, "worker-0", np.array([10.0]), 0, 1))  # the neighbour's part 1: 4 + 10
+    wait = worker.send(message_from(lk.Chunk, "worker-0", np.array([10.0]), 0, 1))  # the neighbour's part 1: 4 + 10
     ((to, chunk),) = ctx.posted()
     assert (chunk.values.tolist(), chunk.part) == ([14.0], 1)
-    work = worker.send(said(lk.Chunk, "worker-0", np.array([7.0]), 2, 0))  # the finished part 0
+    work = worker.send(message_from(lk.Chunk, "worker-0", np.array([7.0]), 2, 0))  # the finished part 0
     gradient, rate = work[2]
     assert (gradient.values.tolist(), gradient.count, gradient.samples, gradient.all_workers, rate) == (
         [3.5, 7.0],
@@ -305,12 +305,12 @@ def test_chief_evaluates_shards_at_one_version():
 def test_chief_notes_a_shard_that_is_full_while_it_waits_for_answers():
     """A replica that reports it between two answers to the last snapshot request does not report it again."""
     ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=1), ("replica-0", "replica-1"))
-    look = final_snapshots(ctx, j)
-    look.send(None)
-    look.send(snapshot(0, 0, 0, 0, True, values=[1.0]))
-    look.send(snapshot(0, 0, 1, 0, values=[2.0]))
+    snapshots = final_snapshots(ctx, j)
+    snapshots.send(None)
+    snapshots.send(snapshot(0, 0, 0, 0, True, values=[1.0]))
+    snapshots.send(snapshot(0, 0, 1, 0, values=[2.0]))
     with pytest.raises(StopIteration):
-        look.send(snapshot(0, 0, 1, 1, True, values=[3.0]))
+        snapshots.send(snapshot(0, 0, 1, 1, True, values=[3.0]))
     j.stopped_by = "samples"
     with pytest.raises(StopIteration):
         all_full(ctx, j).send(None)

@@ -6,7 +6,18 @@ import pytest
 import labkit as lk
 from labkit.roles.effects import COMPUTE, RECV
 from labkit.roles.messages import Joined, Left, Position, SnapshotRequest
-from tests.roles.test_scripts import NEWS, Counting, Model, Sheet, evaluator, perform, push, said, snapshot, weights
+from tests.roles.test_scripts import (
+    NEWS,
+    Counting,
+    Model,
+    Sheet,
+    evaluator,
+    message_from,
+    perform,
+    push,
+    snapshot,
+    weights,
+)
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 REQUESTS = (RECV, (lk.Push, lk.Pull), None, None)
@@ -14,7 +25,7 @@ MEMBERS = (RECV, (lk.Push, lk.Pull, Left, Joined), None, None)  # for roles that
 
 
 def pull(sender):
-    return said(lk.Pull, sender)
+    return message_from(lk.Pull, sender)
 
 
 class Dropping(Counting):
@@ -121,7 +132,7 @@ def test_the_easgd_server_returns_the_centre_before_its_elastic_step():
     shard.elastic_step = lambda request, share: shard.apply(request, share)
     server = lk.EASGD(learning_rate=0.5, rho=0.5).server(ctx, shard)
     server.send(None)
-    work = server.send(said(Position, "worker-1", np.array([1.0, 1.0]), 0, 0, 0))
+    work = server.send(message_from(Position, "worker-1", np.array([1.0, 1.0]), 0, 0, 0))
     assert ctx.posted() == [("worker-1", "weights 0")]
     assert work[2][1] == 0.25
     perform(work)
@@ -216,7 +227,7 @@ def test_worker_of_downpour_pushes_sums_and_fetches_now_and_then():
         work = worker.send(None)
         if work == (RECV, (lk.Ack, Joined), None, None):
             sent += [m for _, m in ctx.posted()]
-            work = worker.send(said(lk.Ack, "server-0", 1))
+            work = worker.send(message_from(lk.Ack, "server-0", 1))
     assert steps == [[8.0], [0.0], [0.0]]
     assert [(p.values.tolist(), p.step, p.count, p.samples, p.version) for p in sent] == [([16.0], 1, 2, 16, 4)]
     assert work == (RECV, (lk.Weights, Joined), None, None)
@@ -252,7 +263,7 @@ class Replica(Counting):
 
 
 def mix(sender, values, clock):
-    return said(lk.Mix, sender, np.array(values), clock)
+    return message_from(lk.Mix, sender, np.array(values), clock)
 
 
 def replicas(name):

@@ -156,9 +156,9 @@ def test_the_ledger_names_missing_gradients():
     shard, worker = trace.counters[0], trace.role_ids("worker")[0]
     shard.applied[worker][1] -= 1
     shard.last_received[worker] -= 1
-    book = ledger(trace)
-    assert not book["closes"]
-    assert book["missing"] == 1
+    entries = ledger(trace)
+    assert not entries["closes"]
+    assert entries["missing"] == 1
     assert "DOES NOT CLOSE, 1 missing" in str(run.summary())
 
 
@@ -178,8 +178,8 @@ def test_a_gradient_applied_on_one_shard_only_is_partly_applied():
         recorder.counters.computed = recorder.counters.released = 1
         trace.append(recorder.take(9))
     trace.end(time=9, in_flight=[])
-    book = ledger(trace)
-    assert (book["applied"], book["partly_applied"], book["dropped"], book["closes"]) == (1, 2, {}, True)
+    entries = ledger(trace)
+    assert (entries["applied"], entries["partly_applied"], entries["dropped"], entries["closes"]) == (1, 2, {}, True)
 
 
 def test_every_table_has_a_width():
@@ -196,8 +196,8 @@ def test_the_ledger_of_a_running_run_contains_the_computed_gradients(name):
     suits = {"hidden": (64, 64, 64), **STRATEGIES[name].suggested_problem}
     cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
     run = lk.train(lk.Problem(**suits), STRATEGIES[name](), cluster, lk.Budget(seconds=2)).advance(1.55)
-    book, computed = lk.ledger(run.trace), sum(c.computed for c in run.trace.counters.values())
-    assert book["computed"] == computed
+    entries, computed = lk.ledger(run.trace), sum(c.computed for c in run.trace.counters.values())
+    assert entries["computed"] == computed
     there = ("applied", "partly_applied", "in_flight", "lost", "rolled_back")
-    assert sum(book[place] for place in there) + sum(book["dropped"].values()) == computed
+    assert sum(entries[place] for place in there) + sum(entries["dropped"].values()) == computed
     run.wait()

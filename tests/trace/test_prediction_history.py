@@ -24,7 +24,7 @@ def start(problem=MOONS, strategy=None, budget=None, **cluster):
     return lk.train(problem, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(updates=100))
 
 
-def said(problem, parameters, points):
+def predicted_classes(problem, parameters, points):
     """The predictions of the trained model."""
     return problem.objective().predict(parameters, np.asarray(points, dtype=np.float32)).tolist()
 
@@ -256,8 +256,8 @@ def test_the_ledger_of_a_past_time_equals_the_one_shown_at_that_time(strategy, t
 
 
 def test_values_that_were_not_recorded_are_none():
-    book = ledger(start(record=False).wait().trace, 100_000_000)
-    assert (book["computed"], book["applied"], book["in_flight"], book["closes"]) == (None, None, None, None)
+    entries = ledger(start(record=False).wait().trace, 100_000_000)
+    assert (entries["computed"], entries["applied"], entries["in_flight"], entries["closes"]) == (None, None, None, None)
     mixed = ledger(start(strategy=lk.DPSGD(), budget=lk.Budget(seconds=1), record=False).wait().trace, 500_000_000)
     assert (mixed["computed"], mixed["applied"]) == (None, None)
     mixed = ledger(start(strategy=lk.DPSGD(), budget=lk.Budget(seconds=1)).wait().trace, 500_000_000)

@@ -109,16 +109,16 @@ class Server:
 WORKER = st.integers(0, WORKERS - 1)
 APPLY = st.tuples(st.just("apply"), st.integers(0, 9), WORKER, st.integers(1, 3))
 RESTORE = st.tuples(st.just("restore"), st.integers(0, 12))
-STORY = st.lists(
+PARTS = st.lists(
     st.tuples(st.integers(0, 1), st.lists(st.one_of(APPLY, APPLY, APPLY, RESTORE), max_size=6)), min_size=1, max_size=8
 )  # actions of servers between two reports
 MOMENTS = st.lists(st.integers(0, 120), min_size=1, max_size=4)
 
 
 def play(servers, part):
-    which, deeds = part
+    which, actions = part
     server = servers[which % len(servers)]
-    for kind, *more in deeds:
+    for kind, *more in actions:
         if kind == "apply":
             wait, sender, count = more
             server.apply(wait, len(servers) + sender, count)
@@ -133,12 +133,12 @@ def last(series):
 
 
 @settings(max_examples=80, deadline=None)
-@given(STORY, MOMENTS, st.integers(1, 2))
-def test_gross_counts_everything_that_was_ever_applied_and_net_what_is_held(story, moments, count):
+@given(PARTS, MOMENTS, st.integers(1, 2))
+def test_gross_counts_everything_that_was_ever_applied_and_net_what_is_held(parts, moments, count):
     trace = empty(count)
     servers = [Server(trace, k) for k in range(count)]
     followed, samples = Cumulative(), Cumulative("samples")
-    for part in story:
+    for part in parts:
         play(servers, part)
         for t in (*moments, trace.now):
             gross = sum(server.gross(t) for server in servers) / count
@@ -159,14 +159,14 @@ def test_gross_counts_everything_that_was_ever_applied_and_net_what_is_held(stor
 
 
 @settings(max_examples=80, deadline=None)
-@given(STORY, st.sampled_from(["skipped", "spilled"]))
-def test_reports_of_roles_replace_missing_rows(story, how):
+@given(PARTS, st.sampled_from(["skipped", "spilled"]))
+def test_reports_of_roles_replace_missing_rows(parts, how):
     trace = empty()
     server, followed = Server(trace, 0), Cumulative()
     if how == "spilled":
         trace.tables["applies"].keep = 4
-    for which, deeds in story:
-        play([server], (which, deeds))
+    for which, actions in parts:
+        play([server], (which, actions))
         if how == "skipped":
             trace.tables["applies"].skipped = 1
         if how == "spilled" and not trace.tables["applies"].spilled:
@@ -183,12 +183,12 @@ def test_reports_of_roles_replace_missing_rows(story, how):
 
 
 @settings(max_examples=60, deadline=None)
-@given(STORY, MOMENTS, st.integers(2, 12))
-def test_remaining_rows_are_counted_when_old_ones_and_reports_are_missing(story, moments, keep):
+@given(PARTS, MOMENTS, st.integers(2, 12))
+def test_remaining_rows_are_counted_when_old_ones_and_reports_are_missing(parts, moments, keep):
     trace = empty(keep=keep)
     server, followed, rows = Server(trace, 0), Cumulative(), []
-    for _, deeds in story:
-        play([server], (0, [deed for deed in deeds if deed[0] == "apply"]))
+    for _, actions in parts:
+        play([server], (0, [action for action in actions if action[0] == "apply"]))
         trace.tables["progress"]._rows = 0  # a simulated run makes no reports
         rows = server.done[trace.tables["applies"].spilled :]
         for t in moments:

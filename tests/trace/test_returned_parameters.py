@@ -66,10 +66,10 @@ class Server:
         worker = Recorder(1, roles=2)
         worker.counters.computed = worker.counters.released = self.computed
         self.trace.append(worker.take(self.clock()))
-        self.trace.end(time=self.clock(), lost_lives=[[0, life] for life in lost], in_flight=[], lost=[], **more)
-        book = ledger(self.trace)
-        assert book["closes"], book
-        return book
+        self.trace.end(time=self.clock(), lost_lives=[[0, instance] for instance in lost], in_flight=[], lost=[], **more)
+        entries = ledger(self.trace)
+        assert entries["closes"], entries
+        return entries
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -90,9 +90,9 @@ def test_a_checkpoint_contains_the_counts_of_lost_reports(again):
         server.begin(2, server.shard.to_state())
     server.apply()
     server.report()
-    book = server.end(lost=range(1 + again))
-    assert book["applied"] == 4 == int(server.shard.values[0]).bit_count()
-    assert book["dropped"] == {"late": 2}
+    entries = server.end(lost=range(1 + again))
+    assert entries["applied"] == 4 == int(server.shard.values[0]).bit_count()
+    assert entries["dropped"] == {"late": 2}
 
 
 def test_rows_that_arrived_are_in_no_later_checkpoint():
@@ -116,12 +116,12 @@ def test_gradients_applied_after_the_snapshot_are_not_in_the_returned_parameters
     server.apply(2)
     server.drop()
     server.report()
-    book = server.end(returned={"held": held, "over": over})
-    assert book["applied"] == 4 == there
-    assert (book["dropped"].get("after the end", 0), book["rolled_back"]) == (
+    entries = server.end(returned={"held": held, "over": over})
+    assert entries["applied"] == 4 == there
+    assert (entries["dropped"].get("after the end", 0), entries["rolled_back"]) == (
         (2, 0) if over == "after the end" else (0, 2)
     )
-    assert book["dropped"]["late"] == 2
+    assert entries["dropped"]["late"] == 2
 
 
 def test_the_snapshot_counts_when_the_last_report_is_lost():
@@ -131,9 +131,9 @@ def test_the_snapshot_counts_when_the_last_report_is_lost():
     server.drop()
     server.apply(3)
     held, there = server.snapshot()
-    book = server.end(lost=[0], returned={"held": held, "over": "after the end"})
-    assert book["applied"] == 4 == there
-    assert book["dropped"] == {"late": 1}
+    entries = server.end(lost=[0], returned={"held": held, "over": "after the end"})
+    assert entries["applied"] == 4 == there
+    assert entries["dropped"] == {"late": 1}
 
 
 def test_a_restore_after_the_snapshot_takes_nothing_from_it():
@@ -146,14 +146,14 @@ def test_a_restore_after_the_snapshot_takes_nothing_from_it():
     server.begin(1, state)
     server.apply()  # reports that three steps before it are rolled back
     server.report()
-    book = server.end(lost=[0], returned={"held": held, "over": "rolled back"})
-    assert book["applied"] == 5 == there
-    assert book["rolled_back"] == 1
+    entries = server.end(lost=[0], returned={"held": held, "over": "rolled back"})
+    assert entries["applied"] == 5 == there
+    assert entries["rolled_back"] == 1
 
 
 def test_parameters_of_another_run_hold_nothing_of_this_one():
     server = Server()
     server.apply(2)
     server.report()
-    book = server.end(returned={"held": [], "over": "rolled back"})
-    assert (book["applied"], book["rolled_back"]) == (0, 2)
+    entries = server.end(returned={"held": [], "over": "rolled back"})
+    assert (entries["applied"], entries["rolled_back"]) == (0, 2)

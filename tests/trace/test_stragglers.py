@@ -177,7 +177,7 @@ DISTRIBUTIONS = {
 
 def durations(distribution, slow=1.0, workers=4, each=80, seed=0):
     """An outlier test fed `each` draws of every worker, the last one slow from the middle on, and its result."""
-    rng, gauge, said = np.random.default_rng(seed), OutlierTest(range(workers)), set()
+    rng, gauge, text = np.random.default_rng(seed), OutlierTest(range(workers)), set()
     drawn = distribution.draw(rng, workers * each).reshape(workers, each) * NANO
     drawn[-1, each // 2 :] *= slow
     ends = np.cumsum(drawn, axis=1)
@@ -185,8 +185,8 @@ def durations(distribution, slow=1.0, workers=4, each=80, seed=0):
     for block in np.array_split(order, each):
         role, number = np.unravel_index(block, ends.shape)
         gauge.take(role, ends[role, number], drawn[role, number], drawn[role, number])
-        said |= set(gauge.find()[0])
-    return said
+        text |= set(gauge.find()[0])
+    return text
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
@@ -218,13 +218,13 @@ SOME = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.Pipeline(), lk.FSDP(),
 
 @pytest.mark.parametrize("strategy", SOME, ids=lambda s: s.name)
 def test_read_in_pieces_is_read_at_once_and_the_past_does_not_change(strategy):
-    run, memory, heard = simulated(strategy), Stragglers(), []
+    run, memory, received = simulated(strategy), Stragglers(), []
     for t in np.arange(0.1, 9.0, 0.37):
         run.advance(t - run.engine.seconds)
-        before, heard = heard, memory.until(run.trace, run.trace.watermark())
-        assert heard[: len(before)] == before
+        before, received = received, memory.until(run.trace, run.trace.watermark())
+        assert received[: len(before)] == before
     whole = stragglers(run.trace, run.trace.watermark())
-    assert heard == whole
+    assert received == whole
     for t in (0, 4 * NANO):
         past = [found for found in whole if found.time <= t]
         assert stragglers(run.trace, t) == memory.until(run.trace, t) == past
@@ -233,8 +233,8 @@ def test_read_in_pieces_is_read_at_once_and_the_past_does_not_change(strategy):
     else:
         worker = run.trace.roles.index("worker-2")
         assert [(found.role, found.what is None) for found in whole] == [(worker, False), (worker, True)]
-        said = [straggler_text(run.trace, found).partition(",")[0] for found in whole]
-        assert said == ["straggler: w2", "w2 is no longer a straggler"]
+        text = [straggler_text(run.trace, found).partition(",")[0] for found in whole]
+        assert text == ["straggler: w2", "w2 is no longer a straggler"]
         assert 2 * NANO < whole[0].time < 5 * NANO < whole[1].time
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import labkit as lk
 
-LAW = lk.LogNormal(0.1, 0.25)
+RANDOM_TIMES = lk.LogNormal(0.1, 0.25)
 DIGITS = lk.Problem("digits", hidden=(16,))
 TIMING = lk.Problem("digits", timing_only=True)
 SLOWED = [lk.Slow("worker-2", 5, at=1.5), lk.Slow("worker-2", 1, at=2.5)]
@@ -14,7 +14,7 @@ DONE = [lk.Slow(f"worker-{k % 3}", factor, at=0.5 + 0.24 * k) for k, factor in e
 
 
 def _run(strategy, seconds=3.0, problem=DIGITS, faults=(), accuracy=None, **cluster):
-    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": LAW, **cluster})
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": RANDOM_TIMES, **cluster})
     return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds, accuracy=accuracy), faults=faults)
 
 

@@ -79,8 +79,8 @@ def test_an_absent_node_is_hollow_and_dashed_and_labelled(killed):
     assert [node.name for node in servers] == ["s0", "b0"]
     assert {node.name: node.condition for node in workers} == {"w0": "", "w1": "", "w2": "killed", "w3": ""}
     panel = drawn("topology", killed, 2.0)
-    said = {words.get_text() for words in panel.names}
-    assert "killed" in said
+    text = {words.get_text() for words in panel.names}
+    assert "killed" in text
     styles = panel.nodes[False].get_linestyle()
     assert [style[1] is not None for style in styles] == [False, False, True, False]
     assert not any(word.get_text() == "killed" for word in drawn("topology", killed, 2.8).names)

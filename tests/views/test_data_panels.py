@@ -194,11 +194,11 @@ def test_data_distribution_writes_the_counts_of_the_header(traces):
 def test_the_bars_of_the_ledger_add_up_to_what_was_computed(traces, run):
     trace = traces[run]
     panel, _ = drawn("ledger", trace)
-    book = ledger(trace)
+    entries = ledger(trace)
     shown = {name.get_text(): number.get_text() for name, number in zip(panel.names, panel.counts) if name.get_text()}
     numbers = {name: int(number.replace(",", "")) for name, number in shown.items()}
-    assert numbers.pop("computed") == sum(numbers.values()) == book["computed"]
-    assert numbers["applied"] == book["applied"]
+    assert numbers.pop("computed") == sum(numbers.values()) == entries["computed"]
+    assert numbers["applied"] == entries["applied"]
     assert panel.verdict.get_text() == "all gradients accounted for ✓"
     ends = [path.vertices[:, 0].max() for path in panel.bars.get_paths()]
     assert max(ends[1:]) == pytest.approx(ends[0], abs=2.1)

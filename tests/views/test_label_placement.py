@@ -24,13 +24,13 @@ def empty_axes(wide=300, high=140):
     return axes
 
 
-SAID = [
+TEXTS = [
     "theory: mean = N − 1 = 3", "w2 5x slower", "this run 12,345/s", "96.1%", "learning_rate = 0.05", "worker-3 killed",
     "WWW MMM", "illicit, little", "5–95% × 1,000 · µ", "(N − 1) / K = 3.5",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", SAID)
+@pytest.mark.parametrize("words", TEXTS)
 @pytest.mark.parametrize("bold", [False, True])
 def test_text_widths_are_estimated_within_a_few_percent(words, bold):
     axes = empty_axes()
@@ -74,11 +74,11 @@ def test_invisible_and_non_finite_points_take_no_space_for_labels():
     assert room.cells.sum() == 0
 
 
-marks = st.lists(st.tuples(st.floats(-1, 11), st.sampled_from(SAID)), max_size=12).map(sorted)
+drawn_events = st.lists(st.tuples(st.floats(-1, 11), st.sampled_from(TEXTS)), max_size=12).map(sorted)
 
 
 @settings(max_examples=40, deadline=None)
-@given(marks, st.booleans(), st.sampled_from([(300, 140), (666, 120), (120, 60)]))
+@given(drawn_events, st.booleans(), st.sampled_from([(300, 140), (666, 120), (120, 60)]))
 def test_event_labels_do_not_overlap_and_are_not_cut(events, above, size):
     axes = empty_axes(*size)
     made = Events(axes, above)
@@ -115,7 +115,7 @@ def test_nice_below(value, below):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(0.25, "0.25"), (1234, "1,234"), (20_000, "20k"), (2e6, "2M"), (3.5e9, "3.5G"), (-2e6, "−2M")]
+    ("value", "reported"), [(0.25, "0.25"), (1234, "1,234"), (20_000, "20k"), (2e6, "2M"), (3.5e9, "3.5G"), (-2e6, "−2M")]
 )
-def test_ticks_are_short_numbers(value, said):
-    assert style.plain(value) == said
+def test_ticks_are_short_numbers(value, reported):
+    assert style.plain(value) == reported

@@ -150,9 +150,9 @@ def test_names_at_the_ends_of_curves_do_not_overlap(slowed_trace, sync_trace):
 
 
 def test_a_comparison_shows_the_throughput_of_the_table(slowed_trace, sync_trace):
-    said = [t.get_text() for t in texts(compare([slowed_trace, sync_trace], ["one", "two"]))]
+    reported = [t.get_text() for t in texts(compare([slowed_trace, sync_trace], ["one", "two"]))]
     for name, trace in (("one", slowed_trace), ("two", sync_trace)):
-        assert f"{name} {rate(summary(trace)['gradients_per_second'])}/s" in said
+        assert f"{name} {rate(summary(trace)['gradients_per_second'])}/s" in reported
 
 
 def test_only_the_colours_of_the_grammar_are_used_for_the_slowed_worker(slowed_trace):
@@ -179,12 +179,12 @@ def test_plots_show_themselves_and_save(slowed_trace, tmp_path):
 
 def test_predictions_box_the_wrong_ones(slowed_trace):
     images, labels = np.arange(5 * 64.0).reshape(5, 64), np.array([1, 2, 3, 4, 5])
-    said = np.array([1, 2, 9, 4, 5])
-    figure = Plots(lambda: slowed_trace).predictions(images, labels, said)
+    reported = np.array([1, 2, 9, 4, 5])
+    figure = Plots(lambda: slowed_trace).predictions(images, labels, reported)
     red = [t.get_text() for t in texts(figure) if t.get_color() == "#cc1f1f"]
     assert red == ["9"]
     with pytest.raises(lk.BadInput, match="as many"):
-        Plots(lambda: slowed_trace).predictions(images, labels[:3], said)
+        Plots(lambda: slowed_trace).predictions(images, labels[:3], reported)
 
 
 def test_unknown_panels_and_impossible_comparisons_are_refused(slowed_trace):

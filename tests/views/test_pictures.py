@@ -30,7 +30,7 @@ PICTURE = {
 PACE = lk.Deterministic(0.1)
 DIGITS = lk.Problem("digits", hidden=(24,), seed=7)
 EQUAL_STAGES = lk.Problem("digits", hidden=(54, 64, 54, 54))  # multiply-adds of each layer: 3,456
-WIRE = {"latency": 0.001, "bandwidth": 1e5}
+NETWORK = {"latency": 0.001, "bandwidth": 1e5}
 SIZES = (2, 4, 8)
 
 
@@ -66,16 +66,16 @@ def divergence_without_paths():
     return lk.pictures.divergence(spiral(0.15)[0], spiral(0.25)[0])
 
 
-def on_wires():
+def on_networks():
     return {
-        "one server": {n: run(lk.SyncPS(), workers=n, **WIRE) for n in SIZES},
-        "4 shards": {n: run(lk.SyncPS(), workers=n, servers=4, **WIRE) for n in SIZES},
-        "ring": {n: run(lk.RingAllReduce(), workers=n, **WIRE) for n in SIZES},
+        "one server": {n: run(lk.SyncPS(), workers=n, **NETWORK) for n in SIZES},
+        "4 shards": {n: run(lk.SyncPS(), workers=n, servers=4, **NETWORK) for n in SIZES},
+        "ring": {n: run(lk.RingAllReduce(), workers=n, **NETWORK) for n in SIZES},
     }
 
 
 def link_saturation():
-    return lk.pictures.link_saturation(on_wires())
+    return lk.pictures.link_saturation(on_networks())
 
 
 def pipelines():
@@ -225,12 +225,12 @@ def test_the_spiral_shows_the_given_path(figure):
 def test_predicted_and_measured_step_times_agree():
     """Against T1 and the server's link, computed independently: m = model bytes / bandwidth."""
     weights = 64 * 24 + 24 + 24 * 10 + 10
-    m, a, c = 4 * weights / WIRE["bandwidth"], WIRE["latency"], 0.1
+    m, a, c = 4 * weights / NETWORK["bandwidth"], NETWORK["latency"], 0.1
     steps = {
         "one server": lambda n: c + 2 * a + m + n * m, "4 shards": lambda n: c + 2 * a + m + n * m / 4,
         "ring": lambda n: c + 2 * (n - 1) * a + 2 * (n - 1) / n * m,
     }  # fmt: skip
-    runs = on_wires()
+    runs = on_networks()
     drawn = lk.pictures.link_saturation(runs)
     dots = [line.get_xydata() for line in drawn.axes[0].lines if line.get_marker() == "o"]
     assert len(dots) == len(runs)
@@ -240,16 +240,16 @@ def test_predicted_and_measured_step_times_agree():
         assert measured[:, 0].tolist() == list(SIZES)
         assert measured[:, 1] == pytest.approx(wanted, rel=0.01)
     low, high = (number(8 / steps[name](8)) for name in ("one server", "ring"))
-    said = numbers(title(drawn))
-    assert said[0] == 8
-    assert said[1:] == pytest.approx([float(low), float(high)], rel=0.01)
+    reported = numbers(title(drawn))
+    assert reported[0] == 8
+    assert reported[1:] == pytest.approx([float(low), float(high)], rel=0.01)
     assert title(drawn).startswith("The link of a server saturates, the ring does not")
 
 
 def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
     """A6 on bandwidth: min(N / (c + 2a + 2m), 1 / m)."""
-    runs = {n: run(lk.AsyncPS(), workers=n, **WIRE) for n in (1, 8)}
-    m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / WIRE["bandwidth"]
+    runs = {n: run(lk.AsyncPS(), workers=n, **NETWORK) for n in (1, 8)}
+    m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / NETWORK["bandwidth"]
     wanted = [1 / (0.1 + 2 * 0.001 + 2 * m), 1 / m]
     assert theoretical_throughput(runs[8].trace, np.array([1, 8])) == pytest.approx(wanted, rel=1e-9)
     (dots,) = [line for line in lk.pictures.link_saturation({"server": runs}).axes[0].lines if line.get_marker() == "o"]
@@ -287,7 +287,7 @@ def some_run():
 
 
 @pytest.mark.parametrize(
-    ("draw", "says"),
+    ("draw", "message"),
     [
         (lambda r: lk.pictures.straggler(r, "x"), "not a run"),
         (lambda r: lk.pictures.mean_staleness(r), "dictionary"),
@@ -302,8 +302,8 @@ def some_run():
         (lambda r: lk.pictures.bubble({4: r}), "no micro-batches"),
     ],
 )  # fmt: skip
-def test_figures_refuse_runs_that_do_not_fit(some_run, draw, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_figures_refuse_runs_that_do_not_fit(some_run, draw, message):
+    with pytest.raises(lk.BadInput, match=message):
         draw(some_run)
 
 
@@ -341,5 +341,5 @@ def test_staleness_alone_decides_stability():
     """The same rate, 0.2: for N = 4 below 2 sin(pi / 14) = .445, for N = 16 above 2 sin(pi / 62) = .101."""
     pair = [run(lk.AsyncPS(learning_rate=0.2), lk.Problem("quadratic"), workers=n) for n in (4, 16)]
     drawn = lk.pictures.divergence(*pair)
-    said = "0.2 at staleness 3 converges, 0.2 at staleness 15 diverges."
-    assert title(drawn) == f"A high rate with stale gradients diverges: {said}"
+    reported = "0.2 at staleness 3 converges, 0.2 at staleness 15 diverges."
+    assert title(drawn) == f"A high rate with stale gradients diverges: {reported}"

@@ -14,7 +14,7 @@ def drawn(figure):
     return dots.get_data(), [line.get_data() for line in lines]
 
 
-def said(figure):
+def texts_of(figure):
     return [words.get_text() for words in figure.texts]
 
 
@@ -28,7 +28,7 @@ def test_measurements_are_dots_and_theory_is_lines():
     assert (lines[0][0].min(), lines[0][0].max()) == (1, 3)
     assert set(lines[1][1].tolist()) == {2.0}
     assert [values.tolist() for values in lines[2]] == [[1, 3], [4, 1]]
-    assert {"Squares", "of three numbers", "measured", "x squared", "always 2", "some points"} <= set(said(figure))
+    assert {"Squares", "of three numbers", "measured", "x squared", "always 2", "some points"} <= set(texts_of(figure))
     colours = [line.get_color() for line in figure.axes[0].get_lines()]
     assert colours == [style.RED, style.GREY, style.GREY, style.BLUE]
 
@@ -68,7 +68,7 @@ def test_points_that_are_not_finite_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("measured", "log", "says"),
+    ("measured", "log", "message"),
     [
         ({}, "", "no measured point is finite"),
         ({1: np.nan}, "", "no measured point is finite"),
@@ -77,8 +77,8 @@ def test_points_that_are_not_finite_are_left_out():
         ({1: 1.0}, "z", "log='z' is not allowed"),
     ],
 )
-def test_values_that_cannot_be_drawn_are_refused(measured, log, says):
-    with pytest.raises(lk.BadInput, match=says):
+def test_values_that_cannot_be_drawn_are_refused(measured, log, message):
+    with pytest.raises(lk.BadInput, match=message):
         lk.pictures.scatter(measured, {}, "t", "x", "y", log=log)
 
 
@@ -88,7 +88,7 @@ def test_several_runs_beside_each_other():
     runs = [lk.train(timing, s, paper, lk.Budget(seconds=2)).wait() for s in (lk.AsyncPS(), lk.SSP(s=2))]
     figure = lk.pictures.side_by_side("progress", {"free": runs[0], "held": runs[1].trace})
     assert len(figure.axes) == 2
-    assert {"free", "held"} <= set(said(figure))
+    assert {"free", "held"} <= set(texts_of(figure))
     tops = [axes.get_ylim()[1] for axes in figure.axes]
     assert tops[0] > 2 * tops[1]  # separate scales: 15 ahead, and 2
     with pytest.raises(lk.BadInput, match="Did you mean 'progress'"):

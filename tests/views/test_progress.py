@@ -156,7 +156,7 @@ def test_a_distant_bound_does_not_compress_the_axis():
     trace = run(lk.SSP(s=1000), seconds=2.0, slow={"worker-2": 5}).wait().trace
     panel, _, words = drawn(trace)
     assert panel.axes.get_ylim()[1] < 30
-    assert not any("bound" in said for said in words)
+    assert not any("bound" in text for text in words)
 
 
 def test_many_workers_are_shown_as_a_band_and_extremes():

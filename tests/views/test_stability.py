@@ -54,8 +54,8 @@ def test_the_dot_is_on_the_stable_side_iff_the_loss_falls(rate, stable):
     assert place.stable == stable
     assert place.tau == 7
     assert place.product == pytest.approx(rate)
-    said = make_panel("stability").caption(trace, trace.now)
-    assert said == f"{'stable' if stable else 'unstable'}: {rate:g}, edge at 0.209"
+    text = make_panel("stability").caption(trace, trace.now)
+    assert text == f"{'stable' if stable else 'unstable'}: {rate:g}, edge at 0.209"
 
 
 def test_the_largest_curvature_decides():

@@ -97,20 +97,20 @@ def test_the_shown_slowdown_factor_of_messages_is_exact():
     for update in updates_of(wired):
         shown = build_replay(wired, update)
         assert shown.words[0].endswith("other times shortened")
-        said = float(re.search(r"messages ([\d.,]+)x slower", shown.words[0])[1].replace(",", ""))
+        reported = float(re.search(r"messages ([\d.,]+)x slower", shown.words[0])[1].replace(",", ""))
         (i,) = np.flatnonzero(of(wired, shown, "Push") & (shown.source == update.sender))
         rows = wired.tables["messages"].rows().tolist()
         (took,) = [row[6] - row[5] for row in rows if row[1] == update.sender and update.first < row[6] <= update.last]
         shows = (shown.arrives[i] - shown.leaves[i]) * loop
-        assert shows == pytest.approx(said * took, rel=0.06) or shows == pytest.approx(0.03 * loop)
+        assert shows == pytest.approx(reported * took, rel=0.06) or shows == pytest.approx(0.03 * loop)
 
 
 def test_a_replay_of_a_busy_link_is_slowed_evenly():
     trace = run(lk.AsyncPS(), latency=0.03)
     update = last_update(trace, 2 * NANO)
     shown = build_replay(trace, update)
-    said = float(re.search(r"· ([\d.,]+)x slower", shown.words[0])[1])
-    assert said == pytest.approx(loop_ns(trace) * (1 - REST) / (update.last - update.first), rel=0.05)
+    reported = float(re.search(r"· ([\d.,]+)x slower", shown.words[0])[1])
+    assert reported == pytest.approx(loop_ns(trace) * (1 - REST) / (update.last - update.first), rel=0.05)
     work = [r for r in trace.tables["spans"].rows().tolist() if r[1] == COMPUTE and r[0] == update.sender]
     real = next((a, b) for _, _, a, b, _ in work if update.first < a and b < update.last)
     begin, end = shown.works[shown.works[:, 0] == update.sender][0][1:]

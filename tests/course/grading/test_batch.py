@@ -312,12 +312,12 @@ def test_an_interrupted_batch_continues(tmp_path, number, after):
             assert process.poll() is None
             time.sleep(0.005)
         process.send_signal(getattr(signal, number))
-        _, said = process.communicate(timeout=300)
+        _, reported = process.communicate(timeout=300)
     finally:
         process.kill()
     if number != "SIGKILL":
-        assert process.returncode == 130, said
-        assert said.endswith("Interrupted.\n")
+        assert process.returncode == 130, reported
+        assert reported.endswith("Interrupted.\n")
     assert marks_of(marks) == {name: whole[name] for name in NAMES[:after]}
     for i in range(len(NAMES)):
         (gate / str(i)).touch()

@@ -51,10 +51,10 @@ def test_last_activity_is_that_of_the_kernel(server, tmp_path):
     assert last_activity(tmp_path / "b" / "toy.ipynb") == 0.0
 
 
-@pytest.mark.parametrize("says", ["", "[", "{}", "[1]", "[{}]", '{"message": "no"}', '[{"path": "a/toy.ipynb"}]'])
-def test_malformed_servers_are_ignored(server, tmp_path, says):
+@pytest.mark.parametrize("message", ["", "[", "{}", "[1]", "[{}]", '{"message": "no"}', '[{"path": "a/toy.ipynb"}]'])
+def test_malformed_servers_are_ignored(server, tmp_path, message):
     note(tmp_path, server.about)
-    server.says = says
+    server.says = message
     assert last_activity(tmp_path / "a" / "toy.ipynb") == 0.0
 
 

@@ -69,7 +69,7 @@ class TestNotebook:
         assert (found.assignment, found.variant) == ("toy", "abc")
 
     @pytest.mark.parametrize(
-        ("data", "said"),
+        ("data", "written"),
         [
             (b"", "empty"),
             (b"  \n", "empty"),
@@ -86,8 +86,8 @@ class TestNotebook:
             (b'{"cells": [], "x": ' + b"9" * 5000 + b"}", "not JSON"),
         ],
     )  # fmt: skip
-    def test_files_that_are_not_notebooks_are_refused(self, data, said):
-        with pytest.raises(BadInput, match=said):
+    def test_files_that_are_not_notebooks_are_refused(self, data, written):
+        with pytest.raises(BadInput, match=written):
             parse_submitted(data)
 
     @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def test_a_closed_connection_keeps_raising_and_uses_no_descriptor(server):
             os.close(descriptor)
 
 
-JUDGE = """
+GRADER = """
 import sys, time
 from tests.course.sharing import solution
 from labkit.course.sandbox.remote_answers import RemoteAnswers
@@ -301,7 +301,7 @@ f()
 def test_no_process_remains_when_the_grader_is_killed():
     root = str(Path(__file__).parents[3])
     grader = subprocess.Popen(
-        [sys.executable, "-c", JUDGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root}
+        [sys.executable, "-c", GRADER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root}
     )  # fmt: skip
     with grader:
         grader.stdin.write(LOOP.replace("\n", "\\n") + "\n")

@@ -80,14 +80,14 @@ def test_a_second_ctrl_c_does_not_wait():
 
 
 def test_a_user_defined_signal_handler_is_kept():
-    heard = []
-    before = signal.signal(signal.SIGINT, lambda *_: heard.append(run.engine.seconds))
+    received = []
+    before = signal.signal(signal.SIGINT, lambda *_: received.append(run.engine.seconds))
     try:
         run = lk.train(TIMING, InARole(), lk.SimulatedCluster(workers=1), lk.Budget(updates=50))
         run.wait()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (heard, run.stopped_by) == ([0.31], "updates")
+    assert (received, run.stopped_by) == ([0.31], "updates")
 
 
 def test_an_interrupted_move_goes_on_where_it_stood():

@@ -4,7 +4,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import Join, Leave
-from tests.engines.simulated.test_frozen import told
+from tests.engines.simulated.test_frozen import fault_times
 from tests.engines.simulated.test_recovery import BACK, applied, closed, events, started
 
 
@@ -17,18 +17,18 @@ def elastic(strategy=None, workers=3, most=3, **more):
 
 def test_a_frozen_worker_that_leaves_is_not_lost_and_joins_again():
     run = elastic(patience=1.0).advance(0.505).freeze("worker-2").advance(0.1).execute(Leave("worker-2")).advance(2.0)
-    assert told(run) == [("frozen", 0.505)]
+    assert fault_times(run) == [("frozen", 0.505)]
     run.execute(Join("worker-2")).advance(0.1)
     assert applied(run, 2.605, 2.705, "worker-2") == 10
     run.thaw("worker-2").advance(1.0)
-    assert told(run) == [("frozen", 0.505)]
+    assert fault_times(run) == [("frozen", 0.505)]
     closed(run)
 
 
 @pytest.mark.parametrize("reconnected", [False, True])
 def test_an_isolated_worker_that_leaves_is_not_lost_and_joins_again(reconnected):
     run = elastic(patience=1.0).advance(0.505).cut("worker-2").advance(0.1).execute(Leave("worker-2")).advance(2.0)
-    assert told(run) == []
+    assert fault_times(run) == []
     assert applied(run, 0.505, 2.605, "worker-2") == 0
     if reconnected:  # its earlier messages arrive then
         run.reconnect("worker-2").advance(0.0)
@@ -38,7 +38,7 @@ def test_an_isolated_worker_that_leaves_is_not_lost_and_joins_again(reconnected)
     assert applied(run, 2.605, 2.705, "worker-2") == 10
     assert applied(run, 0.505, 2.605, "worker-2") == 1  # once, before what its next instance sends
     run.advance(2.0)
-    assert told(run) == []
+    assert fault_times(run) == []
     assert closed(run)["lost"] == 0
 
 

@@ -364,9 +364,9 @@ def test_the_ledger_balances_for_a_kill_at_any_moment(strategy, role):
         assert [m.incarnation for m in run.trace.events if m.kind == "lost" and m.name == role] == [0]
         if at != 0.05:
             assert run.trace.ending["lost"] == []
-        book = ledger(run.trace)
-        assert book["closes"], (at, book)
-        assert book["missing"] == 0
+        entries = ledger(run.trace)
+        assert entries["closes"], (at, entries)
+        assert entries["missing"] == 0
 
 
 def test_a_killed_process_takes_all_its_roles_along():

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.sample(2)
 TELLING = ("frozen", "thawed", "killed", "lost", "restarted", "fenced", "waits")
 
 
-def told(run):
+def fault_times(run):
     return [(m.kind, round(m.time / 1e9, 6)) for m in run.trace.events if m.kind in TELLING]
 
 
@@ -32,11 +32,11 @@ def test_a_role_thawed_before_the_heartbeat_timeout_continues_its_work(role):
     elif role == "server-0":
         assert applied(run, 0.505, 1.405) == 0
     run.thaw(role).advance(1)
-    assert told(run) == [("frozen", 0.505), ("thawed", 1.405)]
+    assert fault_times(run) == [("frozen", 0.505), ("thawed", 1.405)]
     assert all(r.recorder.incarnation == 0 for r in run.engine.roles.values())
     assert applied(run, 1.405, 2.405, "worker-1") == 100
-    book = closed(run)
-    assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})
+    entries = closed(run)
+    assert (entries["lost"], entries["rolled_back"], entries["dropped"]) == (0, 0, {})
 
 
 def test_a_frozen_worker_finishes_what_it_had_begun():
@@ -55,11 +55,11 @@ def test_a_frozen_worker_finishes_what_it_had_begun():
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_role_thawed_after_its_replacement_began_is_fenced(role):
     run = started(lk.AsyncPS(), patience=1.0, checkpoint_every=0.1).advance(0.505).freeze(role).advance(3)
-    assert told(run) == [("frozen", 0.505), ("lost", 1.505), ("restarted", 2.305)]
+    assert fault_times(run) == [("frozen", 0.505), ("lost", 1.505), ("restarted", 2.305)]
     assert events(run, "lost")[0].reason == "was silent for 1 s"
     before = run.summary()["updates"]
     run.thaw(role).advance(0.1)
-    assert told(run)[-2:] == [("thawed", 3.505), ("fenced", 3.505)]
+    assert fault_times(run)[-2:] == [("thawed", 3.505), ("fenced", 3.505)]
     assert run.engine.roles[role].recorder.incarnation == 1  # never both
     assert run.summary()["updates"] == before + 30
     run.thaw(role)
@@ -71,13 +71,13 @@ def test_a_role_thawed_between_its_loss_and_its_restart_is_fenced():
     run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(1.4).thaw("worker-1")
     assert applied(run, 0.505, 1.905, "worker-1") == 0
     run.advance(1)
-    assert told(run) == [("frozen", 0.505), ("lost", 1.505), ("thawed", 1.905), ("fenced", 1.905), ("restarted", 2.305)]
+    assert fault_times(run) == [("frozen", 0.505), ("lost", 1.505), ("thawed", 1.905), ("fenced", 1.905), ("restarted", 2.305)]
     closed(run)
 
 
 def test_a_frozen_role_can_be_killed():
     run = started(lk.SyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(0.2).kill("worker-1").advance(3)
-    assert told(run) == [("frozen", 0.505), ("killed", 0.705), ("lost", 0.705), ("restarted", 1.505)]
+    assert fault_times(run) == [("frozen", 0.505), ("killed", 0.705), ("lost", 0.705), ("restarted", 1.505)]
     assert applied(run, 1.505, 3.705) == 3 * 220
     closed(run)
 
@@ -89,10 +89,10 @@ def test_a_ring_with_a_frozen_member(on_loss):
     run.thaw("worker-1").advance(0.5)
     assert run.summary()["updates"] == 100
     run.freeze("worker-1").advance(3)
-    assert ("lost", 2.505) in told(run)
+    assert ("lost", 2.505) in fault_times(run)
     assert run.summary()["updates"] > 200
     run.thaw("worker-1").advance(0.1)
-    assert told(run)[-1][0] == "fenced"
+    assert fault_times(run)[-1][0] == "fenced"
     closed(run)
 
 
@@ -102,7 +102,7 @@ def test_a_ring_with_a_frozen_member(on_loss):
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_a_kill_on_the_way_back_begins_the_way_anew(strategy):
     run = started(strategy).advance(0.5).kill("worker-1").advance(0.5).kill("worker-1").advance(2)
-    assert told(run) == [("killed", 0.5), ("lost", 0.5), ("killed", 1.0), ("restarted", 1.8)]
+    assert fault_times(run) == [("killed", 0.5), ("lost", 0.5), ("killed", 1.0), ("restarted", 1.8)]
     assert run.trace.instances[run.trace.roles.index("worker-1") + len(run.trace.roles)].computed == 120
     closed(run)
 
@@ -194,8 +194,8 @@ def test_a_budget_in_seconds_ends_a_run_that_waits(on_loss):
     run.kill("worker-0", restart=False).wait()
     assert (run.stopped_by, run.engine.seconds, run.trace.ending["lost"]) == ("seconds", 3.0, ["worker-0"])
     assert run.summary()["updates"] == (50 if on_loss == "wait" else 300)
-    said = [(m.time, str(m)) for m in events(run, "waits")]
-    assert said == ([(510_000_000, "waits for worker-0, which was killed")] if on_loss == "wait" else [])
+    text = [(m.time, str(m)) for m in events(run, "waits")]
+    assert text == ([(510_000_000, "waits for worker-0, which was killed")] if on_loss == "wait" else [])
     closed(run)
 
 

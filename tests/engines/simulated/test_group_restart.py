@@ -20,7 +20,7 @@ def replicas(run):
     return {r.name: (r.shard.values.copy(), r.shard.version) for r in run.engine.roles.values() if r.shard and not r.down}
 
 
-def lives(run):
+def incarnations(run):
     return {r.name: r.recorder.incarnation for r in run.engine.roles.values()}
 
 
@@ -38,7 +38,7 @@ def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
     kept, memory = replicas(run)["worker-0"], run.engine.roles["worker-0"].shard.to_state()
     run.kill("worker-1").advance(BACK - 0.001)
     assert versions(run) == [50, 50]
-    assert lives(run)["worker-0"] == 0
+    assert incarnations(run)["worker-0"] == 0
     run.advance(0.001)
     assert set(replicas(run)) == {"worker-0", "worker-1", "worker-2"}
     for name, (values, version) in replicas(run).items():
@@ -46,20 +46,20 @@ def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
         assert values.tobytes() == kept[0].tobytes(), name
         state = run.engine.roles[name].shard.to_state()
         assert all(state[key].tobytes() == memory[key].tobytes() for key in memory if ":" in key)
-    assert lives(run) == {"worker-0": 1, "worker-1": 1, "worker-2": 1, "chief": 0}
+    assert incarnations(run) == {"worker-0": 1, "worker-1": 1, "worker-2": 1, "chief": 0}
     run.advance(0.5)
     assert versions(run) == [100] * 3
     assert len({values.tobytes() for values, _ in replicas(run).values()}) == 1
     assert [str(m) for m in events(run, "group restarted")] == ["3 workers restarted from update 50"]
-    book = closed(run)
-    assert (book["rolled_back"], book["lost"]) == (0, 0)
-    assert set(book["dropped"]) <= {"cancelled"}
+    entries = closed(run)
+    assert (entries["rolled_back"], entries["lost"]) == (0, 0)
+    assert set(entries["dropped"]) <= {"cancelled"}
 
 
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce, lk.HalvingDoubling], ids=lambda s: s.__name__)
 def test_a_ring_that_goes_on_loses_the_round_it_was_in(strategy):
     run = started(strategy(on_loss="continue")).advance(0.505).kill("worker-1")
-    assert lives(run) == {"worker-0": 1, "worker-1": 0, "worker-2": 1, "chief": 0}
+    assert incarnations(run) == {"worker-0": 1, "worker-1": 0, "worker-2": 1, "chief": 0}
     run.advance(BACK)
     assert versions(run) == [129] * 3  # the next of two at 0.515, the last at 1.295
     assert [str(m) for m in events(run, "group restarted")] == [

@@ -46,59 +46,59 @@ def talk(*faults, seconds=0.95, workers=1, **network):
     """({worker: [(number, when)]}, the run)."""
     cluster = lk.SimulatedCluster(workers=workers, **network)
     run = lk.train(MOONS, Talk(), cluster, lk.Budget(seconds=10_000), faults=faults).advance(seconds)
-    return heard_in(run), run
+    return received_in(run), run
 
 
-def heard_in(run):
+def received_in(run):
     """{worker: [(number, when)]}."""
-    heard = {}
+    delivered = {}
     for event in run.trace.events:
         if event.kind == "note":
-            heard.setdefault(str(event), []).append((int(event.numbers["number"]), round(event.time / NANO, 6)))
-    return heard
+            delivered.setdefault(str(event), []).append((int(event.numbers["number"]), round(event.time / NANO, 6)))
+    return delivered
 
 
-def times(heard, worker="worker-0"):
-    return [when for _, when in heard[worker]]
+def times(delivered, worker="worker-0"):
+    return [when for _, when in delivered[worker]]
 
 
 # arrivals by hand -----------------------------------------------------------------------------------------------------
 
 
 def test_a_delay_is_added_and_messages_stay_in_order():
-    heard, _ = talk("delay:worker-0:server-0:0.25@0.15-0.25", latency=0.01, seconds=0.65)
-    assert heard["worker-0"] == [(1, 0.11), (2, 0.46), (3, 0.46), (4, 0.46), (5, 0.51), (6, 0.61)]
+    delivered, _ = talk("delay:worker-0:server-0:0.25@0.15-0.25", latency=0.01, seconds=0.65)
+    assert delivered["worker-0"] == [(1, 0.11), (2, 0.46), (3, 0.46), (4, 0.46), (5, 0.51), (6, 0.61)]
 
 
 def test_a_delay_is_added_to_latency_and_transmission_time():
     # 800 bytes at 8,000 bytes/s occupy the link for 0.1 s
-    heard, _ = talk("delay:*:*:0.05", latency=0.01, bandwidth=8_000.0, seconds=0.5)
-    assert times(heard) == [0.26, 0.36, 0.46]
+    delivered, _ = talk("delay:*:*:0.05", latency=0.01, bandwidth=8_000.0, seconds=0.5)
+    assert times(delivered) == [0.26, 0.36, 0.46]
 
 
 def test_a_delay_of_one_link_does_not_affect_the_others():
-    heard, _ = talk("delay:worker-0:server-0:0.25", workers=2, latency=0.01, seconds=0.6)
-    assert times(heard) == [0.36, 0.46, 0.56]
-    assert times(heard, "worker-1") == [0.11, 0.21, 0.31, 0.41, 0.51]
+    delivered, _ = talk("delay:worker-0:server-0:0.25", workers=2, latency=0.01, seconds=0.6)
+    assert times(delivered) == [0.36, 0.46, 0.56]
+    assert times(delivered, "worker-1") == [0.11, 0.21, 0.31, 0.41, 0.51]
 
 
 def test_the_newest_setting_of_a_link_holds():
-    heard, _ = talk("delay:worker-0:server-0:0.25", "delay:worker-0:0.02@0.05", latency=0.01, seconds=0.25)
-    assert times(heard) == [0.13, 0.23]
+    delivered, _ = talk("delay:worker-0:server-0:0.25", "delay:worker-0:0.02@0.05", latency=0.01, seconds=0.25)
+    assert times(delivered) == [0.13, 0.23]
 
 
 @pytest.mark.parametrize("fault", ["partition:worker-0:*@0.15-0.55", "partition:server-0:worker@0.15-0.55"])
 def test_a_cut_holds_what_is_sent_until_it_is_mended(fault):
-    heard, run = talk(fault, latency=0.08, seconds=0.75)
-    assert heard["worker-0"] == [(1, 0.18), (2, 0.63), (3, 0.63), (4, 0.63), (5, 0.63), (6, 0.68)]
+    delivered, run = talk(fault, latency=0.08, seconds=0.75)
+    assert delivered["worker-0"] == [(1, 0.18), (2, 0.63), (3, 0.63), (4, 0.63), (5, 0.63), (6, 0.68)]
     sent, received, size = run.trace.column("messages", "sent", "received", "bytes")
     rows = sorted(zip(sent[size == 800] / NANO, received[size == 800] / NANO))
     assert rows[:4] == [(0.1, 0.18), (0.2, 0.63), (0.3, 0.63), (0.4, 0.63)]
 
 
 def test_a_free_network_can_be_cut_and_delayed_too():
-    heard, _ = talk("partition:worker-0:server-0@0.15-0.35", "delay:worker-0:0.07@0.45-0.55", seconds=0.75)
-    assert heard["worker-0"] == [(1, 0.1), (2, 0.35), (3, 0.35), (4, 0.4), (5, 0.57), (6, 0.6), (7, 0.7)]
+    delivered, _ = talk("partition:worker-0:server-0@0.15-0.35", "delay:worker-0:0.07@0.45-0.55", seconds=0.75)
+    assert delivered["worker-0"] == [(1, 0.1), (2, 0.35), (3, 0.35), (4, 0.4), (5, 0.57), (6, 0.6), (7, 0.7)]
 
 
 def test_reconnecting_a_role_restores_its_links_except_to_isolated_roles():
@@ -106,17 +106,17 @@ def test_reconnecting_a_role_restores_its_links_except_to_isolated_roles():
     run.cut("worker-0", "server-0").cut("worker-1").advance(0.2)
     run.reconnect("server-0")
     run.advance(0.1)
-    assert set(heard_in(run)) == {"worker-0"}
+    assert set(received_in(run)) == {"worker-0"}
     run.reconnect("worker-1").advance(0.06)
-    assert [number for number, _ in heard_in(run)["worker-1"]] == [1, 2, 3, 4]
+    assert [number for number, _ in received_in(run)["worker-1"]] == [1, 2, 3, 4]
 
 
 # chance ---------------------------------------------------------------------------------------------------------------
 
 
 def test_transmission_counts_follow_their_distributions():
-    chance, samples, luck = 0.3, 20_000, np.random.default_rng(7)
-    drawn = np.array([transmissions(luck, chance) for _ in range(samples)])
+    chance, samples, rng = 0.3, 20_000, np.random.default_rng(7)
+    drawn = np.array([transmissions(rng, chance) for _ in range(samples)])
     sent, lost, again = drawn.T
 
     def geometric(values, stop):
@@ -134,8 +134,8 @@ def test_transmission_counts_follow_their_distributions():
 
 def test_dropped_messages_arrive_in_order_after_a_whole_number_of_retransmissions():
     chance, seconds = 0.3, 100.05
-    heard, run = talk(lk.Drop("worker-0", "server-0", chance), latency=0.01, seconds=seconds)
-    found = heard["worker-0"]
+    delivered, run = talk(lk.Drop("worker-0", "server-0", chance), latency=0.01, seconds=seconds)
+    found = delivered["worker-0"]
     assert [number for number, _ in found] == list(range(1, len(found) + 1))
     assert [when for _, when in found] == sorted(when for _, when in found)
     late = np.array([round((when - 0.01 - 0.1 * number) / RESEND_S, 6) for number, when in found])
@@ -180,19 +180,19 @@ def test_budgets_are_met_and_the_ledger_balances_with_a_fifth_of_the_frames_lost
 
 
 def test_losses_change_when_a_synchronous_run_steps_but_not_what_it_learns():
-    calm, poor = trained(lk.SyncPS()), trained(lk.SyncPS(), lk.Drop("*", "*", 0.2))
-    assert calm.trace.ending["parameters_sha256"] == poor.trace.ending["parameters_sha256"]
-    assert poor.trace.now > calm.trace.now
+    undisturbed, poor = trained(lk.SyncPS()), trained(lk.SyncPS(), lk.Drop("*", "*", 0.2))
+    assert undisturbed.trace.ending["parameters_sha256"] == poor.trace.ending["parameters_sha256"]
+    assert poor.trace.now > undisturbed.trace.now
 
 
 @pytest.mark.parametrize("network", [{"latency": 0.0}, {"latency": 0.002, "bandwidth": 1e6}], ids=["free", "wire"])
 @pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
 def test_link_faults_of_strength_zero_change_nothing(strategy, network):
-    calm = trained(strategy, **network)
+    undisturbed = trained(strategy, **network)
     nothing = trained(strategy, lk.Delay("*", "*", 0.0), lk.Drop("*", "*", 0.0), **network)
-    assert calm.trace.ending["parameters_sha256"] == nothing.trace.ending["parameters_sha256"]
+    assert undisturbed.trace.ending["parameters_sha256"] == nothing.trace.ending["parameters_sha256"]
     for table in ("messages", "spans", "applies"):
-        for one, other in zip(*(run.trace.column(table, *run.trace.tables[table].columns) for run in (calm, nothing))):
+        for one, other in zip(*(run.trace.column(table, *run.trace.tables[table].columns) for run in (undisturbed, nothing))):
             np.testing.assert_array_equal(one, other)
 
 
@@ -243,8 +243,8 @@ def test_the_successor_of_an_isolated_role_is_not_isolated():
 
 def test_gradients_that_a_cut_holds_are_in_flight():
     run = trained(lk.AsyncPS(), "partition:worker-1:server-0@0.1", patience=5.0)
-    book = lk.ledger(run.trace)
-    assert (book["in_flight"], book["closes"]) == (1, True)
+    entries = lk.ledger(run.trace)
+    assert (entries["in_flight"], entries["closes"]) == (1, True)
 
 
 def test_the_chief_receives_no_reports_through_a_cut():
@@ -272,7 +272,7 @@ def test_a_run_blocked_by_a_cut_reports_it_and_can_be_stopped():
 
 
 @pytest.mark.parametrize(
-    ("does", "says"),
+    ("does", "message"),
     [
         (lambda run: run.delay("worker-1", -1), "seconds=-1 is not allowed; seconds is a number from 0"),
         (lambda run: run.delay("worker-1", "x"), "seconds='x' is not allowed"),
@@ -282,9 +282,9 @@ def test_a_run_blocked_by_a_cut_reports_it_and_can_be_stopped():
         (lambda run: run.cut("worker-1", "worker-1"), "nothing lies between a role and itself"),
     ],
 )
-def test_invalid_link_faults_are_refused_and_the_run_continues(does, says):
+def test_invalid_link_faults_are_refused_and_the_run_continues(does, message):
     run = trained(lk.AsyncPS(), wait=False)
-    with pytest.raises(lk.BadInput, match=says):
+    with pytest.raises(lk.BadInput, match=message):
         does(run)
     assert not run.trace.events
     assert run.wait().stopped_by == "updates"

@@ -37,10 +37,10 @@ def closed(run):
     """The ledger of a finished run."""
     if not run.done:
         run.stop()
-    book = ledger(run.trace)
-    assert book["closes"], book
-    assert book["missing"] == 0
-    return book
+    entries = ledger(run.trace)
+    assert entries["closes"], entries
+    assert entries["missing"] == 0
+    return entries
 
 
 def shard(run, name="server-0"):
@@ -59,8 +59,8 @@ def test_a_lost_asynchronous_worker_reduces_throughput_by_its_share():
     assert [(m.kind, m.time) for m in events(run, "killed", "lost", "restarted")] == [
         ("killed", 505_000_000), ("lost", 505_000_000), ("restarted", 1_305_000_000),
     ]  # fmt: skip
-    book = closed(run)
-    assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})  # an unfinished computation is no gradient
+    entries = closed(run)
+    assert (entries["lost"], entries["rolled_back"], entries["dropped"]) == (0, 0, {})  # an unfinished computation is no gradient
 
 
 def test_the_next_incarnation_of_a_worker_draws_other_batches():

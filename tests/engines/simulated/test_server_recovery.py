@@ -14,7 +14,7 @@ from tests.engines.simulated.test_time import RANDOM, TIMING
 # a server -------------------------------------------------------------------------------------------------------------
 
 
-WIRE = {"latency": 0.001}  # so that a restarted server has received nothing yet, and a step takes 12 ms
+NETWORK = {"latency": 0.001}  # so that a restarted server has received nothing yet, and a step takes 12 ms
 
 
 def saved(run, name="server-0"):
@@ -24,7 +24,7 @@ def saved(run, name="server-0"):
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Momentum(), lk.Adam()], ids=lambda o: type(o).__name__)
 def test_a_server_loses_at_most_what_was_applied_since_its_last_checkpoint(optimizer):
-    run = started(lk.AsyncPS(optimizer=optimizer, learning_rate=0.01), checkpoint_every=0.2, **WIRE).advance(0.51)
+    run = started(lk.AsyncPS(optimizer=optimizer, learning_rate=0.01), checkpoint_every=0.2, **NETWORK).advance(0.51)
     applied = shard(run).version
     assert applied == 3 * 42
     state = saved(run)
@@ -61,7 +61,7 @@ def test_a_loss_right_after_a_checkpoint_changes_no_bit(optimizer, servers):
 
 
 def test_a_server_that_never_saved_begins_with_the_first_weights():
-    run = started(lk.AsyncPS(), checkpoint_every=100.0, **WIRE).advance(0)
+    run = started(lk.AsyncPS(), checkpoint_every=100.0, **NETWORK).advance(0)
     first = shard(run).values.copy()
     run.advance(0.5).kill("server-0").advance(BACK)
     assert np.array_equal(shard(run).values, first)
@@ -71,14 +71,14 @@ def test_a_server_that_never_saved_begins_with_the_first_weights():
 
 
 def test_one_of_two_shards_is_lost():
-    run = started(lk.AsyncPS(), servers=2, checkpoint_every=0.2, **WIRE).advance(0.51).kill("server-1").advance(BACK)
+    run = started(lk.AsyncPS(), servers=2, checkpoint_every=0.2, **NETWORK).advance(0.51).kill("server-1").advance(BACK)
     one, other = shard(run, "server-0"), shard(run, "server-1")
     assert one.version == 3 * 43  # workers wait for both answers
     assert other.version == saved(run, "server-1")["version"] == 3 * 33 + 1
     run.advance(1)
-    book = closed(run)
-    assert book["partly_applied"] == 3 * 42 - (3 * 33 + 1)
-    assert book["rolled_back"] == 0
+    entries = closed(run)
+    assert entries["partly_applied"] == 3 * 42 - (3 * 33 + 1)
+    assert entries["rolled_back"] == 0
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.SSP(), lk.KSync()], ids=lambda s: s.name)
@@ -93,9 +93,9 @@ def test_a_push_that_is_sent_again_is_applied_once(strategy):
     run.wait()
     c = sum(c.duplicates for c in run.trace.instances.values())
     assert c >= 1 or isinstance(strategy, lk.KSync | lk.KBatchSync)  # its workers request weights, and do not push again
-    book = closed(run)
-    assert book["rolled_back"] == 0
-    assert book["applied"] + book["partly_applied"] == run.trace.counters[run.trace.roles.index("server-0")].gradients
+    entries = closed(run)
+    assert entries["rolled_back"] == 0
+    assert entries["applied"] + entries["partly_applied"] == run.trace.counters[run.trace.roles.index("server-0")].gradients
 
 
 # the chief ------------------------------------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ def test_a_restarted_chief_continues_its_evaluations():
 
 
 def test_a_restarted_chief_restores_the_measurements_of_its_predecessor():
-    run = started(lk.AsyncPS(), **WIRE).advance(0.505)
-    told = run.engine.evaluator.state()
-    assert told["update"] > 0
+    run = started(lk.AsyncPS(), **NETWORK).advance(0.505)
+    reported = run.engine.evaluator.state()
+    assert reported["update"] > 0
     run.kill("chief").advance(BACK)
     state = run.engine.evaluator.state()
-    assert state.pop("parameters").tobytes() == told.pop("parameters").tobytes()
-    assert state == told
+    assert state.pop("parameters").tobytes() == reported.pop("parameters").tobytes()
+    assert state == reported
     closed(run)
 
 

@@ -258,7 +258,7 @@ def test_cores_are_given_in_order_and_given_back():
 # the end of an instance ------------------------------------------------------------------------------------------------
 
 
-class Speaks(lk.AsyncPS):
+class SendsMessages(lk.AsyncPS):
     """A worker that sends, records a note, and saves when its coroutine is closed."""
 
     async def worker(self, ctx, model):
@@ -271,7 +271,7 @@ class Speaks(lk.AsyncPS):
             ctx.save({"a": 1})
 
 
-class IsSilent(Speaks):
+class IsSilent(SendsMessages):
     name = "Speaks"
 
     async def worker(self, ctx, model):
@@ -286,6 +286,6 @@ def test_an_instance_that_is_lost_does_nothing_in_its_finally_blocks(end):
         (rows, notes, counters, ending, _), parameters = everything(run)
         return rows, notes, counters, ending, parameters
 
-    assert seen(Speaks) == seen(IsSilent)
+    assert seen(SendsMessages) == seen(IsSilent)
 
 

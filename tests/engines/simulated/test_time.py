@@ -145,7 +145,7 @@ def test_evaluation_is_free_with_chief_works():
     assert alone["bytes_sent"]["server"]["evaluation"] > 0
 
 
-STEP, LOOK = 100_000_000, 30_000_000  # ns
+STEP, EVALUATION = 100_000_000, 30_000_000  # ns
 
 
 def evaluated(strategy, seconds=None, updates=40, workers=2, **cluster):
@@ -163,7 +163,7 @@ def test_evaluation_takes_its_time_and_a_worker_on_the_chiefs_node_waits(strateg
     request is served first: at time zero the chief's, if workers have to pull weights from servers.
     """
     run, applied, evaluations = evaluated(strategy(chief_works=chief_works, eval_every=1))
-    ends, looks, now, asks = [], [], 0, 0
+    ends, expected_times, now, asks = [], [], 0, 0
     for update in range(41):
         if update:
             now += STEP
@@ -171,20 +171,20 @@ def test_evaluation_takes_its_time_and_a_worker_on_the_chiefs_node_waits(strateg
         if update == 40:
             asks = min(asks, now)
         if not chief_works and asks < now + STEP:
-            looks.append(asks + LOOK)
-            asks += 20 * LOOK
+            expected_times.append(asks + EVALUATION)
+            asks += 20 * EVALUATION
         elif chief_works and (asks < now or (asks == now and (update or strategy is lk.SyncPS))):
-            now += LOOK
-            looks.append(now)
+            now += EVALUATION
+            expected_times.append(now)
             asks = now + 19 * (now - asks)
     assert applied == ends
-    assert evaluations == looks
-    assert len(looks) > 3
-    assert run.trace.ending["time"] == ends[-1] + LOOK
+    assert evaluations == expected_times
+    assert len(expected_times) > 3
+    assert run.trace.ending["time"] == ends[-1] + EVALUATION
     spans = run.trace.tables["spans"].rows()
     chief = spans[spans[:, 0] == run.trace.roles.index("chief")]
     busy = chief[chief[:, 1] == EVALUATE]
-    assert (busy[:, 3] - busy[:, 2]).tolist() == [LOOK] * len(looks)
+    assert (busy[:, 3] - busy[:, 2]).tolist() == [EVALUATION] * len(expected_times)
     assert ledger(run.trace)["closes"]
 
 
@@ -195,14 +195,14 @@ def test_with_two_cores_a_worker_on_the_chiefs_node_does_not_wait():
 
 def test_a_slow_chief_evaluates_slowly():
     _, _, evaluations = evaluated(lk.SyncPS(eval_every=1), slow={"chief": 2.0})
-    assert evaluations[0] == 2 * LOOK
+    assert evaluations[0] == 2 * EVALUATION
 
 
 def test_training_goes_on_while_the_last_evaluation_lasts():
     """The budget's second is over at 1.05 s; the model of that moment is evaluated until 1.08 s."""
     run, _, evaluations = evaluated(lk.AsyncPS(eval_every=10**6), seconds=1.05, updates=None)
     assert run.stopped_by == "seconds"
-    assert evaluations == [LOOK, 1_080_000_000]
+    assert evaluations == [EVALUATION, 1_080_000_000]
     assert run.trace.ending["time"] == 1_080_000_000
     assert ledger(run.trace)["closes"]
 
@@ -394,11 +394,11 @@ class PollsPolitely(lk.AsyncPS):
     async def worker(self, ctx, model):
         for server in ctx.peers("server"):
             ctx.send(server, lk.Pull())
-        looks = 0
+        expected_times = 0
         while await ctx.recv(lk.Weights, timeout=0) is None:
-            looks += 1
+            expected_times += 1
             await ctx.sleep(0.001)
-        assert looks == 10
+        assert expected_times == 10
 
 
 def test_polling_with_a_sleep_is_fine():

@@ -163,11 +163,11 @@ def test_an_input_is_left_alone_for_a_moment_after_the_user_has_changed_it():
 
 
 @pytest.mark.parametrize(
-    ("panels", "named", "said"),
+    ("panels", "named", "reported"),
     [(("stalenes",), None, "staleness"), (None, ("workres",), "workers"), ((), None, "panels")],
 )
-def test_unknown_panels_and_controls_are_refused_before_any_widget_is_made(panels, named, said):
+def test_unknown_panels_and_controls_are_refused_before_any_widget_is_made(panels, named, reported):
     before = len(ipywidgets.widgets.widget._instances)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=reported):
         Page(Stub(view()), panels, named)
     assert len(ipywidgets.widgets.widget._instances) == before

@@ -84,7 +84,7 @@ def test_a_double_click_is_one_click_but_steps_are_counted(open_page):
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "reported"),
     [
         ({"state": "running"}, ["● LIVE", "0.5 s", "virtual time"]),
         ({"state": "running", "simulated": False}, ["● LIVE", "on the cluster"]),
@@ -97,9 +97,9 @@ def test_a_double_click_is_one_click_but_steps_are_counted(open_page):
         ({"state": "failed", "problem": "<no> memory"}, ["failed", "&lt;no&gt; memory"]),
     ],
 )
-def test_the_state_is_shown(open_page, now, said):
+def test_the_state_is_shown(open_page, now, reported):
     page = open_page(view(**now))
-    for words in said:
+    for words in reported:
         assert words in text(page), words
 
 

@@ -165,10 +165,10 @@ def test_the_chief_sees_the_rows_that_it_needs_and_at_the_end_all_that_were_touc
     shard, _, _ = made(slice(0, 6), held=np.array([2, 50]), updates=2)
     shard.rows(pull(7))
     shard.apply(push("worker-0", 0, [50, 60], [[1, 1], [2, 2]], np.zeros(6)), 1.0)
-    look = shard.snapshot(False, True)
-    assert look.ids.tolist() == [2, 50]
-    assert np.array_equal(look.values[:4].reshape(2, 2), TABLE[[2, 50]] - [[0, 0], [1, 1]])
-    assert np.array_equal(look.values[4:], MODEL.tower.start(9))
+    final = shard.snapshot(False, True)
+    assert final.ids.tolist() == [2, 50]
+    assert np.array_equal(final.values[:4].reshape(2, 2), TABLE[[2, 50]] - [[0, 0], [1, 1]])
+    assert np.array_equal(final.values[4:], MODEL.tower.start(9))
     assert shard.snapshot(True, True).ids.tolist() == [7, 50, 60]
     assert shard.snapshot(False, False).ids is None
     shard.apply(push("worker-0", 1, [], [], np.zeros(6), 1), 1.0)

@@ -97,10 +97,10 @@ class World:
         self.absent = 0.0  # seconds for which the client was suspended
         self.longest = 0.0  # from a loss to its answer in the log
         nodes = dict.fromkeys(r.node for r in layout.roles if r.name not in outside)
-        homes = {node: self._new_process().address for node in nodes}
+        address_of = {node: self._new_process().address for node in nodes}
         for _ in range(spare):
             self._new_process()
-        where = {r.name: homes[r.node] for r in layout.roles if r.name not in outside}
+        where = {r.name: address_of[r.node] for r in layout.roles if r.name not in outside}
         leaves = [r.name for r in layout.roles if r.backs is not None or (r.computes and on_loss == "continue")]
         self.members = Membership(layout, where, Counter(), leaves, outside)
         for role, address in where.items():
@@ -275,7 +275,7 @@ class World:
             report = {"by": task.role} if task.begun else {"role": task.role, "never_began": True}
             self.tell(StateCollected(task.role, task.incarnation, report))
 
-    def _told_to_leave(self, task):
+    def _leave_requested(self, task):
         task.over = True
 
     def cancel(self, roles):
@@ -283,7 +283,7 @@ class World:
         for role in roles:
             task = self.tasks.get((role, self.members.incarnation[role]))
             if task is not None and not task.over:
-                self._in(3.0, self._told_to_leave, task)
+                self._in(3.0, self._leave_requested, task)
                 self.tell(TaskFailed(task.role, task.incarnation, "cancelled"))
 
     # requests ---------------------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class World:
         assert not self.members.is_present(action.role, action.incarnation)
         task = self.tasks[action.role, action.incarnation]
         if not task.up:
-            self._in(self._delay(), self._told_to_leave, task)  # Dask removes it; a running one leaves when it is fenced
+            self._in(self._delay(), self._leave_requested, task)  # Dask removes it; a running one leaves when it is fenced
 
     def _arrives(self):
         return self.chance.random() >= self.lose_orders
@@ -405,7 +405,7 @@ class World:
         task = self.tasks[action.role, action.incarnation]
         assert task.process.address == action.worker
         if self._arrives():
-            self._in(self._delay(), self._told_to_leave, task)
+            self._in(self._delay(), self._leave_requested, task)
 
     def _do_fetch(self, action):
         self._in(self._delay(), self._handed_over, self.tasks[action.role, action.incarnation])

@@ -22,7 +22,7 @@ from labkit.errors import BadInput
 from labkit.roles.layout import Layout, RoleSpec
 
 ROLES = ("worker-0", "worker-1", "server-0", "chief")
-HOMES = {"worker-0": "a", "worker-1": "b", "server-0": "c", "chief": "d"}
+ADDRESSES = {"worker-0": "a", "worker-1": "b", "server-0": "c", "chief": "d"}
 
 
 def layout(nodes=ROLES):
@@ -35,7 +35,7 @@ class World:
 
     def __init__(self, nodes=ROLES, local=True):
         self.layout = layout(nodes)
-        self.members = Membership(self.layout, dict(HOMES), Counter())
+        self.members = Membership(self.layout, dict(ADDRESSES), Counter())
         for role in ROLES:
             self.members.arrive(role, ("127.0.0.1", 1, ""))
         self.posted, self.events, self.called, self.told, self.done = [], [], [], [], []
@@ -45,7 +45,7 @@ class World:
         self.links = LinkFaults(self.layout, self.members, self.record, lambda *order: self.posted.append(order))
         self.answer, self.answers_at_once, self.unanswered = None, True, []
         self.supervisor = types.SimpleNamespace(
-            members=self.members, processes={home: (boot_id(), 10 + i, 0.0) for i, home in enumerate("abcd")}, call=self.call
+            members=self.members, processes={where: (boot_id(), 10 + i, 0.0) for i, where in enumerate("abcd")}, call=self.call
         )
         cluster = types.SimpleNamespace(local=local, place=None, recovering=True)
         self.policy = RecoveryPolicy(self.members, cluster, "abcd", on_loss="wait", patience=5.0, elastic=False, now=0.0)

@@ -8,7 +8,7 @@ from labkit.engines.dask.client.deadlock import MARGIN_NS, DeadlockDetector
 MS = 1_000_000
 
 
-def heard(*reports, roles=("a", "b")):
+def deadlock_after(*reports, roles=("a", "b")):
     detector = DeadlockDetector(roles)
     for role, waiting, sent, received, ms in reports:
         detector.report(role, waiting, None, sent, received, ms * MS)
@@ -17,29 +17,29 @@ def heard(*reports, roles=("a", "b")):
 
 def test_a_deadlock_is_found_if_all_wait_and_no_message_is_in_flight():
     reports = [(role, ["Weights"], 3, 3, ms) for ms in range(0, 400, 100) for role in "ab"]
-    assert heard(*reports) == {"a": (("Weights",), None), "b": (("Weights",), None)}
+    assert deadlock_after(*reports) == {"a": (("Weights",), None), "b": (("Weights",), None)}
 
 
 def test_no_deadlock_is_reported_before_the_grace_period_ends():
-    assert heard(*[(role, ["Weights"], 3, 3, ms) for ms in (0, 100) for role in "ab"]) is None
+    assert deadlock_after(*[(role, ["Weights"], 3, 3, ms) for ms in (0, 100) for role in "ab"]) is None
 
 
 def test_no_deadlock_if_a_role_has_never_reported():
-    assert heard(*[("a", ["Weights"], 3, 3, ms) for ms in range(0, 900, 100)]) is None
+    assert deadlock_after(*[("a", ["Weights"], 3, 3, ms) for ms in range(0, 900, 100)]) is None
 
 
 def test_no_deadlock_if_a_role_does_not_wait():
     waiting = {"a": ["W"], "b": None}
-    assert heard(*[(role, waiting[role], 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+    assert deadlock_after(*[(role, waiting[role], 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
 def test_a_message_in_flight_prevents_a_deadlock():
-    assert heard(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+    assert deadlock_after(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
 def test_a_returned_role_is_neither_awaited_nor_named_in_a_deadlock():
     reports = [(role, ["W"] if role == "a" else [], 3, 3, ms) for ms in range(0, 400, 100) for role in "ab"]
-    assert heard(*reports) == {"a": (("W",), None)}
+    assert deadlock_after(*reports) == {"a": (("W",), None)}
 
 
 def test_only_roles_that_are_here_are_waited_for():
@@ -58,9 +58,9 @@ def test_counts_of_reports_from_different_times_are_not_compared():
     """b received a's message, answered, and computes, which its last report does not contain; a received the answer: 6 and 6."""
     old = [("b", ["W"], 2, 2, ms) for ms in range(0, 400, 100)]
     new = [("a", ["W"], 4, 4, ms) for ms in range(300, 1000, 100)]
-    assert heard(*old, *new) is None
+    assert deadlock_after(*old, *new) is None
     always = [("a", ["W"], 4, 4, ms) for ms in range(0, 1000, 100)]
-    assert heard(*old, *always) is not None  # had it been so all the time
+    assert deadlock_after(*old, *always) is not None  # had it been so all the time
 
 
 @given(st.data())

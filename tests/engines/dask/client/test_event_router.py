@@ -89,18 +89,18 @@ def test_dask_workers_that_join_and_leave_concern_all_runs():
 
 
 def test_a_handler_that_was_there_before_is_called_and_put_back():
-    client, heard = Client(), []
-    client.subscribe_topic("all", heard.append)
+    client, received = Client(), []
+    client.subscribe_topic("all", received.append)
     router = EventRouter(client)
     for run in ("one", "two"):
         router.open(run)
     client.hear("all", {"action": "add-worker", "worker": "a"})
-    assert len(heard) == 1
+    assert len(received) == 1
     router.close("one")
     assert TOPIC in client.handlers
     router.close("two")
     router.close("two")
-    assert client.handlers == {"all": heard.append}
+    assert client.handlers == {"all": received.append}
 
 
 def test_the_last_run_takes_the_subscriptions_with_it_and_the_next_begins_anew():

@@ -173,22 +173,22 @@ def test_a_frozen_dask_worker_is_not_reused_before_it_answers():
 
 def test_the_history_of_an_earlier_process_at_an_address_does_not_apply_to_the_next_one():
     world = World(servers(), same_address=True)
-    home = world.members.where["worker-1"]
+    first_address = world.members.where["worker-1"]
     world.kill("worker-1")
     world.settle()
-    assert world.members.where["worker-1"] == home
-    world.kill_process(home)
+    assert world.members.where["worker-1"] == first_address
+    world.kill_process(first_address)
     world.settle()
     assert [why for *_, why in recorded(world, RoleLost)] == ["was killed", "ended unexpectedly"]
 
 
 def test_a_dask_worker_that_was_retired_and_is_back_at_its_address_keeps_its_new_role():
     world = World(servers(), same_address=True)
-    home = world.members.where["worker-1"]
-    world.retire(home)
+    first_address = world.members.where["worker-1"]
+    world.retire(first_address)
     world.settle()
     assert recorded(world, RoleLost) == [("worker-1", 0, "was retired by Dask")]
-    assert world.members.where["worker-1"] == home
+    assert world.members.where["worker-1"] == first_address
 
 
 def test_orders_that_get_lost_are_repeated():
@@ -489,7 +489,7 @@ def inflict(world, fault, which):
     roles = list(world.members.state)
     role = roles[which % len(roles)]
     worker = world.policy._workers[which % len(world.policy._workers)] if world.policy._workers else None
-    home = world.members.where.get(role) or world.policy.reserved.get(role)
+    first_address = world.members.where.get(role) or world.policy.reserved.get(role)
     match fault:
         case "kill":
             world.kill(role)
@@ -513,14 +513,14 @@ def inflict(world, fault, which):
             world.hang_starts = 1
         case "absent":
             world.be_absent(4.0)
-        case "kill process" if home:
-            world.kill_process(home)
-        case "freeze" if home:
-            world.freeze(home, 2.0)
-        case "freeze long" if home:
-            world.freeze(home, 12.0)
-        case "retire" if home:
-            world.retire(home)
+        case "kill process" if first_address:
+            world.kill_process(first_address)
+        case "freeze" if first_address:
+            world.freeze(first_address, 2.0)
+        case "freeze long" if first_address:
+            world.freeze(first_address, 12.0)
+        case "retire" if first_address:
+            world.retire(first_address)
 
 
 moments = st.one_of(st.just(0.0), st.floats(0.01, 1.5), st.floats(1.5, 8.0))
@@ -544,8 +544,8 @@ def goes_well(shape, seed, sequence):
     assert world.answered_in_time(), (world.longest, world.describe())
     for role, state in world.members.state.items():
         if state is State.STOPPED and not world.ended:
-            said = [fields for fields in (*recorded(world, RunWaits), *recorded(world, RoleLeft)) if role in fields]
-            assert said, world.describe()
+            text = [fields for fields in (*recorded(world, RunWaits), *recorded(world, RoleLeft)) if role in fields]
+            assert text, world.describe()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

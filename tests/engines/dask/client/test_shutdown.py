@@ -61,8 +61,8 @@ def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
         order_and_wait=lambda order, but, limit: [queue.put(RoleEnded(role, 0)) for role in roles],
     )
     began = time.monotonic()
-    heard = Counter()
-    reports = Shutdown(supervisor, (), lambda event: heard.update([type(event)])).perform("it is over")
+    received = Counter()
+    reports = Shutdown(supervisor, (), lambda event: received.update([type(event)])).perform("it is over")
     assert time.monotonic() - began < SHUTDOWN_S / 2
     assert reports == {role: {"role": role} for role in roles if role not in gone}
-    assert not heard
+    assert not received

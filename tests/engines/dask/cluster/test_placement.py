@@ -85,7 +85,7 @@ def test_rules_by_role_take_precedence_over_rules_by_kind():
 
 
 @pytest.mark.parametrize(
-    ("rule", "says"),
+    ("rule", "message"),
     [
         ({"servre-0": "a"}, "Did you mean 'server-0'"),
         ({"server": "nowhere"}, r"'server' is to be on 'nowhere', where no Dask worker is. .* a \(3\), b \(3\)"),
@@ -93,8 +93,8 @@ def test_rules_by_role_take_precedence_over_rules_by_kind():
         ({"server-0": "tcp://a:9000", "server-1": "tcp://a:9000"}, "server-1 is to be on tcp://a:9000, as 2"),
     ],
 )
-def test_invalid_placements_are_refused(rule, says):
-    with pytest.raises(BadInput, match=says):
+def test_invalid_placements_are_refused(rule, message):
+    with pytest.raises(BadInput, match=message):
         placed(layout(2, 3), at(a=3, b=3), rule)
 
 
@@ -115,12 +115,12 @@ def test_valid_placement_rules_are_returned_unchanged(rule):
 
 
 @pytest.mark.parametrize(
-    ("rule", "says"),
+    ("rule", "message"),
     [("spred", "Did you mean 'spread'"), (3, 'give place="spread"'), ({"worker": 2}, "is not allowed"),
      (["a"], "is not allowed"), ({"worker": ""}, "is not allowed")],
 )  # fmt: skip
-def test_invalid_placement_rules_are_refused(rule, says):
-    with pytest.raises(BadInput, match=says):
+def test_invalid_placement_rules_are_refused(rule, message):
+    with pytest.raises(BadInput, match=message):
         check_rule(rule)
 
 

@@ -150,18 +150,18 @@ def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Endpoint
 def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., Endpoint]) -> None:
     one, two = make("one"), make("two")
     introduce(one, two)
-    with socket.create_server(("127.0.0.1", 0)) as door:  # the port of a role that is gone, taken by another program
-        one.add_peer("two", *door.getsockname(), two.identity.public, 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the port of a role that is gone, taken by another program
+        one.add_peer("two", *listener.getsockname(), two.identity.public, 0)
         one.send("two", Ack(1))
-        sock = door.accept()[0]
+        sock = listener.accept()[0]
         with sock:
             sock.settimeout(PATIENCE)
-            said = sock.recv(4096)
-            sock.sendall(welcome(said, Identity().key(two.identity.public)))
+            text = sock.recv(4096)
+            sock.sendall(welcome(text, Identity().key(two.identity.public)))
             run((one,), lambda: "two" in one.unreachable)
             assert "prove" in one.unreachable["two"]
-            assert said[:4] == b"LKHi"
-            assert len(said) < MAX_HELLO
+            assert text[:4] == b"LKHi"
+            assert len(text) < MAX_HELLO
             assert is_closed(sock)  # and no bytes followed
     assert (one.sent["two"], one.undelivered["two"]) == (0, 1)
 
@@ -260,11 +260,11 @@ def test_another_protocol_is_refused_by_name(make: Callable[..., Endpoint], monk
     run((server, old), lambda: server.refused and old.unreachable)
     assert f"it uses protocol {PROTOCOL - 1}, and this process protocol {PROTOCOL}" in server.refused[0]
     assert not server.receiving
-    for number, says in ((PROTOCOL, "it refuses this role"), (PROTOCOL + 1, f"it uses protocol {PROTOCOL + 1}, ")):
+    for number, message in ((PROTOCOL, "it refuses this role"), (PROTOCOL + 1, f"it uses protocol {PROTOCOL + 1}, ")):
         handshake = DialerHandshake(Hello("", "one", "two", 0), b"key")
         answer = REFUSED[:4] + number.to_bytes(2, "little")
         assert handshake.receive(answer[:5]) is None
-        with pytest.raises(Refusal, match=says):
+        with pytest.raises(Refusal, match=message):
             handshake.receive(answer[5:])
     data = Hello("run", "one", "two", 0).pack(b"key")
     for number in (0, PROTOCOL - 1, PROTOCOL + 1, 65535):

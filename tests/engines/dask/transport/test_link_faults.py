@@ -204,7 +204,7 @@ def test_lost_frames_are_retransmitted_and_delivered_in_order(pair: tuple[Endpoi
 
 
 def test_random_drops_are_the_same_in_every_run(make: Callable[..., Endpoint], clock: Clock) -> None:
-    def story(name: str) -> list[int]:
+    def received_steps(name: str) -> list[int]:
         one, two = make(name), make("two")
         introduce(one, two)
         connect(one, two)
@@ -217,7 +217,7 @@ def test_random_drops_are_the_same_in_every_run(make: Callable[..., Endpoint], c
             seen.append(two.repeated[name] * 100 + len(two.inbox))
         return seen
 
-    assert story("one") == story("one") != story("other")
+    assert received_steps("one") == received_steps("one") != received_steps("other")
 
 
 def test_no_message_passes_a_link_that_drops_all_frames(pair: tuple[Endpoint, Endpoint], clock: Clock) -> None:

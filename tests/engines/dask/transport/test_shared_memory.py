@@ -349,9 +349,9 @@ def test_frames_go_through_the_memory_once_the_offer_is_taken_up(pair: tuple[End
 
 
 def test_other_hosts_and_peers_without_permission_use_tcp(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there, shy = make("here"), make("there", host="localhost"), make("shy", share=False)
-    introduce(here, there, shy)
-    for one, two in ((here, there), (there, here), (shy, here)):
+    here, there, private = make("here"), make("there", host="localhost"), make("shy", share=False)
+    introduce(here, there, private)
+    for one, two in ((here, there), (there, here), (private, here)):
         for step in range(3):
             one.send(two.name, Ack(step))
             run((one, two), lambda two=two: two.inbox)
@@ -361,9 +361,9 @@ def test_other_hosts_and_peers_without_permission_use_tcp(make: Callable[..., En
     here.send("shy", Ack(0))
     link = sending_to(here, "shy")
     assert link.sharing
-    run((here, shy), lambda: not link.sharing)
+    run((here, private), lambda: not link.sharing)
     here.send("shy", Ack(1))
-    run((here, shy), lambda: len(shy.inbox) == 2)
+    run((here, private), lambda: len(private.inbox) == 2)
     assert not link.in_memory
 
 
@@ -375,14 +375,14 @@ def test_an_offer_on_an_encrypted_connection_is_not_accepted(
     one.add_peer("two", "127.0.0.1", 9, identity.public, 0)
     writer = MemoryWriter()
     hello = Hello("", "two", "one", 0, offer=writer.offer).pack(identity.key(one.identity.public))
-    said, seen = [], threading.Event()
+    reported, seen = [], threading.Event()
 
     def call() -> None:
         with tls["client_context"].wrap_socket(
             socket.create_connection(one.address), server_hostname="127.0.0.1"
         ) as sock:
             sock.sendall(hello)
-            said.append(sock.recv(4))
+            reported.append(sock.recv(4))
             seen.wait(PATIENCE)
 
     thread = threading.Thread(target=call)
@@ -391,7 +391,7 @@ def test_an_offer_on_an_encrypted_connection_is_not_accepted(
     assert not receiving_from(one, "two").sharing
     seen.set()
     thread.join()
-    assert said == [b"LKWe"]
+    assert reported == [b"LKWe"]
     assert not writer.accepted()
     writer.close()
 
@@ -598,7 +598,7 @@ def child(parent: Endpoint, code: str) -> Iterator[tuple[subprocess.Popen[str], 
             process.kill()
 
 
-def held_by_anybody(token: str) -> list[str]:
+def processes_that_map(token: str) -> list[str]:
     """Open descriptors and mappings of that memory, in any process."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
@@ -619,7 +619,7 @@ def test_all_that_a_killed_sender_has_written_arrives(make: Callable[..., Endpoi
     assert [message.step for message in values(parent)] == list(range(1000))
     assert all((message.values == message.step).all() for message in values(parent))
     assert (parent.lost, parent.refused) == ({"child"}, [])
-    assert held_by_anybody(token) == []  # the parent has closed its end
+    assert processes_that_map(token) == []  # the parent has closed its end
 
 
 def test_a_killed_receiver_breaks_the_link_and_counts_stay_exact(make: Callable[..., Endpoint]) -> None:
@@ -642,7 +642,7 @@ def test_a_killed_receiver_breaks_the_link_and_counts_stay_exact(make: Callable[
     assert parent.sent["child"] + parent.undelivered["child"] == 7
     assert parent.undelivered["child"] >= 5
     parent.close()
-    assert held_by_anybody(token) == held_by_anybody(own) == []
+    assert processes_that_map(token) == processes_that_map(own) == []
     assert not [name for name in os.listdir("/dev/shm") if "labkit" in name]
 
 
@@ -736,12 +736,12 @@ def test_garbage_in_the_memory_ends_its_connection_only(
 def test_a_peer_that_keeps_writing_after_its_end_is_not_awaited(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     link, _, intruder = turn_and_intrude(one, two)
-    heard = []
+    delivered = []
     body = frame(0, 0, 100_000, one.codec.encode(Push(np.zeros(12_500), 0, 0, 0))[0])[HEADER.size :]
 
     def again(*_: Any) -> None:
-        heard.append(1)
-        header = HEADER.pack(MAGIC, 0, 0, 0, len(body), 0, len(heard) + 2, 0, 0, 100_000)
+        delivered.append(1)
+        header = HEADER.pack(MAGIC, 0, 0, 0, len(body), 0, len(delivered) + 2, 0, 0, 100_000)
         intruder.write(header + body + bytes(100_000))
 
     two.deliver = again
