@@ -8,13 +8,14 @@ __all__ = ["FailureDetector"]
 
 
 class FailureDetector:
-    """Detects watched processes (or roles) without a sign of life for too long.
+    """Detects processes (or roles) that have given no sign of life for too long.
 
-    A sign of life is a report, a heartbeat, or progress: a value, such as the processor time used, that has changed since the
-    last observation. A slow process gives signs of life and is never suspected, however long it takes.
+    A sign of life is a report, a heartbeat, or progress. Progress means that an observed value, such as the processor
+    time used, has changed since the last observation. A slow process gives signs of life, so it is never reported as
+    silent, however long it takes.
 
-    `absence`: seconds. If the detector was not consulted for longer than this (its own process was suspended or starved), the
-    silence of others proves nothing, and all silences restart at zero.
+    `absence`: seconds. If the detector was not consulted for longer than this, its own process was suspended or had no
+    processor time. Then the silence of the watched processes proves nothing, and all silences restart at zero.
     """
 
     def __init__(self, absence: float):
@@ -50,5 +51,5 @@ class FailureDetector:
         self._consulted = now
 
     def silent(self, limit: float, now: float) -> list[str]:
-        """The names without a sign of life for more than `limit` seconds, in the order in which they were watched."""
+        """Return the names without a sign of life for more than `limit` seconds, in the order in which they were watched."""
         return [name for name, since in self._signs.items() if now - since > limit]

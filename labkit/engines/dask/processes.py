@@ -15,7 +15,7 @@ __all__ = ["boot_id", "end_process", "freeze_process", "thaw_process", "this_pro
 
 
 def boot_id() -> str:
-    """An identifier that is equal in all processes that share a monotonic clock."""
+    """Return an identifier that is equal in all processes that share a monotonic clock."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -26,7 +26,7 @@ def boot_id() -> str:
 
 
 def this_process() -> tuple[str, int, float]:
-    """The identity of this process: (boot, pid, start time)."""
+    """Return the identity of this process: (boot, pid, start time)."""
     return boot_id(), os.getpid(), psutil.Process().create_time()
 
 

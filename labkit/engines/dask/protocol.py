@@ -1,8 +1,10 @@
 """The protocol between the processes of a run: its number, and the error for bytes that do not follow it.
 
-The number changes with the format of a handshake, a frame, a role assignment, an order of the client, or a report of a role. It
-is checked in the handshake of a connection, and when a Dask worker receives a role assignment. `ProtocolError` is defined here
-and not in `labkit.errors`, because it is internal: it ends a connection, and its text is recorded with the refused connections.
+The number changes with the format of a handshake, a frame, a role assignment, an order of the client, or a report of a
+role. The number is checked in the handshake of a connection, and when a Dask worker receives a role assignment.
+
+`ProtocolError` is defined here and not in `labkit.errors`, because it is internal. It ends a connection, and its text
+is recorded with the rejected connections.
 """
 
 from __future__ import annotations
@@ -19,5 +21,5 @@ class ProtocolError(LabkitError, ValueError):
 
 
 def other_protocol(number: int) -> str:
-    """The error text for a peer with another protocol number."""
+    """Return the error text for a peer with another protocol number."""
     return f"it uses protocol {number}, and this process protocol {PROTOCOL}: their versions of labkit differ"

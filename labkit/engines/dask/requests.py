@@ -1,7 +1,7 @@
-"""Requests with a timeout, to Dask workers and schedulers.
+"""Requests to Dask workers and schedulers, with timeouts.
 
-`Client.run` waits for all workers, without timeout even for a frozen one; `Client` itself waits without timeout for a server
-that accepts a connection and then sends nothing.
+Methods of Dask wait without limit: `Client.run` waits for all workers, even if one of them is frozen, and `Client` itself
+waits for a server that accepts a connection and then sends nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from distributed.security import Security
 
 __all__ = ["heartbeats", "run_on_scheduler", "run_on_workers", "server_type", "worker_addresses"]
 
-LOOK_S = 0.1  # interval of the calls of `cancelled`, seconds
+LOOK_S = 0.1  # interval between two calls of `cancelled`, seconds
 
 
 def run_on_workers(
     client: Client, addresses: Iterable[str], limit: float, fn: Any, arguments: Callable[[str], tuple[Any, ...]],
     cancelled: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Call `fn(*arguments(address))` on all Dask workers concurrently. Returns {address: result}.
+    """Call `fn(*arguments(address))` on all Dask workers in `addresses` concurrently. Returns {address: result}.
 
-    The result of a failed call is its exception: `TimeoutError` without an answer within `limit` seconds, or before
-    `cancelled()` became true. Never raises.
+    The result of a failed call is its exception. It is `TimeoutError` if the Dask worker does not answer within `limit`
+    seconds, or if `cancelled()` returns True first. No exception is raised.
     """
     asked = list(addresses)
 
@@ -56,24 +56,36 @@ def run_on_workers(
 
 
 def run_on_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> Any:
-    """Call `fn(*arguments)` in the scheduler's process, and return its result. Raises any error, within `limit` seconds."""
+    """Call `fn(*arguments)` in the scheduler's process, and return its result.
+
+    Raises the error of a failed call, or `TimeoutError` after `limit` seconds.
+    """
     return _in_time(client, limit, lambda: client._run_on_scheduler(fn, *arguments))
 
 
 def worker_addresses(client: Client, limit: float) -> list[str]:
-    """The addresses of all Dask workers, from the scheduler. Raises any error, within `limit` seconds."""
+    """Return the addresses of all Dask workers, sorted. Asks the scheduler.
+
+    Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
+    """
     return sorted(heartbeats(client, limit))
 
 
 def heartbeats(client: Client, limit: float) -> dict[str, float]:
-    """{address of each Dask worker: time of its last heartbeat, by the scheduler's clock}. Raises as `worker_addresses`."""
+    """Return {address of each Dask worker: time of its last heartbeat, by the scheduler's clock}.
+
+    Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
+    """
     scheduler: Any = client.scheduler
     found = _in_time(client, limit, lambda: scheduler.identity(n_workers=-1))
     return {address: float(about["last_seen"]) for address, about in found["workers"].items()}
 
 
 def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a coroutine with a timeout. `Client.sync` and `Client.scheduler_info` would wait for a scheduler that is gone."""
+    """Return the result of the coroutine `call()`. Raises `TimeoutError` after `limit` seconds.
+
+    Without a timeout, `Client.sync` and `Client.scheduler_info` wait for a scheduler that is gone.
+    """
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
 
@@ -84,7 +96,10 @@ def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -
 
 
 def server_type(address: str, limit: float) -> str:
-    """The type of the server at `address`: "Scheduler", "Worker", "Nanny". Raises any error, within `limit` seconds."""
+    """Return the type of the server at `address`: "Scheduler", "Worker" or "Nanny".
+
+    Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
+    """
 
     async def identity() -> str:
         peer = rpc(address, timeout=limit, connection_args=Security().get_connection_args("client"))

@@ -1,7 +1,8 @@
 """Acknowledgements of reports: notify roles with a shard which of their reports are in the trace.
 
-A report is lost if its process is killed before the client has received it. Rows of drops are needed to determine which
-gradients a shard contains, so a shard keeps them in its checkpoint until they are acknowledged (`Recorder.unacknowledged`).
+A report is lost if its process is killed before the client has received the report. The rows of drops in reports are
+needed to determine which gradients a shard contains. So a shard keeps these rows in its checkpoint until their report
+is acknowledged (`Recorder.unacknowledged`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ EVERY_S = 2.0  # seconds between two acknowledgements to one role
 
 
 class Acknowledgements:
-    """Acknowledges the reports to one run. `post(order, role, incarnation)` sends an order. `clock`: seconds."""
+    """Acknowledges the reports of the roles of one run. `post(order, role, incarnation)` sends an order. `clock`: seconds."""
 
     def __init__(self, post: Callable[[dict[str, Any], str, int], None], clock: Callable[[], float]):
         self._post, self._clock = post, clock
-        self._due: dict[tuple[str, int], int] = {}  # (role, incarnation) -> number of its last batch with drops
+        self._due: dict[tuple[str, int], int] = {}  # {(role, incarnation): number of its last batch with drops}
         self._sent_at: dict[str, float] = {}
 
     def acknowledge(self, role: str, incarnation: int, batch: dict[str, Any]) -> None:

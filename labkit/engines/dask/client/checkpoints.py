@@ -17,9 +17,12 @@ __all__ = ["RunCheckpoints"]
 class RunCheckpoints:
     """The checkpoints of one run.
 
-    `store`: the place that the user requested; None: a temporary folder, removed with this object; False: no checkpoints.
-    `resume`: the same place, as opened by a run that resumes an earlier one. `folder`: where roles write; None: nowhere.
-    `times_resumed`: of the run, see `Store`. `named`: the requested place, if any.
+    `store`: the store that the user requested; None: a temporary folder, which is removed with this object; False: no
+    checkpoints. `resume`: the store of an earlier run that this run resumes, in the same location; None: the run is
+    new.
+
+    Attributes to read: `folder`, where roles save checkpoints, or None; `times_resumed`, how often the run was resumed
+    (see `Store`); `named`, the requested store, or None.
     """
 
     def __init__(self, store: Store | Literal[False] | None, resume: Store | None):
@@ -33,7 +36,10 @@ class RunCheckpoints:
             self.folder = str(store.location)
 
     def newest_evaluation(self) -> dict[str, Any]:
-        """The chief's last saved evaluation: parameters, measurements, and the gradients they contain; {} if there is none."""
+        """Return the chief's last saved evaluation, or {} if there is none.
+
+        It consists of parameters, measurements, and the gradients that the parameters contain.
+        """
         if self.folder is None:
             return {}
         store = Store(self.folder, times_resumed=self.times_resumed)
@@ -44,7 +50,7 @@ class RunCheckpoints:
         return {}
 
     def states(self, role: str) -> dict[int, Any]:
-        """{number: state} of a role's checkpoints. In a group, checkpoints with equal numbers belong together."""
+        """Return {number: state} of a role's checkpoints. In a group, the checkpoints with one number belong together."""
         if self.folder is None:
             return {}
         store = Store(self.folder, times_resumed=self.times_resumed)

@@ -1,7 +1,7 @@
 """Engine time of a run on its client, and the clock offsets of other machines.
 
-Engine time is the monotonic clock of the client's machine since the roles began, without pauses. A role measures it with the
-clock of its machine: it receives the zero of engine time, converted to that clock.
+Engine time is the time since the roles began, without pauses, by the monotonic clock of the client's machine. A role
+measures engine time with the clock of its own machine: it receives the origin of engine time, converted to that clock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ROUND_TRIPS = 5
 
 
 class EngineClock:
-    """Engine time. Any thread may read it; only one sets it. `monotonic_ns`: the clock of this machine."""
+    """Engine time. Any thread may read it; only one thread may set it. `monotonic_ns`: the clock of this machine."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns):
         self._monotonic = monotonic_ns
-        self._state: tuple[int, int | None] = (0, None)  # (zero, when the pause began), replaced as one
+        self._state: tuple[int, int | None] = (0, None)  # (origin, begin of the current pause), replaced as a whole
 
     def begin(self) -> None:
         """Set engine time to zero."""
@@ -35,7 +35,7 @@ class EngineClock:
 
     @property
     def zero(self) -> int:
-        """The zero of engine time by the clock of this machine (ns), including the durations of past pauses."""
+        """The origin of engine time by the clock of this machine (ns). Each pause moves the origin by its duration."""
         return self._state[0]
 
     @property
@@ -75,7 +75,7 @@ class EngineClock:
 
 
 class ClockOffsets:
-    """The offset of the clock of each Dask worker's machine relative to the clock of this one, ns."""
+    """The clock offset of each Dask worker's machine, ns: its clock minus the clock of this machine."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -96,9 +96,9 @@ class ClockOffsets:
         return when + (self._offsets.get(address) or 0)
 
     def measure(self, address: str) -> None:
-        """Measure the clock offset by the midpoint of the shortest of five round trips.
+        """Measure a clock offset: the time of the other clock minus the midpoint of the shortest of five round trips.
 
-        Blocks; `ClusterError` without an answer.
+        Blocks. Raises `ClusterError` if the Dask worker does not answer.
         """
         best = (1 << 62, 0)
         for _ in range(ROUND_TRIPS):

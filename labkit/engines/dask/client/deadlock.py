@@ -1,10 +1,10 @@
 """Deadlock detection: all roles block without timeout at one instant and no message is in flight.
 
-Roles report about ten times per second whether they wait, and how many messages they have sent and received. Reports are made
-at different times, so equal counts alone prove nothing: a role whose newest report is old may have continued since, and so may
-the roles to which it has sent. But a role whose reports were equal from one time to another was idle in between. If these
-intervals of all roles overlap, the counts in the overlap are those reported, and no message was in flight if the totals of
-sent and received messages are equal.
+Roles report about ten times per second whether they wait, and how many messages they have sent and received. Reports
+are made at different times, so equal counts alone prove nothing: a role whose newest report is old may have continued
+since, and so may the roles to which it has sent. However, a role whose reports are equal from one time to another was
+idle in this interval. If the intervals of all roles overlap, the reported counts are those in the overlap. Then no
+message was in flight in the overlap if the total of sent messages equals the total of received messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DeadlockDetector:
         self.reset(roles)
 
     def reset(self, roles: Collection[str]) -> None:
-        """Forget all reports, after a membership change. `roles`: the present roles, which report."""
+        """Forget all reports, after a membership change. `roles`: the present roles, whose reports are needed."""
         self._missing = set(roles)
         self._unchanged: dict[str, tuple[State, int, int]] = {}  # role -> (state, since, until)
 
@@ -44,7 +44,7 @@ class DeadlockDetector:
         self._unchanged[role] = (state, now if before is None or before[0] != state else before[1], now)
 
     def blocked(self) -> dict[str, tuple[tuple[str, ...], str | None]] | None:
-        """{role: (kinds, only)} of all roles that wait, if there is a deadlock; else None."""
+        """Return {role: (kinds, only)} of all roles that wait, or None if there is no deadlock."""
         if self._missing:
             return None
         states, since, until = zip(*self._unchanged.values())

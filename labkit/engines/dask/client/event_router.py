@@ -1,9 +1,9 @@
-"""Routes events of a Dask cluster to the queues of the runs on it: one subscription per client, however many runs there are.
+"""Routes events of a Dask cluster to the queues of the runs on it. A client has one subscription for all its runs.
 
 A Dask client has one handler per topic, and the scheduler sends every event of a topic to every subscriber. So all runs
-share one fixed topic, and each client has one `EventRouter`. It also receives events of Dask workers that join and leave (topic
-`all`; a previous handler of this topic is called as well, and restored). It unsubscribes when the last run has ended, before
-the client closes.
+share one fixed topic, and each client has one `EventRouter`. The router also receives events of Dask workers that join
+and leave (topic `all`). If this topic has another handler already, that handler is called as well, and is restored in
+the end. The router unsubscribes when the last run has ended, before the client closes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EventRouter:
                     self._client.subscribe_topic(WORKERS, self._before)
 
     def is_routed(self, run: str) -> bool:
-        """Whether events of `run` are routed."""
+        """Return whether events of `run` are routed."""
         return run in self._queues
 
     def _on_report(self, event: tuple[float, Any]) -> None:
@@ -83,7 +83,7 @@ class EventRouter:
 
 
 def router_of(client: Client) -> EventRouter:
-    """The router of a client, created at the first call."""
+    """Return the router of a client, which is created at the first call."""
     found: EventRouter = vars(client).setdefault(
         "_labkit_router", EventRouter(client)
     )  # atomic: threads get the same one

@@ -1,4 +1,4 @@
-"""Final accounting of a run: adds the roles' final reports to the trace, and completes it.
+"""Final accounting of a run: adds the roles' final reports to the trace, and completes the trace.
 
 Roles without a final report are recorded as lost.
 """
@@ -36,11 +36,11 @@ class FinalAccounting:
     ):  # fmt: skip
         self._plan, self._members, self._record, self._clock = plan, members, record, clock
         self._checkpoints = checkpoints
-        self._in_flight: list[Any] = []  # gradients in flight, of instances that have ended before the run
+        self._in_flight: list[Any] = []  # gradients in flight, of instances that ended before the end of the run
         self._evaluated: np.ndarray | None = None
 
     def add(self, report: dict[str, Any]) -> None:
-        """Add the final report of an instance that has ended before the run."""
+        """Add the final report of an instance that ends before the end of the run."""
         self._record.trace.append(report["batch"])
         self._in_flight.extend(report["in_flight"])
 
@@ -56,7 +56,7 @@ class FinalAccounting:
         self, stopped_by: str, why: str, error: LabkitError | None, reports: Reports, never_began: set[str],
         learning_rate: float | None, wall_seconds: float,
     ) -> None:  # fmt: skip
-        """Complete the trace. `never_began`: roles that received the order to end before they began."""
+        """Complete the trace. `never_began`: roles that were ordered to end before they began."""
         trace, chief = self._record.trace, reports.get("chief")
         for report in reports.values():
             trace.append(report["batch"])
@@ -81,17 +81,17 @@ class FinalAccounting:
                 save_reached(named, self._clock.seconds, stopped_by)
 
     def _lost_instances(self, reports: Reports, never_began: set[str]) -> list[list[int]]:
-        """[role's number, incarnation] of every instance without a final report."""
+        """Return [role's number, incarnation] of every instance without a final report."""
         silent = set(self._members.in_state(State.RUNNING)) - set(reports) - never_began
         ids = self._plan.role_ids
         return [*self._members.lost_instances, *([ids[role], self._members.incarnation[role]] for role in sorted(silent))]
 
 
 def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:
-    """The gradients contained in the returned parameters, as
-    {"held": [[shard, gradients in its part of the parameters], ...], "over": why later gradients are not contained}.
+    """Return the gradients that the returned parameters contain, or None if the last evaluation does not list them.
 
-    None without an evaluation: the last reports of the shards count.
+    The result is {"held": [[shard, gradients in its part of the parameters], ...], "over": why later gradients are not
+    contained}. If it is None, the last reports of the shards count.
     """
     if evaluated and evaluated.get("held") is None:
         return None

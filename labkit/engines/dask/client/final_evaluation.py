@@ -12,12 +12,13 @@ __all__ = ["FinalEvaluation"]
 
 
 class FinalEvaluation:
-    """Requests a final evaluation from the chief of one run; retransmits until a report of the chief acknowledges it.
+    """Requests a final evaluation from the chief of one run. Repeats the request until a report of the chief acknowledges it.
 
-    Used by the run's thread only; never blocks. `send(order)`: sends an order to the chief. `clock`: engine time.
-    `monotonic`: a clock for timeouts, seconds. `reason`: why it was requested; None if it was not.
+    Used by the run's thread only; never blocks. `send(order)` sends an order to the chief. `clock`: engine time.
+    `monotonic`: a clock for timeouts, seconds.
 
-    `acknowledged_at`: the engine time (ns) of the acknowledgement; None: not acknowledged yet; 0: there is no request.
+    Attributes to read: `reason`, why the evaluation was requested, or None; `acknowledged_at`, the engine time (ns) of
+    the acknowledgement: None if the request is not acknowledged yet, 0 if there is no request.
     """
 
     def __init__(self, send: Callable[[dict[str, Any]], None], clock: EngineClock, monotonic: Callable[[], float]):
@@ -42,7 +43,7 @@ class FinalEvaluation:
             self._send_request()
 
     def orders(self) -> list[dict[str, Any]]:
-        """The orders for a chief that begins now."""
+        """Return the orders for a chief that begins now."""
         return [] if self.reason is None else [{"do": "finish", "reason": self.reason}]
 
     def _send_request(self) -> None:

@@ -24,8 +24,8 @@ __all__ = ["Launcher"]
 class Launcher:
     """Starts the role instances of one run. `settings`: fields that the assignments of all roles have in common.
 
-    `factors`: {role: slowdown factor} of instances that start from now on. `restored`: {role: initial state}, for a run that
-    resumes another.
+    `factors`: {role: slowdown factor} of instances that start from now on. `restored`: {role: initial state}, for a run
+    that resumes another. Both are taken from `settings`.
     """
 
     def __init__(self, client: Client, plan: Plan, run: str, settings: dict[str, Any]):
@@ -55,13 +55,13 @@ class Launcher:
         lazy = self._lazy_shares([address or where["chief"] for address in addresses])
         self._shares = [address and self._compute(part, address) for part, address in zip(lazy, addresses)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
-        for future in (*filter(None, self._shares), self._test):  # before roles start, which may occupy the only thread
+        for future in (*filter(None, self._shares), self._test):  # wait now, because roles may occupy the only thread
             error = future.exception(timeout=600)
             if error is not None:
                 raise error
 
     def forget(self) -> None:
-        """Release the data, when no more roles will start."""
+        """Release the data. Called when no more roles will start."""
         self._shares = self._test = None
 
     def _lazy_shares(self, addresses: list[str]) -> Any:
@@ -89,8 +89,8 @@ class Launcher:
     ) -> Future:  # fmt: skip
         """Submit the task of one role instance to the Dask worker `address`. Does not wait.
 
-        `strategy`: the strategy with changed options; None: the plan's. `done`: called with the future when the task has
-        ended.
+        `strategy`: the strategy with changed options; None: the plan's. `done`: called with the future when the task
+        has ended. `restored`: see `RoleAssignment`.
         """
         index = self.plan.role_ids[role]
         spec = self.plan.layout.roles[index]
@@ -112,7 +112,7 @@ class Launcher:
 
 
 def check_picklable(plan: Plan) -> None:
-    """`BadInput` if the plan, for example a user's strategy, cannot be pickled."""
+    """Raise `BadInput` if the plan (for example a user's strategy in it) cannot be pickled."""
     try:
         cloudpickle.dumps(plan)
     except Exception as error:

@@ -1,7 +1,7 @@
 """Fault injection on links: cut, delay, loss of frames, and reconnection.
 
-The client stores the fault of each link; each role receives the faults of all its links in one order, which replaces earlier ones
-and which the role applies to its connections.
+The client stores the fault of each link. It sends each role one order with the faults of all links of this role. The
+order replaces earlier orders, and the role applies the faults to its connections.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LinkFaults:
         self._numbers = count(1)  # order numbers
 
     def cut(self, command: Cut) -> None:
-        """Cut a link, or all links of a role, then including that to the client."""
+        """Cut a link, or all links of a role. In the second case the link to the client is cut, too."""
         self._change(command, LinkCut, {"cut": True})
 
     def reconnect(self, command: Reconnect) -> None:
@@ -59,7 +59,7 @@ class LinkFaults:
         self._change(command, LinkDelayed, {"delay": command.seconds}, command.seconds)
 
     def drop(self, command: Drop) -> None:
-        """Lose transmissions on a link with probability `command.chance`; they are retransmitted."""
+        """Lose transmissions on a link with probability `command.chance`. Lost frames are retransmitted."""
         self._change(command, LinkLossy, {"drop": command.chance}, command.chance)
 
     def _change(
@@ -72,13 +72,13 @@ class LinkFaults:
         self._record.executed(command)
         self._record.event(event, role, peer, *more)
         self._send_orders([role, peer] if peer is not None else self._roles)
-        if isinstance(command, Reconnect) and peer is None:  # instances that were cut off, and have been replaced
+        if isinstance(command, Reconnect) and peer is None:  # also reconnect instances that were cut off and replaced
             for (name, incarnation), address in self._members.fenced.items():
                 if name == role:
                     self._post(_order(next(self._numbers), {}, False), [address], role, incarnation)
 
     def _combined_fault(self, role: str, peer: str) -> Fault:
-        """The combined fault of the link between two roles. Links between roles on one node have no faults."""
+        """Return the combined fault of the link between two roles. Links between roles on one node have no faults."""
         if peer in self._layout.roles_on_node(role):
             return NO_FAULT
         faults = [self._faults.get(key, NO_FAULT) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
@@ -95,13 +95,13 @@ class LinkFaults:
                 self._post(self.order_for(role), [address], role, self._members.incarnation[role])
 
     def order_for(self, role: str) -> dict[str, Any]:
-        """The order with the faults of all links of a role. It replaces orders with lower numbers."""
+        """Return the order with the faults of all links of a role. It replaces orders with lower numbers."""
         links = {peer: self._combined_fault(role, peer) for peer in self._roles if peer != role}
         isolated = self._faults.get((role, None), NO_FAULT)["cut"]
         return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != NO_FAULT}, isolated)
 
     def remove_cut(self, role: str) -> None:
-        """Remove the cut of all links of a role whose instance was lost: the next one starts elsewhere, and is connected."""
+        """Remove the cut of all links of a role whose instance was lost. Its next instance starts elsewhere, and is connected."""
         faults = self._faults.get((role, None))
         if faults is not None and faults["cut"]:
             self._faults[role, None] = {**faults, "cut": False}
@@ -109,5 +109,5 @@ class LinkFaults:
 
 
 def _order(number: int, links: dict[str, Fault], isolated: bool) -> dict[str, Any]:
-    """The order for a role: the faults of its links, and whether it is also cut off from the client."""
+    """Return the order for a role: the faults of its links, and whether it is also cut off from the client."""
     return {"do": "link_faults", "number": number, "links": links, "isolated": isolated}

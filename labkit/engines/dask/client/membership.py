@@ -1,8 +1,8 @@
-"""Membership of a run: the present incarnation of each role, its Dask worker, and the roles that are lost, away or outside.
+"""Membership of a run: the present incarnation of each role, its Dask worker, and the roles that are lost, stopped or outside.
 
-Changes are numbered, and one order (`order`) contains the complete membership, so that roles converge even if broadcasts are
-delayed, duplicated or lost. The incarnation number of a role increases when an incarnation ends; messages of earlier
-incarnations are refused.
+Changes are numbered, and one order (`order`) contains the complete membership. So roles converge even if broadcasts are
+delayed, duplicated or lost. The incarnation number of a role increases when an incarnation ends. Messages of earlier
+incarnations are rejected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ Contact = tuple[str, int, str]  # host, port and public key of a role's endpoint
 
 
 class Membership:
-    """The membership of the roles of one `layout`. Changed only by the recovery policy, and by the supervisor during the start.
+    """The membership of the roles of one `layout`.
 
-    `leaves`: roles that are removed from `ctx.peers` when they are lost. `outside`: roles that do not take part yet.
+    Changed only by the recovery policy, and by the supervisor during the start. `leaves`: roles that are removed from
+    `ctx.peers` when they are lost. `outside`: roles that do not take part yet.
 
-    `where[role]`: the Dask worker of each present role; the mapping is replaced, never modified, so any thread may read it.
-    `usage`: number of roles, of all runs, on each Dask worker.
+    `where[role]`: the Dask worker of each present role; the mapping is replaced, never modified, so any thread may read
+    it. `usage`: number of roles, of all runs, on each Dask worker.
     """
 
     def __init__(
@@ -36,8 +37,8 @@ class Membership:
         names = [role.name for role in layout.roles]
         self.incarnation = dict.fromkeys(names, 0)  # {role: number of the present incarnation, or else of the next}
         self.state = {name: State.OUTSIDE if name in outside else State.STARTING for name in names}
-        self.why: dict[str, str] = {}  # {role that is lost or away: predicate of a sentence, such as "was killed"}
-        self.contact: dict[str, Contact] = {}  # of each role in state HERE
+        self.why: dict[str, str] = {}  # {role that is not running: predicate of a sentence, such as "was killed"}
+        self.contact: dict[str, Contact] = {}  # {running role: address and public key of its endpoint}
         self.change = 0  # number of the last change
         self.lost_instances: list[list[int]] = []  # [role's number, incarnation] of instances without a final report
         self.fenced: dict[tuple[str, int], str] = {}  # {(role, incarnation) declared lost: its Dask worker}
@@ -51,7 +52,7 @@ class Membership:
     # queries -----------------------------------------------------------------------------------------------------------
 
     def in_state(self, *states: State) -> list[str]:
-        """The roles in these states, in the order of the layout."""
+        """Return the roles in these states, in the order of the layout."""
         return [name for name, state in self.state.items() if state in states]
 
     @property
@@ -61,44 +62,45 @@ class Membership:
 
     @property
     def missing(self) -> list[str]:
-        """The roles that take part and are not in state HERE."""
+        """The roles that take part and are not running."""
         return [name for name, state in self.state.items() if state in PARTICIPATING and state is not State.RUNNING]
 
     @property
     def whole(self) -> bool:
-        """Whether every role that takes part is in state HERE."""
+        """Whether every role that takes part is running."""
         return all(state is State.RUNNING or state not in PARTICIPATING for state in self.state.values())
 
     @property
     def settled(self) -> bool:
-        """Whether `whole` holds, a computing role is HERE, and none is about to join."""
+        """Whether `whole` holds, a computing role is running, and no role is about to join."""
         joining = State.INVITED in self.state.values() or State.JOINING in self.state.values()
         return self.whole and not joining and any(self.state[name] is State.RUNNING for name in self._computing)
 
     @property
     def must_return(self) -> list[str]:
-        """The roles whose coroutines must return for the run to finish: computing roles, or if there are none all but the chief.
+        """The roles whose coroutines must return before the run finishes.
 
-        Without roles that do not take part, and those in `leaves` that stay away.
+        These are the computing roles, or all roles but the chief if no role computes. Roles that do not take part, and
+        stopped roles in `leaves`, are not among them.
         """
         gone = self.outside | {name for name in self.leaves if self.state[name] is State.STOPPED}
         return [name for name in self._computing if name not in gone]
 
     def on(self, worker: str) -> list[str]:
-        """The roles on a Dask worker."""
+        """Return the roles on a Dask worker."""
         return [name for name, address in self.where.items() if address == worker]
 
     def is_present(self, role: str, incarnation: int) -> bool:
-        """Whether this incarnation of `role` runs, or is about to."""
+        """Return whether this incarnation of `role` is running or starting."""
         return self.incarnation[role] == incarnation and self.state[role] in PRESENT
 
     def peers(self) -> dict[str, tuple[str, ...]]:
-        """The content of `ctx.peers`: the names of the roles that take part, by kind and group."""
+        """Return the content of `ctx.peers`: the names of the roles that take part, by kind and group."""
         gone = {name for name in self.leaves if self.state[name] is not State.RUNNING} | self.outside
         return {kind: tuple(n for n in names if n not in gone) for kind, names in self.layout.peers().items()}
 
     def order(self) -> dict[str, Any]:
-        """The complete membership, as an order to the roles."""
+        """Return the complete membership, as an order to the roles."""
         here = {name: (*contact, self.incarnation[name]) for name, contact in self.contact.items()}
         return {
             "do": "members", "change": self.change, "incarnations": dict(self.incarnation), "here": here, "peers": self.peers(),
@@ -107,26 +109,26 @@ class Membership:
     # changes -----------------------------------------------------------------------------------------------------------
 
     def lose(self, role: str, why: str, stays_away: bool = False) -> int:
-        """Declare an incarnation lost, and fence it. Returns its number. `stays_away`: the role is not restarted."""
+        """Declare the present incarnation lost, and fence it. Returns its number. `stays_away`: the role is not restarted."""
         self.lost_instances.append([self._numbers[role], self.incarnation[role]])
         self._fence(role)
         return self._end(role, Trigger.LOSE_WITHOUT_RESTART if stays_away else Trigger.LOSE, why)
 
     def recall(self, role: str) -> int:
-        """End and fence an incarnation before it begins, because a group restart starts over. Returns its number."""
+        """End and fence the present incarnation before it begins, because a group restart starts over. Returns its number."""
         self._fence(role)
         return self._end(role, Trigger.REPEAT_GROUP_RESTART, "was restarted with its group")
 
     def end(self, role: str) -> int:
-        """Record that an incarnation has ended in order for a group restart, with a final report. Returns its number."""
+        """Record that the present incarnation has ended for a group restart, with a final report. Returns its number."""
         return self._end(role, Trigger.END, "ended for a group restart")
 
     def keep_away(self, role: str) -> None:
-        """Do not restart a lost role."""
+        """Cancel the restart of a lost role."""
         self._move(role, Trigger.CANCEL_RESTART)
 
     def want(self, role: str) -> None:
-        """Restart a role that was to stay away."""
+        """Request the restart of a stopped role."""
         self._move(role, Trigger.RESTART)
 
     def unplace(self, role: str, why: str) -> None:
@@ -135,7 +137,10 @@ class Membership:
         self.why[role] = why
 
     def leave(self, role: str) -> None:
-        """Remove a role from the run. Its incarnation, if present, has ended in order, so its messages still count."""
+        """Remove a role from the run.
+
+        Its present incarnation, if there is one, has ended as ordered, so its messages still count.
+        """
         self._move(role, Trigger.LEAVE)
         self.contact.pop(role, None)
         self._place(role, None)
@@ -153,7 +158,10 @@ class Membership:
         self._move(role, Trigger.WITHDRAW)
 
     def place(self, role: str, worker: str, incarnation: int | None = None) -> int:
-        """Record that the next incarnation starts on a Dask worker. Returns its number. `incarnation`: a higher number to use."""
+        """Record that the next incarnation starts on a Dask worker. Returns its number.
+
+        `incarnation`: a higher number to use instead.
+        """
         self._move(role, Trigger.PLACE)
         if incarnation is not None:
             assert incarnation >= self.incarnation[role]
@@ -163,7 +171,7 @@ class Membership:
         return self.incarnation[role]
 
     def arrive(self, role: str, contact: Contact) -> None:
-        """Record that an incarnation is up, and takes part."""
+        """Record that the present incarnation is up, and takes part."""
         self._move(role, Trigger.UP)
         self.contact[role] = contact
         self.why.pop(role, None)

@@ -1,13 +1,16 @@
 """Pause, resume and single steps of a run.
 
-A pause stops every role between two effects; engine time stops once all roles have received the order. A step is one more
-update of every shard, then a pause. Roles pause at different instants, so shards may be paused at different versions, and in
-most strategies a shard that is behind cannot proceed without the one that is ahead. So all shards step to one version, the
-newest version plus one: the shard that reaches it first has already sent what the others need. Local replicas, which compute
-independently, have no common version; each of them makes one update.
+A pause stops every role between two effects. Engine time stops when all roles have received the order. A step is one
+more update of every shard, then a pause.
 
-One numbered order (`flow`) contains the whole state: whether roles are paused, the zero of engine time, and the goals. A role
-ignores orders with lower numbers, and reports the newest number that it has received. Missed orders are retransmitted.
+Roles pause at different instants, so shards may be paused at different versions. In most strategies a shard with an
+older version cannot proceed without the shard with the newest version. So all shards step to one version, the newest
+version plus one: the shard that reaches it first has already sent what the other shards need. Local replicas, which
+compute independently, have no common version; each of them makes one update.
+
+One numbered order (`flow`) contains the whole state: whether roles are paused, the origin of engine time, and the
+goals, i.e. the versions to which shards step. A role ignores orders with lower numbers, and reports the newest number
+that it has received. Missed orders are retransmitted.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ Then = Callable[[], None]
 
 
 def no_action() -> None:
-    """No action: the callback of orders that are not waited for."""
+    """Do nothing. The callback of orders whose answers are not awaited."""
 
 
 @dataclass
@@ -54,8 +57,9 @@ class StepRequest:
 class PauseControl:
     """Pauses and steps of one run. Used by the run's thread only; never blocks.
 
-    `send(order, then)`: sends an order to all roles; `then` is called when all have answered or a timeout has passed.
-    `send_to(order, role, incarnation)`: sends it to one. `clock`: engine time. `monotonic`: a clock for timeouts, seconds.
+    `send(order, then)` sends an order to all roles; `then` is called when all have answered or a timeout has passed.
+    `send_to(order, role, incarnation)` sends an order to one instance. `clock`: engine time. `monotonic`: a clock for
+    timeouts, seconds.
     """
 
     def __init__(
@@ -86,11 +90,14 @@ class PauseControl:
         return self._step is not None and self._step.phase in (RUNNING, STOPPING)
 
     def orders(self) -> list[dict[str, Any]]:
-        """The orders for a role that begins now."""
+        """Return the orders for a role that begins now."""
         return [self._flow] if self._flow["number"] else []
 
     def reported(self, role: str, incarnation: int, number: int) -> None:
-        """Handle a report: retransmit orders that the role has missed. `number`: the newest order that it has received."""
+        """Handle a report of a role: retransmit orders that the role has missed.
+
+        `number`: the number of the newest order that the role has received.
+        """
         step, now = self._step, self._monotonic()
         missed = number < self._flow["number"]
         asked = step is not None and step.phase == QUERYING and role in self._shard_roles - step.versions.keys()
@@ -109,7 +116,7 @@ class PauseControl:
     # pause and resume -------------------------------------------------------------------------------------------------
 
     def pause(self, command: Pause | None, done: Then) -> None:
-        """Pause every role; this ends a step. `command`: for the log. `done`: called when the run is paused."""
+        """Pause every role. This ends a step. `command`: for the log. `done`: called when the run is paused."""
         if self.paused or not self._allowed:
             done()
         elif self._pausing is not None:
@@ -151,13 +158,13 @@ class PauseControl:
         self._order(False, goals, done)
 
     def stop(self) -> None:
-        """Resume the roles, and refuse further pauses, because the run is about to end."""
+        """Resume the roles, and ignore further pauses, because the run is about to end."""
         self._allowed = False
         if self.paused or self._pausing is not None or self.stepping:
             self._release(no_action)
 
     def close(self) -> None:
-        """Release all callers, when the run has ended."""
+        """Release all callers that wait for a pause or a step. Called when the run has ended."""
         self._allowed = False
         waiting, self._pausing = self._pausing or [], None
         steps = [*([self._step] if self._step else []), *self._steps]
@@ -214,7 +221,7 @@ class PauseControl:
         self._resume_roles(goals, no_action)
 
     def reached(self, role: str) -> None:
-        """Record that a role has reached its goal, and is paused."""
+        """Record that a role has reached its goal."""
         step = self._step
         if step is not None and step.phase == RUNNING:
             step.missing.discard(role)

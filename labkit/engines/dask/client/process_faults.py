@@ -1,7 +1,7 @@
 """Fault injection on processes: kills, freezes and thaws them with signals.
 
-The consequences of a command are not simulated: the run detects them like those of a real fault. Signals are sent to processes
-that labkit started, and to other processes only if the cluster allows it.
+Nothing is simulated: the run detects the consequences of a command like those of a real fault. Signals are sent to
+processes that labkit started, and to other processes only if the cluster allows it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .supervisor import Supervisor
 __all__ = ["SIGNALS", "LossHandler", "ProcessFaults", "check_allowed"]
 
 NANNY_S = 5.0  # timeout for a nanny on another machine to forward a signal, seconds
-SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands about processes
+SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands that concern processes
 
 Process = tuple[Any, ...]
 
@@ -32,17 +32,20 @@ class LossHandler(Protocol):
     """The methods of recovery that these commands use."""
 
     def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """The process of `role` on this Dask worker (None: it has none) is about to be killed. `restart`: it is restarted."""
+        """Handle that the process of `role` on this Dask worker (None: it has no process) is about to be killed.
+
+        `restart`: whether the roles of its node are restarted.
+        """
 
     def restart(self, command: Restart) -> None:
         """Restart the roles of a node that were killed without restart."""
 
     def stays_away(self, role: str) -> bool:
-        """Whether a role is not restarted when it is lost."""
+        """Return whether `role`, or another role of its node, is not restarted when it is lost."""
 
 
 def check_allowed(command: Command, may_kill: bool) -> None:
-    """`BadInput` if the command signals processes, and the cluster does not allow that (see `may_kill`)."""
+    """Raise `BadInput` if the command signals processes, and the cluster does not allow that (see `may_kill`)."""
     if type(command) in SIGNALS and not may_kill:
         role = getattr(command, "role", "")
         raise BadInput(
@@ -52,18 +55,21 @@ def check_allowed(command: Command, may_kill: bool) -> None:
 
 
 class ProcessFaults:
-    """Process faults of one run. Used by the run's thread only; never blocks. `local`: the processes are a local cluster."""
+    """Process faults of one run. Used by the run's thread only; never blocks.
+
+    `local`: whether the processes are those of a local cluster.
+    """
 
     def __init__(self, local: bool, supervisor: Supervisor, record: RunRecord, handler: LossHandler):
         self._local, self._supervisor, self._record, self._handler = local, supervisor, record, handler
         self._members: Membership = supervisor.members
-        self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
+        self._frozen: dict[str, list[tuple[str, Process]]] = {}  # {role: (Dask worker, process) of each frozen instance}
 
     def kill(self, command: Kill, done: Done) -> None:
-        """Kill the process of a role with SIGKILL. `BadInput` if that is this process.
+        """Kill the process of a role with SIGKILL. Raises `BadInput` if that is this process.
 
-        A process on another machine receives a request to kill itself, which is retransmitted until the role instance is lost;
-        `done` is called after the first request.
+        A process on another machine receives a request to kill itself. The request is retransmitted until the role
+        instance is lost; `done` is called when the first request has been answered, or has timed out.
         """
         role, restart = command.role, command.restart
         address = self._members.where.get(role)
@@ -98,7 +104,7 @@ class ProcessFaults:
         order()
 
     def restart(self, command: Restart) -> None:
-        """Restart a role that was killed without restart. `BadInput` if it is present."""
+        """Restart a role that was killed without restart. Raises `BadInput` if it is present."""
         role = command.role
         if self._members.state[role] in PRESENT and not self._handler.stays_away(role):
             raise BadInput(
@@ -109,7 +115,7 @@ class ProcessFaults:
         self._handler.restart(command)
 
     def freeze(self, command: Freeze, done: Done) -> None:
-        """Suspend the process of a role with SIGSTOP. `BadInput` if the role is not present, or that is this process."""
+        """Suspend the process of a role with SIGSTOP. Raises `BadInput` if the role is not present or runs in this process."""
         role = command.role
         address = self._members.where.get(role)
         process = None if address is None else self._supervisor.processes.get(address)
@@ -123,7 +129,7 @@ class ProcessFaults:
         self._signal(address, process, freeze_process, done)
 
     def thaw(self, command: Thaw, done: Done) -> None:
-        """Resume the process of a role with SIGCONT. Instances declared lost meanwhile are fenced when they report."""
+        """Resume the process of a role with SIGCONT. Instances that were declared lost meanwhile are fenced when they report."""
         role = command.role
         frozen = self._frozen.pop(role, [])
         if not frozen:
@@ -136,19 +142,23 @@ class ProcessFaults:
         self._signal(address, process, thaw_process, done)
 
     def thaw_all(self) -> None:
-        """Resume all frozen processes of this machine, when the run has ended."""
+        """Resume all frozen processes of this machine. Called when the run has ended."""
         for frozen in self._frozen.values():
             for _, process in frozen:
                 if process[0] == boot_id():
                     thaw_process(process)
 
     def _check_not_own_process(self, role: str, process: Process | None) -> None:
-        """`BadInput` if `process` is this process."""
+        """Raise `BadInput` if `process` is this process."""
         if process is not None and process == this_process():
             raise BadInput(f"{role} runs in this process, which would be killed; start workers in processes.")
 
     def _signal(self, address: str, process: Process, act: Callable[[Process], None], done: Done) -> None:
-        """Send a signal: directly on this machine; elsewhere through the nanny, which also runs while the process is stopped."""
+        """Send a signal to a process.
+
+        On this machine it is sent directly. On another machine the nanny sends it, because the nanny runs even while
+        the process is stopped.
+        """
         if process[0] == boot_id():
             act(process)
             return done(None)

@@ -1,7 +1,7 @@
 """Performs the actions of the recovery policy of a run: orders to roles, tasks, trace records.
 
-The decisions are made in `recovery_policy`, which has no I/O, and in `engines/lifecycle.py`. Used by the run's thread only;
-never blocks: final reports are fetched, and more processes are started, in separate threads.
+The decisions are made in `recovery_policy`, which has no I/O, and in `engines/lifecycle.py`. Only the run's thread uses
+this module. It never blocks, because final reports are fetched, and processes are started, in separate threads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Instances(Protocol):
 
     @property
     def options(self) -> Any:
-        """The strategy, with its options as they are now."""
+        """The strategy, with its current options."""
 
     def admitted(self, role: str) -> None:
         """Called when the next instance of `role` is up."""
@@ -63,10 +63,10 @@ class Instances(Protocol):
         """Called when an instance of `role` has ended."""
 
     def begin_fields(self, role: str) -> dict[str, Any]:
-        """Additional fields of the order to begin, for an instance that begins during the run."""
+        """Return additional fields of the order to begin, for an instance that begins during the run."""
 
     def check_returned(self) -> None:
-        """Check whether all awaited roles have returned, because a role has left or stays away."""
+        """Check whether all awaited roles have returned. Called when a role has left, or is not restarted."""
 
 
 class ConnectionView:
@@ -82,14 +82,14 @@ class ConnectionView:
 
     @property
     def recovering(self) -> bool:
-        """Whether lost processes are being restarted."""
+        """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
         return self._connection.recovering
 
 
 class Recovery:
     """Recovery of one run. `known`: the Dask workers of its cluster. `clock`: seconds, monotonic.
 
-    `ended`: the action that ends the run with an error; None until the policy has returned one.
+    `ended`: the action that ends the run with an error; None until the policy has returned this action.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Recovery:
     # for fault injection ----------------------------------------------------------------------------------------------
 
     def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """See `recovery_policy.Killed`."""
+        """Handle the requested kill of a role. The arguments are the fields of `recovery_policy.Killed`."""
         self.handle(Killed(role, restart, worker))
 
     def restart(self, command: Restart) -> None:
@@ -151,7 +151,7 @@ class Recovery:
         self.handle(command)
 
     def stays_away(self, role: str) -> bool:
-        """Whether a role is not restarted when it is lost."""
+        """Return whether `role`, or another role of its node, is not restarted when it is lost."""
         return self._policy.stays_away(role)
 
     # instances --------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Recovery:
         def fetch() -> None:
             try:
                 report = future.result(timeout=FETCH_S)
-            except Exception:  # the loss is detected elsewhere, or by `FETCH_S`
+            except Exception:  # the policy detects the loss, at the latest after `FETCH_S` seconds
                 return
             queue.put(StateCollected(do.role, do.incarnation, report))
 
@@ -203,7 +203,7 @@ class Recovery:
             self._submit(role, do.incarnation, worker, (begins.get(role), False))
 
     def _account_for_ended(self, reports: Any, begins: dict[str, Any]) -> None:
-        """Record as dropped the gradients of ended instances that the initial states of their group do not contain."""
+        """Record those gradients of ended instances as dropped that the initial states of their group do not contain."""
         ids = self._plan.role_ids
         common = next((state for state in begins.values() if state is not None), None)
         for role, report in reports.items():
@@ -229,7 +229,7 @@ class Recovery:
         self._record.event(do.kind, *do.fields)
 
     def _record_restart(self, do: RecordRestart) -> None:
-        """Record the restored state of an incarnation, and the number of updates that were rolled back."""
+        """Record a restart, with the restored state and the number of updates that were rolled back."""
         up, lost_at = do.up, self._lost_at.pop(do.up.role, 0.0)
         begins: tuple[Any, ...] = ()
         if do.from_backup:

@@ -1,7 +1,7 @@
 """The events of a run on the client: the values in the queue of the run's thread, one dataclass per kind.
 
-Reports of roles are sent as plain dicts (`{"what": "batch", "role": ..., "incarnation": ..., ...}`) and converted to events by
-`read_report`. The others are posted by threads of the client.
+Roles send reports as plain dicts (`{"what": "batch", "role": ..., "incarnation": ..., ...}`), which `read_report` converts to
+events. All other events are posted by threads of the client.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
     "read_report",
 ]
 
-Done = Callable[[BadInput | None], None]  # called once, when a command has been executed or refused
+Done = Callable[[BadInput | None], None]  # called once, when a command has been executed or rejected
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,11 @@ class OfRole(Event):
 class Report(OfRole):
     """The rows that a role has recorded since its last report (`batch`), and its state.
 
-    `change`: number of the newest membership broadcast received. `waiting`: names of the kinds of messages that it waits for
-    without timeout (empty: its coroutine has returned), from `only` if that is not None; None: it does not wait. `sent`,
-    `received`: numbers of messages. `flow`: number of the newest order to pause or resume received. `finishing`: whether it
-    has received the request for a final evaluation.
+    `change`: number of the newest membership broadcast that the role has received. `waiting`: names of the kinds of
+    messages for which it waits without timeout; empty if its coroutine has returned, None if it does not wait. `only`:
+    the only sender from which it waits for a message, or None. `sent`, `received`: numbers of messages. `flow`: number
+    of the newest order to pause or resume that the role has received. `finishing`: whether it has received the request
+    for a final evaluation.
     """
 
     batch: dict[str, Any]
@@ -86,10 +87,11 @@ class Heartbeat(OfRole):
 
 @dataclass(frozen=True)
 class RoleUp(OfRole):
-    """A role listens at `address` (host, port, public key), in this process, and waits for the order to begin.
+    """A role is up: it listens at `address` (host, port, public key), and waits for the order to begin.
 
-    `restored`: (source, update, remark) of the restored state, empty if there is none. `saved_at`: engine time (ns) at which
-    that was saved. `version`: version of its shard.
+    `process`: identity of its process, see `processes.this_process`. `restored`: (source, update, note) of the state
+    that was restored, empty if there is none. `saved_at`: engine time (ns) at which this state was saved. `version`:
+    version of the role's shard.
     """
 
     address: list[Any]
@@ -107,14 +109,14 @@ class RoleUp(OfRole):
 
 @dataclass(frozen=True)
 class Returned(OfRole):
-    """The coroutine of a role has returned. `verdict`: of the chief, why training has ended."""
+    """The coroutine of a role has returned. `verdict`: if the role is the chief, the reason why training has ended, else None."""
 
     verdict: str | None
 
 
 @dataclass(frozen=True)
 class RoleFailed(OfRole):
-    """The coroutine of a role has raised; see `drive.failure_report`."""
+    """The coroutine of a role has raised an exception. `report`: see `error_texts.failure_report`."""
 
     report: dict[str, Any]
 
@@ -138,7 +140,7 @@ class RoleEnded(OfRole):
 
 @dataclass(frozen=True)
 class Departed(OfRole):
-    """A role has left the run in order, with its final report. `retired`: because Dask is closing its process."""
+    """A role has left the run as ordered. `report`: its final report. `retired`: it left because Dask is closing its process."""
 
     report: dict[str, Any]
     retired: bool
@@ -154,7 +156,10 @@ class TaskFinished(OfRole):
 
 @dataclass(frozen=True)
 class TaskFailed(OfRole):
-    """The task of a role has ended without a report. `status`: Dask's, "error", "cancelled" or "lost". `why`: the error."""
+    """The task of a role has ended without a report.
+
+    `status`: Dask's status of the task, "error", "cancelled" or "lost". `why`: the error.
+    """
 
     status: str
     why: str = ""
@@ -169,7 +174,7 @@ class StateCollected(OfRole):
 
 @dataclass(frozen=True)
 class FinalReport(Event):
-    """The final report of a role has been fetched at shutdown; None if it could not be."""
+    """The final report of a role has been fetched at shutdown. `report`: None if it could not be fetched."""
 
     role: str
     report: dict[str, Any] | None
@@ -192,7 +197,7 @@ class WorkerLeft(Event):
 
 @dataclass(frozen=True)
 class WorkerHeartbeats(Event):
-    """{address of each Dask worker: time of its last heartbeat (seconds, by the scheduler's clock)}."""
+    """The last heartbeats of the Dask workers. `seen`: {address: time in seconds, by the scheduler's clock}."""
 
     seen: dict[str, float]
 
@@ -245,6 +250,6 @@ _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _REPORT
 
 
 def read_report(plain: Mapping[str, Any]) -> OfRole:
-    """The event of a report that was sent as plain values. `KeyError` if it is invalid."""
+    """Return the event of a report that was sent as plain values. Raises `KeyError` if it is invalid."""
     kind = _REPORTS[plain["what"]]
     return kind(**{name: plain[name] for name in _FIELDS[kind]})

@@ -1,26 +1,30 @@
 """The recovery policy of a run: decides about lost roles, new and departing Dask workers, joins and leaves.
 
-`RecoveryPolicy.handle(event, now)` returns the actions that the run performs, in this order. It has no I/O, no thread and
-no clock: time is an argument (seconds, monotonic), and the passing of time is an event, `Timer`. No call waits: the result
-of an action is another event, so several losses may occur at once, or during a recovery.
+`RecoveryPolicy.handle(event, now)` returns a list of actions, which the run performs in this order. The policy has no
+I/O, no thread and no clock: time is an argument (seconds, monotonic), and the event `Timer` reports that time has
+passed. No call waits. The result of an action arrives as another event, so several roles may be lost at once, or during
+a recovery.
 
-The lifecycle of one role is the table in `engines/lifecycle.py`; `Membership` holds which incarnation is where. This module
-makes the decisions. They follow three sequences of events:
+The lifecycle of one role is the table in `engines/lifecycle.py`. `Membership` stores the present incarnation of each
+role, and its Dask worker. The decisions of this module follow three sequences of events:
 
-- *One role.* Its incarnation is lost (`_lose`): it is fenced, the other roles are notified, and a Dask worker is sought for the
-  next incarnation (`PlacementRequest`). When one is found, the incarnation starts (`Submit`); when that is up (`RoleUp`), the
-  others are notified first, then it receives the order to begin (`Announce`, `Begin`).
-- *A group* (strategies without servers, in which the loss of a member aborts the round; all roles except the chief). In three
-  phases, each ended by events: present members end their incarnations and hand over their state ("collect"); the next
-  incarnations of all start (`StartGroup`, phase "start"), and begin together when all are up. A loss during a restart goes
-  back to the first phase, keeping the states handed over so far. With `on_loss="continue"` the other members restart
-  at once, and again when a Dask worker has been found for the lost one.
-- *Membership by request* (elastic runs). A role that joins is placed like a lost one, and takes part when it is up. A
+- *One role.* An incarnation is lost (`_lose`): it is fenced, the other roles are notified, and a Dask worker is sought
+  for the next incarnation (`PlacementRequest`). When a Dask worker is found, the next incarnation starts on it
+  (`Submit`). When this incarnation is up (`RoleUp`), the other roles are notified (`Announce`); then it receives the
+  order to begin (`Begin`).
+- *A group*: all roles except the chief, in strategies without servers, in which the loss of a member aborts the round.
+  A group restarts in three phases, and events end each phase. First ("collect"), the present members end their
+  incarnations and hand over their state. Second ("start"), the next incarnations of all members start (`StartGroup`).
+  Third, when all of them are up, they begin together. If a member is lost during a restart, the restart returns to the
+  first phase, and keeps the states that were handed over so far. With `on_loss="continue"` the other members restart at
+  once; all restart again when a Dask worker has been found for the lost member.
+- *Membership by request* (elastic runs). A role that joins is placed like a lost role, and takes part when it is up. A
   role that leaves receives the order to depart: its messages are delivered, and its final report counts. If a join is
-  requested meanwhile, the role leaves first and joins then.
+  requested before the role has left, the role leaves first and then joins.
 
-A Dask worker on which a role was silent, or did not start, is a suspect: others are preferred. It stops being a suspect when
-a role on it reports, or, if no other Dask worker is found within `SHARE_S`, when the scheduler has a new heartbeat of it.
+A Dask worker on which a role was silent, or did not start, is a suspect: other Dask workers are preferred. It stops
+being a suspect when a role on it reports, or when the scheduler has received a new heartbeat of it. The heartbeats of
+suspects are requested at the latest when no other Dask worker has been found within `SHARE_S` seconds.
 
 Every order is idempotent, and is retransmitted every `REPEAT_S` seconds until it has taken effect.
 """
@@ -98,11 +102,11 @@ __all__ = [
 
 
 class ClusterView(Protocol):
-    """What the policy reads of the cluster."""
+    """The properties of the cluster that the policy reads."""
 
     @property
     def local(self) -> bool:
-        """Whether labkit started the processes, and restarts lost ones."""
+        """Whether labkit started the processes of the cluster, and so restarts lost processes."""
 
     @property
     def place(self) -> PlacementRule:
@@ -113,7 +117,7 @@ class ClusterView(Protocol):
         """Whether processes started by labkit run or are starting, so that Dask workers will come back."""
 
 
-# events, beside those of roles and of Dask (`events`) and the commands Join, Leave and Restart -----------------------------
+# events, besides those in `recovery_events` and the commands Join, Leave and Restart ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -123,16 +127,17 @@ class Timer(Event):
 
 @dataclass(frozen=True)
 class Announced(Event):
-    """A membership broadcast was acknowledged, or has failed: these instances (role, incarnation) may begin."""
+    """A membership broadcast was acknowledged, or has failed, so its `instances` (role, incarnation) may begin."""
 
     instances: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Killed(Event):
-    """A kill of `role` was requested: its process on this Dask worker is being killed. None: the role has no process now.
+    """The kill of a role was requested.
 
-    `restart`: whether the roles of its node are restarted.
+    `worker`: the Dask worker whose process is being killed; None if the role has no process now. `restart`: whether the
+    roles of its node are restarted.
     """
 
     role: str
@@ -165,17 +170,17 @@ class Submit(RoleAction):
 
 @dataclass(frozen=True)
 class Admit(RoleAction):
-    """An instance is up, and takes part from now on."""
+    """Let an instance that is up take part from now on."""
 
 
 @dataclass(frozen=True)
 class Dismiss(RoleAction):
-    """An instance has ended: release its task."""
+    """Release the task of an instance that has ended."""
 
 
 @dataclass(frozen=True)
 class Begin(RoleAction):
-    """Send the order to begin. `order`: the membership."""
+    """Send the order to begin to an instance. `order`: the membership."""
 
     worker: str
     order: Mapping[str, Any]
@@ -183,7 +188,7 @@ class Begin(RoleAction):
 
 @dataclass(frozen=True)
 class Order(RoleAction):
-    """Send a command to an instance."""
+    """Send an order (`command`) to an instance."""
 
     worker: str
     command: Mapping[str, Any]
@@ -191,21 +196,22 @@ class Order(RoleAction):
 
 @dataclass(frozen=True)
 class Fence(RoleAction):
-    """Order an instance to leave that was declared lost and has reported again."""
+    """Tell an instance that was declared lost, but has reported again, to exit."""
 
     worker: str
 
 
 @dataclass(frozen=True)
 class Fetch(RoleAction):
-    """Fetch the final report of an instance whose task has ended; it arrives as `StateCollected`."""
+    """Fetch the final report of an instance whose task has ended. The report arrives as `StateCollected`."""
 
 
 @dataclass(frozen=True)
 class Announce(Action):
     """Broadcast the membership to the roles on these Dask workers.
 
-    `then`: (role, incarnation) that may begin afterwards; posted as `Announced` when all have answered, or a second has passed.
+    `then`: the instances (role, incarnation) that may begin afterwards. They are posted as `Announced` when all Dask
+    workers have answered, or a second has passed.
     """
 
     workers: tuple[str, ...]
@@ -227,7 +233,7 @@ class StartGroup(Action):
 
 @dataclass(frozen=True)
 class Account(Action):
-    """Add a final report to the trace; with `in_flight`, also the gradients that were in flight."""
+    """Add a final report to the trace. `in_flight`: whether the gradients that were in flight are added to the ledger, too."""
 
     report: Mapping[str, Any]
     in_flight: bool = True
@@ -243,7 +249,7 @@ class Record(Action):
 
 @dataclass(frozen=True)
 class RecordRestart(Action):
-    """Record that a lost role has restarted. `from_backup`: it was restored from its backup."""
+    """Record that a lost role has restarted. `from_backup`: whether the role was restored from its backup."""
 
     up: RoleUp
     from_backup: bool
@@ -251,19 +257,19 @@ class RecordRestart(Action):
 
 @dataclass(frozen=True)
 class ScaleUp(Action):
-    """Ensure that labkit starts processes until there are `nodes`."""
+    """Ensure that labkit starts processes until there are `nodes` of them."""
 
     nodes: int
 
 
 @dataclass(frozen=True)
 class RequestHeartbeats(Action):
-    """Request the times of the last heartbeats of all Dask workers; the answer arrives as `WorkerHeartbeats`."""
+    """Request the times of the last heartbeats of all Dask workers. The answer arrives as `WorkerHeartbeats`."""
 
 
 @dataclass(frozen=True)
 class CheckReturned(Action):
-    """Check whether all awaited roles have returned, because a role has left or stays away."""
+    """Check whether all awaited roles have returned. Needed when a role has left, or is not restarted."""
 
 
 @dataclass(frozen=True)
@@ -281,9 +287,9 @@ NOT_ORDERED = float("-inf")  # the order to leave has not been sent to the role 
 
 @dataclass
 class PlacementRequest:
-    """A request for a Dask worker for roles of one node. It ends when their next incarnations are up.
+    """A request for a Dask worker for roles of one node. The request ends when the next incarnations of these roles are up.
 
-    `worker`: None until one is found. Times in seconds.
+    `worker`: the Dask worker; None until one is found. Times in seconds.
     """
 
     roles: list[str]
@@ -297,10 +303,11 @@ class PlacementRequest:
 class RecoveryPolicy:
     """Decides about losses, restarts, joins and leaves of the roles of one run.
 
-    Only the policy changes `members`. `known`: the Dask workers of the cluster. `patience`: heartbeat timeout, seconds.
-    `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
+    Only the policy changes `members`. `known`: the Dask workers of the cluster. `on_loss`: option of the strategy.
+    `patience`: heartbeat timeout, seconds. `elastic`: whether workers may join and leave. `now`: seconds, as in
+    `handle`.
 
-    After it has returned `FailRun`, it returns no further action.
+    After the policy has returned `FailRun`, it returns no further action.
     """
 
     def __init__(
@@ -328,12 +335,12 @@ class RecoveryPolicy:
         self._stay_away: set[str] = set()  # roles that are not restarted when they are lost
         self._killed: set[str] = set()  # Dask workers whose processes were killed by request
         self._lost_since: dict[str, float] = {}  # {role that has not restarted: time of the loss}
-        self._awaited: set[str] = set()  # those of them whose absence has been recorded after `GIVE_UP_S`
+        self._awaited: set[str] = set()  # roles in `_lost_since` whose absence has been recorded after `GIVE_UP_S`
         self._failures: dict[str, int] = {}  # {role: consecutive failed starts}
         self._cancelled: set[str] = set()  # roles whose tasks Dask has cancelled
         self._cancelled_since = 0.0
-        self._retired: dict[str, float] = {}  # {Dask worker whose roles are about to leave: since when}
-        self._empty_since: float | None = None  # since when there is no Dask worker
+        self._retired: dict[str, float] = {}  # {Dask worker that Dask retires, whose roles are about to leave: since when}
+        self._empty_since: float | None = None  # time at which the last Dask worker left; None while there is one
         # orders
         self._beginning: dict[str, float] = {}  # {role that has not reported since the order to begin: time of the order}
         self._repeated: dict[str, float] = {}  # {role: time of the last retransmission of the membership}
@@ -357,7 +364,7 @@ class RecoveryPolicy:
         self._consult()
 
     def handle(self, event: Event | Join | Leave | Restart, now: float) -> list[Action]:
-        """The actions in response to `event` at `now` (seconds; never decreasing from call to call)."""
+        """Return the actions in response to `event` at `now` (seconds; never decreasing from call to call)."""
         if self._ended:
             return []
         self._now = now
@@ -387,13 +394,16 @@ class RecoveryPolicy:
         return self._phase
 
     def stays_away(self, role: str) -> bool:
-        """Whether a role of its node is not restarted when it is lost."""
+        """Return whether `role`, or another role of its node, is not restarted when it is lost."""
         return not self._stay_away.isdisjoint(self._layout.roles_on_node(role))
 
     # events of role instances ---------------------------------------------------------------------------------------------
 
     def _of_present(self, event: OfRole) -> bool:
-        """Whether the instance is present; then the event is a sign of life. Fences an instance that was declared lost."""
+        """Return whether the instance of `event` is present, and record the event as a sign of life.
+
+        An instance that was declared lost is fenced.
+        """
         role = event.role
         if self.members.is_present(role, event.incarnation):
             self._roles_alive.sign(role, self._now)
@@ -406,7 +416,7 @@ class RecoveryPolicy:
         worker, before = self.members.fenced.get(key), self._fenced_at.get(key)
         if worker is None or (before is not None and self._now - before < REPEAT_S / 4):
             return
-        self._suspects.pop(worker, None)  # it answers
+        self._suspects.pop(worker, None)  # the Dask worker answers
         if before is None:
             self._emit(Record(RoleFenced, (*key, "reported")))
         self._fenced_at[key] = self._now
@@ -447,12 +457,12 @@ class RecoveryPolicy:
             self.reserved.clear()
         others = [self.members.where[name] for name in self.members.contact if name not in beginning]
         instances = tuple((name, self.members.incarnation[name]) for name in beginning)
-        for name in beginning:  # the announcement may be lost, too
+        for name in beginning:  # the order to begin is retransmitted even if `Announced` never arrives
             self._beginning[name] = self._now
         self._emit(Announce(_distinct(others), self.members.order(), instances))
 
     def _forget_loss(self, role: str) -> None:
-        """Forget the loss of a role that has restarted, or takes part no more."""
+        """Forget the loss of a role that has restarted, or no longer takes part."""
         self._failures.pop(role, None)
         self._lost_since.pop(role, None)
         self._awaited.discard(role)
@@ -471,7 +481,7 @@ class RecoveryPolicy:
     def _on_task_finished(self, event: TaskFinished) -> None:
         role = event.role
         if self._phase == "collect" and role in self._pending and role not in self._fetching:
-            self._roles_alive.forget(role)  # it sends no more reports; Dask reports the loss of its Dask worker
+            self._roles_alive.forget(role)  # the role sends no more reports; Dask reports the loss of its Dask worker
             self._fetching[role] = self._now
             self._emit(Fetch(role, event.incarnation))
 
@@ -503,7 +513,7 @@ class RecoveryPolicy:
         self._dismiss(role, self.members.end(role))
 
     def _on_departed(self, event: Departed) -> None:
-        """An incarnation has ended in order, because of an order to depart, or because Dask is about to close its process."""
+        """Handle the end of an incarnation that was ordered to depart, or whose process Dask is about to close."""
         role, worker = event.role, self.members.where[event.role]
         if event.retired:
             self.known.discard(worker)
@@ -597,7 +607,7 @@ class RecoveryPolicy:
             self._stay_outside.discard(role)
             self._stay_away.discard(role)
             if self._leaving.get(role) == NOT_ORDERED:
-                del self._leaving[role]  # the order has not been sent: the role stays; else it leaves first
+                del self._leaving[role]  # the order to depart has not been sent, so the role stays; else it leaves first
             self._joining[role] = self._now
 
     def _on_leave(self, command: Leave) -> None:
@@ -608,12 +618,15 @@ class RecoveryPolicy:
             self._leaving.setdefault(role, NOT_ORDERED)
 
     def _on_timer(self, event: Timer) -> None:
-        """No action: `handle` calls `_act_on_time` after every event."""
+        """Do nothing, because `handle` calls `_act_on_time` after every event."""
 
     # losses ------------------------------------------------------------------------------------------------------------------
 
     def _lose(self, roles: Collection[str], why: str, silent: bool = False) -> None:
-        """Declare these incarnations lost. `why`: as in "was killed". `silent`: their processes may still run."""
+        """Declare the present incarnations of `roles` lost.
+
+        `why`: a predicate such as "was killed". `silent`: their processes may still run.
+        """
         roles = [role for role in roles if self.members.state[role] in PRESENT]
         if not roles:
             return
@@ -625,7 +638,7 @@ class RecoveryPolicy:
             incarnation = self.members.lose(role, why, stays_away=role in self._stay_away or role in self._leaving)
             self._dismiss(role, incarnation)
             self._lost_since.setdefault(role, self._now)
-            self._awaited.discard(role)  # an entry of an earlier incarnation does not cover this loss
+            self._awaited.discard(role)  # an absence recorded for an earlier incarnation does not cover this loss
             self._emit(Record(RoleLost, (role, incarnation, why)))
         for role in roles:
             if role in self._group:
@@ -653,7 +666,7 @@ class RecoveryPolicy:
         self._emit(CheckReturned())
 
     def _record_awaited(self) -> None:
-        """Record roles that have been missing for `GIVE_UP_S` seconds while they are being restarted."""
+        """Record the absence of roles that have been missing for `GIVE_UP_S` seconds while they are being restarted."""
         long = (role for role, since in self._lost_since.items() if self._now - since > GIVE_UP_S)
         wanted = PARTICIPATING - {State.STOPPED}  # the absence of a role that stays away is recorded at once
         news = [role for role in long if role not in self._awaited and self.members.state[role] in wanted]
@@ -674,7 +687,7 @@ class RecoveryPolicy:
             self._emit(CheckReturned())
 
     def _broadcast(self) -> None:
-        """Broadcast the membership to all roles in state HERE."""
+        """Broadcast the membership to all running roles."""
         workers = _distinct(self.members.where[role] for role in self.members.contact)
         self._emit(Announce(workers, self.members.order()))
 
@@ -689,7 +702,7 @@ class RecoveryPolicy:
         self._workers_alive.consult(self._now)
 
     def _act_on_time(self) -> None:
-        """Perform the decisions that depend on time: timeouts, retransmissions, placement."""
+        """Make the decisions that depend on time: timeouts, retransmissions, placement."""
         if self._ended or self._check_cancelled():
             return
         self._check_silence()
@@ -710,9 +723,10 @@ class RecoveryPolicy:
         self._check_empty()
 
     def _check_cancelled(self) -> bool:
-        """Handle cancelled tasks: some of them are losses; all of them, on Dask workers that stay, end the run with an error.
+        """Handle cancelled tasks. Returns True if no decision has been made yet, or the run has ended.
 
-        Returns True if that is not decided yet, or the run has ended.
+        If Dask has cancelled some tasks, their roles are lost. If it has cancelled all tasks and the Dask workers stay,
+        the run ends with an error.
         """
         waited = self._now - self._cancelled_since
         if not self._cancelled or waited <= CANCELLED_S:
@@ -728,7 +742,7 @@ class RecoveryPolicy:
         return self._ended
 
     def _check_silence(self) -> None:
-        """Declare roles lost that have been silent for `patience` seconds, with the other roles of the same process."""
+        """Declare roles lost that have been silent for `patience` seconds, with the silent roles of the same processes."""
         alive, patience, members = self._roles_alive, self._patience, self.members
         silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.RUNNING}
         if silent:  # the other roles of the same process have been silent nearly as long
@@ -773,7 +787,10 @@ class RecoveryPolicy:
                 self.members.withdraw(role)
 
     def _request_heartbeats(self) -> None:
-        """Watch the Dask workers on which roles are starting, and the suspects if no other Dask worker is free."""
+        """Watch the Dask workers on which roles are starting, and request their heartbeats.
+
+        Heartbeats are also requested if there are suspects and no other Dask worker is free.
+        """
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
         needed = bool(self._suspects) and any(
@@ -784,7 +801,10 @@ class RecoveryPolicy:
             self._emit(RequestHeartbeats())
 
     def _does_not_start(self, worker: str, since: float) -> bool:
-        """Whether the start of a role that was submitted at `since` has failed: its worker is silent, or `START_S` is over."""
+        """Return whether a start that was submitted at `since` has failed.
+
+        It has failed if the Dask worker is silent, or `START_S` seconds have passed.
+        """
         return worker in self._workers_alive.silent(SILENT_S, self._now) or self._now - since > START_S
 
     def _check_empty(self) -> None:
@@ -802,7 +822,7 @@ class RecoveryPolicy:
     # where next incarnations go ----------------------------------------------------------------------------------------------
 
     def _request_workers(self, roles: Collection[str], scale_up: bool = False) -> None:
-        """Request Dask workers for the next incarnations of `roles`, one per node. `scale_up`: more processes are needed."""
+        """Request Dask workers for the next incarnations of `roles`, one per node. `scale_up`: also request more processes."""
         for node in dict.fromkeys(self._node[role] for role in roles):
             here = [role for role in roles if self._node[role] == node]
             for member in (False, True):  # the chief is not a member of the group
@@ -837,7 +857,10 @@ class RecoveryPolicy:
             self._lose(request.roles, "did not start", silent=True)
 
     def _free_worker(self, role: str, shared: bool) -> str | None:
-        """A Dask worker for `role` that is not used by this run nor, unless `shared`, by another; None if there is none."""
+        """Return a Dask worker for `role`, or None if no Dask worker is free.
+
+        A free Dask worker is not used by this run nor, unless `shared`, by another run.
+        """
         members = self.members
         rest = self.known - self._suspects.keys() - set(members.where.values()) - self.reserved_workers()
         free = {worker for worker in rest if shared or members.usage[worker] <= 0}
@@ -845,22 +868,22 @@ class RecoveryPolicy:
         return next_worker(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
 
     def reserved_workers(self) -> set[str]:
-        """The Dask workers that are reserved for placement requests and for members of the group."""
+        """Return the Dask workers that are reserved for placement requests and for members of the group."""
         return {*self.reserved.values(), *(p.worker for p in self._requests if p.worker is not None)}
 
     def _is_unplaced(self, role: str) -> bool:
         return any(role in request.roles and request.worker is None for request in self._requests)
 
     def _used_workers(self) -> set[str]:
-        """The Dask workers that are used by any run, or reserved by this one."""
+        """Return the Dask workers that are used by any run, or reserved by this one."""
         return {worker for worker, roles in self.members.usage.items() if roles > 0} | self.reserved_workers()
 
     def _unplaced_count(self) -> int:
-        """The number of nodes without a Dask worker."""
+        """Return the number of placement requests for which no Dask worker has been found."""
         return sum(request.worker is None for request in self._requests)
 
     def _spare_count(self) -> int:
-        """The number of Dask workers that are neither used nor needed."""
+        """Return the number of Dask workers that are neither used nor needed."""
         return len(self.known - self._suspects.keys() - self._used_workers()) - self._unplaced_count()
 
     def _scale_up(self, request: PlacementRequest) -> None:
@@ -870,7 +893,7 @@ class RecoveryPolicy:
     # restart of a group ------------------------------------------------------------------------------------------------------
 
     def _remove_from_group(self, role: str, restart: bool = False) -> None:
-        """Handle a member that is lost or has left. `restart`: the others restart at once."""
+        """Handle a member of the group that is lost or has left. `restart`: the other members restart at once."""
         self.reserved.pop(role, None)
         if self._phase == "collect":
             self._pending.discard(role)
@@ -902,7 +925,7 @@ class RecoveryPolicy:
             self._lose(sorted(late), "did not start", silent=True)
 
     def _placed_members(self) -> dict[str, str]:
-        """{member that was lost or joins: Dask worker reserved for it}."""
+        """Return {member that was lost or joins: Dask worker reserved for it}."""
         return {role: p.worker for p in self._requests for role in p.roles if role in self._group and p.worker is not None}
 
     def _participants(self) -> list[str]:

@@ -19,10 +19,11 @@ InitialState = tuple[dict[str, Any] | None, bool]
 
 
 def resumed_states(plan: Plan, store: Store) -> dict[str, InitialState]:
-    """{role: (initial state, False)} of the roles with a shard, their backups and the chief.
+    """Return {role: (initial state, False)} of the roles with a shard, their backups and the chief.
 
-    Groups use the newest version that all members have saved; other roles their newest checkpoint, and backups that of their
-    server. `store`: of the new run; it also reads checkpoints of earlier runs.
+    The members of a group use the newest version that all of them have saved. Other roles use their newest checkpoint,
+    and backups use the newest checkpoint of their server. `store`: the store of the new run, which also reads
+    checkpoints of earlier runs.
     """
     roles = plan.layout.roles
     if restarts_as_group(plan.layout):
@@ -49,7 +50,7 @@ def _plain(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def without_accounting(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a state without the records of the gradients that it contains and of their senders."""
+    """Return a copy of `state` without its records of contained gradients and of their senders."""
     lists = ("eras", "applied", "last", "dropped", "unheard", "held")
     reset = {"rounds": 0, "incarnation": 0, **{name: [] for name in lists}}
     return {**state, **{name: value for name, value in reset.items() if name in state}}

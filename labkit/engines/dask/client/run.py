@@ -1,9 +1,10 @@
 """The engine of one run on a Dask cluster: the client's side of a run in real time.
 
-One thread, the run's thread, owns all state: it takes events from a queue (reports of roles, events of Dask, answers to orders,
-commands of other threads), dispatches each by its type, executes commands when they are due, and decides when the run ends.
-It never waits for another process during the run. Other threads post events and wait for the answer; the state that they read
-is replaced as a whole, never modified, or has a lock (the trace).
+One thread, the run's thread, owns all state. It takes events (reports of roles, events of Dask, answers to orders,
+commands of other threads) from a queue, dispatches each event by its type, executes commands when they are due, and
+decides when the run ends. During the run, this thread never waits for another process. Other threads post events, and
+wait until these have been handled. State that other threads read is either replaced as a whole and never modified, or
+has a lock (the trace).
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ from .supervisor import Supervisor
 __all__ = ["DaskRun"]
 
 MEMBERSHIP_EVENTS = ("Left", "Joined")
-KEEP_ROWS = 300_000  # rows kept of each table, which bounds the memory of long runs
+KEEP_ROWS = 300_000  # rows kept of each table of the trace; limits the memory of long runs
 CHECK_S = 0.25  # longest interval between two checks of time limits, seconds; less if `patience` is short
 STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop`, seconds
 STOPPED_S = 30.0  # timeout of `Stop` for the end of the run, seconds
@@ -99,7 +100,7 @@ log = logging.getLogger("labkit.engines.dask.client")
 
 
 class RunEnd(NamedTuple):
-    """The reason for the end of a run, and details."""
+    """The end of a run: its reason (`stopped_by`), and details as text (`why`)."""
 
     stopped_by: str
     why: str
@@ -108,13 +109,14 @@ class RunEnd(NamedTuple):
 class DaskRun(Engine):
     """One run on a Dask cluster.
 
-    `commands`: primitive commands, or entries of a log, executed at their times. `store`: where roles save their checkpoints;
-    None: in a folder that is removed with this run; False: nowhere. `began`: when the start of the run began
-    (`time.monotonic`). `resume`: the checkpoints of an earlier run from which this one is resumed.
+    `commands`: primitive commands, or entries of a command log; each is executed at its time. `store`: where roles save
+    their checkpoints; None: in a temporary folder that is removed with this object; False: nowhere. `began`: time
+    (`time.monotonic`) at which the start of the run began. `resume`: the checkpoints of an earlier run that this run
+    resumes.
 
     Attributes to read: `error`, the error that ended the run, or None; `commands`, the log of executed commands;
-    `supported_commands`, the classes of commands that `execute` accepts, without those that signal processes if the cluster
-    does not allow these.
+    `supported_commands`, the classes of commands that `execute` accepts. Commands that signal processes are supported
+    only if the cluster allows them.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class DaskRun(Engine):
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles whose final reports are not awaited
-        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # well below the limit at which silences are reset
+        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # well below the absence that resets a `FailureDetector`
         self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
@@ -219,13 +221,13 @@ class DaskRun(Engine):
         return self.accounting.parameters
 
     def flush(self) -> None:
-        """No action: roles report periodically."""
+        """Do nothing, because roles report periodically."""
 
     def execute(self, command: Command) -> None:
         """Execute a primitive command now, ignoring its `at`, and wait until it is done. No effect after the end of the run.
 
-        `Stop` returns when the run has ended. `BadInput` if the command is not supported, names unknown roles, or is not
-        possible in the current state.
+        After `Stop`, also waits for the end of the run (at most 30 s). Raises `BadInput` if the command is not
+        supported, names unknown roles, or is not possible in the current state.
         """
         self._check(command)
         self._request(lambda done: Execute(command, done))
@@ -240,19 +242,19 @@ class DaskRun(Engine):
     def step(self, timeout: float | None = None) -> bool:
         """Continue until every shard has made one more update, then pause. Returns False if the run has ended.
 
-        Concurrent calls are separate steps. `timeout`: seconds after which the run pauses in any case.
+        Concurrent calls are executed one after the other. `timeout`: seconds after which the run pauses in any case.
         """
         self._request(lambda done: Step(timeout, done))
         return self.stopped_by is None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end of the run. `TimeoutError` after `timeout` seconds."""
+        """Wait for the end of the run. Raises `TimeoutError` after `timeout` seconds; the run then continues."""
         if not self._over.wait(timeout):
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
-        self._thread.join(5)  # it is about to end
+        self._thread.join(5)  # the thread is about to end
 
     def _request(self, event: Callable[[Done], Event]) -> None:
-        """Post an event to the run's thread, and wait until it has been handled, or the run has ended."""
+        """Post `event(done)` to the run's thread, and wait until `done` has been called, or the run has ended."""
         if self.stopped_by is not None:
             return
         answer: Future[None] = Future()
@@ -272,7 +274,7 @@ class DaskRun(Engine):
                     return
 
     def forked(self, why: ClusterError) -> None:
-        """End this copy in a forked child, which does not have the run's threads. `why`: its error."""
+        """Mark this copy as ended, in a forked child process, which does not have the run's threads. `why`: its error."""
         self._over = threading.Event()
         self.trace.lock = threading.RLock()
         if self.stopped_by is None:
@@ -297,7 +299,7 @@ class DaskRun(Engine):
         return RunEnd("error", str(self.error))
 
     def _handle_next(self) -> RunEnd | None:
-        """Handle the next event, or check the time limits if none arrives in time."""
+        """Execute due commands, handle the next event if one arrives in time, and check the time limits."""
         self._execute_due()
         try:
             event = self.supervisor.queue.get(timeout=self._time_left())
@@ -306,12 +308,12 @@ class DaskRun(Engine):
         return self._dispatch(event) or self._check_limits()
 
     def _time_left(self) -> float:
-        """Seconds until a command or a time limit is due, at most the interval of the checks."""
+        """Return the seconds until a command or a time limit is due, at most the interval between two checks."""
         left = min(self.pauses.due - time.monotonic(), self._schedule.left)
         return min(max(left, 0.0), self._check_s)
 
     def _dispatch(self, event: Event) -> RunEnd | None:
-        """Dispatch an event: first to recovery, then to its handler. Events of fenced instances only go to recovery."""
+        """Pass an event to recovery, then to its handler. Events of fenced instances are passed only to recovery."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
             return None
@@ -335,7 +337,10 @@ class DaskRun(Engine):
         }
 
     def _clock_is_known(self, event: RoleUp) -> bool:
-        """Whether the clock of a role's machine is known. If not, it is measured, and the event is posted again afterwards."""
+        """Return whether the clock offset of the role's machine is known.
+
+        If it is not known, it is measured, and the event is posted again afterwards.
+        """
         if self.supervisor.add_process(event):
             return True
         self.supervisor.measure(self.members.where[event.role], lambda: self.supervisor.queue.put(event))
@@ -362,7 +367,7 @@ class DaskRun(Engine):
         return RunEnd("error", str(self.error))
 
     def _check_recovery(self) -> RunEnd | None:
-        """The end of the run, if recovery has decided to end it."""
+        """Return the end of the run if recovery has decided to end it, else None."""
         ended = self.recovery.ended
         return None if ended is None else self._end_after_loss(ended.roles, ended.why)
 
@@ -379,7 +384,7 @@ class DaskRun(Engine):
                 self._execute(command, self._warn_if_refused, scheduled=True)
 
     def _warn_if_refused(self, error: BadInput | None) -> None:
-        if error is not None:  # a scheduled command has no caller to raise the error in, so it is recorded
+        if error is not None:  # a scheduled command has no caller that could receive the error, so the error is recorded
             self.event(EngineWarning, str(error))
 
     def _execute(self, command: Command, done: Done, scheduled: bool = False) -> None:
@@ -435,7 +440,10 @@ class DaskRun(Engine):
         self._order({"do": "slow", "factor": factor}, role, done)
 
     def _order(self, order: dict[str, Any], role: str | None, done: Done) -> None:
-        """Send an order; roles that do not acknowledge it in time are recorded in the trace."""
+        """Send an order to `role`, or to all roles (None), then call `done(None)`.
+
+        Roles that do not acknowledge the order in time are recorded in the trace.
+        """
 
         def answered(unresponsive: list[str]) -> None:
             for address in unresponsive:
@@ -461,14 +469,14 @@ class DaskRun(Engine):
             self.final_evaluation.request(command.reason)
 
     def _inject(self, command: Inject) -> None:
-        """Schedule commands at their times, in engine time."""
+        """Schedule the commands of `command` at their engine times."""
         for one in command.scheduled:
             check_supported(one, self.supported_commands)
         self.record.executed(command)
         self._schedule.add(command.scheduled)
 
     def _join(self, command: Join) -> None:
-        """Have an absent worker join, as soon as there is a Dask worker for it."""
+        """Let an absent worker join as soon as a Dask worker is free for it."""
         check_elastic(command, self.plan)
         if command.role not in self.recovery.present:
             self.record.executed(command)
@@ -476,7 +484,7 @@ class DaskRun(Engine):
         self._present = self.recovery.present
 
     def _leave(self, command: Leave) -> None:
-        """Have a worker leave in order: its current work is dropped, the messages that it has sent are delivered."""
+        """Let a worker leave: its current work is dropped, and the messages that it has sent are delivered."""
         check_elastic(command, self.plan)
         if command.role in self.recovery.present:
             self.record.executed(command)
@@ -528,7 +536,7 @@ class DaskRun(Engine):
         return RunEnd("deadlock", str(self.error))
 
     def _finish(self, end: RunEnd) -> None:
-        """Shut down all roles, and complete the trace. Takes limited time, whatever the state of the roles."""
+        """Shut down all roles, and complete the trace. Takes a limited time even if roles do not answer."""
         self.record.close()
         stopped_by, why = end
         try:
@@ -546,7 +554,7 @@ class DaskRun(Engine):
             for close in (self.processes.thaw_all, self.supervisor.close, self._deregister):
                 try:
                     close()
-                except Exception:  # threads that wait for the end of the run must be released
+                except Exception:  # continue, because threads that wait for the end of the run must be released
                     log.exception("Resources of run %s could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
             self._over.set()
@@ -580,21 +588,21 @@ class DaskRun(Engine):
         self.record.event(kind, *fields)
 
     def dismissed(self, role: str) -> None:
-        """See `Instances.dismissed`."""
+        """Update the components of the run after an instance of `role` has ended."""
         self.links.remove_cut(role)
         self._returned.discard(role)
         self._deadlock.reset(self.members.contact)
         self.pauses.lost(role)
 
     def admitted(self, role: str) -> None:
-        """See `Instances.admitted`."""
+        """Update the components of the run when the next instance of `role` is up."""
         self._deadlock.reset(self.members.contact)
 
     def begin_fields(self, role: str) -> dict[str, Any]:
-        """Additional fields of the order to begin, for an instance that begins during a run.
+        """Return additional fields of the order to begin, for an instance that begins during a run.
 
-        The zero of engine time, and the time of the pause, if any; changed options; link faults; goals of a step; the request
-        for a final evaluation.
+        They contain the origin of engine time, the engine time of the current pause (or None), the options that were
+        changed, and orders: link faults, the pause or step in progress, and the request for a final evaluation.
         """
         finish = self.final_evaluation.orders() if role == "chief" else []
         orders = [self.links.order_for(role), *self.pauses.orders(), *finish]

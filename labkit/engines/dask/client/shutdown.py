@@ -1,7 +1,7 @@
 """Orderly shutdown of a run: stop every role, drain the links, collect final reports.
 
-In two phases, because a role can only read all messages in flight to it after all roles have sent their close frames. Roles
-that are lost during the shutdown are not waited for.
+The shutdown has two phases, because a role can read all messages in flight to it only after all roles have sent their
+close frames. Roles that are lost during the shutdown are not waited for.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from .supervisor import Supervisor
 
 __all__ = ["SHUTDOWN_S", "Shutdown"]
 
-SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # time limits in seconds; the latter applies after a loss
+SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # time limits in seconds; `AFTER_LOSS_S` applies if roles were lost before
 ANSWER_S = 1.0  # timeout for the acknowledgement of an order, seconds; the role's report acknowledges it as well
 
 
 class Shutdown:
-    """Ends all roles of one `supervisor`, except those `lost` or outside. `on_event`: called with all other events meanwhile."""
+    """Ends all roles of one `supervisor`, except those that are lost or outside.
+
+    `lost`: roles that are not waited for. `on_event`: called with each event that does not concern the shutdown.
+    """
 
     def __init__(self, supervisor: Supervisor, lost: Collection[str], on_event: Callable[[Event], None]):
         self._supervisor, self._on_event = supervisor, on_event
         self._missing = set(lost) | supervisor.members.outside
-        self._reports: dict[str, dict[str, Any] | None] = {}  # final ones; None: it could not be fetched
+        self._reports: dict[str, dict[str, Any] | None] = {}  # {role: final report, or None if it could not be fetched}
         self._until = time.monotonic() + (AFTER_LOSS_S if lost else SHUTDOWN_S)
 
     def perform(self, why: str) -> dict[str, dict[str, Any]]:
@@ -54,7 +57,10 @@ class Shutdown:
             awaited -= self._missing
 
     def _collect(self) -> dict[str, dict[str, Any]]:
-        """Collect the final reports. They stay on the Dask workers until they are fetched, so a lost worker loses its report."""
+        """Collect the final reports.
+
+        A report stays on its Dask worker until it is fetched, so it is lost if the Dask worker is lost.
+        """
         awaited = dict(self._supervisor.futures)
         fetched: set[str] = set()
         while self._connected:
@@ -72,7 +78,7 @@ class Shutdown:
         return {name: report for name, report in found.items() if not report.get("never_began")}
 
     def _fetch(self, name: str, future: Any) -> None:
-        """Fetch the report of a role into the queue. Does not wait: its Dask worker may be gone."""
+        """Fetch the report of a role into the queue. Does not wait, because its Dask worker may be gone."""
         client, queue, limit = self._supervisor.client, self._supervisor.queue, max(0.1, self._left())
         loop: Any = client.loop
 

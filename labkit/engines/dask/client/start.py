@@ -1,4 +1,4 @@
-"""Starts a run, and retries if a process is lost before its roles begin, when no role has computed anything yet."""
+"""Starts a run, and retries if a process is lost before its roles begin. At that time no role has computed anything."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def start_run(
     cluster: Cluster, connection: DaskConnection, place: Callable[[Sequence[RoleSpec]], Mapping[str, str]], plan: Plan,
     commands: Iterable[Command | Executed], checkpoint: Any, resume: Store | None,
 ) -> DaskRun:  # fmt: skip
-    """Start a run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
+    """Start a run of `plan`. Returns when all its roles run. Raises `ClusterError` if they cannot.
 
-    `place(roles)`: {node: address of a Dask worker}. `commands`: executed at their times. `resume`: the `Store`, at the place
-    `checkpoint`, of an earlier run that is resumed.
+    `place(roles)`: {node: address of a Dask worker}. `commands`: each is executed at its time. `resume`: the `Store`
+    with the checkpoints of an earlier run that this run resumes, in the location `checkpoint`.
     """
     began = time.monotonic()
     commands = tuple(commands)
-    store = open_store(checkpoint)  # invalid input is refused before any process starts
+    store = open_store(checkpoint)  # invalid input is rejected before any process starts
     for role in cluster.spec.slow or ():
         find_role(role, plan.role_ids)
     where = store.location if store is not None and not store.local else checkpoint
@@ -65,10 +65,11 @@ def start_run(
 def start_with_retries(
     attempt: Callable[[], R], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> R:  # fmt: skip
-    """Call `attempt()`, and retry after `LostWhileStarting` for up to `REPORT_S` seconds from the first loss.
+    """Return the result of `attempt()`. Retries after `LostWhileStarting`, for up to `REPORT_S` seconds from the first loss.
 
-    After a loss there may be too few Dask workers for a short time, which is not the caller's error: this is retried, too,
-    within the same limit. Then `ClusterError` with the losses and the last error. Other errors are raised at once.
+    After a loss there may be too few Dask workers for a short time, which is not the caller's error. So `BadInput` and
+    `ClusterError` after a loss are retried, too, within the same limit. After the limit, raises `ClusterError` with the
+    losses and the last error. Errors before the first loss are raised at once.
     """
     losses: list[LostWhileStarting] = []
     until = 0.0

@@ -1,7 +1,7 @@
 """The client's side of the roles of a run: places them, starts them together, and sends them orders.
 
-An order is sent to each Dask worker separately, with a separate timeout, so a process that does not answer never delays the
-others. After the start no method of the run's thread waits: answers arrive as events.
+An order is sent to each Dask worker separately, with a separate timeout, so a process that does not answer never delays
+the other processes. Between the start and the shutdown, no method waits: answers arrive as events.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ class LostWhileStarting(ClusterError):
 
 
 class Supervisor:
-    """The roles of one run on one client. `start` is called by the thread that starts the run, all else by the run's thread.
+    """The roles of one run on one client.
 
-    `workers`: addresses of the Dask workers, one per node; `usage`: number of roles on each address. `members`: the membership.
-    `clock`: engine time. `queue`: the events of the run.
+    The thread that starts the run calls `start`; the run's thread calls all other methods. `workers`: addresses of the
+    Dask workers, one per node. `usage`: number of roles on each address.
+
+    Attributes to read: `members`, the membership; `clock`, engine time; `queue`, the events of the run.
     """
 
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
@@ -74,7 +76,7 @@ class Supervisor:
         self.futures: dict[str, Future] = {}
         self.clock = EngineClock()
         self.processes: dict[str, tuple[Any, ...]] = {}  # {address: process}
-        self.never_began: set[str] = set()  # roles whose newest instance received the order to end before one to begin
+        self.never_began: set[str] = set()  # roles whose newest instance was ordered to end before it was ordered to begin
         self.unacknowledged: set[str] = set()  # roles that did not acknowledge the order to begin
         self._offsets = ClockOffsets(client)
         self._order_locks: dict[str, asyncio.Lock] = {}  # {address: lock that keeps orders in sequence}
@@ -83,7 +85,7 @@ class Supervisor:
 
     @property
     def where(self) -> dict[str, str]:
-        """{role: Dask worker}, for each role that is here or starting."""
+        """{role: Dask worker}, for each role that is running or starting."""
         return self.members.where
 
     # start ------------------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ class Supervisor:
     def start(self, settings: dict[str, Any]) -> None:
         """Submit every role, wait until all are up, and order them to begin together.
 
-        `ClusterError` if that fails, `LostWhileStarting` if a retry may succeed.
+        Raises `LostWhileStarting` if this fails and a retry may succeed, else `ClusterError`.
         """
         launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
         launcher.load(self.where)
@@ -108,7 +110,7 @@ class Supervisor:
         done = self._task_done(role, incarnation)
         self.futures[role] = self._launcher.start(role, incarnation, worker, done, strategy, restored)
         if before is not None:
-            before.release()  # an instance that still runs detects this, and leaves
+            before.release()  # an instance that still runs detects this, and exits
 
     def set_factor(self, role: str, factor: float) -> None:
         """Set the slowdown factor of instances of `role` that start from now on."""
@@ -116,7 +118,7 @@ class Supervisor:
         self._launcher.factors[role] = factor
 
     def factor(self, role: str) -> float:
-        """See `set_factor`."""
+        """Return the slowdown factor of instances of `role` that start from now on."""
         return 1.0 if self._launcher is None else self._launcher.factors.get(role, 1.0)
 
     def give_up(self, role: str) -> None:
@@ -136,7 +138,7 @@ class Supervisor:
         return done
 
     def _wait_until_up(self) -> None:
-        """Wait until every role is up, as long as their Dask workers give signs of life."""
+        """Wait until every role is up. Raises `ClusterError` if a Dask worker or the scheduler gives no sign of life."""
         missing, detector = set(self.where), FailureDetector(ABSENT_S)
         began = looked = time.monotonic()
         detector.watch([SCHEDULER, *self.where.values()], began)
@@ -175,7 +177,7 @@ class Supervisor:
         return self._offsets.add(address, event.process[0] == boot_id())
 
     def _look_for(self, missing: set[str], detector: FailureDetector) -> None:
-        """Check that the Dask workers of `missing` roles, and the scheduler, are alive. Slow ones are waited for."""
+        """Check that the Dask workers of `missing` roles, and the scheduler, are alive. Slow processes are no error."""
         if self.client.status != "running":
             raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
         addresses = {self.where[role] for role in missing}
@@ -196,7 +198,10 @@ class Supervisor:
             raise self._lost_while_starting(address, f"gave no sign of life for {SILENT_S:g} s")
 
     def _check_begun(self, missing: set[str], waited: float) -> None:
-        """`ClusterError` if `missing` roles, whose Dask workers are alive, wait for a thread, or take more than `START_S`."""
+        """Raise `ClusterError` if one of the `missing` roles waits for a thread, or the start takes more than `START_S`.
+
+        The Dask workers of these roles are alive. `waited`: seconds since the start.
+        """
         keys = {self.where[role]: self.futures[role].key for role in missing}
         states = run_on_workers(self.client, keys, ANSWER_S, task_state, lambda address: (keys[address],))
         waiting = [role for role in sorted(missing) if states[self.where[role]] in WAITING_FOR_A_THREAD]
@@ -217,9 +222,10 @@ class Supervisor:
         self.unacknowledged = {role for address in unresponsive for role in self.members.on(address)}
 
     def measure(self, address: str, then: Callable[[], None]) -> None:
-        """Measure the clock of a Dask worker's machine in a separate thread; then `then` is called on the run's thread.
+        """Measure the clock offset of a Dask worker's machine in a separate thread, then call `then` on the run's thread.
 
-        After a failure it is called, too, `LOOK_S` seconds later: the run retries if the role is still present.
+        After a failure `then` is called, too, `LOOK_S` seconds later. The run then retries if the role is still
+        present.
         """
 
         def work() -> None:
@@ -251,7 +257,7 @@ class Supervisor:
         return where if role is None else {role: where[role]} if role in where else {}
 
     def _local(self, order: dict[str, Any], address: str) -> dict[str, Any]:
-        """The order with times converted to the clock of the machine at `address`, also in nested orders."""
+        """Return the order with times converted to the clock of the machine at `address`, also in nested orders."""
         if "zero" in order:
             order = {**order, "zero": self._offsets.local(order["zero"], address)}
         if "orders" in order:
@@ -264,9 +270,10 @@ class Supervisor:
         self, order: dict[str, Any], addresses: Iterable[str], role: str | None = None, incarnation: int | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """Send an order to these Dask workers without waiting. `incarnation`: only to this instance of `role`.
+        """Send an order to these Dask workers without waiting.
 
-        `then`: called on the run's thread when all have answered, or a second has passed.
+        `incarnation`: send it only to this instance of `role`. `then`: called on the run's thread when all Dask workers
+        have answered, or a second has passed.
         """
         addresses = sorted(set(addresses))
 
@@ -280,7 +287,7 @@ class Supervisor:
     def send_in_order(
         self, order: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda unresponsive: None
     ) -> None:  # fmt: skip
-        """Send an order to `role`, or to all roles (None), in sequence with earlier calls; does not wait.
+        """Send an order to `role`, or to all roles (None), without waiting. Orders arrive in the order of the calls.
 
         `then`: called on the run's thread with the addresses that did not answer in time.
         """
@@ -312,7 +319,7 @@ class Supervisor:
     def call(
         self, address: str, fn: Any, arguments: tuple[Any, ...], limit: float, then: Callable[[Any], None], nanny: bool = False
     ) -> None:  # fmt: skip
-        """Call `fn(*arguments)` on a Dask worker, or in its nanny; does not wait.
+        """Call `fn(*arguments)` on a Dask worker, or in its nanny, without waiting.
 
         `then`: called on the run's thread with the result, or with the exception that was raised.
         """
@@ -330,10 +337,13 @@ class Supervisor:
         self._in_background(work, Answered(lambda: then(lost)))
 
     def request_heartbeats(self) -> None:
-        """Request the times of the last heartbeats from the scheduler; does not wait; the answer is `WorkerHeartbeats`."""
+        """Request the times of the last heartbeats from the scheduler, without waiting.
+
+        The answer arrives as `WorkerHeartbeats`.
+        """
 
         async def look() -> None:
-            with contextlib.suppress(Exception):  # no answer, no sign
+            with contextlib.suppress(Exception):  # without an answer there is no sign of life
                 scheduler: Any = self.client.scheduler
                 found = await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_S)
                 self.queue.put(
@@ -361,23 +371,26 @@ class Supervisor:
     # about roles --------------------------------------------------------------------------------------------------------
 
     def roles_on(self, address: str) -> str:
-        """The names of the roles on a Dask worker."""
+        """Return the names of the roles on a Dask worker."""
         return ", ".join(self.members.on(address))
 
     # the end ------------------------------------------------------------------------------------------------------------
 
     def cancel_start(self) -> None:
-        """Give up a run that could not start."""
+        """Tell the roles of a run that could not start to exit, and release its resources."""
         self.order_and_wait({"do": "leave", "why": "the run could not start"}, limit=POST_S)
         self.close()
 
     def close(self) -> None:
-        """Release all resources of the run on the cluster. An error in one part is raised after the others are released."""
+        """Release all resources of the run on the cluster.
+
+        If one of them cannot be released, the error is raised after all others are released.
+        """
         self._closed = True
         with contextlib.ExitStack() as ends:  # last in, first out
             if self.client.status == "running":
                 for future in self.futures.values():
-                    ends.callback(future.release)  # a role that still runs detects this, and leaves
+                    ends.callback(future.release)  # a role that still runs detects this, and exits
             ends.callback(router_of(self.client).close, self.run)
             if self._launcher is not None:
                 ends.callback(self._launcher.forget)
@@ -385,7 +398,7 @@ class Supervisor:
 
 
 def _why_failed(future: Future) -> str:
-    """Dask's error for a task that has failed. May block: called on the thread of Dask's callbacks."""
+    """Return Dask's error for a task that has failed, as text. May block; called on the thread of Dask's callbacks."""
     if future.status != "error":
         return f"its task was {future.status}"
     try:
@@ -398,12 +411,12 @@ def _why_failed(future: Future) -> str:
 
 
 def present_roles(plan: Plan) -> list[RoleSpec]:
-    """The roles that are present at the start."""
+    """Return the roles that are present at the start."""
     absent = plan.elastic.absent if plan.elastic else ()
     return [spec for spec in plan.layout.roles if spec.name not in absent]
 
 
 def _spared_roles(plan: Plan) -> list[str]:
-    """The roles without which the run continues; when lost, they are removed from `ctx.peers`."""
+    """Return the roles without which the run continues. A role of these that is lost is removed from `ctx.peers`."""
     layout, on_loss = plan.layout, plan.strategy.on_loss
     return [spec.name for spec in layout.roles if not_waited_for(layout, spec, on_loss)]

@@ -74,7 +74,7 @@ class LocalSecurity(Security):
 
 @contextlib.contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """The path of a temporary file with `content` that only this user can read."""
+    """Yield the path of a temporary file with `content` that only this user can read."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         fd = os.memfd_create("labkit-key", os.MFD_CLOEXEC)
         try:
@@ -121,12 +121,12 @@ def new_security() -> LocalSecurity:
 
 
 def new_token() -> str:
-    """A new token for a dashboard's address: 128 random bits as text."""
+    """Return a new token for a dashboard's address: 128 random bits as text."""
     return secrets.token_urlsafe(16)
 
 
 def private_folder() -> str:
-    """A folder for the scratch space of Dask's processes, which only this user can read or change.
+    """Return a folder for the scratch space of Dask's processes, which only this user can read or change.
 
     Dask puts the folder into every worker's `sys.path`, and its own default, `dask-scratch-space` in the system's folder
     for temporary files, may belong to another user, who could then put modules there. The folder is the same for all

@@ -32,7 +32,7 @@ MIN_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S`
 
 
 def check_patience(spec: ClusterSpec) -> None:
-    """`BadInput` if the heartbeat timeout is shorter than the heartbeat interval of roles."""
+    """Raise `BadInput` if the heartbeat timeout is shorter than the heartbeat interval of roles."""
     if spec.patience < MIN_PATIENCE_S:
         raise BadInput(
             f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {HEARTBEAT_S:g} s, so patience "
@@ -91,7 +91,7 @@ class DaskCluster(Cluster):
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> DaskCluster:
-        """A cluster with the values of `spec`: processes of labkit's own, or those at `spec.scheduler`."""
+        """Return a cluster with the values of `spec`: processes of labkit's own, or those at `spec.scheduler`."""
         given = {name: getattr(spec, name) for name in cluster_options("dask") if name not in ("engine", "compute", "scheduler")}
         return cls(spec.scheduler, pace=spec.compute, **given)
 
@@ -118,7 +118,7 @@ class DaskCluster(Cluster):
         return self._connection.local
 
     def resized(self, **changes: Any) -> DaskCluster:
-        """A view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""
+        """Return a view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""
         can = [PACE["dask"] if name == "compute" else name for name in cluster_options("dask") if name not in FIXED]
         unknown = sorted(set(changes) - set(can))
         if unknown:
@@ -128,7 +128,7 @@ class DaskCluster(Cluster):
         return self.with_spec(replace(self.spec, **changes))
 
     def with_spec(self, spec: ClusterSpec) -> DaskCluster:
-        """A view of the same processes with the values of `spec`, except `engine`, `scheduler` and `dashboard`."""
+        """Return a view of the same processes with the values of `spec`, except `engine`, `scheduler` and `dashboard`."""
         check_patience(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
@@ -146,7 +146,7 @@ class DaskCluster(Cluster):
         return self
 
     def progress(self) -> tuple[int, int]:
-        """The progress of `open`: (processes that are up, processes wanted). Any thread may call it at any time."""
+        """Return the progress of `open`: (processes that are up, processes wanted). Any thread may call it at any time."""
         return self._connection.up(self._nodes_wanted), self._nodes_wanted
 
     @property
@@ -177,7 +177,7 @@ class DaskCluster(Cluster):
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
-        """Start a run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
+        """Start a run of `plan`; returns when all its roles run. Raises `ClusterError` if they cannot.
 
         `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
         place `checkpoint`, of an earlier run that is resumed.
@@ -192,7 +192,7 @@ class DaskCluster(Cluster):
         return place(nodes, roles, there, self._connection.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
-        """A table of the Dask workers (`.rows`): threads, memory, roles, speed.
+        """Return a table of the Dask workers (`.rows`): threads, memory, roles, speed.
 
         `speeds=False`: do not measure speeds, which takes half a second and occupies the cores.
         """

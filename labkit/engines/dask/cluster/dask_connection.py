@@ -67,19 +67,19 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def count(self, wanted: int, ready: bool) -> int:
-        """The number of the `wanted` processes that are up. `ready`: the cluster is open."""
+        """Return the number of the `wanted` processes that are up. `ready`: the cluster is open."""
 
     @abstractmethod
     def dashboard_link(self, client: Client) -> str | None:
-        """The address of Dask's dashboard; None if there is none."""
+        """Return the address of Dask's dashboard, or None if there is none."""
 
     @abstractmethod
     def check_capacity(self, nodes: int) -> None:
-        """`BadInput` if labkit cannot start processes until there are `nodes`."""
+        """Raise `BadInput` if labkit cannot start processes until there are `nodes`."""
 
     @abstractmethod
     def connect(self) -> Client:
-        """Replace the client by a connected one, starting processes if there are none. `ClusterError` if that fails."""
+        """Replace the client by a connected one, starting processes if there are none. Raises `ClusterError` if that fails."""
 
     @abstractmethod
     def provide(self, nodes: int) -> bool:
@@ -91,7 +91,7 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def worker_addresses(self, client: Client) -> list[str]:
-        """The addresses of all Dask workers. `ClusterError` if the scheduler does not answer."""
+        """Return the addresses of all Dask workers. Raises `ClusterError` if the scheduler does not answer."""
 
     @abstractmethod
     def cancel_start(self) -> None:
@@ -388,7 +388,7 @@ class DaskConnection:
             )
 
     def describe(self) -> str:
-        """The location of the processes, for `repr`."""
+        """Return the location of the processes, for `repr`."""
         return self._processes.description
 
     # to read from any thread, also while another one opens the cluster: none of these waits for it -----------------
@@ -409,11 +409,11 @@ class DaskConnection:
         return self._processes.recovering
 
     def up(self, wanted: int) -> int:
-        """The number of the `wanted` processes that are up. On a given scheduler all count as up once it was connected to."""
+        """Return the number of the `wanted` processes that are up. On a given scheduler all count as up once it was connected to."""
         return self._processes.count(wanted, self.is_open)
 
     def dashboard_link(self) -> str | None:
-        """The address of Dask's dashboard; None if there is none."""
+        """Return the address of Dask's dashboard, or None if there is none."""
         client = self._processes.client
         if client is None or not self.is_open:
             return None
@@ -424,7 +424,7 @@ class DaskConnection:
     # connecting -------------------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """The client, connected."""
+        """Return the client, connected."""
         with self._lock:
             if self._closed and self._owner != os.getpid():
                 raise ClusterError(
@@ -438,7 +438,7 @@ class DaskConnection:
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
         """`nodes` Dask workers that answer and have the same labkit (`every`: all of them), least used first.
 
-        A local cluster is enlarged as needed; `BadInput` if a given cluster is too small.
+        A local cluster is enlarged as needed. Raises `BadInput` if a given cluster is too small.
         """
         self._processes.check_capacity(nodes)
         with self._lock:
@@ -475,7 +475,7 @@ class DaskConnection:
         return found
 
     def worker_addresses(self) -> list[str]:
-        """The addresses of all Dask workers of the cluster, without waiting for the first."""
+        """Return the addresses of all Dask workers of the cluster, without waiting for the first."""
         return _worker_addresses(self.client())
 
     def scale_up(self, nodes: int) -> None:
@@ -511,7 +511,7 @@ def _scale(cluster: OwnCluster, nodes: int) -> None:
 
 
 def _worker_addresses(client: Client) -> list[str]:
-    """The addresses of all Dask workers. `ClusterError` if the scheduler does not answer."""
+    """Return the addresses of all Dask workers. Raises `ClusterError` if the scheduler does not answer."""
     try:
         return worker_addresses(client, REACH_S)
     except Exception as error:
@@ -532,7 +532,7 @@ def _end_cluster(cluster: OwnCluster) -> None:
 
 
 def _dashboard_link(client: Client) -> str | None:
-    """The client's dashboard address, by Dask's setting `distributed.dashboard.link` (a proxy's address, for example)."""
+    """Return the client's dashboard address, by Dask's setting `distributed.dashboard.link` (a proxy's address, for example)."""
     try:
         return client.dashboard_link or None
     except Exception:  # an invalid setting
@@ -540,7 +540,7 @@ def _dashboard_link(client: Client) -> str | None:
 
 
 def _check(address: str, answer: Any) -> None:
-    """`ClusterError` unless the Dask worker has the same version of labkit: it imports the code of roles."""
+    """Raise `ClusterError` unless the Dask worker has the same version of labkit: it imports the code of roles."""
     mine = version()
     if isinstance(answer, Exception) and "No module named 'labkit" in str(answer):
         raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")

@@ -58,7 +58,7 @@ class Scheduler(distributed.Scheduler):
 
 
 def with_token(link: str, token: str) -> str:
-    """A dashboard's address with the token that opens it."""
+    """Return a dashboard's address with the token that opens it."""
     return f"{link}{'&' if urlsplit(link).query else '?'}{urlencode({TOKEN: token})}"
 
 
@@ -77,7 +77,7 @@ class TokenGuard(HTTPServerConnectionDelegate):
         return _Request(self, server_conn, request_conn)
 
     def allows(self, headers: HTTPHeaders) -> bool:
-        """Whether the request's cookies hold the token."""
+        """Return whether the request's cookies hold the token."""
         try:
             cookies = SimpleCookie("; ".join(headers.get_list("Cookie")))
         except CookieError:
@@ -85,7 +85,7 @@ class TokenGuard(HTTPServerConnectionDelegate):
         return self.cookie in cookies and self.matches(cookies[self.cookie].value)
 
     def matches(self, text: str) -> bool:
-        """Whether `text` is the token."""
+        """Return whether `text` is the token."""
         return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
 
 

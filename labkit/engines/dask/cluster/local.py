@@ -55,7 +55,7 @@ class WorkerCounter(SchedulerPlugin):
 
 
 def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
-    """A cluster with a scheduler in this process; `scale` adds processes with one thread each. Call it inside `settings()`.
+    """Return a cluster with a scheduler in this process; `scale` adds processes with one thread each. Call it inside `settings()`.
 
     Only processes and clients with the cluster's credentials, which are generated here, can connect to it.
     `token`: the token of the dashboard; None: no dashboard.
@@ -85,7 +85,7 @@ def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
 
 
 def settings() -> Any:
-    """A context manager with the Dask settings for starting processes of labkit's own.
+    """Return a context manager with the Dask settings for starting processes of labkit's own.
 
     By default each of Dask's servers (the scheduler, and a nanny and a worker per process) checks the clock fifty times per
     second and the machine twice: with six processes that alone used a tenth of a core.
@@ -106,7 +106,7 @@ def settings() -> Any:
 
 
 def _fork_server() -> dict[str, str]:
-    """The setting for a fork server, on Linux: processes are forked from one that has imported all modules.
+    """Return the setting for a fork server, on Linux: processes are forked from one that has imported all modules.
 
     6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not safe,
     and each process imports its modules.
@@ -140,12 +140,12 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def interrupt_is_pending() -> bool:
-    """Whether SIGINT has been received while it was blocked."""
+    """Return whether SIGINT has been received while it was blocked."""
     return hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending()
 
 
 def check_script() -> None:
-    """`BadInput` if the main script cannot start processes, because each of them executes it again."""
+    """Raise `BadInput` if the main script cannot start processes, because each of them executes it again."""
     if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
         raise BadInput(
             "A script on standard input cannot start processes, because each of them executes it again: save it to a file."

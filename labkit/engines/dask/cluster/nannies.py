@@ -123,7 +123,7 @@ def kill_process_of(nanny: Any) -> None:
 
 
 def progress_of(pid: int) -> tuple[float, ...]:
-    """A value that changes while a process makes progress: it uses processor time, or waits for the disk."""
+    """Return a value that changes while a process makes progress: it uses processor time, or waits for the disk."""
     try:
         process = psutil.Process(pid)
         waits = process.status() == psutil.STATUS_DISK_SLEEP

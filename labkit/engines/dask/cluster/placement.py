@@ -27,13 +27,13 @@ ALLOWED = 'place="spread", place="pack", or places by role or kind, as place={"s
 
 
 def host_of(address: str) -> str:
-    """The host of a Dask worker's address: `10.0.0.2` of `tcp://10.0.0.2:34567`."""
+    """Return the host of a Dask worker's address: `10.0.0.2` of `tcp://10.0.0.2:34567`."""
     plain = address.rpartition("://")[2]
     return plain.rpartition(":")[0].strip("[]") if ":" in plain else plain
 
 
 def check_rule(rule: Any) -> PlacementRule:
-    """Return the rule itself; `BadInput` if it is not valid."""
+    """Return the rule itself. Raises `BadInput` if it is not valid."""
     if rule is None or (isinstance(rule, str) and rule in POLICIES):
         return rule
     if isinstance(rule, str):
@@ -49,7 +49,7 @@ def place(
     """Place all nodes. Returns {node: address}, in the order of the nodes.
 
     `addresses`: the available Dask workers; equally used ones are chosen in this order. `usage`: number of roles on each.
-    `BadInput` if there are too few Dask workers, or the rule names unknown roles or places; its text lists the available ones.
+    Raises `BadInput` if there are too few Dask workers, or the rule names unknown roles or places; its text lists the available ones.
     """
     if len(addresses) < len(nodes):
         raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
@@ -70,7 +70,7 @@ def next_worker(
     node: str, roles: Sequence[RoleSpec], free: Collection[str], placed: Mapping[str, str], usage: Mapping[str, int],
     rule: PlacementRule,
 ) -> str | None:  # fmt: skip
-    """The new address of a node whose process was lost; None if no Dask worker is `free`.
+    """Return the new address of a node whose process was lost, or None if no Dask worker is `free`.
 
     `placed`: {node: address} of the run's other nodes. The rule is observed if possible: not if its host is gone.
     """
@@ -84,7 +84,7 @@ def next_worker(
 
 
 def check_checkpoint_location(where: Any, hosts: Collection[str]) -> None:
-    """`BadInput` if roles on several `hosts` would save their checkpoints in a folder of one of them.
+    """Raise `BadInput` if roles on several `hosts` would save their checkpoints in a folder of one of them.
 
     `where`: the `checkpoint` of `train`. None and a path are folders of this machine; False disables checkpoints; a URL (with
     `://`) is assumed to be reachable from everywhere.
@@ -100,7 +100,7 @@ def check_checkpoint_location(where: Any, hosts: Collection[str]) -> None:
 
 
 def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
-    """{node: its roles}."""
+    """Return {node: its roles}."""
     roles_of: dict[str, list[RoleSpec]] = defaultdict(list)
     for role in roles:
         roles_of[role.node].append(role)
@@ -108,7 +108,7 @@ def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
 
 
 def _requested_place(roles: Sequence[RoleSpec], rule: PlacementRule) -> str | None:
-    """The requested place of the node with these roles; `BadInput` if there are two."""
+    """Return the requested place of the node with these roles. Raises `BadInput` if there are two."""
     if not isinstance(rule, Mapping):
         return None
     found = {role.name: rule.get(role.name, rule.get(role.kind)) for role in roles}
@@ -122,7 +122,7 @@ def _requested_place(roles: Sequence[RoleSpec], rule: PlacementRule) -> str | No
 def _requested_places(
     nodes: Sequence[str], roles_of: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], rule: PlacementRule
 ) -> dict[str, str]:  # fmt: skip
-    """{node: host or address}, of the nodes with a requested place; `BadInput` if the rule names unknown roles or places."""
+    """Return {node: host or address}, of the nodes with a requested place. Raises `BadInput` if the rule names unknown roles or places."""
     if not isinstance(rule, Mapping):
         return {}
     names = {name for roles in roles_of.values() for role in roles for name in (role.name, role.kind)}
@@ -138,7 +138,7 @@ def _requested_places(
 
 
 def _rank(node: str, roles: Sequence[RoleSpec], requested: str | None, rule: PlacementRule) -> int:
-    """The order in which nodes are placed: those with an address, those with a host, servers, backups, all others."""
+    """Return the order in which nodes are placed: those with an address, those with a host, servers, backups, all others."""
     if requested is not None:
         return 0 if "://" in requested else 1
     kinds = {role.kind for role in roles} if rule == "spread" else set()
@@ -149,7 +149,7 @@ def _best_address(
     node: str, roles_of: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
     usage: Mapping[str, int], rule: PlacementRule,
 ) -> str:  # fmt: skip
-    """The best of the free addresses; among equals the first."""
+    """Return the best of the free addresses; among equals the first."""
     mine = Counter(host_of(address) for address in placed.values())
     room = Counter(host_of(address) for address in free)
     there = Counter((r.kind, host_of(address)) for other, address in placed.items() for r in roles_of[other])

@@ -98,9 +98,9 @@ def _cell_text(name: str, value: Any) -> str:
 
 
 def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -> Resources:
-    """The table of all Dask workers of `client`. `runs`: the runs whose roles are listed; `speeds`: measure speeds.
+    """Return the table of all Dask workers of `client`. `runs`: the runs whose roles are listed; `speeds`: measure speeds.
 
-    The row of a Dask worker that does not answer within 5 s contains the scheduler's data only. `ClusterError` if the
+    The row of a Dask worker that does not answer within 5 s contains the scheduler's data only. Raises `ClusterError` if the
     scheduler itself does not answer.
     """
     scheduler_data = _scheduler_data(client)
@@ -133,7 +133,7 @@ def _row(
 
 
 def _scheduler_data(client: Client) -> dict[str, dict[str, Any]]:
-    """{address: the scheduler's data about that Dask worker}, sorted."""
+    """Return {address: the scheduler's data about that Dask worker}, sorted."""
 
     async def identity() -> Any:
         scheduler: Any = client.scheduler
@@ -158,7 +158,7 @@ def machine_resources() -> tuple[float, int]:
 
 
 def measure_speed(client: Client, addresses: Iterable[str]) -> dict[str, float]:
-    """{address: gradients per second of a small fixed network}, three digits; without those that do not answer in 20 s.
+    """Return {address: gradients per second of a small fixed network}, three digits; without those that do not answer in 20 s.
 
     All are measured concurrently, in about a quarter of a second.
     """

@@ -45,7 +45,7 @@ class ByteWriter(Protocol):
     def write(self, pieces: Sequence[Piece]) -> int:
         """Write as many bytes as possible without blocking. Returns their number.
 
-        `BlockingIOError` if none can be written now, `OSError` if the stream is broken.
+        Raises `BlockingIOError` if none can be written now, `OSError` if the stream is broken.
         """
 
 
@@ -55,12 +55,12 @@ class ByteReader(Protocol):
     def read_into(self, buffers: list[memoryview]) -> int:
         """Fill the buffers with the available bytes. Returns their number.
 
-        `BlockingIOError` if there are none now, `EOFError` or `OSError` at the end of the stream.
+        Raises `BlockingIOError` if there are none now, `EOFError` or `OSError` at the end of the stream.
         """
 
 
 def copied(pieces: Sequence[Piece], pool: BufferPool, start: int = 0) -> memoryview:
-    """A copy of the bytes of the pieces, from offset `start` on."""
+    """Return a copy of the bytes of the pieces, from offset `start` on."""
     total = sum(map(len, pieces)) - start
     rest = memoryview(pool.take(total))[:total]  # type: ignore[arg-type]
     at = 0
@@ -122,7 +122,7 @@ class SendConnection:
     )  # fmt: skip
 
     def __init__(self, name: str, host: str, port: int, sequence: int, dialer: Dialer) -> None:
-        """Dial the peer. `OSError` if that fails at once."""
+        """Dial the peer. Raises `OSError` if that fails at once."""
         self.name, self.sequence = name, sequence
         self.unsent, self.complete = 0, False
         self._dialer, self._host, self._port = dialer, host, port
@@ -165,7 +165,7 @@ class SendConnection:
         return not self.opening and (self._memory is None or self._memory.accepted())
 
     def fileno(self) -> int:
-        """The descriptor of the TCP stream; -1 when the connection has ended."""
+        """Return the descriptor of the TCP stream, or -1 when the connection has ended."""
         return self._tcp.fileno()
 
     # sending ------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class SendConnection:
         return back
 
     def messages(self) -> Iterator[memoryview]:
-        """The queued frames that are messages and of which no byte has been sent."""
+        """Yield the queued frames that are messages and of which no byte has been sent."""
         for data, messages in self._queue:
             if messages and data[:4] == MAGIC and len(data) >= HEADER.size:
                 header = HEADER.unpack_from(data)
@@ -330,7 +330,7 @@ class SendConnection:
             self._out, self.in_memory = memory, True
 
     def _fill_memory(self) -> None:
-        """Write as much of the queue into the shared memory as there is room for; `BlockingIOError` if some is left."""
+        """Write as much of the queue into the shared memory as there is room for. Raises `BlockingIOError` if some is left."""
         memory = self._memory
         assert memory is not None
         with contextlib.suppress(BlockingIOError):
@@ -483,7 +483,7 @@ class ReceiveConnection:
         return self._tcp.encrypted
 
     def fileno(self) -> int:
-        """The descriptor of the TCP stream; -1 when closed."""
+        """Return the descriptor of the TCP stream, or -1 when closed."""
         return self._tcp.fileno()
 
     # reading ------------------------------------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ class Endpoint:
         return payload - padding + bytes_outside_arrays(message)
 
     def _reach(self, to: str) -> SendConnection | DelayedLink | None:
-        """A new connection, or the delayed link if the link to `to` has a fault; None if `to` is gone."""
+        """Return a new connection, or the delayed link if the link to `to` has a fault, or None if `to` is gone."""
         if to not in self._minimum:
             raise RoleError(f"{self.name} sends to {to!r}. {nearest('role', to, self._minimum)}")
         if to not in self._peers or self._links.finished or to in self.unreachable:
@@ -266,11 +266,11 @@ class Endpoint:
         self._resume_reading()
 
     def link_fault(self, peer: str) -> LinkFault:
-        """The fault of the link to and from `peer`."""
+        """Return the fault of the link to and from `peer`."""
         return self._faults.fault(peer)
 
     def unsent_gradients(self) -> list[tuple[str, int, int]]:
-        """(to, step, count) of every message with gradients of which no byte has left this role.
+        """Return (to, step, count) of every message with gradients of which no byte has left this role.
 
         For the ledger, between the last `poll` and `close`. Partially sent frames are not listed: their peers are among
         those that `finish_sending` returns.
@@ -340,7 +340,7 @@ class Endpoint:
         return min(self._links.expire(now), self._listener.expire(now)) - now
 
     def _authenticate(self, connection: Unauthenticated) -> None:
-        """Accept a connection whose hello proves which role instance it is. `ProtocolError` if it does not."""
+        """Accept a connection whose hello proves which role instance it is. Raises `ProtocolError` if it does not."""
         assert connection.hello is not None
         hello, hello_bytes = connection.hello
         name, incarnation = hello.sender, hello.incarnation
@@ -371,7 +371,7 @@ class Endpoint:
             accepted.read()
 
     def _is_connected(self, name: str, incarnation: int) -> bool:
-        """Whether this instance is connected. Reads pending bytes first, because these may include the end."""
+        """Return whether this instance is connected. Reads pending bytes first, because these may include the end."""
         for other in [c for c in self._receiver.open if (c.name, c.incarnation) == (name, incarnation)]:
             if not other.suspended:
                 other.on_ready()
@@ -380,7 +380,7 @@ class Endpoint:
         return False
 
     def _is_held(self, name: str) -> bool:
-        """Whether reading from `name` is suspended: by `progress`, or because its link is cut."""
+        """Return whether reading from `name` is suspended: by `progress`, or because its link is cut."""
         return self._holding or (self._faults.fault(name).cut and not self._draining)
 
     def _resume_reading(self) -> None:

@@ -60,7 +60,7 @@ _ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays 
 
 
 def read_header(buffer: bytes | bytearray | memoryview, offset: int, max_frame: int = MAX_FRAME) -> Header:
-    """The header at `offset`, where at least 48 bytes are available; `ProtocolError` if they are no valid header."""
+    """Return the header at `offset`, where at least 48 bytes are available. Raises `ProtocolError` if they are no valid header."""
     fields: Header = HEADER.unpack_from(buffer, offset)
     magic, _, _, flags, meta, padding, _, _, _, payload = fields
     if magic != MAGIC or flags > SUSPENDED or meta % ALIGN or padding > payload:
@@ -71,7 +71,7 @@ def read_header(buffer: bytes | bytearray | memoryview, offset: int, max_frame: 
 
 
 def close_frame(flag: int, sequence: int) -> bytes:
-    """The close frame with `flag` (`FINAL` or `SUSPENDED`) and number `sequence`."""
+    """Return the close frame with `flag` (`FINAL` or `SUSPENDED`) and number `sequence`."""
     return HEADER.pack(MAGIC, 0, 0, flag, 0, 0, sequence, 0, 0, 0)
 
 
@@ -125,7 +125,7 @@ class Codec:
         self._described: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
 
     def index(self, message: object, sender: str) -> int:
-        """The number of the message's kind; `RoleError` that names `sender` if the kind is not listed."""
+        """Return the number of the message's kind; `RoleError` that names `sender` if the kind is not listed."""
         layout = self._by_kind.get(message.__class__)
         if layout is None:
             listed = ", ".join(kind.__name__ for kind in self.kinds)
@@ -133,7 +133,7 @@ class Codec:
         return layout.index
 
     def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
-        """(meta, the arrays as flat bytes, uint8). The arrays are views of the message's memory where that is contiguous.
+        """Return (meta, the arrays as flat bytes, uint8). The arrays are views of the message's memory where that is contiguous.
 
         `RoleError` names the field with a value that cannot be encoded. The kind must be listed: see `index`.
         """
@@ -157,7 +157,7 @@ class Codec:
         return meta + bytes(-len(meta) % ALIGN), arrays
 
     def prepare(self, message: Message) -> tuple[Prepared, tuple[Any, ...], Piece] | None:
-        """(layout of its frame, its numbers, its array as flat bytes) of a message with one array whose shape was sent before.
+        """Return (layout of its frame, its numbers, its array as flat bytes) of a message with one array whose shape was sent before.
 
         None for other messages, which `encode` encodes.
         """
@@ -225,9 +225,9 @@ class Codec:
             raise RoleError(f"{kind.__name__}.{name} holds a {type(value).__name__}; {_ALLOWED}.{hint}")
 
     def decode(self, index: int, meta: memoryview, payload: memoryview, sender: str, incarnation: int) -> Message:
-        """A new message, created without calling `__init__`. Its arrays are views of `payload`, writable if that is.
+        """Return a new message, created without calling `__init__`. Its arrays are views of `payload`, writable if that is.
 
-        `ProtocolError` if the bytes are not exactly one message of kind number `index`.
+        Raises `ProtocolError` if the bytes are not exactly one message of kind number `index`.
         """
         try:
             layout = self._layouts[index]
@@ -346,7 +346,7 @@ class FrameParser:
         self._size = self._filled = 0  # bytes of the body, and bytes of it that were received
 
     def buffers(self) -> list[memoryview]:
-        """The buffers for the next bytes, in order."""
+        """Return the buffers for the next bytes, in order."""
         if self._body is None:
             return [self._view[self._stop :]]
         return [self._body[self._filled :], self._view]
@@ -365,7 +365,7 @@ class FrameParser:
         return self._stop == READ_AHEAD
 
     def next(self) -> tuple[Header, memoryview] | None:
-        """The next complete frame, (header, body); None while it is incomplete. `ProtocolError` if it is no frame."""
+        """Return the next complete frame, (header, body), or None while it is incomplete. Raises `ProtocolError` if it is no frame."""
         if self._header is None:
             have = self._stop - self._start
             if have < HEADER.size:
@@ -382,7 +382,7 @@ class FrameParser:
         return header, body
 
     def whole(self, data: memoryview) -> tuple[int, Header, memoryview] | None:
-        """The frame at the start of `data`, if it is complete: (bytes used, header, copy of its body); else None.
+        """Return the frame at the start of `data`, if it is complete: (bytes used, header, copy of its body); else None.
 
         Only while the parser is `empty`.
         """
@@ -430,7 +430,7 @@ class FrameParser:
 
 
 def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
-    """The payload of flat uint8 arrays: (its pieces in order, its bytes, the bytes of them that are padding)."""
+    """Return the payload of flat uint8 arrays: (its pieces in order, its bytes, the bytes of them that are padding)."""
     if len(arrays) == 1:
         return arrays, arrays[0].size, 0  # type: ignore[return-value]
     pieces: list[Piece] = []
@@ -447,14 +447,14 @@ def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
 
 
 def _all_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """A function that returns these items of a dict as a tuple."""
+    """Return a function that returns these items of a dict as a tuple."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda own: tuple(own[name] for name in names)
 
 
 def _separate_untyped(layout: _MessageLayout, values: list[Any]) -> tuple[int, list[Any], list[str]]:
-    """(mask, values for the struct, fields to encode with a tag). NumPy scalars are converted to Python numbers first."""
+    """Return (mask, values for the struct, fields to encode with a tag). NumPy scalars are converted to Python numbers first."""
     mask, packed, late = 0, [], []
     for bit, (name, value, declared) in enumerate(zip(layout.numbers, values, layout.types)):
         if isinstance(value, np.generic):
@@ -483,7 +483,7 @@ def _describe(kind: type, name: str, value: np.ndarray) -> bytes:
 
 
 def _parse_array(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
-    """(dtype, shape, bytes) of an array. `ProtocolError` or NumPy's errors for invalid descriptions."""
+    """Return (dtype, shape, bytes) of an array. `ProtocolError` or NumPy's errors for invalid descriptions."""
     end = 1 + described[0]
     code = described[1:end].decode("ascii")
     if not _DTYPE.fullmatch(code):

@@ -51,7 +51,7 @@ class Identity:
         self._keys: dict[str, bytes] = {}
 
     def key(self, peer: str) -> bytes:
-        """The key of the links with the instance whose public key is `peer`; `ProtocolError` if that is no key."""
+        """Return the key of the links with the instance whose public key is `peer`. Raises `ProtocolError` if that is no key."""
         known = self._keys.get(peer)
         if known is None:
             try:
@@ -79,7 +79,7 @@ class Hello(NamedTuple):
     after: int = 0
 
     def pack(self, key: bytes) -> bytes:
-        """The hello as bytes; `BadInput` if these are more than `MAX_HELLO`."""
+        """Return the hello as bytes. Raises `BadInput` if these are more than `MAX_HELLO`."""
         offer = self.offer or Offer(0, 0, "")
         texts = [text.encode() for text in (self.run, self.sender, self.to, offer.token)]
         size = _HELLO.size + sum(map(len, texts)) + MAC
@@ -91,7 +91,7 @@ class Hello(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple[Hello, bytes] | None:
-        """(hello, its bytes), not verified yet; None while it is incomplete; `ProtocolError` if the bytes are no hello."""
+        """Return (hello, its bytes), not verified yet, or None while it is incomplete. Raises `ProtocolError` if the bytes are no hello."""
         if data[:4] != _HELLO_MAGIC[: len(data)]:
             raise ProtocolError(f"no hello starts with {data[:8]!r}")
         if len(data) >= _PREFIX.size and (number := _PREFIX.unpack_from(data)[1]) != PROTOCOL:
@@ -116,13 +116,13 @@ class Hello(NamedTuple):
 
 
 def verify(hello_bytes: bytes, key: bytes) -> None:
-    """`ProtocolError` if the hello `hello_bytes` was not made with `key`."""
+    """Raise `ProtocolError` if the hello `hello_bytes` was not made with `key`."""
     if not hmac.compare_digest(hello_bytes[-MAC:], _mac(key, b"hello", hello_bytes[:-MAC])):
         raise ProtocolError("the handshake is not signed by that role")
 
 
 def welcome(hello_bytes: bytes, key: bytes) -> bytes:
-    """The acceptor's answer to the hello `hello_bytes`."""
+    """Return the acceptor's answer to the hello `hello_bytes`."""
     return _WELCOME + _mac(key, b"welcome", hello_bytes[-MAC:])
 
 

@@ -42,7 +42,7 @@ class LinkFault(NamedTuple):
     cut: bool = False
 
     def checked(self) -> LinkFault:
-        """Return the fault itself; `BadInput` if a number is not allowed."""
+        """Return the fault itself. Raises `BadInput` if a number is not allowed."""
         if not 0 <= self.delay < math.inf:
             raise BadInput(f"A link cannot be delayed by {shown(self.delay)} s; allowed: 0 or more.")
         if not 0 <= self.drop <= 1:
@@ -85,7 +85,7 @@ class LinkFaults:
         self._random: dict[str, Random] = {}
 
     def fault(self, name: str) -> LinkFault:
-        """The fault of the link to and from `name`."""
+        """Return the fault of the link to and from `name`."""
         return self._own.get(name, self._common)
 
     def set(self, peer: str | None, fault: LinkFault) -> None:
@@ -120,7 +120,7 @@ class LinkFaults:
         connection.finish(SUSPENDED)
 
     def reach(self, name: str) -> DelayedLink | None:
-        """The delayed link to `name`, created if the link has a fault; None if it has none."""
+        """Return the delayed link to `name`, created if the link has a fault, or None if it has none."""
         link = self.delayed.get(name)
         if link is None and any(self.fault(name)):
             link = self.delayed[name] = DelayedLink(name, None, self._links.last_sequence(name))
@@ -239,7 +239,7 @@ class LinkFaults:
         return any(link.held and not self.fault(link.name).cut for link in self.delayed.values())
 
     def messages(self) -> Iterator[tuple[str, memoryview]]:
-        """(to, frame) of every held message."""
+        """Yield (to, frame) of every held message."""
         for link in self.delayed.values():
             yield from ((link.name, item.data) for item in link.held if item.data is not None)
 

@@ -62,7 +62,7 @@ class Links:
         return self.direct.get(to)
 
     def last_sequence(self, to: str) -> int:
-        """The number of the last frame of a link that was cut and continues in a new connection; 0 for a new link."""
+        """Return the number of the last frame of a link that was cut and continues in a new connection, or 0 for a new link."""
         return self._resume_after.get(to, 0)
 
     def suspended(self, connection: SendConnection) -> None:
@@ -110,7 +110,7 @@ class Links:
         self.undelivered[name] += count
 
     def messages(self) -> Iterator[tuple[str, memoryview]]:
-        """(to, frame) of every queued message of which no byte has been sent."""
+        """Yield (to, frame) of every queued message of which no byte has been sent."""
         for connection in self.queued:
             for data in connection.messages():
                 yield connection.name, data

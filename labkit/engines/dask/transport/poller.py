@@ -100,7 +100,7 @@ class Poller:
         return self._owners_of(events) if events else []
 
     def ready_now(self) -> list[Pollable]:
-        """The owners of descriptors that are ready now. Does not wait, and does not check shared memory."""
+        """Return the owners of descriptors that are ready now. Does not wait, and does not check shared memory."""
         return self._owners_of(self._poller.poll(0))
 
     def _owners_of(self, events: list[tuple[int, int]]) -> list[Pollable]:
@@ -145,7 +145,7 @@ class Poller:
         return events
 
     def _events(self, timeout_s: float) -> list[tuple[int, int]]:
-        """The events of descriptors within `timeout_s` seconds, with the accuracy of the kernel's timers."""
+        """Return the events of descriptors within `timeout_s` seconds, with the accuracy of the kernel's timers."""
         if self._exact:
             select.select([self._poller], [], [], timeout_s)
             return self._poller.poll(0)  # type: ignore[no-any-return]

@@ -50,7 +50,7 @@ _INVALID_COUNTERS = "the shared memory's counters are invalid"
 
 
 def available() -> bool:
-    """Whether this platform supports streams in shared memory."""
+    """Return whether this platform supports streams in shared memory."""
     in_order = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
     return in_order and hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 
@@ -110,7 +110,7 @@ class MemoryWriter:
         self._written = self._origin = 0
 
     def accepted(self) -> bool:
-        """Whether the reader has accepted the offer."""
+        """Return whether the reader has accepted the offer."""
         return bool(self._words[ACCEPTED])
 
     def end_offer(self) -> None:
@@ -131,7 +131,7 @@ class MemoryWriter:
     def write(self, pieces: Sequence[Piece]) -> int:
         """Copy as much of the pieces as there is room for. Returns the number of bytes copied.
 
-        `BlockingIOError` if there is no room, `ConnectionError` if the counters are invalid.
+        Raises `BlockingIOError` if there is no room, `ConnectionError` if the counters are invalid.
         """
         words, data, written, total = self._words, self._data, self._written, self._size
         read = words[READ]
@@ -190,7 +190,7 @@ class MemoryWriter:
         return done
 
     def reader_sleeps(self) -> bool:
-        """Whether the reader sleeps and the doorbell must be rung. Called once after each `write`; clears the flag."""
+        """Return whether the reader sleeps and the doorbell must be rung. Called once after each `write`; clears the flag."""
         self._barrier()
         if self._words[READER_SLEEPS]:
             self._words[READER_SLEEPS] = 0
@@ -205,7 +205,7 @@ class MemoryWriter:
 
 
 class MemoryReader:
-    """The receiver's end, opened from an offer. `OSError` if the offered memory cannot be opened.
+    """The receiver's end, opened from an offer. Raises `OSError` if the offered memory cannot be opened.
 
     `size`: bytes of data, the same as the writer's.
     """
@@ -233,17 +233,17 @@ class MemoryReader:
         self._mapping.close()
 
     def starts_at(self, sequence: int) -> bool:
-        """Whether frame number `sequence` is the first in this memory."""
+        """Return whether frame number `sequence` is the first in this memory."""
         return bool(self._words[FROM] == sequence)
 
     def ready(self) -> bool:
-        """Whether there is data to read."""
+        """Return whether there is data to read."""
         return bool(self._words[WRITTEN] != self.count)
 
     def read_into(self, buffers: list[memoryview]) -> int:
         """Fill the buffers in order with the available bytes. Returns the number of bytes read.
 
-        `BlockingIOError` if there are none, `ConnectionError` if the counters are invalid.
+        Raises `BlockingIOError` if there are none, `ConnectionError` if the counters are invalid.
         """
         words, data, total = self._words, self._data, self._size
         have = words[WRITTEN] - self.count
@@ -266,7 +266,7 @@ class MemoryReader:
         return have - left
 
     def peek(self) -> memoryview:
-        """A view of the readable bytes, at most up to the end of the buffer. `ConnectionError` as in `read_into`."""
+        """Return a view of the readable bytes, at most up to the end of the buffer. `ConnectionError` as in `read_into`."""
         words, total = self._words, self._size
         have = words[WRITTEN] - self.count
         if not 0 <= have <= total:
@@ -289,7 +289,7 @@ class MemoryReader:
         self._words[READER_SLEEPS] = 0
 
     def writer_waits(self) -> bool:
-        """Whether the writer waits for room and the doorbell must be rung. Called once after each read; clears the flag."""
+        """Return whether the writer waits for room and the doorbell must be rung. Called once after each read; clears the flag."""
         self._barrier()
         if self._words[WRITER_WAITS]:
             self._words[WRITER_WAITS] = 0

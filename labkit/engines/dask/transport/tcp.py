@@ -24,7 +24,7 @@ _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def listen(host: str) -> socket.socket:
-    """A listening socket on a free port of `host`."""
+    """Return a listening socket on a free port of `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, 0), family=family, backlog=4096)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)  # accepted sockets inherit it
@@ -33,7 +33,7 @@ def listen(host: str) -> socket.socket:
 
 
 def accept(sock: socket.socket, context: ssl.SSLContext | None) -> TcpStream:
-    """The stream over a socket that was accepted. `OSError` if the peer has disconnected."""
+    """Return the stream over a socket that was accepted. Raises `OSError` if the peer has disconnected."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # doorbells are sent without waiting for acknowledgements
     if context is None:
@@ -42,7 +42,7 @@ def accept(sock: socket.socket, context: ssl.SSLContext | None) -> TcpStream:
 
 
 def dial(host: str, port: int, context: ssl.SSLContext | None) -> TcpStream:
-    """A stream whose connection is being established: see `TcpStream.established`. `OSError` if that fails at once."""
+    """Return a stream whose connection is being established: see `TcpStream.established`. Raises `OSError` if that fails at once."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,11 +65,11 @@ class TcpStream:
         self._sock = sock
 
     def fileno(self) -> int:
-        """The descriptor; -1 when closed."""
+        """Return the descriptor, or -1 when closed."""
         return self._sock.fileno()
 
     def established(self) -> bool:
-        """Whether the dialled connection is established; `OSError` if it failed."""
+        """Return whether the dialled connection is established. Raises `OSError` if it failed."""
         try:
             self._sock.getpeername()
         except OSError:  # not yet, or never
@@ -91,7 +91,7 @@ class TcpStream:
         return count
 
     def send_control(self, data: Piece) -> int:
-        """Send a few bytes; returns the number accepted. `OSError` if none can be sent now, or the peer is gone."""
+        """Send a few bytes; returns the number accepted. Raises `OSError` if none can be sent now, or the peer is gone."""
         return self._sock.send(data)
 
     def receive_control(self, size: int) -> bytes:
@@ -104,7 +104,7 @@ class TcpStream:
         return b""
 
     def end_writing(self) -> None:
-        """Close the writing direction. `OSError` if the peer is gone."""
+        """Close the writing direction. Raises `OSError` if the peer is gone."""
         self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:

@@ -15,14 +15,18 @@ __all__ = ["RoleAssignment"]
 
 @dataclass(frozen=True)
 class RoleAssignment:
-    """The assignment of one role instance. `plan` contains no data; `objective` is None for roles that need none.
+    """The assignment of one role instance.
 
-    `factor`: slowdown factor of the role. `folder`: folder of checkpoints; None: none are saved. `every`: seconds between two
-    checkpoints of a shard; None: see `checkpointing`. `synchronized`: the shards take part in the same steps, and are saved
-    at the same versions. `restored`: (initial state, whether nothing of it was lost); a state of None means the initial
-    weights. If `restored` is None, incarnation 0 begins with the initial weights and later ones with their last checkpoint.
-    `times_resumed`: of the run, see `Store`. `local`: the processes are those of a local cluster, started by labkit. `protocol`:
-    protocol number of the client.
+    `run`: identifier of the run. `index`: number of the role. `plan`: the plan, without data. `objective`: None for
+    roles that need none. `pace`, `server_time`: distributions of the times of a gradient and of server work; None: full
+    speed. `factor`: slowdown factor of the role. `folder`: folder for checkpoints; None: no checkpoints are saved.
+    `local`: whether labkit started the processes, on one machine. `every`: seconds between two checkpoints of a shard;
+    None: the interval described in `checkpointing`. `synchronized`: whether the shards take part in the same steps, and
+    are saved at the same versions.
+
+    `restored`: (initial state, whether nothing of it was lost); an initial state of None means the initial weights. If
+    `restored` is None, incarnation 0 begins with the initial weights, and later incarnations begin with their last
+    checkpoint. `times_resumed`: how often the run was resumed (see `Store`). `protocol`: protocol number of the client.
     """
 
     run: str
@@ -47,6 +51,6 @@ class RoleAssignment:
         return self.plan.layout.roles[self.index]
 
     def check(self) -> None:
-        """`ProtocolError` if the client uses another protocol than this process."""
+        """Raise `ProtocolError` if the client and this process use different protocols."""
         if self.protocol != PROTOCOL:
             raise ProtocolError(f"This process was assigned a role by a client: {other_protocol(self.protocol)}.")

@@ -1,10 +1,14 @@
 """Checkpoints of one role instance, for the next incarnation: its shard, and the state that the role requested to save.
 
-Checkpoints are taken between two effects, so they are consistent. A shard is saved once per second, but for at most 5% of the
-time: the interval after a checkpoint is at least nineteen times its duration. The duration is the minimum of the last three:
-one that was long because the process waited for a core or the disk does not predict the next one, and 0.8 s of waiting
-would cost the next incarnation 15 s of updates. Checkpoint numbers increase with the incarnation, so an instance that was
-declared lost but still runs detects that a later one has saved a checkpoint, and saves nothing more.
+Checkpoints are taken between two effects, so they are consistent. A shard is saved once per second, but for at most 5%
+of the time: the interval after a checkpoint is at least nineteen times the duration of a checkpoint.
+
+This duration is the minimum of the last three. A checkpoint that took long because the process waited for a core or for
+the disk does not predict the duration of the next one. Without the minimum, 0.8 s of waiting would delay the next
+checkpoint by 15 s, and a loss in this time would cost the next incarnation up to 15 s of updates.
+
+Checkpoint numbers increase with the incarnation. So an instance that was declared lost, but still runs, detects that a
+later incarnation has saved a checkpoint, and saves no more checkpoints.
 """
 
 from __future__ import annotations
@@ -24,34 +28,35 @@ SAVE_EVERY = 1.0  # seconds between two checkpoints
 INTERVAL_RATIO = 19  # interval after a checkpoint, in multiples of its duration
 SAMPLES = 3  # number of durations of which the minimum is used
 SAVED = "said:"  # prefix of the names in the state that a role with a shard requested to save
-TIME = "engine_time"  # ns, when a shard was saved
+TIME = "engine_time"  # name of the engine time (ns) at which a shard was saved
 Restored = tuple[dict[str, Any] | None, bool]  # (initial state, whether nothing of it was lost)
 
 
 def tag_of(incarnation: int, version: int) -> int:
-    """The number of a checkpoint."""
+    """Return the number of a checkpoint."""
     return incarnation * TAGS_PER_INCARNATION + version
 
 
 class CheckpointStore(Protocol):
-    """Where checkpoints are kept: see `engines.storage.store.Store`."""
+    """The methods of `engines.storage.store.Store` that are used here."""
 
     def all_tags(self, role: str) -> list[int]:
-        """The numbers of the role's checkpoints."""
+        """Return the numbers of the role's checkpoints."""
 
     def write(self, role: str, state: dict[str, Any], tag: int) -> None:
         """Save a checkpoint."""
 
     def read(self, role: str) -> tuple[dict[str, Any], str] | None:
-        """(newest checkpoint, remark about damaged ones); None if there is none."""
+        """Return (newest checkpoint, note about damaged ones), or None if there is none."""
 
 
 class Checkpointing:
     """Saves and restores the checkpoints of one `incarnation` of `role`.
 
-    `store`: None saves nothing. `every`: interval in seconds; None: as described above. `warn(text)` is called when a checkpoint
-    cannot be written, and when writing works again; the role continues. `seconds`: a clock. `saved_at`: engine time (ns) of
-    the restored checkpoint, until this instance has saved one.
+    `store`: where checkpoints are saved; None: nowhere. `every`: seconds between two checkpoints of a shard; None: the
+    interval described in the module. `warn(text)` is called when a checkpoint cannot be written, and when writing works
+    again; the role continues in both cases. `seconds`: a clock. `saved_at`: engine time (ns) of the restored
+    checkpoint; None after this instance has saved a checkpoint.
     """
 
     def __init__(
@@ -108,13 +113,13 @@ class Checkpointing:
         self._durations.append(ended - began)
         if self._every is not None:
             self._next_save = began + self._every
-        elif len(self._durations) == 1:  # the first one also loads modules
+        elif len(self._durations) == 1:  # the first checkpoint takes longer, because it also loads modules
             self._next_save = ended + SAVE_EVERY
         else:
             self._next_save = max(began + SAVE_EVERY, ended + INTERVAL_RATIO * min(self._durations))
 
     def _report_failure(self, error: OSError) -> None:
-        """Report an error once; repeated errors are counted, and reported when saving works again."""
+        """Report an error once. Repeated errors are counted, and their number is reported when saving works again."""
         if (error.errno, error.strerror) == self._error:
             self._repeated += 1
             return
@@ -128,7 +133,7 @@ class Checkpointing:
             self._warn(f"saves its checkpoints again{again}")
 
     def _superseded(self, store: CheckpointStore) -> bool:
-        """Whether a later incarnation has saved a checkpoint, which means that this instance was declared lost."""
+        """Return whether a later incarnation has saved a checkpoint, which means that this instance was declared lost."""
         newest = max(store.all_tags(self._role), default=0)
         return newest >= (self._incarnation + 1) * TAGS_PER_INCARNATION
 
@@ -140,10 +145,10 @@ class Checkpointing:
     def restore(
         self, shard: Shard | None, evaluator: Evaluator | None, given: Restored | None
     ) -> tuple[dict[str, Any] | None, list[Any]]:  # fmt: skip
-        """Restore the last incarnation's checkpoint, or `given` (`RoleAssignment.restored`).
+        """Restore the last incarnation's checkpoint, or `given` (see `RoleAssignment.restored`).
 
-        Returns (the state that the role had requested to save, [source, update, remark] for `RoleRestarted`; [] for a role
-        without state).
+        Returns (the state that the role had requested to save, [source, update, note] for `RoleRestarted`). The list is
+        empty for a role without state.
         """
         state, same = given or (None, False)
         found = (None if state is None else dict(state), "") if given is not None else self._read()

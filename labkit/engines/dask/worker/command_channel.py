@@ -1,11 +1,12 @@
 """The command channel of a run: one plugin on every Dask worker with roles of the run, with one channel per role.
 
-Commands of the client arrive on the worker's event loop and are queued in the role's channel; the role's thread executes them
-between two effects. A ticker requests a report from each role about ten times per second, sends a heartbeat for roles that
-are busy, and ends roles whose task no longer exists because the client has disconnected.
+Commands of the client arrive on the worker's event loop, and are queued in the role's channel. The role's thread
+executes them between two effects. A ticker requests a report from each role about ten times per second, sends a
+heartbeat for roles that are busy, and ends roles whose task no longer exists because the client has disconnected.
 
-The plugin is added with the run's first role on that worker and removed with the last. It is not registered with the scheduler:
-registration waits for every worker of the cluster, including frozen ones, and would outlive a client that was killed.
+The plugin is added with the run's first role on that worker, and removed with the last. It is not registered with the
+scheduler, because registration waits for every worker of the cluster, including frozen ones, and because a registered
+plugin would outlive a client that was killed.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ MAX_UNSENT = 1000  # reports that are queued while a role is isolated; the oldes
 
 
 class CommandChannel:
-    """Queue of commands to one role instance, and sender of its reports to the client.
+    """The queue of commands to one role instance, and the sender of its reports to the client.
 
-    Only the worker's event loop posts commands, and only the role's thread takes them. `pending`: commands are queued or a
-    report is due; `report_due`: a report is due. `posted` is set while commands are queued. `wake` ends the role's wait for
-    messages.
+    Only the worker's event loop posts commands, and only the role's thread takes them. `pending`: whether commands are
+    queued or a report is due. `report_due`: whether a report is due. `posted`: set while commands are queued. `wake()`
+    ends the role's wait for messages.
     """
 
     def __init__(self, run: str, role: str, incarnation: int, key: str, send: Callable[[dict[str, Any]], None]):
@@ -70,7 +71,7 @@ class CommandChannel:
         self.wake()
 
     def commands(self) -> Iterator[Command]:
-        """Take the queued commands one by one (in the role's thread). Commands that are not taken stay in the queue."""
+        """Take the queued commands one by one. Called in the role's thread. Commands that are not taken stay in the queue."""
         self.pending = False
         self.posted.clear()
         try:
@@ -86,7 +87,7 @@ class CommandChannel:
         (self._unsent.append if self.isolated else self._send)(report)
 
     def _isolate(self, isolated: bool) -> None:
-        """Isolate the role, or reconnect it: then the reports and commands of the time in between are delivered."""
+        """Isolate the role, or reconnect it. On reconnection, delivers the reports and commands of the time of isolation."""
         self.isolated, self.isolated_at = isolated, time.monotonic()
         if not isolated:
             while self._unsent:
@@ -97,12 +98,12 @@ class CommandChannel:
 
 
 def plugin_name(run: str) -> str:
-    """The name under which the run's plugin is registered."""
+    """Return the name under which the run's plugin is registered."""
     return f"labkit-{run}"
 
 
 class RunPlugin(WorkerPlugin):
-    """The run's plugin on one Dask worker. Used on its event loop only."""
+    """The run's plugin on one Dask worker. Used only on the worker's event loop."""
 
     def __init__(self, run: str):
         self.run, self.name = run, plugin_name(run)
@@ -115,7 +116,10 @@ class RunPlugin(WorkerPlugin):
         self._ticker.start()
 
     async def teardown(self, worker: Worker) -> None:
-        """Order the remaining roles to leave, and wait for them. Called after the last role, or when the worker closes."""
+        """Order the remaining roles to leave, and wait for them.
+
+        Called after the last role has ended, or when the worker closes.
+        """
         self._ticker.stop()
         for channel in self.channels.values():
             self._retire(channel)
@@ -134,7 +138,7 @@ class RunPlugin(WorkerPlugin):
         now = time.monotonic()
         for channel in list(self.channels.values()):
             task = self.worker.state.tasks.get(channel.key)
-            if channel.isolated and now - channel.isolated_at < ISOLATED_S:  # as a machine without a network
+            if channel.isolated and now - channel.isolated_at < ISOLATED_S:  # like on a machine without a network
                 continue
             if task is None or task.state in ("cancelled", "released", "forgotten"):
                 channel.post({"do": "leave", "why": "the task was released"})
@@ -148,7 +152,7 @@ class RunPlugin(WorkerPlugin):
 
 
 async def open_channel(worker: Worker, run: str, role: str, incarnation: int, key: str) -> CommandChannel:
-    """Open the channel of a role instance that starts on `worker`, with task `key`. Runs on the worker's event loop."""
+    """Open the channel of a role instance that starts on `worker` with task `key`. Runs on the worker's event loop."""
     plugin = worker.plugins.get(plugin_name(run))
     if plugin is None:
         plugin = RunPlugin(run)
@@ -160,7 +164,7 @@ async def open_channel(worker: Worker, run: str, role: str, incarnation: int, ke
 
 
 async def close_channel(worker: Worker, channel: CommandChannel) -> None:
-    """Remove the channel of a role instance that has ended, and the plugin with the last one. Runs on the event loop."""
+    """Remove the channel of a role instance that has ended. Removes the plugin with its last channel. Runs on the event loop."""
     plugin, key = channel.plugin, (channel.role, channel.incarnation)
     if plugin is not None and plugin.channels.get(key) is channel:
         del plugin.channels[key]
@@ -171,9 +175,9 @@ async def close_channel(worker: Worker, channel: CommandChannel) -> None:
 def deliver(
     run: str, role: str | None, command: Command, incarnation: int | None = None, dask_worker: Any = None
 ) -> bool:  # fmt: skip
-    """Run on a Dask worker by the client: post `command` to `role`, or to every role here (None).
+    """Post `command` to `role`, or to every role of the run on this Dask worker (None). The client runs this on the Dask worker.
 
-    `incarnation`: only to this instance of `role`. Returns False if there is no such role.
+    `incarnation`: post it only to this instance of `role`. Returns False if there is no such role.
     """
     plugin = dask_worker.plugins.get(plugin_name(run))
     channels = [] if plugin is None else [c for c in list(plugin.channels.values()) if role is None or c.role == role]

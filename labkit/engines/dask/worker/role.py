@@ -1,10 +1,10 @@
 """One role instance in real time: a thread that drives the coroutine of its role.
 
-The thread performs the effects that the coroutine yields: compute, send, receive, sleep. Between two effects it executes
-commands of the client and sends reports. On the command to end it closes each connection with a close frame, reads the
-messages that are still in flight, and returns its final report.
+The thread performs the effects that the coroutine yields: compute, send, receive, sleep. Between two effects it
+executes commands of the client and sends reports. On the command to end, it sends a close frame on each connection,
+reads the messages that are still in flight, and returns the final report.
 
-`RoleCore` holds the rules for sending, matching, incarnations and accounting. The other components are the endpoint
+`RoleCore` contains the rules for sending, matching, incarnations and accounting. The other components are the endpoint
 (messages), the command channel (commands and reports), the clock (engine time), checkpoints, and pacing.
 """
 
@@ -48,18 +48,18 @@ from .role_clock import RoleClock
 
 __all__ = ["RealRole"]
 
-# Polling interval of a role that computes without waiting: the chief may request a snapshot of its shard.
+# Polling interval (ns) of a role that computes without waiting, because the chief may request a snapshot of its shard.
 POLL_INTERVAL_NS = 10_000_000
 POLL_S = 0.25  # longest single wait, seconds
 REPORT_BYTES = 16_384  # limit of the rows in one report
 FINAL_REPORT_BYTES = 4_000_000  # limit of the rows in the final report
 PAUSED_POLL_S = 0.05  # interval at which a paused role serves its connections, seconds
 CLOSE_S = 2.0  # time limit for sending close frames, and for reading messages in flight, seconds
-DRAIN_WAIT_S = 30.0  # seconds that a role which has closed its connections waits for the others to do so
+DRAIN_WAIT_S = 30.0  # time limit for all other roles to send their close frames, seconds
 
 
 class Ended(BaseException):
-    """Raised in the role's thread by a command that ends the role, which is its argument. Never raised in a strategy."""
+    """Raised in the role's thread to end the role. Its argument is the command that ends the role. Never raised in a strategy."""
 
 
 class RealContext(Context):
@@ -73,7 +73,7 @@ class RealContext(Context):
         self.send = role.send  # type: ignore[method-assign]  # saves one call on the hot path
 
     def send(self, to: str | Message, message: Message) -> Posted:
-        """See `Context.send`."""
+        """Send `message` to role `to`, without blocking. If `to` is a message, `message` is the reply to it."""
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
@@ -106,7 +106,7 @@ class RealRole(RoleCore):
     ):  # fmt: skip
         plan, spec, incarnation = assignment.plan, assignment.spec, assignment.incarnation
         recorder = Recorder(assignment.index, incarnation, plan.record, len(plan.role_ids))
-        if spec.shard is not None or spec.backs is not None:  # reported drops may be lost together with this process
+        if spec.shard is not None or spec.backs is not None:  # a report with drops may be lost together with this process
             recorder.unacknowledged = deque()
         members = Membership(dict(plan.layout.peers()), dict.fromkeys(plan.role_ids, 0))
         super().__init__(spec, recorder, plan.role_ids, plan.message_set, members, plan.strategy)
@@ -118,11 +118,11 @@ class RealRole(RoleCore):
         endpoint.clock, endpoint.deliver = self._now, self._delivered
         self._membership_number = self._links_number = -1  # number of the newest broadcast of each kind
         self._flow_number = 0
-        self._resume_from: int | None = None  # the run has resumed: its new zero of engine time
+        self._resume_from: int | None = None  # new origin of engine time, if the run has resumed and this role has not
         self._joined: dict[str, int] = {}  # newest incarnation of each role that has been present
         self._links: dict[str, dict[str, Any]] = {}  # {peer: link fault}, only links with a fault
         self._waiting: tuple[tuple[type, ...], str | None] | None = None  # (kinds, sender) of a wait without timeout
-        self._interrupted = False  # the current wait or sleep ends now
+        self._interrupted = False  # the current wait or sleep must end now
         self._polled_at, self._step_to, self._repeated = 0, -1, 0
         self._pacing = Pacing()
         self._work_times = WorkTimes(self._samplers(), assignment.factor)
@@ -153,7 +153,7 @@ class RealRole(RoleCore):
         }  # fmt: skip
 
     def _samplers(self) -> dict[str, Sampler | None]:
-        """The sampler that paces each kind of work, each with a separate random stream; None: not paced."""
+        """Return {kind of work: the sampler that paces it, or None}. Each sampler has a separate random stream."""
         plan, spec, assignment = self._plan, self.spec, self.assignment
 
         def sampler(distribution: Any, purpose: int) -> Sampler | None:
@@ -166,7 +166,10 @@ class RealRole(RoleCore):
         }  # fmt: skip
 
     def _restore(self) -> list[Any]:
-        """Restore the last incarnation's state, and save it at once as this incarnation's. See `Checkpointing.restore`."""
+        """Restore the state of the last incarnation, and save it at once as a checkpoint of this incarnation.
+
+        Returns [source, update, note] for `RoleRestarted`, as `Checkpointing.restore` does.
+        """
         checkpoints = self.checkpoints
         self._context.restored, begins = checkpoints.restore(self.shard, self._evaluator, self.assignment.restored)
         self._saved_at = checkpoints.saved_at
@@ -175,7 +178,7 @@ class RealRole(RoleCore):
         return begins
 
     def _save_synchronized(self, shard: Shard) -> None:
-        """Save the shard at versions that are multiples of `SAVE_EVERY`, so all shards of a model are saved at the same ones."""
+        """Save the shard if its version is a multiple of `SAVE_EVERY`, so all shards of a model are saved at equal versions."""
         if shard.version % SAVE_EVERY == 0:
             self.checkpoints.save(shard, self._now())
 
@@ -189,8 +192,8 @@ class RealRole(RoleCore):
         return self._now()
 
     def transmit(self, to: str, message: Message, category: int) -> int:
-        """See `RoleCore.transmit`."""
-        counters, began = self.counters, self._monotonic()  # a sending role is not paused; cheaper than `_now`
+        """Send `message` to role `to`, without blocking. Returns its payload bytes."""
+        counters, began = self.counters, self._monotonic()  # cheaper than `_now`; a sending role is not paused
         size = self._endpoint.send(to, message, category, counters.computed or counters.steps)
         if (
             message.__class__ is not Snapshot
@@ -199,13 +202,13 @@ class RealRole(RoleCore):
         return size
 
     def deliver(self, message: Message) -> None:
-        """See `RoleCore.deliver`."""
+        """Put a message that has arrived into the inbox."""
         self.inbox.append(message)
 
     def _delivered(
         self, message: Message, kind: int, category: int, nbytes: int, sent_ns: int, received_ns: int, computed: int
     ) -> None:
-        """Record a message that has arrived, and append it to the inbox; answer a `SnapshotRequest` directly."""
+        """Record a message that has arrived, and append it to the inbox. A `SnapshotRequest` is answered directly."""
         sender = message.sender
         nbytes += bytes_outside_arrays(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
@@ -217,13 +220,13 @@ class RealRole(RoleCore):
             self.inbox.append(message)
 
     def _watch(self, shard: Shard) -> None:
-        """Called when the shard has reached a version that the chief requested: send the snapshot."""
+        """Send the snapshot that the chief requested. Called when the shard has reached its version."""
         self.send_snapshot()
 
     # the loop ---------------------------------------------------------------------------------------------------------
 
     def initial_state(self) -> dict[str, Any]:
-        """The restored state's origin and version, for the first report."""
+        """Return fields for the first report: source, time and version of the restored state."""
         return {"restored": self._restored, "saved_at": self._saved_at, "version": self.counters.version}
 
     def cancel_start(self) -> None:
@@ -244,7 +247,7 @@ class RealRole(RoleCore):
             self.recorder.restored(self._now())
 
     def run(self) -> dict[str, Any]:
-        """Run the role until a command ends it; returns the final report."""
+        """Run the role until a command ends it. Returns the final report."""
         try:
             self._drive()
             self._idle()
@@ -342,7 +345,7 @@ class RealRole(RoleCore):
         began = self._now()
         until = None if timeout is None else began + nanoseconds(timeout)
         limit = self._plan.budget.seconds if self._evaluator is not None else None
-        if until is None or (limit is not None and until >= nanoseconds(limit)):  # later than the time limit: no timeout
+        if until is None or (limit is not None and until >= nanoseconds(limit)):  # a timeout after the time limit is none
             self._waiting = (kinds, sender)
         self._interrupted, left = False, POLL_S
         while not self._interrupted:
@@ -386,7 +389,7 @@ class RealRole(RoleCore):
                 self._process_commands()
 
     def _has_arrived(self, kind: type) -> bool:
-        """Whether a message of this kind has arrived."""
+        """Return whether a message of this kind has arrived."""
         if not self._channel.pending:
             self._poll(0.0)
         return any(message.__class__ is kind for message in self.inbox)
@@ -394,7 +397,7 @@ class RealRole(RoleCore):
     # commands ---------------------------------------------------------------------------------------------------------
 
     def _process_commands(self) -> None:
-        """Execute pending commands, and send a report if one is due; returns when the role is not paused."""
+        """Execute pending commands, and send a report if one is due. Returns when the role is not paused."""
         for command in self._channel.commands():
             self._execute(command)
         if self._channel.report_due:
@@ -429,7 +432,7 @@ class RealRole(RoleCore):
         for name in incarnations:
             if name in here:
                 self._endpoint.add_peer(name, *here[name])
-            elif name in members.absent:  # frames of earlier incarnations are refused from now on
+            elif name in members.absent:  # connections of earlier incarnations are rejected from now on
                 self._endpoint.fence(name, incarnations[name])
         members.peers.clear()
         members.peers.update({kind: tuple(names) for kind, names in command["peers"].items()})
@@ -454,7 +457,7 @@ class RealRole(RoleCore):
             if name != self.name and self._joined.get(name, -1) < incarnation:
                 self._joined[name] = incarnation
                 if name == "chief" and self.shard is not None and self.shard.finished:
-                    self.send_snapshot()  # a finished shard sends this once, and the new chief has not received it
+                    self.send_snapshot()  # a finished shard sends its snapshot once; the new chief has not received it
                 self.unacknowledged.add(name)
                 self.peer_joined(name)
 
@@ -467,13 +470,13 @@ class RealRole(RoleCore):
                     self._endpoint.set_link_fault(peer, **self._links.get(peer, {}))
 
     def _set_flow(self, command: Command) -> None:
-        """Pause, or resume, optionally up to a goal version of the shard. Ignores older commands."""
+        """Pause the role, or resume it, optionally only until its shard has reached a goal version. Ignores older commands."""
         if command["number"] <= self._flow_number:
             return
         self._flow_number, self._resume_from = command["number"], None
         if command["paused"]:
             self._clock.pause()
-        elif self._clock.paused or command["zero"] != self._clock.zero:  # different zero: a pause was missed
+        elif self._clock.paused or command["zero"] != self._clock.zero:  # different origins: a pause was missed
             self._clock.pause()
             self._resume_from = command["zero"]
         self._step_to = command["goals"].get(self.name, -1)
@@ -484,7 +487,7 @@ class RealRole(RoleCore):
         return 0.0 if self._resume_from is None else max(0.0, seconds(self._clock.ahead_of(self._resume_from)))
 
     def _try_resume(self) -> bool:
-        """End the pause if the run has resumed and its engine time has caught up. Returns whether the pause has ended."""
+        """End the pause if the run has resumed and this role is not ahead of it. Returns whether the pause has ended."""
         if self._resume_from is None or self._lead_seconds > 0:
             return False
         self._clock.resume(self._resume_from)
@@ -528,7 +531,7 @@ class RealRole(RoleCore):
         )  # fmt: skip
 
     def _count(self, messages: Counter[str]) -> int:
-        """The number of messages exchanged with roles that are present. Deadlock detection compares these counts."""
+        """Return the number of messages exchanged with roles that are present. Deadlock detection compares these counts."""
         absent = self.members.absent
         return sum(number for name, number in messages.items() if name not in absent)
 
@@ -540,9 +543,9 @@ class RealRole(RoleCore):
     # the end ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, command: Command) -> dict[str, Any]:
-        """Shut down in order and return the final report.
+        """Shut down, and return the final report.
 
-        Sends close frames; when all roles have sent theirs, reads the messages in flight.
+        On the command to end, sends close frames; when all roles have sent theirs, reads the messages in flight.
         """
         ended = self._clock.pause()
         with contextlib.suppress(Exception):  # a coroutine that yields again is abandoned
@@ -586,7 +589,10 @@ class RealRole(RoleCore):
         return False
 
     def _final_report(self, command: Command, ended: int, late: set[str]) -> dict[str, Any]:
-        """All counts, and the gradients still in flight. `late`: peers whose connections did not end in time."""
+        """Return the final report: all counts, and the gradients still in flight.
+
+        `late`: the peers whose connections did not end in time.
+        """
         shard = -1 if self.shard is None else self.shard.index
         in_flight = [
             [shard, self.ids[m.sender], m.incarnation, m.step, m.count]  # type: ignore[attr-defined]
@@ -618,7 +624,7 @@ def _discard(part: Any, value: Any) -> Any:
 
 
 def _whole(values: Any) -> Any:
-    """Parameters as they are sent to the client; None in a timing-only run."""
+    """Return parameters as they are sent to the client, or None in a timing-only run."""
     if isinstance(values, SparseParameters):
         return values
     return None if values is None or values.strides == (0,) else np.array(values)

@@ -9,7 +9,7 @@ __all__ = ["RoleClock"]
 
 
 class RoleClock:
-    """Engine time in ns. The client sends its zero, by the clock of this machine (`monotonic_ns`)."""
+    """Engine time in ns. The client sends the origin of engine time, converted to the clock of this machine (`monotonic_ns`)."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns):
         self._monotonic = monotonic_ns
@@ -22,7 +22,7 @@ class RoleClock:
 
     @property
     def zero(self) -> int:
-        """The zero of engine time by the clock of this machine (ns)."""
+        """The origin of engine time by the clock of this machine (ns)."""
         return self._zero
 
     @property
@@ -31,22 +31,25 @@ class RoleClock:
         return self._paused_at is not None
 
     def begin(self, zero: int, paused_at: int | None = None) -> None:
-        """Set the zero of engine time, by this machine's clock. `paused_at`: engine time of the pause, if the run is paused."""
+        """Set the origin of engine time, by the clock of this machine.
+
+        `paused_at`: the engine time at which the run is paused; None if it is not paused.
+        """
         self._zero, self._paused_at = zero, paused_at
 
     def pause(self) -> int:
-        """Pause engine time. Returns the time at which it is paused."""
+        """Pause engine time. Returns the engine time of the pause."""
         if self._paused_at is None:
             self._paused_at = self.now()
         return self._paused_at
 
     def ahead_of(self, zero: int) -> int:
-        """Nanoseconds by which this paused role is ahead of a resumed run whose zero of engine time is `zero`.
+        """Return the ns by which this paused role is ahead of a resumed run. `zero`: the run's new origin of engine time.
 
-        A role gets ahead by work that began before a pause and ended during it.
+        A role is ahead if its work began before a pause and ended during the pause.
         """
         return 0 if self._paused_at is None else self._paused_at - (self._monotonic() - zero)
 
     def resume(self, zero: int) -> None:
-        """Resume engine time, counted from `zero`."""
+        """Resume engine time, with the origin `zero`."""
         self._zero, self._paused_at = zero, None

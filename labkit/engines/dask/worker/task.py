@@ -1,4 +1,4 @@
-"""The Dask task: sets up a role instance on a Dask worker, reports its address, runs it, returns its final report."""
+"""The Dask task: sets up a role instance on a Dask worker, reports its address, runs it, and returns its final report."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
 
 def run_role(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
-    """Run one role instance from its first to its last effect. The only task that this engine submits.
+    """Run one role instance, and return its final report. Every role instance is one Dask task that runs this function.
 
-    Raises:
-        ProtocolError: the client uses another protocol.
+    Raises `ProtocolError` if the client uses another protocol.
     """
     assignment.check()
     worker = get_worker()
@@ -79,10 +78,11 @@ def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
 
 @contextlib.contextmanager
 def pinned_core(assignment: RoleAssignment) -> Iterator[None]:
-    """Pin computing roles to cores in turn, on a local cluster with more roles than cores. Linux only.
+    """Pin this thread, if its role computes, to a core, on a local cluster with more roles than cores. Linux only.
 
-    Roles that poll for messages look busy to the kernel, which then keeps several on one core: a ring of 4 workers on
-    2 cores made 3,900 gradients per second when placed by the kernel, and 5,400 when pinned.
+    The roles are assigned to the cores in turn. Roles that poll for messages look busy to the kernel, which then keeps
+    several of them on one core: a ring of 4 workers on 2 cores made 3,900 gradients per second when placed by the
+    kernel, and 5,400 when pinned.
     """
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if not (assignment.local and assignment.spec.computes and 1 < len(cores) < len(assignment.plan.layout.roles)):
@@ -96,7 +96,10 @@ def pinned_core(assignment: RoleAssignment) -> Iterator[None]:
 
 
 def _wait_for_begin(channel: CommandChannel) -> Command | None:
-    """Wait for the command to begin; None if the role must not begin. Earlier commands are executed after it."""
+    """Wait for the command to begin, and return it, or None if the role must not begin.
+
+    Commands that arrive earlier are executed after the command to begin.
+    """
     until = time.monotonic() + BEGIN_S
     early: list[Command] = []
     while time.monotonic() < until:
@@ -113,7 +116,7 @@ def _wait_for_begin(channel: CommandChannel) -> Command | None:
 
 
 def version() -> str:
-    """The version of labkit in this process. Without labkit, unpickling a reference to this function fails."""
+    """Return the version of labkit in this process. Without labkit, a reference to this function cannot be unpickled."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -121,11 +124,11 @@ def version() -> str:
 
 
 def task_state(key: str, dask_worker: Any = None) -> str | None:
-    """Run on a Dask worker: Dask's state of a task; None if the worker does not have it (yet)."""
+    """Return Dask's state of a task, or None if the Dask worker does not have the task (yet). Runs on the Dask worker."""
     task = dask_worker.state.tasks.get(key)
     return None if task is None else str(task.state)
 
 
 def clock() -> int:
-    """The machine's monotonic clock, ns."""
+    """Return the time of the machine's monotonic clock, ns."""
     return time.monotonic_ns()
