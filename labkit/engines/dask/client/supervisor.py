@@ -58,8 +58,8 @@ class LostWhileStarting(ClusterError):
 class Supervisor:
     """The roles of one run on one client.
 
-    The thread that starts the run calls `start`; the run's thread calls all other methods. `workers`: addresses of the
-    Dask workers, one per node. `usage`: number of roles on each address.
+    The thread that starts the run calls `start` and `cancel_start`; the run's thread calls all other methods.
+    `workers`: addresses of the Dask workers, one per node. `usage`: number of roles on each address.
 
     Attributes to read: `members`, the membership; `clock`, engine time; `queue`, the events of the run.
     """

@@ -1,14 +1,14 @@
 """Credentials of a local cluster: a certificate for this cluster only, and a token for its dashboard.
 
-All connections of a local cluster's Dask processes (scheduler, workers, nannies, client) use mutual TLS: a peer without the
-private key is refused during the handshake, before any of its bytes reach Dask. The key is generated when the cluster
-starts and exists only in the memory of its processes; it is sent to a new process through a pipe, never in a command line or
-an environment variable. Python's `ssl` reads keys from files only: on Linux that is an anonymous file in memory (`memfd`),
-elsewhere a file of mode 0600 that exists for about a millisecond.
+All connections of a local cluster's Dask processes (scheduler, workers, nannies, client) use mutual TLS. A peer without
+the private key is rejected during the TLS handshake, before any of its bytes reach Dask. The key is generated when the
+cluster starts, and exists only in the memory of its processes. It is sent to a new process through a pipe, never in a
+command line or an environment variable. Python's `ssl` reads keys only from files. So the key is written to an
+anonymous file in memory (`memfd`) on Linux, and elsewhere to a file of mode 0600 that exists for about a millisecond.
 
-P-256 is used instead of the RSA of `Security.temporary`: generating a 2048-bit RSA key takes 50 to 300 ms, and a handshake 1 ms
-more. Each process creates its two TLS contexts once, where Dask creates one for every server, connection pool and client: 5 ms
-each, about thirty in a client with six processes.
+P-256 is used instead of the RSA of `Security.temporary`, because generating a 2048-bit RSA key takes 50 to 300 ms, and
+a handshake with RSA takes 1 ms more. Each process creates its two TLS contexts once. Dask would create one for every
+server, connection pool and client: 5 ms each, about thirty in a client with six processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SKEW = datetime.timedelta(days=1)  # keeps the certificate valid if the clock is
 class LocalSecurity(Security):
     """One certificate for all of Dask's roles, with TLS contexts that are created once per process.
 
-    `certificate`, `key`: PEM. A pickled copy contains both, and creates new contexts.
+    `certificate`, `key`: in PEM format. A pickled copy contains both, and creates new contexts.
     """
 
     def __init__(self, certificate: str, key: str) -> None:
@@ -50,11 +50,11 @@ class LocalSecurity(Security):
         return LocalSecurity, (self._certificate, self._key)
 
     def get_connection_args(self, role: str) -> dict[str, Any]:
-        """Dask's hook: the arguments of outgoing connections."""
+        """Dask's hook: return the arguments of outgoing connections."""
         return {**self.get_listen_args(role, ssl.Purpose.SERVER_AUTH), "extra_conn_args": self.extra_conn_args}
 
     def get_listen_args(self, role: str, purpose: ssl.Purpose = ssl.Purpose.CLIENT_AUTH) -> dict[str, Any]:
-        """Dask's hook: the arguments of a listener."""
+        """Dask's hook: return the arguments of a listener."""
         context = self._contexts.get(purpose)
         if context is None:
             context = self._contexts[purpose] = self._new_context(purpose)
@@ -64,7 +64,7 @@ class LocalSecurity(Security):
         context = ssl.create_default_context(purpose, cadata=self._certificate)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the certificate alone authorizes a peer; hosts are given by address
-        context.verify_mode = ssl.CERT_REQUIRED  # of servers and of clients
+        context.verify_mode = ssl.CERT_REQUIRED  # servers and clients need a certificate
         if purpose is ssl.Purpose.CLIENT_AUTH:
             context.num_tickets = 0  # no session is resumed
         with _private_file(f"{self._key}{self._certificate}".encode()) as path:
@@ -93,7 +93,7 @@ def _private_file(content: bytes) -> Iterator[str]:
 
 
 def new_security() -> LocalSecurity:
-    """New credentials for one cluster: processes with these credentials trust each other, and no other process."""
+    """Return new credentials for one cluster. Processes with these credentials trust each other, and no other process."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -126,12 +126,12 @@ def new_token() -> str:
 
 
 def private_folder() -> str:
-    """Return a folder for the scratch space of Dask's processes, which only this user can read or change.
+    """Return a folder for temporary files of Dask's processes, which only this user can read or change.
 
-    Dask puts the folder into every worker's `sys.path`, and its own default, `dask-scratch-space` in the system's folder
+    Dask puts the folder into every worker's `sys.path`. Dask's own default, `dask-scratch-space` in the system's folder
     for temporary files, may belong to another user, who could then put modules there. The folder is the same for all
-    clusters of a user, so that Dask finds and removes the files of killed processes. It is created in the folder of Dask's
-    setting `temporary-directory`.
+    clusters of a user, so that Dask finds and removes the files of killed processes. It is created in the folder of
+    Dask's setting `temporary-directory`.
     """
     base = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
     if not hasattr(os, "getuid"):  # Windows: the folder for temporary files is the user's own

@@ -1,8 +1,8 @@
-"""A cluster of Dask processes: a local one started by labkit, or any existing scheduler.
+"""A cluster of Dask processes: a local cluster started by labkit, or any existing scheduler.
 
-A `DaskCluster` consists of `spec`, its values, and a connection, the handle on its processes. The processes are started when
-the first run needs them, are shared by all runs and all `resized` views, increase in number when a run needs more, and end with
-`close()`, with the `with` block, or with the program.
+A `DaskCluster` consists of its options (`spec`) and a connection, which is the handle on its processes. The processes
+are started when the first run needs them. They are shared by all runs and by all views that `resized` returns. Their
+number increases when a run needs more. They end with `close()`, with the `with` block, or with the program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["DaskCluster"]
 
 
 DEFAULTS = ClusterSpec("dask")
-FIXED = ("engine", "scheduler", "dashboard")  # what `resized` cannot change
+FIXED = ("engine", "scheduler", "dashboard")  # options that `resized` cannot change
 MIN_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds
 
 
@@ -41,22 +41,30 @@ def check_patience(spec: ClusterSpec) -> None:
 
 
 class DaskCluster(Cluster):
-    """Runs a strategy in real processes: one per node of its layout.
+    """Runs a strategy in real processes: one process per node of its layout.
 
-    `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
-    `distributed.Client`. `workers=None`: 4; on this machine, if it is a small container, as many as fit.
-    `pace`: a distribution of the time of a gradient (or seconds): the work is done, then the role sleeps until the drawn
-    duration has passed; None: full speed. `server_time`: the same for server work. `slow`: {role: slowdown factor}.
-    `servers=None`: the number that the strategy needs. `record=False`: record counters only. `dashboard=True`: start Dask's
-    dashboard with processes of labkit's own (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
-    processes that labkit did not start. `patience`: heartbeat timeout, seconds; a role that is silent for longer is lost.
-    `replicas=1`: every server has a backup, on a separate node. `max_workers`: limit of the workers at any time of an elastic
-    run: `run.scale(n)` has workers join and leave. On an existing scheduler a worker also joins automatically when a Dask
-    worker is added (as by `cluster.scale` or `adapt`), and leaves in order when Dask retires its Dask worker:
-    `DaskCluster(client, workers=2, max_workers=6)`.
-    `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
-    `place`: placement of roles, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
-    None chooses the least used Dask workers.
+    - `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
+      `distributed.Client`.
+    - `workers`: number of workers; None: 4, or as many as fit if this machine is a small container.
+    - `servers`: number of servers; None: the number that the strategy needs.
+    - `pace`: time of a gradient, as a distribution or in seconds. The role computes the gradient, then sleeps until the
+      drawn time has passed. None: full speed.
+    - `server_time`: the same for the work of a server.
+    - `slow`: {role: slowdown factor}.
+    - `record`: False records counters only.
+    - `dashboard`: True starts Dask's dashboard with processes of labkit's own (needs bokeh; half a second and 20 MB
+      more).
+    - `may_kill`: True allows `run.kill` to end processes that labkit did not start.
+    - `patience`: heartbeat timeout, seconds; a role that is silent for longer is lost.
+    - `checkpoint_every`: seconds between two checkpoints of a shard; None: one second, or more if checkpoints would
+      take more than 5% of the time.
+    - `replicas`: 1 gives every server a backup, on a separate node.
+    - `max_workers`: limit of the workers at any time of an elastic run, in which `run.scale(n)` lets workers join and
+      leave. On an existing scheduler a worker also joins automatically when a Dask worker is added (as by
+      `cluster.scale` or `adapt`), and leaves when Dask retires its Dask worker: `DaskCluster(client, workers=2,
+      max_workers=6)`.
+    - `place`: placement of roles: "spread", "pack", or hosts by role or kind, as {"server-0": "10.0.0.2", "worker":
+      "10.0.0.3"}; None: the least used Dask workers.
     """
 
     engine = "dask"
@@ -84,14 +92,14 @@ class DaskCluster(Cluster):
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def _set(self, spec: ClusterSpec, connection: DaskConnection) -> None:
-        """Set the values, and the handle on processes."""
+        """Set the options and the connection."""
         self._connection = connection
         self.spec = replace(spec, may_kill=connection.local or spec.may_kill)
         self._nodes_wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> DaskCluster:
-        """Return a cluster with the values of `spec`: processes of labkit's own, or those at `spec.scheduler`."""
+        """Return a cluster with the options in `spec`: on processes of labkit's own, or on those at `spec.scheduler`."""
         given = {name: getattr(spec, name) for name in cluster_options("dask") if name not in ("engine", "compute", "scheduler")}
         return cls(spec.scheduler, pace=spec.compute, **given)
 
@@ -109,7 +117,7 @@ class DaskCluster(Cluster):
 
     @property
     def may_kill(self) -> bool:
-        """Whether a run may kill, freeze and thaw processes: labkit's own, and others if the cluster allows it."""
+        """Whether a run may kill, freeze and thaw processes. True for processes of labkit's own; for others an option."""
         return self.spec.may_kill
 
     @property
@@ -128,7 +136,7 @@ class DaskCluster(Cluster):
         return self.with_spec(replace(self.spec, **changes))
 
     def with_spec(self, spec: ClusterSpec) -> DaskCluster:
-        """Return a view of the same processes with the values of `spec`, except `engine`, `scheduler` and `dashboard`."""
+        """Return a view of the same processes with the options in `spec`, except `engine`, `scheduler` and `dashboard`."""
         check_patience(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
@@ -139,7 +147,7 @@ class DaskCluster(Cluster):
     def open(self, nodes: int | None = None) -> DaskCluster:
         """Start the processes, or connect to them, before the first run.
 
-        `nodes`: number of processes; None is workers, servers and a chief.
+        `nodes`: number of processes; None: as many as for the workers, the servers and a chief.
         """
         self._nodes_wanted = nodes or self._nodes_wanted
         self._connection.addresses(self._nodes_wanted)
@@ -151,7 +159,7 @@ class DaskCluster(Cluster):
 
     @property
     def is_open(self) -> bool:
-        """Whether the processes are available: started or connected to, and not closed since."""
+        """Whether the processes have been started or connected to, and not closed since."""
         return self._connection.is_open
 
     @property
@@ -161,7 +169,7 @@ class DaskCluster(Cluster):
 
     @property
     def dashboard_link(self) -> str | None:
-        """The address of Dask's dashboard, by Dask's settings; None if there is no dashboard."""
+        """The address of Dask's dashboard, as in Dask's settings; None if there is no dashboard."""
         return self._connection.dashboard_link()
 
     @property
@@ -177,10 +185,10 @@ class DaskCluster(Cluster):
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
-        """Start a run of `plan`; returns when all its roles run. Raises `ClusterError` if they cannot.
+        """Start a run of `plan`. Returns when all its roles run. Raises `ClusterError` if they cannot.
 
-        `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
-        place `checkpoint`, of an earlier run that is resumed.
+        `commands`: primitive commands (see `engines/commands.py`); each is executed at its time. `resume`: the `Store`
+        with the checkpoints of an earlier run that this run resumes, in the location `checkpoint`.
         """
         from ..client.start import start_run
 
@@ -192,7 +200,7 @@ class DaskCluster(Cluster):
         return place(nodes, roles, there, self._connection.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
-        """Return a table of the Dask workers (`.rows`): threads, memory, roles, speed.
+        """Return a table of the Dask workers: threads, memory, roles, speed. Its rows are the attribute `rows`.
 
         `speeds=False`: do not measure speeds, which takes half a second and occupies the cores.
         """
@@ -201,9 +209,10 @@ class DaskCluster(Cluster):
         return resources(self._connection.client(), self.runs, speeds)
 
     def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
-        """For each share of the data, the speed (gradients per second) of the role that will compute on it: for `lk.ByWeight`.
+        """Return the speed (gradients per second) of the role that will compute on each share of the data, for `lk.ByWeight`.
 
-        Measured now, on the Dask workers where the next run of `strategy` would be placed; `slow` is taken into account.
+        The speeds are measured now, on the Dask workers on which the next run of `strategy` would be placed. The
+        factors in `slow` are taken into account.
         """
         from .resources import measure_speed, shares_of_speed
 

@@ -1,8 +1,9 @@
 """The connection of a `DaskCluster` to Dask: the client, the processes behind it, and the checks of these processes.
 
-`DaskConnection` holds what is the same for all clusters: the lock, the runs, the number of roles on each Dask worker, and the
-check that a Dask worker answers and has the same version of labkit. It has one of two components with the same interface,
-`DaskProcesses`: `LocalProcesses` starts and ends processes on this machine, `ExistingScheduler` connects to a scheduler.
+`DaskConnection` contains what is the same for all clusters: the lock, the runs, the number of roles on each Dask
+worker, and the check that a Dask worker answers and has the same version of labkit. It has one of two components with
+the interface `DaskProcesses`. `LocalProcesses` starts and ends processes on this machine. `ExistingScheduler` connects
+to a scheduler.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, 
 class DaskProcesses(ABC):
     """A scheduler and its Dask workers, and the client connected to them.
 
-    `client`: None until `connect`. `local`: labkit starts and ends the processes, on this machine. A method that changes
-    something is called by one thread at a time; any thread may call the others, and `cancel_start`, at any time.
+    `client`: the client; None before `connect`. `local`: whether labkit starts and ends the processes, on this machine.
+    Only one thread at a time calls a method that changes the object. Any thread may call the other methods, and
+    `cancel_start`, at any time.
     """
 
     local: bool
@@ -58,7 +60,7 @@ class DaskProcesses(ABC):
     @property
     @abstractmethod
     def connected(self) -> bool:
-        """Whether the client is connected, and the processes were not closed."""
+        """Whether the client is connected, and the processes have not been closed."""
 
     @property
     @abstractmethod
@@ -67,7 +69,7 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def count(self, wanted: int, ready: bool) -> int:
-        """Return the number of the `wanted` processes that are up. `ready`: the cluster is open."""
+        """Return how many of the `wanted` processes are up. `ready`: whether the cluster is open."""
 
     @abstractmethod
     def dashboard_link(self, client: Client) -> str | None:
@@ -75,7 +77,7 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def check_capacity(self, nodes: int) -> None:
-        """Raise `BadInput` if labkit cannot start processes until there are `nodes`."""
+        """Raise `BadInput` if labkit cannot start processes until there are `nodes` of them."""
 
     @abstractmethod
     def connect(self) -> Client:
@@ -83,7 +85,7 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def provide(self, nodes: int) -> bool:
-        """Start missing processes, and wait until there are `nodes`. Returns False if labkit cannot start any."""
+        """Start missing processes, and wait until there are `nodes`. Returns False if labkit cannot start processes."""
 
     @abstractmethod
     def scale_up(self, nodes: int) -> None:
@@ -95,11 +97,11 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def cancel_start(self) -> None:
-        """Abort a start in progress, and allow no other."""
+        """Abort a start in progress, and prevent any later start."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the processes and the client, as far as they are labkit's own."""
+        """End the client and the processes that belong to labkit."""
 
     @abstractmethod
     def disown(self) -> bool:
@@ -107,7 +109,10 @@ class DaskProcesses(ABC):
 
 
 class LocalProcesses(DaskProcesses):
-    """Processes of a local cluster. `starting()` is called before they are started. `dashboard`: start Dask's dashboard."""
+    """Processes of a local cluster.
+
+    `starting()` is called before processes are started. `dashboard`: whether Dask's dashboard is started.
+    """
 
     local = True
     description = "on this machine"
@@ -123,34 +128,34 @@ class LocalProcesses(DaskProcesses):
 
     @property
     def connected(self) -> bool:
-        """See `DaskProcesses`."""
+        """Whether the client is connected and the local cluster runs."""
         client = self.client
         return client is not None and client.status == "running" and _is_running(self._cluster)
 
     @property
     def recovering(self) -> bool:
-        """See `DaskProcesses`."""
+        """Whether a process runs or is starting, and the last `STARTS` attempts to replace lost processes have not all failed."""
         cluster = self._cluster
         if cluster is None or self._failures >= STARTS:
             return False
         return any(nanny.has_process for nanny in list(cluster.workers.values()))
 
     def count(self, wanted: int, ready: bool) -> int:
-        """See `DaskProcesses`. Also counts during a start."""
+        """Return how many of the `wanted` processes are up. Works also during a start."""
         return min(wanted, self._counter.count)
 
     def dashboard_link(self, client: Client) -> str | None:
-        """See `DaskProcesses`. The link contains the token."""
+        """Return the address of Dask's dashboard, which contains the token, or None if there is no dashboard."""
         link = None if self._token is None else _dashboard_link(client)
         return with_token(link, self._token) if link and self._token else None
 
     def check_capacity(self, nodes: int) -> None:
-        """See `DaskProcesses`."""
+        """Raise `BadInput` if this machine cannot run `nodes` processes."""
         cluster = self._cluster
         check_capacity(nodes, 0 if cluster is None else len(cluster.workers))
 
     def connect(self) -> Client:
-        """See `DaskProcesses`."""
+        """Replace the client by a connected one. Starts the local cluster if it does not run."""
         if _is_running(self._cluster):
             self.client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
         else:
@@ -159,7 +164,7 @@ class LocalProcesses(DaskProcesses):
         return self.client
 
     def provide(self, nodes: int) -> bool:
-        """See `DaskProcesses`."""
+        """Start missing processes, and wait until there are `nodes`. Returns True."""
         if not _is_running(self._cluster):
             self._start(nodes)
         else:
@@ -170,7 +175,7 @@ class LocalProcesses(DaskProcesses):
 
     def _start(self, nodes: int) -> None:
         check_script()
-        self.close()  # of a cluster that was closed from outside
+        self.close()  # releases what is left of a cluster that was closed from outside
         self._starting()
         self._counter = WorkerCounter()
         try:
@@ -188,7 +193,8 @@ class LocalProcesses(DaskProcesses):
     def _grow(self, nodes: int) -> None:
         """Start missing processes, and wait until there are `nodes`. Lost processes are restarted.
 
-        There is no timeout: a nanny ends processes that make no progress, and several failed starts are an error.
+        There is no timeout, because a nanny ends processes that make no progress, and several failed starts are an
+        error.
         """
         cluster, client = self._cluster, self.client
         assert cluster is not None
@@ -210,7 +216,7 @@ class LocalProcesses(DaskProcesses):
                 return client.wait_for_workers(nodes, timeout=LOOK_S)
 
     def scale_up(self, nodes: int) -> None:
-        """See `DaskProcesses`."""
+        """Start processes until there are `nodes`, including replacements of lost processes. Does not wait."""
         cluster = self._cluster
         if cluster is not None and _is_running(cluster):
             with settings():
@@ -222,15 +228,15 @@ class LocalProcesses(DaskProcesses):
         self._failures = self._failures + 1 if failed else 0
 
     def worker_addresses(self, client: Client) -> list[str]:
-        """See `DaskProcesses`."""
+        """Return the addresses of all Dask workers. Raises `ClusterError` if the scheduler does not answer."""
         return _worker_addresses(client)
 
     def cancel_start(self) -> None:
-        """See `DaskProcesses`."""
+        """Abort a start in progress, and prevent any later start."""
         self._cancelled = True
 
     def close(self) -> None:
-        """See `DaskProcesses`."""
+        """End the client and the local cluster."""
         client, cluster = self.client, self._cluster
         self.client = self._cluster = None
         if client is not None:
@@ -239,7 +245,7 @@ class LocalProcesses(DaskProcesses):
             _close_in_order("the cluster", lambda: _end_cluster(cluster))
 
     def disown(self) -> bool:
-        """See `DaskProcesses`."""
+        """In a forked child: give up the parent's client and cluster. Returns False if there are none."""
         client, cluster = self.client, self._cluster
         if client is None:
             return False
@@ -249,7 +255,10 @@ class LocalProcesses(DaskProcesses):
 
 
 class ExistingScheduler(DaskProcesses):
-    """Dask workers that labkit did not start. `target`: the scheduler's address, or a client of it, which is not closed."""
+    """Dask workers that labkit did not start.
+
+    `target`: the scheduler's address, or a client of the scheduler. A client that was passed is never closed.
+    """
 
     local = False
     recovering = False
@@ -260,21 +269,24 @@ class ExistingScheduler(DaskProcesses):
 
     @property
     def description(self) -> str:
-        """See `DaskProcesses`."""
+        """The scheduler's address, for `repr`."""
         return self._address or "on a given client"
 
     @property
     def connected(self) -> bool:
-        """See `DaskProcesses`."""
+        """Whether the client is connected."""
         client = self.client
         return client is not None and client.status == "running"
 
     def count(self, wanted: int, ready: bool) -> int:
-        """See `DaskProcesses`. All count as up once the cluster is open."""
+        """Return `wanted` if the cluster is open (`ready`), else 0."""
         return wanted if ready else 0
 
     def dashboard_link(self, client: Client) -> str | None:
-        """See `DaskProcesses`. The client returns an address even if the scheduler has no bokeh and so no dashboard."""
+        """Return the address of Dask's dashboard, or None if there is none.
+
+        Without bokeh a scheduler has no dashboard, but the client nevertheless returns an address.
+        """
         try:
             run_on_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
         except Exception:  # no bokeh, or no answer
@@ -282,10 +294,10 @@ class ExistingScheduler(DaskProcesses):
         return _dashboard_link(client)
 
     def check_capacity(self, nodes: int) -> None:
-        """No check: the processes exist."""
+        """Do nothing, because the processes exist."""
 
     def connect(self) -> Client:
-        """See `DaskProcesses`."""
+        """Replace the client by a connected one. Raises `ClusterError` if no scheduler answers."""
         if self._address is None:
             raise ClusterError("The given Client has been closed; make a new one, and a new DaskCluster of it.")
         try:
@@ -301,14 +313,17 @@ class ExistingScheduler(DaskProcesses):
         )
 
     def provide(self, nodes: int) -> bool:
-        """Returns False: labkit starts no process."""
+        """Return False, because labkit starts no process."""
         return False
 
     def scale_up(self, nodes: int) -> None:
-        """No action: labkit starts no process."""
+        """Do nothing, because labkit starts no process."""
 
     def worker_addresses(self, client: Client) -> list[str]:
-        """See `DaskProcesses`. If there are none, waits for the first."""
+        """Return the addresses of all Dask workers. Waits for the first if there are none.
+
+        Raises `ClusterError` if the scheduler does not answer.
+        """
         found = _worker_addresses(client)
         if found:
             return found
@@ -319,17 +334,17 @@ class ExistingScheduler(DaskProcesses):
         return _worker_addresses(client)
 
     def cancel_start(self) -> None:
-        """No action: nothing is started."""
+        """Do nothing, because nothing is started."""
 
     def close(self) -> None:
-        """See `DaskProcesses`."""
+        """Close the client, unless it was passed as `target`."""
         client = self.client
         if self._address is not None and client is not None:
             self.client = None
             _close_in_order("the client", lambda: client.close(timeout=CLOSE_S))
 
     def disown(self) -> bool:
-        """See `DaskProcesses`."""
+        """In a forked child: give up the parent's client. Returns False if there is none."""
         client, self.client = self.client, None
         if client is None:
             return False
@@ -340,8 +355,9 @@ class ExistingScheduler(DaskProcesses):
 class DaskConnection:
     """The processes of a cluster, and its runs. Thread-safe.
 
-    `target`: None for processes started by labkit, else a scheduler's address or a `distributed.Client`. `local`: whether labkit
-    starts the processes. `usage`: number of roles on each address. `runs`: the current runs.
+    `target`: None for processes started by labkit, else a scheduler's address or a `distributed.Client`. `local`:
+    whether labkit starts the processes. `usage`: number of roles on each Dask worker, by address. `runs`: the current
+    runs.
     """
 
     def __init__(self, target: Any, dashboard: bool = False):
@@ -371,7 +387,7 @@ class DaskConnection:
 
     def _before_start(self) -> None:
         self._ready = False
-        atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
+        atexit.register(self.close)  # runs before Dask's own handlers, because they were registered earlier
 
     def _forked(self) -> None:
         """Disable this copy in a forked child: the processes and runs belong to the parent, which continues to use them."""
@@ -391,7 +407,7 @@ class DaskConnection:
         """Return the location of the processes, for `repr`."""
         return self._processes.description
 
-    # to read from any thread, also while another one opens the cluster: none of these waits for it -----------------
+    # to read from any thread; these do not wait for another thread that opens the cluster ---------------------------
 
     @property
     def is_open(self) -> bool:
@@ -400,7 +416,7 @@ class DaskConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed for good."""
+        """Whether the connection has been closed, after which it cannot be opened again."""
         return self._closed
 
     @property
@@ -409,7 +425,7 @@ class DaskConnection:
         return self._processes.recovering
 
     def up(self, wanted: int) -> int:
-        """Return the number of the `wanted` processes that are up. On a given scheduler all count as up once it was connected to."""
+        """Return how many of the `wanted` processes are up. On an existing scheduler these are all, once the cluster is open."""
         return self._processes.count(wanted, self.is_open)
 
     def dashboard_link(self) -> str | None:
@@ -424,7 +440,7 @@ class DaskConnection:
     # connecting -------------------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """Return the client, connected."""
+        """Return the connected client. Raises `ClusterError` if it cannot be connected."""
         with self._lock:
             if self._closed and self._owner != os.getpid():
                 raise ClusterError(
@@ -436,9 +452,10 @@ class DaskConnection:
             return self._processes.connect() if client is None or client.status in ("closed", "closing") else client
 
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
-        """`nodes` Dask workers that answer and have the same labkit (`every`: all of them), least used first.
+        """Return the addresses of `nodes` Dask workers (`every`: of all), least used first.
 
-        A local cluster is enlarged as needed. Raises `BadInput` if a given cluster is too small.
+        All of them have answered a request, and have the same version of labkit. A local cluster is enlarged as needed.
+        Raises `BadInput` if an existing cluster is too small.
         """
         self._processes.check_capacity(nodes)
         with self._lock:
@@ -458,7 +475,10 @@ class DaskConnection:
             return found
 
     def _responsive(self, client: Client, nodes: int) -> list[str]:
-        """Up to `nodes` Dask workers that have answered a request, because a frozen one would delay the run."""
+        """Return up to `nodes` Dask workers that have answered a request.
+
+        A Dask worker that does not answer may be frozen, and would delay the run.
+        """
         untried = self._processes.worker_addresses(client)
         self._unresponsive &= set(untried)
         untried.sort(key=lambda address: (address in self._unresponsive, self.usage[address], address))
@@ -466,7 +486,7 @@ class DaskConnection:
         while len(found) < nodes and untried:
             asked, untried = untried[: nodes - len(found)], untried[nodes - len(found) :]
             for address, answer in run_on_workers(client, asked, ANSWER_S, version, lambda address: ()).items():
-                if isinstance(answer, OSError):  # TimeoutError is one
+                if isinstance(answer, OSError):  # includes TimeoutError
                     self._unresponsive.add(address)
                     continue
                 self._unresponsive.discard(address)
@@ -475,11 +495,11 @@ class DaskConnection:
         return found
 
     def worker_addresses(self) -> list[str]:
-        """Return the addresses of all Dask workers of the cluster, without waiting for the first."""
+        """Return the addresses of all Dask workers of the cluster. Does not wait for the first."""
         return _worker_addresses(self.client())
 
     def scale_up(self, nodes: int) -> None:
-        """Start processes until there are `nodes`, including replacements of those given up. Does not wait for them."""
+        """Start processes until there are `nodes`, including replacements of those that were given up. Does not wait."""
         with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed cannot grow
             self._processes.scale_up(nodes)
 
@@ -489,7 +509,7 @@ class DaskConnection:
         """End the runs, then the processes of labkit's own. Idempotent; any thread may call it, even during a start."""
         client = self._processes.client
         if client is not None and in_async_call(client.loop):
-            threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
+            threading.Thread(target=self.close, name="labkit-close").start()  # called by a finalizer on Dask's own thread
             return
         for run in list(self.runs):
             run.execute(Stop("closed"))
@@ -532,7 +552,10 @@ def _end_cluster(cluster: OwnCluster) -> None:
 
 
 def _dashboard_link(client: Client) -> str | None:
-    """Return the client's dashboard address, by Dask's setting `distributed.dashboard.link` (a proxy's address, for example)."""
+    """Return the address of the client's dashboard, or None if there is none.
+
+    The address follows Dask's setting `distributed.dashboard.link`, which may name a proxy, for example.
+    """
     try:
         return client.dashboard_link or None
     except Exception:  # an invalid setting
@@ -540,7 +563,7 @@ def _dashboard_link(client: Client) -> str | None:
 
 
 def _check(address: str, answer: Any) -> None:
-    """Raise `ClusterError` unless the Dask worker has the same version of labkit: it imports the code of roles."""
+    """Raise `ClusterError` unless the Dask worker has the same version of labkit. The Dask worker imports the code of roles."""
     mine = version()
     if isinstance(answer, Exception) and "No module named 'labkit" in str(answer):
         raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")

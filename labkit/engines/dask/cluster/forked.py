@@ -1,8 +1,8 @@
 """Handling of `os.fork()`: the child has copies of a cluster's objects without their threads, but with their exit handlers.
 
-The processes, connections and files belong to the parent. The child must not wait for threads that it does not have, and its exit
-handlers must not end or remove the parent's resources: Dask's handlers would close the parent's clusters and delete their
-folders, and those of `multiprocessing` would end the parent's processes.
+The processes, connections and files belong to the parent. The child must not wait for threads that it does not have.
+Exit handlers in the child must not end or remove the parent's resources: Dask's handlers would close the parent's
+clusters and delete their folders, and the handlers of `multiprocessing` would end the parent's processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["disown", "in_forked_child"]
 
 
 def in_forked_child(method: Any) -> None:
-    """Register a bound method to be called in every child forked from now on, as long as its object exists."""
+    """Register a bound method that is called in every child forked from now on, as long as its object exists."""
     if hasattr(os, "register_at_fork"):
         reference = weakref.WeakMethod(method)
 
@@ -41,7 +41,7 @@ def disown(client: Client | None, cluster: Any) -> None:
             SpecCluster._instances.discard(dead)
             with contextlib.suppress(Exception):  # another version of Dask may compute it
                 dead.status = Status.closed
-    # neither registry has a public way in; without them (another Python) children exit as they would without labkit
+    # neither registry has a public interface; if another Python has none, a child exits as it would without labkit
     for finalizer, about in list(getattr(weakref.finalize, "_registry", {}).items()):
         if about.atexit and (getattr(about.func, "__module__", None) or "").partition(".")[0] == "distributed":
             finalizer.detach()

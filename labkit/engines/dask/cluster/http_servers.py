@@ -1,9 +1,10 @@
-"""The servers of a local cluster: Dask's, without HTTP servers that are open to every user of the machine. They keep the names
-of Dask's classes, which Dask uses as the types of servers.
+"""The servers of a local cluster: Dask's servers, without HTTP servers that are open to every user of the machine.
 
-Dask's TLS covers its connections, not its HTTP servers: each scheduler and each worker has one, with logs, call stacks and,
-if bokeh is installed, the dashboard. Here a worker has none, and the scheduler has one only if a dashboard was requested;
-it serves only requests with the cluster's token.
+Dask's TLS covers connections between its servers, but not HTTP. In Dask each scheduler and each worker has an HTTP server, with
+logs, call stacks and, if bokeh is installed, the dashboard. Here a worker has no HTTP server. The scheduler has one only if a
+dashboard was requested, and serves only requests with the cluster's token.
+
+The classes have the names of Dask's classes, because Dask uses these names as the types of servers.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ class Nanny(distributed.Nanny):
 
 
 class Scheduler(distributed.Scheduler):
-    """A scheduler whose HTTP server, present only with a dashboard, requires `token`."""
+    """A scheduler whose HTTP server requires `token`. Without a dashboard it has no HTTP server."""
 
     def __init__(self, *arguments: Any, token: str | None, dashboard: bool, **more: Any) -> None:
         self._token = token
         super().__init__(*arguments, dashboard=dashboard, **more)
 
     def start_http_server(self, *arguments: Any, **more: Any) -> None:
-        """Dask's hook: start it. The event loop accepts the first connection later, when the guard is installed."""
+        """Dask's hook: start the HTTP server, if there is a token, and install the guard.
+
+        The event loop accepts the first connection later, so no request passes without the guard.
+        """
         if self._token is None:
             return
         super().start_http_server(*arguments, **more)
@@ -58,15 +62,16 @@ class Scheduler(distributed.Scheduler):
 
 
 def with_token(link: str, token: str) -> str:
-    """Return a dashboard's address with the token that opens it."""
+    """Return a dashboard's address with the token, which gives access to the dashboard."""
     return f"{link}{'&' if urlsplit(link).query else '?'}{urlencode({TOKEN: token})}"
 
 
 class TokenGuard(HTTPServerConnectionDelegate):
-    """Passes requests with the token in a cookie to `application`; answers others with status 403.
+    """Passes requests with the token in a cookie to `application`; answers all other requests with status 403.
 
-    A request with the token in its query receives the cookie, and is redirected to the same page without the token, which
-    keeps the token out of the browser's history. Covers all routes of the server, including web sockets.
+    A request with the token in its query receives the cookie, and is redirected to the same page without the token,
+    which keeps the token out of the browser's history. The guard covers all routes of the server, including web
+    sockets.
     """
 
     def __init__(self, application: HTTPServerConnectionDelegate, token: str, port: int) -> None:
@@ -90,7 +95,7 @@ class TokenGuard(HTTPServerConnectionDelegate):
 
 
 class _Request(HTTPMessageDelegate):
-    """One request: refused, redirected, or passed on."""
+    """One request, which is rejected, redirected, or passed on."""
 
     def __init__(self, guard: TokenGuard, server_conn: object, connection: HTTPConnection) -> None:
         self._guard, self._server_conn, self._connection = guard, server_conn, connection
@@ -98,7 +103,7 @@ class _Request(HTTPMessageDelegate):
         self._answer: tuple[ResponseStartLine, HTTPHeaders, bytes] | None = None
 
     def headers_received(self, start_line: Any, headers: HTTPHeaders) -> Any:
-        """Tornado's hook: decide whether the request is refused, redirected or passed on."""
+        """Tornado's hook: decide whether the request is rejected, redirected or passed on."""
         assert isinstance(start_line, RequestStartLine)
         guard = self._guard
         if guard.allows(headers):
@@ -122,7 +127,7 @@ class _Request(HTTPMessageDelegate):
         self._answer = line, HTTPHeaders({**headers, "Content-Length": str(len(body)), "Connection": "close"}), body
 
     def data_received(self, chunk: bytes) -> Any:
-        """Tornado's hook: a part of the body."""
+        """Tornado's hook: a part of the body has arrived."""
         return None if self._inner is None else self._inner.data_received(chunk)
 
     def finish(self) -> None:

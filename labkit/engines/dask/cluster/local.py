@@ -28,7 +28,7 @@ __all__ = [
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 LOG_NOTHING = 50  # logging level of Dask's servers
-# With Dask's settings glibc returns memory after every large free, so large arrays cause page faults each time.
+# With Dask's settings glibc returns memory to the kernel after every large free, so every large array causes page faults.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
@@ -55,15 +55,15 @@ class WorkerCounter(SchedulerPlugin):
 
 
 def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
-    """Return a cluster with a scheduler in this process; `scale` adds processes with one thread each. Call it inside `settings()`.
+    """Return a new cluster with a scheduler in this process. Its `scale` adds processes with one thread each.
 
-    Only processes and clients with the cluster's credentials, which are generated here, can connect to it.
-    `token`: the token of the dashboard; None: no dashboard.
+    Must be called inside `settings()`. Only processes and clients with the cluster's credentials, which are generated
+    here, can connect to it. `token`: the token of the dashboard; None: no dashboard.
     """
     for name in MALLOC:
         os.environ.pop(name, None)  # values left by an earlier cluster would override the configuration
     if sys.platform.startswith("linux"):
-        forkserver.ensure_running()  # it imports its modules while the key is generated
+        forkserver.ensure_running()  # the fork server imports its modules while the key is generated
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
     scheduler = {
         "plugins": [counter],
@@ -87,8 +87,8 @@ def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
 def settings() -> Any:
     """Return a context manager with the Dask settings for starting processes of labkit's own.
 
-    By default each of Dask's servers (the scheduler, and a nanny and a worker per process) checks the clock fifty times per
-    second and the machine twice: with six processes that alone used a tenth of a core.
+    By default each of Dask's servers (the scheduler, and a nanny and a worker per process) checks the clock fifty times
+    per second and the machine twice per second. With six processes these checks alone used a tenth of a core.
     """
     return dask.config.set(
         {
@@ -106,10 +106,10 @@ def settings() -> Any:
 
 
 def _fork_server() -> dict[str, str]:
-    """Return the setting for a fork server, on Linux: processes are forked from one that has imported all modules.
+    """Return the setting for a fork server, on Linux: processes are forked from a process that has imported all modules.
 
-    6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not safe,
-    and each process imports its modules.
+    6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not
+    safe, so each process imports its modules.
     """
     if not sys.platform.startswith("linux"):
         return {}
@@ -145,7 +145,7 @@ def interrupt_is_pending() -> bool:
 
 
 def check_script() -> None:
-    """Raise `BadInput` if the main script cannot start processes, because each of them executes it again."""
+    """Raise `BadInput` if the main script cannot start processes, because every new process executes the script again."""
     if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
         raise BadInput(
             "A script on standard input cannot start processes, because each of them executes it again: save it to a file."
@@ -159,10 +159,10 @@ def check_script() -> None:
 
 
 def unguarded_line() -> str | None:
-    """`file:line` of the main script's current statement, if it is not guarded by `if __name__ == "__main__"`.
+    """Return `file:line` of the main script's current statement if it is not under `if __name__ == "__main__"`, else None.
 
-    Each new process imports the main script again, and an unguarded script would start processes in turn. None for notebooks,
-    modules, the interactive prompt, and guarded scripts.
+    Each new process imports the main script again, and an unguarded script would start processes in turn. Returns None
+    for notebooks, modules, the interactive prompt, and guarded scripts.
     """
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None or not os.path.exists(path):

@@ -1,8 +1,9 @@
 """Supervision of the processes of a local cluster: lost processes are replaced at once, and all end when the cluster closes.
 
-This module changes three behaviours of Dask. Its nannies restart a lost process, but not one that is lost during its first
-start. They restart it with the start method configured at that moment (spawn, which imports all modules again, instead of
-fork). `SpecCluster` closes a nanny whose process is missing 15 s after any of its processes was lost, even if it is starting.
+This module changes three behaviours of Dask. First, Dask's nannies restart a lost process, but not a process that is
+lost during its first start. Second, they restart a process with the start method that is configured at that moment
+(spawn, which imports all modules again, instead of fork). Third, 15 s after the process of a nanny was lost,
+`SpecCluster` closes the nanny if its process is missing, even if a process is starting.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed
 class Nanny(http_servers.Nanny):
     """Starts its process within `settings()`, and restarts it when it is lost, whether it was running or starting.
 
-    The class keeps the name of Dask's class, which Dask uses as the server's type. A starting process that uses no processor
-    time for `SILENT_S` seconds is killed, and counts as lost. After `STARTS` consecutive failed starts the nanny gives up,
-    until `OwnCluster.replace_lost` replaces it.
+    The class has the name of Dask's class, because Dask uses the name as the server's type. A starting process that
+    uses no processor time for `SILENT_S` seconds is killed, and counts as lost. After `STARTS` consecutive failed
+    starts the nanny gives up, until `OwnCluster.replace_lost` replaces the nanny.
     """
 
     def __init__(self, *arguments: Any, settings: Callable[[], AbstractContextManager[Any]], **options: Any):
@@ -43,7 +44,7 @@ class Nanny(http_servers.Nanny):
             super().__init__(*arguments, **options)
 
     async def instantiate(self) -> Status:
-        """Start the process; returns when it is registered with the scheduler, or has been lost `STARTS` times."""
+        """Start the process. Returns when it is registered with the scheduler, or has been lost `STARTS` times."""
         if self._instantiating:  # the process that was starting is lost: the loop below starts the next one
             return Status.starting
         self._instantiating = True
@@ -72,7 +73,7 @@ class Nanny(http_servers.Nanny):
 
     @property
     def has_process(self) -> bool:
-        """Whether its process runs or is being started."""
+        """Whether the nanny's process runs or is being started."""
         if self._instantiating or self.status in (Status.init, Status.starting):
             return True
         return self.status not in ENDED and self.process is not None and self.process.is_alive()
@@ -97,14 +98,14 @@ class OwnCluster(SpecCluster):
         await self._correct_state()
 
     async def end(self) -> bool:
-        """Close everything. False if processes had to be killed because they did not end within `CLOSE_S` seconds."""
+        """Close everything. Returns False if processes were killed because they did not end within `CLOSE_S` seconds."""
         closing, clock = asyncio.ensure_future(self._close()), asyncio.get_running_loop().time
         await asyncio.wait([closing], timeout=CLOSE_S)
         in_order, until = closing.done(), clock() + KILLED_S
         while not closing.done() and clock() < until:
             for nanny in list(self._created):
                 if nanny.status not in ENDED:
-                    nanny.close_gracefully()  # it starts no other process
+                    nanny.close_gracefully()  # the nanny starts no other process
                 kill_process_of(nanny)
             await asyncio.wait([closing], timeout=0.1)
         for nanny in list(self._created):
@@ -123,7 +124,7 @@ def kill_process_of(nanny: Any) -> None:
 
 
 def progress_of(pid: int) -> tuple[float, ...]:
-    """Return a value that changes while a process makes progress: it uses processor time, or waits for the disk."""
+    """Return a value that changes while a process makes progress: uses processor time, or waits for the disk."""
     try:
         process = psutil.Process(pid)
         waits = process.status() == psutil.STATUS_DISK_SLEEP
@@ -137,10 +138,10 @@ def progress_of(pid: int) -> tuple[float, ...]:
 def stepwise(
     settings: Callable[[], AbstractContextManager[Any]], work: Coroutine[Any, Any, Any]
 ) -> Generator[Any, Any, Any]:
-    """Await `work`, entering `settings()` for each of its steps and leaving it while it waits.
+    """Await `work`, entering `settings()` for each of its steps and leaving it while `work` waits.
 
-    Dask's configuration is global: a block around an `await` would also apply to other tasks that run meanwhile, and
-    overlapping blocks would restore each other's values.
+    Dask's configuration is global. A `with settings()` block around an `await` would also apply to other tasks that run
+    meanwhile, and overlapping blocks would restore each other's values.
     """
     step, value = work.send, None
     while True:

@@ -3,11 +3,12 @@
 All functions are pure. A Dask worker runs at most one node of a run. By default the least used Dask workers are chosen. A
 placement rule is one of
 
-- "spread": servers on different hosts first, then each node where the fewest of this run are; a backup is kept away
-  from the host of its server;
-- "pack": as few hosts as possible;
-- {"server-0": "10.0.0.2", "worker": "10.0.0.3"}: a role, or all roles of a kind, on a host or on the Dask worker with
-  that address. The entry of a role overrides that of its kind; nodes without an entry are placed on the remaining Dask workers.
+- "spread": first, servers are placed on different hosts; then each other node is placed on the host with the fewest nodes of
+  this run. A backup is not placed on the host of its server, if possible.
+- "pack": the run uses as few hosts as possible.
+- {"server-0": "10.0.0.2", "worker": "10.0.0.3"}: a role, or all roles of a kind, are placed on a host, or on the Dask worker
+  with that address. The entry of a role overrides that of its kind. Nodes without an entry are placed on the remaining Dask
+  workers.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ def place(
 ) -> dict[str, str]:  # fmt: skip
     """Place all nodes. Returns {node: address}, in the order of the nodes.
 
-    `addresses`: the available Dask workers; equally used ones are chosen in this order. `usage`: number of roles on each.
-    Raises `BadInput` if there are too few Dask workers, or the rule names unknown roles or places; its text lists the available ones.
+    `addresses`: the available Dask workers; among equally used Dask workers the first is chosen. `usage`: number of
+    roles on each.
+
+    Raises `BadInput` if there are too few Dask workers, or the rule names unknown roles or places. Its text lists the
+    available places.
     """
     if len(addresses) < len(nodes):
         raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
@@ -72,7 +76,8 @@ def next_worker(
 ) -> str | None:  # fmt: skip
     """Return the new address of a node whose process was lost, or None if no Dask worker is `free`.
 
-    `placed`: {node: address} of the run's other nodes. The rule is observed if possible: not if its host is gone.
+    `placed`: {node: address} of the run's other nodes. The rule is followed if possible; if the host that it names is
+    gone, the node is placed elsewhere.
     """
     there = sorted(free)
     if not there:
@@ -108,7 +113,7 @@ def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
 
 
 def _requested_place(roles: Sequence[RoleSpec], rule: PlacementRule) -> str | None:
-    """Return the requested place of the node with these roles. Raises `BadInput` if there are two."""
+    """Return the requested place of the node with these roles, or None. Raises `BadInput` if two places are requested."""
     if not isinstance(rule, Mapping):
         return None
     found = {role.name: rule.get(role.name, rule.get(role.kind)) for role in roles}
@@ -122,7 +127,10 @@ def _requested_place(roles: Sequence[RoleSpec], rule: PlacementRule) -> str | No
 def _requested_places(
     nodes: Sequence[str], roles_of: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], rule: PlacementRule
 ) -> dict[str, str]:  # fmt: skip
-    """Return {node: host or address}, of the nodes with a requested place. Raises `BadInput` if the rule names unknown roles or places."""
+    """Return {node: host or address} of the nodes with a requested place.
+
+    Raises `BadInput` if the rule names unknown roles or places.
+    """
     if not isinstance(rule, Mapping):
         return {}
     names = {name for roles in roles_of.values() for role in roles for name in (role.name, role.kind)}
@@ -138,7 +146,7 @@ def _requested_places(
 
 
 def _rank(node: str, roles: Sequence[RoleSpec], requested: str | None, rule: PlacementRule) -> int:
-    """Return the order in which nodes are placed: those with an address, those with a host, servers, backups, all others."""
+    """Return the rank of a node. Nodes are placed by rank: nodes with an address, with a host, servers, backups, all others."""
     if requested is not None:
         return 0 if "://" in requested else 1
     kinds = {role.kind for role in roles} if rule == "spread" else set()
@@ -149,7 +157,7 @@ def _best_address(
     node: str, roles_of: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
     usage: Mapping[str, int], rule: PlacementRule,
 ) -> str:  # fmt: skip
-    """Return the best of the free addresses; among equals the first."""
+    """Return the best of the free addresses, and the first of them if several are equal."""
     mine = Counter(host_of(address) for address in placed.values())
     room = Counter(host_of(address) for address in free)
     there = Counter((r.kind, host_of(address)) for other, address in placed.items() for r in roles_of[other])

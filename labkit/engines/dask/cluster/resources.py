@@ -1,7 +1,8 @@
 """The resources of a cluster, the demand of runs, and the speed of each Dask worker.
 
-A role demands one thread, which computes in NumPy with single-threaded linear algebra, and runs on one Dask worker. Speeds are
-measured on all Dask workers at the same time, because roles run concurrently, too: Dask workers on one host share its cores.
+A role demands one thread, which computes in NumPy with single-threaded linear algebra, and runs on one Dask worker.
+Speeds are measured on all Dask workers at the same time, because roles run concurrently, too, and Dask workers on one
+host share its cores.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ MEGA = 1 << 20
 
 @dataclass(frozen=True)
 class Resource:
-    """One Dask worker. Memory in bytes, speed in gradients per second of a small fixed network; None: unknown.
+    """The resources of one Dask worker. Memory in bytes, speed in gradients per second of a small fixed network; None: unknown.
 
-    `cores`: cores that its process may use (in a container possibly a fraction), shared with other Dask workers on the
-    host. `requested`: threads that its roles demand, one each; `allocated`: how many of these the Dask worker has.
+    `cores`: number of cores that its process may use (possibly a fraction in a container), shared with other Dask
+    workers on the host. `requested`: number of threads that its roles demand, one each. `allocated`: how many of these
+    threads the Dask worker has.
     """
 
     address: str
@@ -98,10 +100,11 @@ def _cell_text(name: str, value: Any) -> str:
 
 
 def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -> Resources:
-    """Return the table of all Dask workers of `client`. `runs`: the runs whose roles are listed; `speeds`: measure speeds.
+    """Return the table of all Dask workers of `client`.
 
-    The row of a Dask worker that does not answer within 5 s contains the scheduler's data only. Raises `ClusterError` if the
-    scheduler itself does not answer.
+    `runs`: the runs whose roles are listed. `speeds`: whether speeds are measured. If a Dask worker does not answer
+    within 5 s, its row contains the scheduler's data only. Raises `ClusterError` if the scheduler itself does not
+    answer.
     """
     scheduler_data = _scheduler_data(client)
     answers = run_on_workers(client, scheduler_data, ANSWER_S, machine_resources, lambda address: ())
@@ -133,7 +136,7 @@ def _row(
 
 
 def _scheduler_data(client: Client) -> dict[str, dict[str, Any]]:
-    """Return {address: the scheduler's data about that Dask worker}, sorted."""
+    """Return {address: the scheduler's data about this Dask worker}, sorted by address."""
 
     async def identity() -> Any:
         scheduler: Any = client.scheduler
@@ -150,7 +153,7 @@ def _scheduler_data(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def machine_resources() -> tuple[float, int]:
-    """Run on a Dask worker: (cores that this process may use, free memory of its host or container in bytes)."""
+    """Return (cores that this process may use, free memory of its host or container in bytes). Runs on a Dask worker."""
     return usable_cpus(), free_memory()
 
 
@@ -158,16 +161,17 @@ def machine_resources() -> tuple[float, int]:
 
 
 def measure_speed(client: Client, addresses: Iterable[str]) -> dict[str, float]:
-    """Return {address: gradients per second of a small fixed network}, three digits; without those that do not answer in 20 s.
+    """Return {address: gradients per second of a small fixed network}, rounded to three digits.
 
-    All are measured concurrently, in about a quarter of a second.
+    All Dask workers are measured concurrently, in about a quarter of a second. Those that do not answer within 20 s are
+    missing from the result.
     """
     answers = run_on_workers(client, addresses, MEASURE_S, gradients_per_second, lambda address: ())
     return {address: float(f"{v:.3g}") for address, v in answers.items() if isinstance(v, float)}
 
 
 async def gradients_per_second() -> float:
-    """Run on a Dask worker, in a separate thread: the median of a few short measurements."""
+    """Return the median of a few short measurements. Runs on a Dask worker, in a separate thread."""
     return await asyncio.to_thread(_gradient_rate)
 
 
@@ -181,7 +185,7 @@ def _gradient_rate() -> float:
 
 
 def _calls_per_second(work: Any) -> float:
-    """Calls of `work` per second, measured for at least `REPEAT_S` seconds."""
+    """Return the number of calls of `work` per second, measured for at least `REPEAT_S` seconds."""
     begun, done = time.perf_counter(), 0
     while (passed := time.perf_counter() - begun) < REPEAT_S:
         work()
@@ -192,10 +196,10 @@ def _calls_per_second(work: Any) -> float:
 def shares_of_speed(
     layout: Layout, placed: Mapping[str, str], speeds: Mapping[str, float], slow: Mapping[str, float]
 ) -> tuple[float, ...]:
-    """For each share of the data, in their order, the speed of the slowest role that computes on it.
+    """Return, for each share of the data in their order, the speed of the slowest role that computes on this share.
 
-    `placed`: {node: address}; `speeds`: {address: gradients per second}; `slow`: {role: slowdown factor}. `ClusterError`
-    names a role whose speed is unknown.
+    `placed`: {node: address}. `speeds`: {address: gradients per second}. `slow`: {role: slowdown factor}. Raises
+    `ClusterError`, which names the role, if the speed of a role is unknown.
     """
     found: dict[int, float] = {}
     for role in layout.roles:

@@ -1,12 +1,13 @@
 """One simplex connection between two roles: frames with sequence numbers, from a send side to a receive side.
 
-A connection begins with a handshake on a TCP stream. Its frames follow on the same stream; if both roles are on one host, it
-switches to shared memory after some frames, and TCP then carries doorbells only. A close frame ends it. In the reverse direction
-only the answer to the handshake, `NOT_ACCEPTED` for an offer of memory, and doorbells are sent.
+A connection begins with a handshake on a TCP stream. Its frames follow on the same stream. If both roles are on one
+host, the connection switches to shared memory after some frames, and TCP then carries doorbells only. A close frame
+ends the connection. In the reverse direction only the answer to the handshake, `NOT_ACCEPTED` for an offer of memory,
+and doorbells are sent.
 
-No method blocks or keeps a reference to the sender's arrays: bytes are written to the stream at once, or copied into a queue
-that is written first. Sequence numbers increase by 1. A frame with a smaller number is a retransmission of one that has
-arrived (its acknowledgement was lost: see `link_faults`) and is discarded.
+No method blocks, or keeps a reference to the sender's arrays: bytes are written to the stream at once, or copied into a
+queue, which is written before later bytes. Sequence numbers increase by 1. A frame with a smaller number is a
+duplicate, and is discarded: it was retransmitted because its acknowledgement was lost (see `link_faults`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ __all__ = [
     "CONNECT_S", "ByteReader", "ByteWriter", "Dialer", "ReceiveConnection", "Receiver", "SendConnection", "copied",
 ]  # fmt: skip
 
-CONNECT_S = 15.0  # time limit for establishing a connection, seconds; the kernel retries after 1, 3 and 7
+CONNECT_S = 15.0  # time limit for establishing a connection, seconds; the kernel retries after 1, 3 and 7 s
 TRIES = 20  # limit of consecutive connections that end before the handshake is complete
-BURST = 64  # limit of consecutive reads from one connection, so that the others are served
+BURST = 64  # limit of consecutive reads from one connection, so that other connections are served, too
 DOORBELL, NOT_ACCEPTED = b"!", b"N"
 
 
@@ -55,12 +56,12 @@ class ByteReader(Protocol):
     def read_into(self, buffers: list[memoryview]) -> int:
         """Fill the buffers with the available bytes. Returns their number.
 
-        Raises `BlockingIOError` if there are none now, `EOFError` or `OSError` at the end of the stream.
+        Raises `BlockingIOError` if no byte is available now, `EOFError` or `OSError` at the end of the stream.
         """
 
 
 def copied(pieces: Sequence[Piece], pool: BufferPool, start: int = 0) -> memoryview:
-    """Return a copy of the bytes of the pieces, from offset `start` on."""
+    """Return a copy of the bytes of the pieces, beginning at offset `start`."""
     total = sum(map(len, pieces)) - start
     rest = memoryview(pool.take(total))[:total]  # type: ignore[arg-type]
     at = 0
@@ -109,7 +110,7 @@ class SendConnection:
 
     Failures raise no exception: the connection ends, and `Dialer.ended` is called. The queue holds frames that the stream has
     not accepted yet. A connection that ends before its handshake is complete is dialled again, because a listener closes
-    unauthenticated connections when there are too many, and no frame has been sent yet.
+    unauthenticated connections when there are too many. At that time no frame has been sent.
 
     Attributes to read: `sequence`, the number of the last frame, which the caller increments before `send`; `in_memory`, whether
     frames use shared memory; `opening`, whether the handshake is incomplete; `unsent`, after the end: number of messages left in
@@ -222,7 +223,7 @@ class SendConnection:
         return True
 
     def finish(self, flag: int) -> None:
-        """Send a close frame with this flag, and end the stream after it."""
+        """Send a close frame with this flag, then close the writing direction of the stream."""
         self._ending = True
         empty = not self._queue
         self.send([close_frame(flag, self.sequence + 1)], 0)
@@ -240,7 +241,7 @@ class SendConnection:
             self._advance(True)
 
     def take_back(self) -> list[memoryview]:
-        """Remove and return the queued messages except the first, of which a part may be sent or be in a TLS record."""
+        """Remove and return the queued messages, except the first: a part of it may be sent already, or be in a TLS record."""
         if not self._queue:
             return []
         first, *others = self._queue
@@ -289,7 +290,7 @@ class SendConnection:
             self._tcp.end_writing()
 
     def _read_control(self) -> None:
-        """Read control bytes of the peer: its part of the handshake, the refusal of an offer, and doorbells."""
+        """Read control bytes of the peer: its part of the handshake, `NOT_ACCEPTED`, and doorbells."""
         if not self._connected:
             self._connected = self._tcp.established()
             if not self._connected:
@@ -330,7 +331,7 @@ class SendConnection:
             self._out, self.in_memory = memory, True
 
     def _fill_memory(self) -> None:
-        """Write as much of the queue into the shared memory as there is room for. Raises `BlockingIOError` if some is left."""
+        """Write as much of the queue into the shared memory as fits. Raises `BlockingIOError` if a part is left."""
         memory = self._memory
         assert memory is not None
         with contextlib.suppress(BlockingIOError):
@@ -414,11 +415,11 @@ def _nothing() -> bool:
 class Receiver:
     """Configuration and state shared by all receive connections of one role.
 
-    Each message is passed to `deliver(connection, header, body)`; `repeated(connection)` is called for a duplicate;
-    `ended(connection, reason)` when the connection has ended, with the reason if it was closed because of an error, else "".
+    `deliver(connection, header, body)` is called for each message, and `repeated(connection)` for each duplicate.
+    `ended(connection, reason)` is called when a connection has ended; `reason` is "" unless it was closed because of an error.
     `unread`: connections that must be read again without an event of the poller, because they had more data than one turn
-    reads, or reading was suspended. `in_memory`: those that use shared memory, of `memory_size` bytes. `open`: those that have
-    not ended. All three are maintained by the connections.
+    reads, or reading was suspended. `in_memory`: connections that use shared memory, of `memory_size` bytes. `open`:
+    connections that have not ended. The connections maintain these three attributes.
     """
 
     poller: Poller
@@ -437,10 +438,11 @@ class ReceiveConnection:
     """The receive side of a connection from an instance of role `name`, whose handshake is complete.
 
     Failures raise no exception: the connection ends, and `Receiver.ended` is called. `sequence`: number of the last frame.
-    `first`: bytes that were read after the handshake.
+    `first`: bytes after the handshake that have been read already.
 
-    Attributes to read: `closed_with`, the flag of the close frame, 0 before it; `in_memory`, whether frames use shared memory;
-    `suspended`, whether reading is suspended; `open`; `has_data()`, while `in_memory`: whether the memory has data to read.
+    Attributes to read: `closed_with`, the flag of the close frame, or 0 before it has arrived; `in_memory`, whether frames use
+    shared memory; `suspended`, whether reading is suspended; `open`, whether the connection has not ended. `has_data()` returns
+    whether the shared memory has data to read.
     """
 
     __slots__ = (
@@ -455,7 +457,7 @@ class ReceiveConnection:
         self._unparsed = bool(first)
         self._in: ByteReader = tcp
         self._memory: MemoryReader | None = None
-        self._fresh = True  # the current frame is a message, and no duplicate
+        self._fresh = True  # the current frame is a message and not a duplicate
         self.closed_with = 0
         self.in_memory = self.suspended = False
         self.has_data: Callable[[], bool] = _nothing
@@ -464,7 +466,7 @@ class ReceiveConnection:
         receiver.poller.register(tcp.fileno(), READ, self)
 
     def accept(self, offer: Offer | None) -> None:
-        """Accept the offer of memory, if there is one; send `NOT_ACCEPTED` if the memory cannot be opened."""
+        """Accept the offer of memory, if there is one. If the memory cannot be opened, `NOT_ACCEPTED` is sent."""
         if offer is None or self._tcp.encrypted:  # encrypted connections use the socket only
             return
         try:
@@ -511,12 +513,12 @@ class ReceiveConnection:
         except ProtocolError as error:
             self.end(str(error))
         except (EOFError, OSError) as error:
-            self.end(str(error) if self.in_memory else "")  # an error of the memory is the peer's fault
+            self.end(str(error) if self.in_memory else "")  # an error of the memory is an error of the peer
         if self._memory is not None and self.in_memory and self._memory.writer_waits():
             self._send_control(DOORBELL)
 
     def on_ready(self) -> None:
-        """Handle a socket event. While frames use shared memory, this is a doorbell or the end of the stream."""
+        """Handle a socket event. While frames use shared memory, the event is a doorbell or the end of the stream."""
         if not self.open:
             return
         if not self.in_memory:
@@ -528,15 +530,15 @@ class ReceiveConnection:
             self._read_rest()
 
     def _read_rest(self) -> None:
-        """Read the rest of the shared memory after the end of the socket."""
+        """Read the data left in the shared memory after the end of the socket."""
         assert self._memory is not None
-        until = self._memory.count + self._receiver.memory_size  # its capacity; data written from now on is not read
+        until = self._memory.count + self._receiver.memory_size  # at most one full buffer; later data is not read
         while self._memory is not None and self._memory.ready() and self._memory.count < until:
             self.read()
         self.end("")
 
     def _read_whole(self) -> bool:
-        """Deliver a frame that is complete in the shared memory. Returns False if it must be read in parts."""
+        """Deliver a frame that is complete in the shared memory. Returns False if the frame must be read in parts."""
         if not self._parser.empty:
             return False
         memory = self._memory
@@ -562,7 +564,7 @@ class ReceiveConnection:
                 self._memory is not None and not self.in_memory and parser.between
                 and self._memory.starts_at(self.sequence + 1)
             ):  # fmt: skip
-                parser.discard()  # a doorbell: the last frame on the socket has arrived
+                parser.discard()  # the unparsed byte is a doorbell: the last frame on the socket has arrived
                 self._in, self.in_memory, self.has_data = self._memory, True, self._memory.ready
                 self._receiver.in_memory += (self,)
                 self._receiver.poller.add_memory(self._memory)
@@ -573,7 +575,10 @@ class ReceiveConnection:
             self._take(*frame)
 
     def _check(self, header: Header) -> None:
-        """Check the header of a new frame: `ProtocolError` if its sequence number is not due."""
+        """Check the header of a new frame.
+
+        Raises `ProtocolError` if its sequence number is neither the next one nor that of a duplicate.
+        """
         flags, sequence, due = header[3], header[6], self.sequence + 1
         repeated = 0 < sequence < due and not flags
         if self.closed_with or not (repeated or sequence == due):
@@ -607,7 +612,7 @@ class ReceiveConnection:
         self._receiver.unread.append(self)
 
     def end(self, reason: str) -> None:
-        """Close the connection, unless it has ended. `reason`: the error, "" if there was none."""
+        """Close the connection, unless it has ended. `reason`: the error, or "" if there was none."""
         if not self.open:
             return
         self.open, self.has_data = False, _nothing

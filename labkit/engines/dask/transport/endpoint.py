@@ -1,15 +1,19 @@
 """The endpoint of a role: all its connections, to and from the other roles of a run.
 
-Messages are sent directly between processes, over TCP or, on one host, through shared memory. An endpoint belongs to one role
-and one thread, and only `poll` blocks. `send` writes to a stream and queues a copy of the bytes that the stream does not accept,
-so two roles that send to each other never deadlock, and a slow receiver never blocks a fast sender. Every connection is simplex
-and dialled by the sender. So an end of file means that the sender has ended: in order after a close frame, lost without one.
+Messages are sent directly between processes, over TCP or, on one host, through shared memory. An endpoint belongs to
+one role and one thread, and only `poll` blocks. `send` writes to a stream and queues a copy of the bytes that the
+stream does not accept. So two roles that send to each other never deadlock, and a slow receiver never blocks a fast
+sender. Every connection is simplex and dialled by the sender. So an end of file means that the sender has ended: as
+intended after a close frame, lost without one.
 
-A connection opens with a handshake in which each side proves which role instance it is (`handshake`). Connections of other
-processes, invalid bytes, earlier incarnations of a restarted role, another protocol, and a second connection of a connected
-instance are closed and recorded in `refused`, without notifying the role. A connection of an incarnation that is not known yet
-stays unauthenticated until `add_peer` announces it. Delivery is first-in first-out per sender. The counts `sent` and `received`
-are for the current incarnation of each peer: when they agree between all present roles, no message is in flight.
+A connection opens with a handshake in which each side proves which role instance it is (`handshake`). A connection is
+closed and recorded in `refused`, without notifying the role, if it comes from another process, carries invalid bytes or
+another protocol number, comes from an earlier incarnation of a restarted role, or is a second connection of a connected
+instance. A connection of an incarnation that is not known yet stays unauthenticated until `add_peer` announces this
+incarnation.
+
+Delivery is first-in first-out per sender. The counts `sent` and `received` cover only the current incarnation of each
+peer. If they agree between all present roles, no message is in flight.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from .shared_memory import SIZE, Offer
 
 __all__ = ["Delivered", "Endpoint"]
 
-_RECORDS = 1000  # limit of the refused connections that are recorded
+_RECORDS = 1000  # limit of the rejected connections that are recorded
 
 
 @dataclass(slots=True)
@@ -71,18 +75,18 @@ class _Peer:
 class Endpoint:
     """All connections of one role.
 
-    `run` is the same for all roles of a run. `clock()` is engine time in nanoseconds, used only to timestamp frames.
-    `server_context` and `client_context`: TLS contexts, both or neither. `max_frame`: bytes. `share`: offer shared memory of
-    `memory_size` bytes to peers on this host; offers of peers are accepted in any case. `now()`: seconds, for time limits;
-    `random(peer)`: random generator of a lossy link; `resend_s`: seconds until lost frames are retransmitted. `identity`: the
-    key pair of this role instance; by default a new one.
+    `run`: the same for all roles of a run. `clock()`: engine time in ns, used only to timestamp frames.
+    `server_context` and `client_context`: TLS contexts, both or neither. `max_frame`: limit of the bytes of a frame.
+    `share`: offer shared memory of `memory_size` bytes to peers on this host; offers of peers are accepted in any case.
+    `now()`: seconds, for time limits. `random(peer)`: random generator of a lossy link. `resend_s`: seconds until lost
+    frames are retransmitted. `identity`: the key pair of this role instance; None: a new one.
 
-    `address`: (host, port) that peers dial; `contact`: (host, port, public key). Messages are delivered in `poll` only:
-    by a call of `deliver`, whose arguments are the fields of `Delivered`. By default `deliver` appends them to `inbox`.
+    `address`: (host, port) that peers dial. `contact`: (host, port, public key). Messages are delivered only in `poll`,
+    which calls `deliver` with the fields of `Delivered` as arguments. By default `deliver` appends them to `inbox`.
 
-    Attributes to read: `sent`, `received`, `undelivered` (numbers of messages by peer), `repeated` (numbers of duplicates by
-    peer), `refused` (connections closed because of an error), `unreachable` ({peer: reason}), `left` and `lost` (senders that
-    ended with and without a close frame).
+    Attributes to read: `sent`, `received`, `undelivered` (numbers of messages by peer), `repeated` (numbers of
+    duplicates by peer), `refused` (texts about connections that were closed because of an error), `unreachable` ({peer:
+    reason}), `left` and `lost` (senders that ended with and without a close frame).
     """
 
     def __init__(
@@ -145,8 +149,8 @@ class Endpoint:
     def add_peer(self, name: str, host: str, port: int, key: str, incarnation: int) -> None:
         """Add this incarnation of role `name`, with its address and public key.
 
-        For a newer incarnation the counts start at 0, and earlier ones are refused from now on. An earlier incarnation is
-        ignored.
+        If the incarnation is newer than the known one, the counts restart at 0, and earlier incarnations are rejected
+        from now on. A call with an earlier incarnation has no effect.
         """
         peer = _Peer(host, port, key, incarnation)
         if self._peers.get(name) == peer or incarnation < self._minimum.get(name, -1):
@@ -165,7 +169,7 @@ class Endpoint:
         self._faults.forget(name)
 
     def fence(self, name: str, incarnation: int) -> None:
-        """Stop sending to role `name`, and refuse its incarnations before this one."""
+        """Stop sending to role `name`, and reject connections of incarnations before `incarnation` from now on."""
         self.remove_peer(name)
         self._raise_minimum(name, incarnation)
 
@@ -197,9 +201,9 @@ class Endpoint:
     # sending ------------------------------------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message, category: int = 0, computed: int = 0) -> int:
-        """Send a message; never blocks, and keeps no reference to its arrays. Returns its payload bytes, 0 if `to` is gone.
+        """Send a message. Never blocks, and keeps no reference to its arrays. Returns its payload bytes, or 0 if `to` is gone.
 
-        `RoleError` for a message that cannot be encoded, and for an unknown name.
+        Raises `RoleError` if the message cannot be encoded, or no role is called `to`.
         """
         connection = self._links.direct.get(to)
         if connection is not None and connection.in_memory:
@@ -236,7 +240,7 @@ class Endpoint:
         return payload - padding + bytes_outside_arrays(message)
 
     def _reach(self, to: str) -> SendConnection | DelayedLink | None:
-        """Return a new connection, or the delayed link if the link to `to` has a fault, or None if `to` is gone."""
+        """Return a new connection, or the delayed link if the link to `to` has a fault. Returns None if `to` is gone."""
         if to not in self._minimum:
             raise RoleError(f"{self.name} sends to {to!r}. {nearest('role', to, self._minimum)}")
         if to not in self._peers or self._links.finished or to in self.unreachable:
@@ -244,7 +248,7 @@ class Endpoint:
         return self._faults.reach(to) or self._links.dial(to)
 
     def connect(self, to: str) -> None:
-        """Open a connection to `to`, if there is none, without sending a message."""
+        """Open a connection to `to` without sending a message, unless a connection is open."""
         if to not in self._links.direct:
             self._reach(to)
 
@@ -258,9 +262,11 @@ class Endpoint:
     def set_link_fault(self, peer: str | None, *, delay: float = 0.0, drop: float = 0.0, cut: bool = False) -> None:
         """Set the fault of the link to `peer`; None: of all links, including later ones. Replaces the previous fault.
 
-        `delay`: seconds by which each frame to `peer` is delayed; `drop`: probability that a transmission is lost and
-        retransmitted; `cut`: nothing passes (in both directions if the peer's endpoint is set likewise). All zero: no fault.
-        `BadInput` for other numbers. Every message is still delivered once and in order. See `link_faults`.
+        `delay`: seconds by which each frame to `peer` is delayed. `drop`: probability that a transmission is lost and
+        retransmitted. `cut`: whether no frame passes (in both directions if the peer's endpoint is set likewise). The
+        defaults mean that the link has no fault. Every message is still delivered once and in order: see `link_faults`.
+
+        Raises `BadInput` if a number is not allowed.
         """
         self._faults.set(peer, LinkFault(delay, drop, cut).checked())
         self._resume_reading()
@@ -272,8 +278,8 @@ class Endpoint:
     def unsent_gradients(self) -> list[tuple[str, int, int]]:
         """Return (to, step, count) of every message with gradients of which no byte has left this role.
 
-        For the ledger, between the last `poll` and `close`. Partially sent frames are not listed: their peers are among
-        those that `finish_sending` returns.
+        Used for the ledger, between the last `poll` and `close`. Partially sent frames are not listed: their peers are
+        among those that `finish_sending` returns.
         """
         found = []
         for to, data in (*self._faults.messages(), *self._links.messages()):
@@ -310,8 +316,8 @@ class Endpoint:
     def progress(self) -> None:
         """Complete handshakes and write the queues, without delivering a message. Never blocks.
 
-        For a role that is paused, or has made its step: peers that still run must be able to connect to it, and to receive
-        the messages that it has sent.
+        Used while the role is paused, or has made its step. Peers that still run must be able to connect to the role,
+        and to receive the messages that it has sent.
         """
         self._holding = True
         try:
@@ -371,7 +377,10 @@ class Endpoint:
             accepted.read()
 
     def _is_connected(self, name: str, incarnation: int) -> bool:
-        """Return whether this instance is connected. Reads pending bytes first, because these may include the end."""
+        """Return whether this instance is connected.
+
+        Reads pending bytes first, because these may include the end of the connection.
+        """
         for other in [c for c in self._receiver.open if (c.name, c.incarnation) == (name, incarnation)]:
             if not other.suspended:
                 other.on_ready()
@@ -419,8 +428,8 @@ class Endpoint:
     def finish_sending(self, timeout: float) -> set[str]:
         """Send a close frame to every peer, reading meanwhile, for at most `timeout` seconds.
 
-        Returns the peers to which frames are left. Messages sent afterwards count as undelivered. Frames that are held for
-        a cut link stay there, and are not waited for.
+        Returns the peers to which frames are left. Messages sent afterwards count as undelivered. Frames that are held
+        for a cut link stay in its queue, and are not waited for.
         """
         self._links.finish()
         self._faults.finish()
@@ -431,10 +440,11 @@ class Endpoint:
         return {connection.name for connection in self._links.queued} | {to for to, _ in self._faults.messages()}
 
     def drain(self, expected_senders: Collection[str], timeout: float) -> set[str]:
-        """Read until the expected senders' connections have ended, at most `timeout` seconds. Returns those that have not.
+        """Read until the connections of the expected senders have ended, at most `timeout` seconds.
 
-        Only opened connections are waited for, so call it when every expected sender's `finish_sending` has returned. Then
-        all messages in flight to this role are delivered, including those that a cut had held back.
+        Returns the senders whose connections have not ended. Only opened connections are waited for, so call this
+        method when `finish_sending` of every expected sender has returned. Then all messages in flight to this role are
+        delivered, including those that were held back by a cut.
         """
         self._draining = True
         self._resume_reading()

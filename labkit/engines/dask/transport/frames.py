@@ -1,15 +1,16 @@
-"""Frames: the format of messages on a connection, the codec, and the parser. Pickle is not used, so received bytes can be
-invalid but cannot execute code.
+"""Frames: the format of messages on a connection, the codec, and the parser.
+
+Pickle is not used, so received bytes can be invalid but cannot execute code.
 
 A frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays, in the
-order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields that are
-declared int or float, then the other fields, each after a tag of one byte. A message with a value that cannot be encoded
-is an error of the sending role (`RoleError`, which names the field); bytes that cannot be decoded are an error of the
-connection (`ProtocolError`). No length is used before it is checked against the available bytes.
+order of its fields; each array starts at a multiple of 16 bytes. Meta is everything else: first one struct with the fields
+that are declared int or float, then the other fields, each after a tag of one byte. If a value of a message cannot be
+encoded, the sending role raises `RoleError`, which names the field. If bytes cannot be decoded, the receiver raises
+`ProtocolError`, which ends the connection. No length is used before it is checked against the available bytes.
 
     header   magic 4s | kind u16 | category u8 | flags u8 | meta bytes u32 | padding u32
              sequence u64 | sent_ns i64 | computed u64 | payload bytes u64          (little-endian)
-    meta     mask u64, a bit per number that is not of its declared type | the numbers | values | those of the mask
+    meta     mask u64, a bit per number that is not of its declared type | the numbers | values | values of numbers in the mask
     value    N | T | F | i int64 | d float64 | s length u32, UTF-8 | t count u32, values | a length u16, array
     array    length of the dtype's code u8 | the code ("<f4") | shape, u64 each
 
@@ -60,7 +61,10 @@ _ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays 
 
 
 def read_header(buffer: bytes | bytearray | memoryview, offset: int, max_frame: int = MAX_FRAME) -> Header:
-    """Return the header at `offset`, where at least 48 bytes are available. Raises `ProtocolError` if they are no valid header."""
+    """Return the header at `offset`, where at least 48 bytes are available.
+
+    Raises `ProtocolError` if these bytes are not a valid header.
+    """
     fields: Header = HEADER.unpack_from(buffer, offset)
     magic, _, _, flags, meta, padding, _, _, _, payload = fields
     if magic != MAGIC or flags > SUSPENDED or meta % ALIGN or padding > payload:
@@ -76,8 +80,11 @@ def close_frame(flag: int, sequence: int) -> bytes:
 
 
 class _MessageLayout:
-    """The layout of one kind of message. The declared type of a field decides where it is encoded; a number that is not of
-    its declared type is encoded with a tag."""
+    """The layout of one kind of message.
+
+    The declared type of a field decides where it is encoded. A number that is not of its declared type is encoded with
+    a tag.
+    """
 
     def __init__(self, index: int, kind: type[Message]) -> None:
         # Annotations may be strings; resolving them would need names that a notebook may not have. "int" is enough.
@@ -100,9 +107,10 @@ class _MessageLayout:
 
 
 class Prepared:
-    """The layout of a frame of numbers and one array whose dtype and shape were sent before: all but the array in one struct.
+    """The layout of a frame with numbers and one array of known dtype and shape: all but the array is one struct.
 
-    `size`: bytes of meta and payload together. `payload`: bytes of the payload. `described`: the last value of `struct`.
+    `size`: bytes of meta and payload together. `payload`: bytes of the payload. `described`: the last value of
+    `struct`, which describes the array.
     """
 
     __slots__ = ("described", "index", "meta", "payload", "size", "struct")
@@ -125,7 +133,7 @@ class Codec:
         self._described: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
 
     def index(self, message: object, sender: str) -> int:
-        """Return the number of the message's kind; `RoleError` that names `sender` if the kind is not listed."""
+        """Return the number of the message's kind. Raises `RoleError`, which names `sender`, if the kind is not listed."""
         layout = self._by_kind.get(message.__class__)
         if layout is None:
             listed = ", ".join(kind.__name__ for kind in self.kinds)
@@ -133,9 +141,9 @@ class Codec:
         return layout.index
 
     def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
-        """Return (meta, the arrays as flat bytes, uint8). The arrays are views of the message's memory where that is contiguous.
+        """Return (meta, the arrays as flat arrays of uint8). These are views of the message's arrays where those are contiguous.
 
-        `RoleError` names the field with a value that cannot be encoded. The kind must be listed: see `index`.
+        Raises `RoleError`, which names the field, if a value cannot be encoded. The kind must be listed: see `index`.
         """
         layout = self._by_kind[message.__class__]
         values = [getattr(message, name) for name in layout.numbers]
@@ -157,9 +165,9 @@ class Codec:
         return meta + bytes(-len(meta) % ALIGN), arrays
 
     def prepare(self, message: Message) -> tuple[Prepared, tuple[Any, ...], Piece] | None:
-        """Return (layout of its frame, its numbers, its array as flat bytes) of a message with one array whose shape was sent before.
+        """Return (layout of the frame, numbers, array as flat bytes) of a message with numbers and one flat array.
 
-        None for other messages, which `encode` encodes.
+        Returns None for other messages, which must be encoded by `encode`.
         """
         layout = self._by_kind.get(message.__class__)
         if layout is None or not layout.array:
@@ -225,7 +233,7 @@ class Codec:
             raise RoleError(f"{kind.__name__}.{name} holds a {type(value).__name__}; {_ALLOWED}.{hint}")
 
     def decode(self, index: int, meta: memoryview, payload: memoryview, sender: str, incarnation: int) -> Message:
-        """Return a new message, created without calling `__init__`. Its arrays are views of `payload`, writable if that is.
+        """Return a new message, created without calling `__init__`. Its arrays are views of `payload`, writable if `payload` is.
 
         Raises `ProtocolError` if the bytes are not exactly one message of kind number `index`.
         """
@@ -315,10 +323,10 @@ class _Reader:
 class FrameParser:
     """Splits the bytes of one connection into frames, without I/O: read into `buffers()`, then call `received(count)`.
 
-    A small read-ahead buffer receives the header, and small frames as a whole; the rest of a large frame is read directly into
-    the memory of its arrays, together with the beginning of the next one. `check` is called with each header before memory is
-    allocated for the frame; it raises `ProtocolError` if the frame is not due. `first`: bytes that were read before, at most
-    `READ_AHEAD`.
+    A small read-ahead buffer receives the header, and small frames as a whole. The rest of a large frame is read directly into
+    the memory of its arrays; the same read puts the beginning of the next frame into the read-ahead buffer. `check` is called
+    with each header before memory is allocated for the frame; it raises `ProtocolError` if the frame is not due. `first`: bytes
+    that have been read already, at most `READ_AHEAD`.
     """
 
     __slots__ = (
@@ -352,7 +360,10 @@ class FrameParser:
         return [self._body[self._filled :], self._view]
 
     def received(self, count: int) -> bool:
-        """Record that `count` bytes were read into the buffers. Returns whether these are full, so there may be more bytes."""
+        """Record that `count` bytes were read into the buffers.
+
+        Returns whether the buffers are full, which means that there may be more bytes.
+        """
         if self._body is None:
             self._stop += count
         else:
@@ -365,7 +376,10 @@ class FrameParser:
         return self._stop == READ_AHEAD
 
     def next(self) -> tuple[Header, memoryview] | None:
-        """Return the next complete frame, (header, body), or None while it is incomplete. Raises `ProtocolError` if it is no frame."""
+        """Return (header, body) of the next frame, or None while it is incomplete.
+
+        Raises `ProtocolError` if the bytes are not a frame.
+        """
         if self._header is None:
             have = self._stop - self._start
             if have < HEADER.size:
@@ -382,9 +396,9 @@ class FrameParser:
         return header, body
 
     def whole(self, data: memoryview) -> tuple[int, Header, memoryview] | None:
-        """Return the frame at the start of `data`, if it is complete: (bytes used, header, copy of its body); else None.
+        """Return (bytes used, header, copy of the body) of the frame at the start of `data`, or None if it is incomplete.
 
-        Only while the parser is `empty`.
+        Must be called only while the parser is `empty`.
         """
         if len(data) < HEADER.size:
             return None
@@ -430,7 +444,7 @@ class FrameParser:
 
 
 def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
-    """Return the payload of flat uint8 arrays: (its pieces in order, its bytes, the bytes of them that are padding)."""
+    """Return the payload of flat uint8 arrays: (its pieces in order, number of its bytes, number of padding bytes among them)."""
     if len(arrays) == 1:
         return arrays, arrays[0].size, 0  # type: ignore[return-value]
     pieces: list[Piece] = []
@@ -447,7 +461,7 @@ def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
 
 
 def _all_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """Return a function that returns these items of a dict as a tuple."""
+    """Return a function that returns the items `names` of a dict as a tuple."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda own: tuple(own[name] for name in names)
@@ -483,7 +497,7 @@ def _describe(kind: type, name: str, value: np.ndarray) -> bytes:
 
 
 def _parse_array(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
-    """Return (dtype, shape, bytes) of an array. `ProtocolError` or NumPy's errors for invalid descriptions."""
+    """Return (dtype, shape, bytes) of an array. Raises `ProtocolError`, or an error of NumPy, if the description is invalid."""
     end = 1 + described[0]
     code = described[1:end].decode("ascii")
     if not _DTYPE.fullmatch(code):

@@ -1,16 +1,17 @@
 """The handshake of a connection between two roles: each side proves which role instance it is.
 
-Every role instance generates a key pair (X25519) when it starts. The private key never leaves its process; the public key is
-distributed through Dask, together with the instance's address. The key of a link is derived from the private key of one end and
-the public key of the other, so only these two processes have it. There is no shared secret of the run that could be read from
-the network, or used by one role to impersonate another.
+Every role instance generates a key pair (X25519) when it starts. The private key never leaves its process; the public
+key is distributed through Dask, together with the instance's address. The key of a link is derived from the private key
+of one end and the public key of the other end, so only these two processes have it. No secret is shared by all
+processes of a run, so no such secret can be read from the network, or be used by one role to impersonate another.
 
     dialer    HELLO     protocol, run, sender, incarnation, receiver, number, offer of memory, HMAC under the link's key
-    acceptor  WELCOME   HMAC of the HELLO's HMAC under the same key; or REFUSED with the acceptor's protocol, and the end
+    acceptor  WELCOME   HMAC of the HELLO's HMAC under the same key
+              or REFUSED, which contains the acceptor's protocol number; then the acceptor closes the connection
 
-The dialer sends its frames after WELCOME. A recorded HELLO cannot be replayed: `number` increases with every connection
-between two instances, and the next incarnation has other keys. A HELLO is not accepted as a WELCOME, nor as a
-HELLO in the reverse direction: each HMAC covers its purpose and both names. Magic, protocol number and
+The dialer sends its frames after WELCOME. A recorded HELLO cannot be replayed, because `number` increases with every
+connection between two instances, and the next incarnation has other keys. A HELLO is not accepted as a WELCOME, nor as
+a HELLO in the reverse direction, because each HMAC covers its purpose and both names. Magic, protocol number and
 REFUSED are the same in all versions of the protocol, so that two versions can report their numbers to each other.
 """
 
@@ -39,11 +40,11 @@ REFUSED = _PREFIX.pack(_REFUSED, PROTOCOL)
 
 
 class Refusal(ConnectionError):
-    """The acceptor refuses this role instance, or did not prove its identity. A retry would fail, too."""
+    """The acceptor rejects this role instance, or does not prove its own identity. A retry would fail, too."""
 
 
 class Identity:
-    """The key pair of one role instance, a new one unless `private` is given. `public`: its public key as text."""
+    """The key pair of one role instance. `private`: the private key; None: a new one. `public`: the public key as text."""
 
     def __init__(self, private: X25519PrivateKey | None = None) -> None:
         self._private = private or X25519PrivateKey.generate()
@@ -51,7 +52,10 @@ class Identity:
         self._keys: dict[str, bytes] = {}
 
     def key(self, peer: str) -> bytes:
-        """Return the key of the links with the instance whose public key is `peer`. Raises `ProtocolError` if that is no key."""
+        """Return the key of the links with the instance whose public key is `peer`.
+
+        Raises `ProtocolError` if `peer` is not a public key.
+        """
         known = self._keys.get(peer)
         if known is None:
             try:
@@ -79,7 +83,7 @@ class Hello(NamedTuple):
     after: int = 0
 
     def pack(self, key: bytes) -> bytes:
-        """Return the hello as bytes. Raises `BadInput` if these are more than `MAX_HELLO`."""
+        """Return the hello as bytes. Raises `BadInput` if it has more than `MAX_HELLO` bytes."""
         offer = self.offer or Offer(0, 0, "")
         texts = [text.encode() for text in (self.run, self.sender, self.to, offer.token)]
         size = _HELLO.size + sum(map(len, texts)) + MAC
@@ -91,7 +95,10 @@ class Hello(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple[Hello, bytes] | None:
-        """Return (hello, its bytes), not verified yet, or None while it is incomplete. Raises `ProtocolError` if the bytes are no hello."""
+        """Return (hello, its bytes), or None while the hello is incomplete. The hello is not verified yet.
+
+        Raises `ProtocolError` if the bytes are not a hello.
+        """
         if data[:4] != _HELLO_MAGIC[: len(data)]:
             raise ProtocolError(f"no hello starts with {data[:8]!r}")
         if len(data) >= _PREFIX.size and (number := _PREFIX.unpack_from(data)[1]) != PROTOCOL:
@@ -135,9 +142,9 @@ class DialerHandshake:
         self._received = b""
 
     def receive(self, data: bytes) -> bytes | None:
-        """Process bytes from the acceptor. Returns the bytes after the welcome; None while the welcome is incomplete.
+        """Process bytes from the acceptor. Returns the bytes after the welcome, or None while the welcome is incomplete.
 
-        `Refusal` for any other answer.
+        Raises `Refusal` for any answer that is not a welcome.
         """
         self._received += data
         received = self._received[: len(self._wanted)]

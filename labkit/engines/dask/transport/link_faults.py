@@ -1,19 +1,20 @@
 """Link faults, injected into real connections: frames are delayed, frames are lost and retransmitted, links are cut.
 
 A fault changes when a frame is transmitted; every message is still delivered once and in order. A link with a fault is
-a delayed link: frames are copied into its queue, and passed to its connection in order when they are due. A link without faults
-has no such queue, and no overhead.
+a delayed link: frames are copied into its queue, and passed to its connection in order when they are due. A link
+without faults has no such queue, and no overhead.
 
 - Delay: a frame is passed to the connection `delay` seconds after it was sent.
 - Drop: every transmission is lost with the same probability, and so is every acknowledgement. A frame that was not
-  acknowledged is retransmitted after `RESEND_S`. All frames after a lost transmission wait; after a lost acknowledgement the
-  frame arrives twice, and the receiver discards the duplicate by its number. Kernel sockets do not lose frames, so the losses
-  are drawn here.
+  acknowledged is retransmitted after `RESEND_S`. After a lost transmission, all later frames wait. After a lost
+  acknowledgement, the frame arrives twice, and the receiver discards the duplicate by its number. Kernel sockets do not
+  lose frames, so the losses are drawn here.
 - Cut: frames of which the stream has accepted no byte return to the queue, the close frame `SUSPENDED` is sent, and the
-  connection ends after it. The receiver reads up to the close frame, stores the number of the last frame, and closes. This
-  proves to the sender that all earlier frames have arrived: only then does it dial again, once the link is reconnected, and
-  its hello contains the number of the last frame. A receiver that is notified of a cut before its sender accepts new
-  connections but suspends reading (see `Endpoint`), so no frame in them is lost.
+  connection ends after this frame. The receiver reads up to the close frame, stores the number of the last frame, and
+  closes the connection. The close proves to the sender that all earlier frames have arrived. Only then, and after the
+  link was reconnected, the sender dials again; its hello contains the number of the last frame. If the receiver is
+  notified of a cut before the sender is, the receiver accepts new connections but suspends reading from them (see
+  `Endpoint`), so no frame is lost.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class HeldFrame(NamedTuple):
 
 
 class DelayedLink:
-    """The link to one peer while it has a fault, or recovers from one. `sequence`: number of the newest frame."""
+    """The link to one peer while the link has a fault, or recovers from a fault. `sequence`: number of the newest frame."""
 
     def __init__(self, name: str, connection: SendConnection | None, sequence: int) -> None:
         self.name, self.connection, self.sequence = name, connection, sequence
         self.held: deque[HeldFrame] = deque()  # frames not passed to a connection yet, in order
-        self.unacknowledged: deque[HeldFrame] = deque()  # transmitted frames of which the acknowledgement was lost
-        self.suspending = False  # the connection has sent SUSPENDED, and the peer has not closed it yet
+        self.unacknowledged: deque[HeldFrame] = deque()  # transmitted frames whose acknowledgement was lost
+        self.suspending = False  # SUSPENDED was sent on the connection, and the peer has not closed the connection yet
 
 
 class LinkFaults:
@@ -111,7 +112,7 @@ class LinkFaults:
         self._release(link, now)
 
     def _suspend(self, link: DelayedLink, connection: SendConnection, now: float) -> None:
-        """End the connection in order. Frames of which the stream has accepted no byte return to the queue."""
+        """End the connection with a close frame. Frames of which the stream has accepted no byte return to the queue."""
         link.suspending = True
         link.unacknowledged.clear()  # the peer's close acknowledges all frames
         back = connection.take_back()
@@ -120,7 +121,7 @@ class LinkFaults:
         connection.finish(SUSPENDED)
 
     def reach(self, name: str) -> DelayedLink | None:
-        """Return the delayed link to `name`, created if the link has a fault, or None if it has none."""
+        """Return the delayed link to `name`, or None if the link has no fault. Creates the delayed link if necessary."""
         link = self.delayed.get(name)
         if link is None and any(self.fault(name)):
             link = self.delayed[name] = DelayedLink(name, None, self._links.last_sequence(name))
@@ -133,7 +134,7 @@ class LinkFaults:
         self._release(link, now)
 
     def release(self) -> float:
-        """Send the frames that are due. Returns the seconds until the next one is due."""
+        """Send the frames that are due. Returns the seconds until the next frame is due."""
         if self._stopped:
             return math.inf
         now, due = self._now(), math.inf
@@ -199,7 +200,10 @@ class LinkFaults:
         return random.random() < probability
 
     def _ended(self, connection: SendConnection, reason: str) -> None:
-        """Handle the end of a connection. If it was suspended and its queue was empty, the peer has read all frames."""
+        """Handle the end of a connection.
+
+        If the connection was suspended and its queue was empty, the peer has read all frames.
+        """
         link = self.delayed.get(connection.name)
         if link is None or link.connection is not connection:
             return

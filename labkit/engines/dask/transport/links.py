@@ -1,7 +1,7 @@
 """The links of one role to its peers: for each peer a sequence of send connections, and counts of sent messages.
 
-Sending to a peer that is gone is no error: the messages count as undelivered. Frames in the queue of a connection count as
-sent until the connection ends; then they count as undelivered.
+Sending to a peer that is gone is not an error; such messages count as undelivered. Frames in the queue of a connection
+count as sent until the connection ends; then they count as undelivered.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class Links:
         return tuple(self._dialer.open)
 
     def dial(self, to: str) -> SendConnection | None:
-        """Open a connection to `to`, which is established in the background; None if `to` cannot be reached."""
+        """Open and return a connection to `to`, or None if `to` cannot be reached.
+
+        The connection is established in the background.
+        """
         if to in self.unreachable:
             return None
         try:
@@ -62,22 +65,25 @@ class Links:
         return self.direct.get(to)
 
     def last_sequence(self, to: str) -> int:
-        """Return the number of the last frame of a link that was cut and continues in a new connection, or 0 for a new link."""
+        """Return the number of the last frame of a link that was cut and continues in a new connection. 0 for a new link."""
         return self._resume_after.get(to, 0)
 
     def suspended(self, connection: SendConnection) -> None:
-        """Record that the peer has closed a connection after the close frame `SUSPENDED`: it has received all frames."""
+        """Record that the peer has closed a connection after the close frame `SUSPENDED`, so the peer has received all frames."""
         self._resume_after[connection.name] = connection.sequence
 
     def take(self, name: str, ended: Callable[[SendConnection, str], None]) -> SendConnection | None:
-        """Remove the connection to `name` from `direct`, if there is one. From now on `ended` is called when it ends."""
+        """Remove the connection to `name` from `direct`, and return it, or None if there is none.
+
+        From now on `ended` is called when this connection ends.
+        """
         connection = self.direct.pop(name, None)
         if connection is not None:
             self._owner_of[connection] = ended
         return connection
 
     def return_connection(self, connection: SendConnection) -> None:
-        """Undo `take`."""
+        """Put a connection that was removed by `take` back into `direct`."""
         del self._owner_of[connection]
         self.direct[connection.name] = connection
 
@@ -97,7 +103,7 @@ class Links:
         self._resume_after.pop(name, None)
 
     def finish(self) -> None:
-        """Send a close frame on every direct connection. No message can be sent afterwards."""
+        """Send a close frame on every direct connection. No message can be sent to any peer afterwards."""
         self.finished = True
         connections = list(self.direct.values())
         self.direct.clear()

@@ -1,9 +1,9 @@
 """The listener of one role, and the accepted connections that are not authenticated yet.
 
-Their number and their time are limited. If there are too many, some are closed: first those without a complete hello, then those
-from hosts without roles, then those of the host with the most connections, then the oldest. So processes that open connections
-and send nothing displace each other, and not the roles, which send their hello at once. A role whose connection is closed
-dials again.
+The number of these connections, and the time until their hello, are limited. If there are too many, some are closed:
+first those without a complete hello, then those from hosts without roles, then those of the host with the most
+connections, then the oldest. So processes that open connections and send nothing displace each other. They do not
+displace roles, which send their hello at once. A role whose connection is closed dials again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class Unauthenticated:
         return bytes(self._data[len(self.hello[1]) :]) if self.hello else b""
 
     def receive(self) -> None:
-        """Read the available bytes. `EOFError` or `OSError` at the end, `ProtocolError` if they are no hello."""
+        """Read the available bytes.
+
+        Raises `EOFError` or `OSError` at the end of the stream, and `ProtocolError` if the bytes are not a hello.
+        """
         buffer = memoryview(bytearray(MAX_HELLO - len(self._data)))
         if not buffer:
             raise ProtocolError("too many bytes before the handshake is complete")
@@ -67,9 +70,9 @@ class Unauthenticated:
 class Listener:
     """Accepts connections. `address`: (host, port).
 
-    `authenticate(connection)` is called for each connection with a complete hello: it calls `release` and takes over the
-    connection, does nothing if the peer is not known yet (see `peer_announced`), or raises `ProtocolError` to refuse the
-    connection. `hosts()`: hosts with roles. `record(text)` is called for each connection that was closed because of an error.
+    `authenticate(connection)` is called for each connection with a complete hello. This function calls `release` and takes over
+    the connection, or does nothing if the peer is not known yet (see `peer_announced`), or raises `ProtocolError` to reject the
+    connection. `hosts()`: hosts with roles. `record(text)` is called for each connection that is closed because of an error.
 
     Attributes to read: `pending`, the unauthenticated connections, oldest first; `retries`, the connections for `retry`.
     """
@@ -109,7 +112,7 @@ class Listener:
             self.read(connection)
 
     def evict(self) -> None:
-        """Close some unauthenticated connections. Roles dial again."""
+        """Close some unauthenticated connections, in the order that the module describes. Roles dial again."""
         known, per_host = set(self._hosts()), Counter(connection.host for connection in self.pending)
 
         def priority(connection: Unauthenticated) -> tuple[bool, bool, int]:
@@ -124,11 +127,11 @@ class Listener:
         self._step(connection, connection.receive)
 
     def peer_announced(self, name: str) -> None:
-        """Authenticate the connections of role `name` at the next `retry`, because a membership change has announced it."""
+        """Select the connections of role `name` for the next `retry`, because a membership change has announced this role."""
         self.retries += [c for c in self.pending if c.hello is not None and c.hello[0].sender == name]
 
     def retry(self) -> None:
-        """Authenticate the connections that `peer_announced` has selected."""
+        """Try again to authenticate the connections that `peer_announced` has selected."""
         retry, self.retries = self.retries, []
         for connection in retry:
             self._step(connection, lambda: None)

@@ -1,10 +1,11 @@
 """Waits for sockets and for shared memory, until an event, a timeout, or the doorbell from another thread.
 
-A wait first polls once, then polls repeatedly for 1 ms while yielding its core to other processes, and only then sleeps: a
-wake-up on an idle core takes longer than the transfer of a 40 KB message, about 50 us on virtual cores. If the last wait took
-longer than that, the next one sleeps at once, so a role that waits long (a paced worker, the chief) uses no processor time. The
-choice of 1 ms: a ring of 4 workers on 2 cores made 2,600 gradients per second with 0.2 ms, 3,700 with 1 ms, 3,900 with
-2.5 ms; for an asynchronous server with 2 workers 0.2 to 1 ms made no difference (`python -m benchmarks --only throughput`).
+A wait first polls once, then polls repeatedly for 1 ms while yielding its core to other processes, and only then sleeps. The
+reason is that a wake-up on an idle core takes about 50 us on virtual cores, which is longer than the transfer of a 40 KB
+message. If the last wait took longer than 1 ms, the next wait sleeps at once, so a role that waits long (a paced worker, the
+chief) uses no processor time. The limit of 1 ms was chosen by measurement. A ring of 4 workers on 2 cores made 2,600 gradients
+per second with 0.2 ms, 3,700 with 1 ms, and 3,900 with 2.5 ms. For an asynchronous server with 2 workers, 0.2 to 1 ms made no
+difference (`python -m benchmarks --only throughput`).
 
 Timeouts have the accuracy of the kernel's timers (about 0.1 ms). `epoll` and `poll` themselves round to milliseconds, so the
 epoll descriptor is waited for with `select`, whose timeout is in microseconds.
@@ -21,9 +22,9 @@ from typing import Any, Protocol
 
 __all__ = ["READ", "WRITE", "Pollable", "Poller"]
 
-READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's have the same values
+READ, WRITE = select.POLLIN, select.POLLOUT  # the constants of epoll have the same values
 _SPIN_NS = 1_000_000  # duration of repeated polling
-_SELECTABLE = 1024  # FD_SETSIZE: descriptors from here on cannot be given to select()
+_SELECTABLE = 1024  # FD_SETSIZE: select() accepts only smaller descriptors
 _POLLS_PER_TURN = 8  # polls of shared memory per poll of the sockets
 _yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the core to runnable processes
 
@@ -44,9 +45,9 @@ class Memory(Protocol):
 
 
 class Poller:
-    """A poller based on epoll, or poll where there is no epoll (macOS). Each descriptor is registered with its owner.
+    """A poller based on epoll, or on poll where there is no epoll (macOS). Each descriptor is registered with its owner.
 
-    `exact=False`: do not use `select`, as for descriptors that are too large for it.
+    `exact=False`: do not use `select`, as if the poller's descriptor were too large for it.
     """
 
     def __init__(self, exact: bool = True) -> None:
@@ -86,8 +87,8 @@ class Poller:
     def wait(self, timeout_s: float, spin: bool = True) -> list[Pollable]:
         """Wait at most `timeout_s` seconds. Returns the owners of ready descriptors; none after an event of shared memory.
 
-        The doorbell ends the wait. `spin=False`: sleep at once; for callers that let time pass and do not wait for an
-        answer.
+        The doorbell ends the wait. `spin=False`: sleep at once, without polling repeatedly first; for callers that let
+        time pass and do not wait for an answer.
         """
         self._polls += 1
         if self._has_data():
@@ -157,7 +158,7 @@ class Poller:
 
     def wake(self) -> None:
         """End the current `wait`, or the next one. Any thread may call it."""
-        with contextlib.suppress(OSError):  # full: it rings already; closed: no thread waits
+        with contextlib.suppress(OSError):  # the socket is full (the doorbell rings already) or closed (no thread waits)
             self._waker.send(b"!")
 
     def close(self) -> None:

@@ -1,22 +1,23 @@
 """A byte stream through shared memory, from one writer to one reader on the same host, without the kernel.
 
-It has the interface of a socket (ordered, reliable, non-blocking, partial writes), so both carry the same frames. It is a ring
-buffer with two counters, bytes written and bytes read in total, each stored by one side only. The memory is an anonymous file
-(`memfd`): the writer creates it, the reader opens it through the writer's process, and it is freed when both have ended,
-in whatever way. Its size is sealed, so that neither side can truncate it.
+The stream has the interface of a socket (ordered, reliable, non-blocking, partial writes), so sockets and shared memory carry
+the same frames. It is a ring buffer with two counters: the bytes written and the bytes read in total. Each counter is stored
+by one side only. The memory is an anonymous file (`memfd`). The writer creates it, and the reader opens it through the writer's
+process. The kernel frees it when both processes have ended, even if they were killed. Its size is sealed, so that neither side
+can truncate it.
 
-The first frames of a connection go through the socket, until the reader has accepted the offer. The acceptance is a word in the
-memory: a byte on the socket that the writer has not read when it closes would make the kernel discard data that it has not
-transmitted yet. The word FROM is the number of the first frame in the memory: the reader switches when it has read all
-earlier frames.
+The first frames of a connection go through the socket, until the reader has accepted the offer. The reader accepts by setting a
+word in the memory, and not by sending a byte on the socket: if the writer closed the socket before reading that byte, the
+kernel would discard data that it has not transmitted yet. The word FROM is the number of the first frame in the memory; the
+reader switches to the memory when it has read all earlier frames.
 
 Values stored by the other side are not trusted: they may be garbage, and may change at any time. Invalid counters end the
 connection; they never cause an access outside the memory, and no side waits for them to become valid.
 
-Before a side sleeps on the socket, it sets a flag in the memory and checks the counters once more; the other side rings the
+Before a side sleeps on the socket, it sets a flag in the memory and checks the counters once more. The other side rings the
 doorbell (one byte on the socket) when there is data to read, or room to write. Both sides store first and load afterwards,
-with a full barrier in between (any operation on a lock is one), so no wake-up is lost. The order of plain stores is that of
-x86: on other processors, and between hosts, the socket carries the frames.
+with a full barrier in between (any operation on a lock is one), so no wake-up is lost. The protocol relies on the order of
+plain stores on x86 processors. On other processors, and between hosts, the socket carries the frames.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def available() -> bool:
 
 
 class Offer(NamedTuple):
-    """The location of the memory: descriptor `fd` of process `pid`. The reader checks that its name contains `token`."""
+    """The location of the memory: descriptor `fd` of process `pid`. The reader checks that the memory's name contains `token`."""
 
     pid: int
     fd: int
@@ -91,7 +92,7 @@ class MemoryWriter:
     `size`: bytes of data. `piece`: see `PIECE`.
     """
 
-    max_pieces = 1 << 30  # most buffers in one `write`
+    max_pieces = 1 << 30  # limit of the buffers in one `write`
 
     def __init__(self, size: int = SIZE, piece: int = PIECE) -> None:
         token = secrets.token_hex(8)
@@ -125,11 +126,11 @@ class MemoryWriter:
         self._mapping.close()
 
     def switch_at(self, sequence: int) -> None:
-        """Declare that frame number `sequence` (from 1) and all later ones use this memory; 0: none does."""
+        """Declare that frame number `sequence` (from 1) and all later frames use this memory. 0: no frame uses it."""
         self._words[FROM] = sequence
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Copy as much of the pieces as there is room for. Returns the number of bytes copied.
+        """Copy as many bytes of the pieces as there is room for. Returns the number of bytes copied.
 
         Raises `BlockingIOError` if there is no room, `ConnectionError` if the counters are invalid.
         """
@@ -160,7 +161,10 @@ class MemoryWriter:
         return written - begun
 
     def write_packed(self, packer: struct.Struct, values: tuple[object, ...], payload: Piece, size: int) -> bool:
-        """Write `values` packed, then `payload` (`size` bytes). Returns False, writing nothing, if they do not fit in a piece."""
+        """Write `values`, packed by `packer`, then `payload` (`size` bytes).
+
+        Returns False, without writing anything, if they do not fit.
+        """
         words, written = self._words, self._written
         read = words[READ]
         if written == read and written != self._origin:
@@ -190,7 +194,10 @@ class MemoryWriter:
         return done
 
     def reader_sleeps(self) -> bool:
-        """Return whether the reader sleeps and the doorbell must be rung. Called once after each `write`; clears the flag."""
+        """Return whether the reader sleeps, so that the doorbell must be rung. Clears the flag.
+
+        Called once after each `write`.
+        """
         self._barrier()
         if self._words[READER_SLEEPS]:
             self._words[READER_SLEEPS] = 0
@@ -243,7 +250,7 @@ class MemoryReader:
     def read_into(self, buffers: list[memoryview]) -> int:
         """Fill the buffers in order with the available bytes. Returns the number of bytes read.
 
-        Raises `BlockingIOError` if there are none, `ConnectionError` if the counters are invalid.
+        Raises `BlockingIOError` if no byte is available, `ConnectionError` if the counters are invalid.
         """
         words, data, total = self._words, self._data, self._size
         have = words[WRITTEN] - self.count
@@ -266,7 +273,10 @@ class MemoryReader:
         return have - left
 
     def peek(self) -> memoryview:
-        """Return a view of the readable bytes, at most up to the end of the buffer. `ConnectionError` as in `read_into`."""
+        """Return a view of the readable bytes, at most up to the end of the buffer.
+
+        Raises `ConnectionError` if the counters are invalid.
+        """
         words, total = self._words, self._size
         have = words[WRITTEN] - self.count
         if not 0 <= have <= total:
@@ -289,7 +299,10 @@ class MemoryReader:
         self._words[READER_SLEEPS] = 0
 
     def writer_waits(self) -> bool:
-        """Return whether the writer waits for room and the doorbell must be rung. Called once after each read; clears the flag."""
+        """Return whether the writer waits for room, so that the doorbell must be rung. Clears the flag.
+
+        Called once after each read.
+        """
         self._barrier()
         if self._words[WRITER_WAITS]:
             self._words[WRITER_WAITS] = 0

@@ -1,8 +1,9 @@
 """Byte streams over TCP, plain and encrypted, on non-blocking sockets.
 
-A stream has the methods `write` and `read_into`, like the stream in shared memory (see `connection.ByteWriter` and `ByteReader`):
-both transfer as many bytes as possible and raise `BlockingIOError` if that is none. Frames are sent in one direction only;
-in addition, both sides can send a few control bytes (`send_control`, `receive_control`).
+A stream has the methods `write` and `read_into`, like the stream in shared memory (see `connection.ByteWriter` and
+`ByteReader`). Both methods transfer as many bytes as possible, and raise `BlockingIOError` if they can transfer none.
+Frames are sent in one direction only; in addition, both sides can send a few control bytes (`send_control`,
+`receive_control`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .poller import READ, WRITE
 
 __all__ = ["TcpStream", "TlsStream", "accept", "dial", "listen"]
 
-BUFFER = 4 << 20  # bytes, in each direction: 25% less time than the kernel's default for messages of 1 and 10 MB
+BUFFER = 4 << 20  # bytes, in each direction; messages of 1 and 10 MB take 25% less time than with the kernel's default
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -42,7 +43,10 @@ def accept(sock: socket.socket, context: ssl.SSLContext | None) -> TcpStream:
 
 
 def dial(host: str, port: int, context: ssl.SSLContext | None) -> TcpStream:
-    """Return a stream whose connection is being established: see `TcpStream.established`. Raises `OSError` if that fails at once."""
+    """Return a stream whose connection is being established: see `TcpStream.established`.
+
+    Raises `OSError` if that fails at once.
+    """
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -55,21 +59,21 @@ def dial(host: str, port: int, context: ssl.SSLContext | None) -> TcpStream:
 
 
 class TcpStream:
-    """A TCP connection. `interest`: the events to wait for after `BlockingIOError`, of `poller.READ` and `WRITE`."""
+    """A TCP connection. `interest`: the events to wait for after `BlockingIOError`: `poller.READ`, `poller.WRITE` or both."""
 
     encrypted = False
-    max_pieces = 256  # most buffers in one `write`; the kernel's limit is 1024
+    max_pieces = 256  # limit of the buffers in one `write`; the kernel's limit is 1024
     interest = READ | WRITE
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
     def fileno(self) -> int:
-        """Return the descriptor, or -1 when closed."""
+        """Return the descriptor, or -1 if the connection is closed."""
         return self._sock.fileno()
 
     def established(self) -> bool:
-        """Return whether the dialled connection is established. Raises `OSError` if it failed."""
+        """Return whether the dialled connection is established. Raises `OSError` if dialling has failed."""
         try:
             self._sock.getpeername()
         except OSError:  # not yet, or never
@@ -80,22 +84,25 @@ class TcpStream:
         return True
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Send as much of the pieces as the kernel accepts. Returns the number of bytes."""
+        """Send as many bytes of the pieces as the kernel accepts. Returns their number."""
         return self._sock.sendmsg(pieces)
 
     def read_into(self, buffers: list[memoryview]) -> int:
-        """Fill the buffers in order with the available bytes. Returns their number. `EOFError` at the end of the stream."""
+        """Fill the buffers in order with the available bytes. Returns the number of bytes.
+
+        Raises `EOFError` at the end of the stream.
+        """
         count = self._sock.recvmsg_into(buffers)[0]
         if not count:
             raise EOFError
         return count
 
     def send_control(self, data: Piece) -> int:
-        """Send a few bytes; returns the number accepted. Raises `OSError` if none can be sent now, or the peer is gone."""
+        """Send a few bytes. Returns the number accepted. Raises `OSError` if none can be sent now, or the peer is gone."""
         return self._sock.send(data)
 
     def receive_control(self, size: int) -> bytes:
-        """Receive at most `size` bytes; empty if none are available. `EOFError` at the end of the stream."""
+        """Receive at most `size` bytes, or none if none are available. Raises `EOFError` at the end of the stream."""
         with contextlib.suppress(BlockingIOError, *_AGAIN):
             data = self._sock.recv(size)
             if not data:
@@ -117,7 +124,7 @@ class TlsStream(TcpStream):
 
     encrypted = True
     max_pieces = (
-        0  # one buffer at a time; after `BlockingIOError` the same bytes must be passed again: they are in a TLS record
+        0  # one buffer at a time; after `BlockingIOError` the same bytes must be passed again, as they are in a TLS record
     )
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, accepted: bool = False) -> None:
@@ -127,7 +134,7 @@ class TlsStream(TcpStream):
             self._sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def established(self) -> bool:
-        """See `TcpStream.established`. The TLS handshake follows."""
+        """Return whether the TCP connection is established. The TLS handshake follows."""
         if not super().established():
             return False
         if not isinstance(self._sock, ssl.SSLSocket):
@@ -140,7 +147,10 @@ class TlsStream(TcpStream):
         return self.send_control(pieces[0])
 
     def read_into(self, buffers: list[memoryview]) -> int:
-        """Fill the buffers in order with the available bytes. Returns their number. `EOFError` at the end of the stream."""
+        """Fill the buffers in order with the available bytes. Returns the number of bytes.
+
+        Raises `EOFError` at the end of the stream.
+        """
         total = 0
         for buffer in buffers:
             try:
@@ -157,7 +167,7 @@ class TlsStream(TcpStream):
         return total
 
     def send_control(self, data: Piece) -> int:
-        """Send a few bytes; returns the number accepted."""
+        """Send a few bytes. Returns the number accepted. Raises `BlockingIOError` if none can be sent now."""
         try:
             return self._sock.send(data)
         except _AGAIN as error:
