@@ -17,7 +17,7 @@ class LabkitError(Exception):
 
 
 class BadInput(LabkitError, ValueError):
-    """An argument is not allowed. The message says what was given and what is allowed."""
+    """An argument is not allowed. The message contains the given value and the allowed values."""
 
 
 class ClusterError(LabkitError, RuntimeError):
@@ -33,10 +33,10 @@ class Deadlock(LabkitError, RuntimeError):
 
 
 def shown(value: object, most: int = 200) -> str:
-    """`repr(value)` for a message, shortened to about `most` characters. Never raises."""
+    """Return `repr(value)` for a message, shortened to about `most` characters. Never raises."""
     try:
         text = repr(value)
-    except Exception:  # an int beyond Python's digit limit, or an object whose `__repr__` raises
+    except Exception:  # an int with too many digits for Python, or an object whose `__repr__` raises
         digits = int(value.bit_length() * 0.30103) + 1 if isinstance(value, int) else 0
         text = f"<a whole number of about {digits:,} digits>" if digits else f"<{type(value).__name__}>"
     if len(text) <= most:
@@ -45,9 +45,8 @@ def shown(value: object, most: int = 200) -> str:
 
 
 def nearest(what: str, given: object, allowed: Iterable[str], also: str = "") -> BadInput:
-    """The error for an unknown name: suggests the closest allowed name, if one is close, and lists all of them.
-
-    `also`: a final sentence.
+    """Return the error for the unknown name `given` of a `what`. It suggests the closest allowed name, if there is a similar one,
+    and lists all allowed names. `also`: a final sentence.
     """
     names = sorted(allowed)
     more = f" {also}" if also else ""
@@ -55,14 +54,14 @@ def nearest(what: str, given: object, allowed: Iterable[str], also: str = "") ->
 
 
 def lacks(owner: str, what: str, given: object, allowed: Iterable[str]) -> BadInput:
-    """The error for an unknown `what` ("setting", "option") of `owner`, as `nearest`."""
+    """Return the error for an unknown `what` ("setting", "option") of `owner`, with a suggestion as in `nearest`."""
     names = sorted(allowed)
     known = f"{what.capitalize()}s: {', '.join(names)}." if names else f"It has no {what}s."
     return BadInput(f"{owner} has no {what} {shown(given)}.{_hint(given, names)} {known}")
 
 
 def close_name(given: object, names: Iterable[str]) -> str | None:
-    """The name closest to `given`; None if none is close."""
+    """Return the name that is most similar to `given`; None if no name is similar."""
     if not isinstance(given, str) or len(given) > 100:
         return None
     known = sorted(names)

@@ -1,9 +1,10 @@
-"""The run manifest, `run.json`: the description of a run, stored beside its checkpoints, so that it can be resumed.
+"""The run manifest, `run.json`: the description of a run. It is stored with the checkpoints, so that the run can be resumed.
 
     {"format": 2, "age": 0, "run": {"problem": ..., "strategy": ..., "cluster": ..., "budget": ..., "faults": ...}, "shards": ...}
 
-`run` is `RunSpec.to_dict`; a user-defined part is a name and a fingerprint, against which the part given to `resume` is
-checked. `age`: how often the run was resumed. `shards`: which role has which part of the parameters.
+`run`: the result of `RunSpec.to_dict`. It contains the name and the fingerprint of a user-defined part; the part given to
+`resume` must have the same fingerprint. `age`: how often the run was resumed. `shards`: which role has which part of the
+parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of `run.json` in `location`. `run`: as `RunSpec.to_dict` wrote it; `shards`: as `shards_of`."""
+    """The contents of `run.json` in `location`. `run`: the result of `RunSpec.to_dict`; `shards`: the result of `shards_of`."""
 
     location: str
     run: dict[str, Any]
@@ -54,7 +55,12 @@ class Manifest:
         return tuple(from_dict(command) for command in self.run["faults"])
 
     def part(self, name: str, given: Any) -> Any:
-        """The problem, strategy or `ClusterSpec`: decoded, or `given`, if its fingerprint is equal."""
+        """Return the problem, strategy or `ClusterSpec` of the run. `given`: the part given to `resume`, or None.
+
+        A given part is returned if it has the same fingerprint as the part of the run; otherwise `BadInput` is raised. (Clusters
+        of real processes are not compared.) If none is given, the part is decoded; a user-defined part cannot be decoded, so
+        `BadInput` is raised.
+        """
         encoded = self.run[name]
         own = "own" in encoded
         if given is None:
@@ -80,8 +86,8 @@ def written_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, com
     """Context manager for the start of a run. Writes `run.json` before any role writes a checkpoint, and removes it if
     the start fails.
 
-    `checkpoint`: as `train` takes it; no effect if it names no location. `BadInput` if the location holds a run that has not
-    ended, so that no run is overwritten.
+    `checkpoint`: the argument of `train`; nothing is written if it names no location. Raises `BadInput` if the location contains
+    a run that has not ended, which would be overwritten.
     """
     store = open_store(checkpoint)
     if store is None:
@@ -97,7 +103,7 @@ def written_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, com
 
 
 def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands: Any, times_resumed: int = 0) -> None:
-    """Write `run.json`. `budget`: as given to `train`, possibly None; `commands`: of the fault schedule."""
+    """Write `run.json`. `budget`: as given to `train`, possibly None; `commands`: the fault schedule, as commands."""
     run = RunSpec(plan.problem, plan.strategy, spec_of(cluster), budget, tuple(commands))
     try:
         write_json(store, RUN, {"format": FORMAT, "age": times_resumed, "run": run.to_dict(), "shards": shards_of(plan)})
@@ -106,7 +112,7 @@ def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands:
 
 
 def load_manifest(store: Store) -> Manifest:
-    """Read the manifest. `BadInput` if there is none, if it is damaged, or if its format is unknown."""
+    """Read the manifest. Raises `BadInput` if it is missing or damaged, or if its format is unknown."""
     encoded = read_json(store, RUN)
     if encoded is None:
         raise BadInput(
@@ -118,7 +124,7 @@ def load_manifest(store: Store) -> Manifest:
 
 
 def _of_this_format(encoded: Any, location: str) -> dict[str, Any]:
-    """The manifest in format 2; format 1 is converted, another one raises `BadInput`."""
+    """Return the manifest in format 2. Format 1 is converted. Raises `BadInput` if it has another format."""
     known = encoded.get("format") if isinstance(encoded, dict) else None
     if known == 1:
         return _from_format_1(encoded)
@@ -131,8 +137,8 @@ def _of_this_format(encoded: Any, location: str) -> dict[str, Any]:
 
 
 def _from_format_1(encoded: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 had the parts and their fingerprints side by side, clusters under the names of their classes, and commands as
-    lists of (seconds, name, arguments).
+    """Convert a manifest from format 1, in which fingerprints were separate from the parts, clusters had the names of their
+    classes, and commands were lists of (seconds, name, arguments).
     """
     run: dict[str, Any] = {}
     for name, part in encoded["parts"].items():
@@ -151,13 +157,13 @@ def _from_format_1(encoded: dict[str, Any]) -> dict[str, Any]:
 
 
 def shards_of(plan: Plan) -> Any:
-    """Which role has which part of the parameters, in plain values; saved states fit only if it is the same."""
+    """Return which role has which part of the parameters, as plain values. States saved with other parts do not fit."""
     kept = [[role["name"], role["part"]] for role in plan.layout.describe()["roles"] if role["shard"] is not None]
     return json.loads(json.dumps(kept, default=str))
 
 
 def _remove_previous_run(store: Store) -> None:
-    """Remove the files of an earlier run that is over; `BadInput` if it has not ended."""
+    """Remove the files of an earlier run that is over. Raises `BadInput` if it has not ended."""
     known = read_json(store, RUN)
     if known is not None and read_reached(store)[1] is None:
         run = _of_this_format(known, store.location)["run"]
@@ -178,6 +184,6 @@ def _remove_previous_run(store: Store) -> None:
 
 
 def _display_name(encoded: dict[str, Any]) -> str:
-    """The name of a strategy, or of a problem's data."""
+    """Return the name of an encoded strategy, or of an encoded problem's data."""
     known = encoded["fingerprint"] if "own" in encoded else encoded
     return str(known.get("data") or known.get("name") or known["lk"])

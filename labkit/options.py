@@ -1,8 +1,8 @@
-"""Declaration of options. Validation, command line, widgets, share text and docs are derived from one declaration.
+"""Declaration of options. Validation, the command line, widgets, the share text and the documentation use the same declaration.
 
-An option is a field of a frozen dataclass made with `option(default, low=..., high=..., unit=..., help=...)`. `low`
-and `high` are hard limits: a value outside is refused, not clipped. `live=True`: the option may change during a run. An option
-whose values are objects also declares how they are read from text and written as text.
+An option is a field of a frozen dataclass, made with `option(default, low=..., high=..., unit=..., help=...)`. `low` and `high`
+are limits: a value outside of them is rejected, not clipped. `live=True`: the option may change during a run. An option whose
+values are objects also declares how they are read from text and written as text.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no":
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option: name, type, default, limits and unit ("s", "bytes", "bytes/s").
+    """The declaration of one option.
 
-    For options whose values are objects: `names`, the classes that can be named in text; `read(text)`, the value of a text
-    (raises `BadInput`); `write(value)`, the inverse, None if there is no such text.
+    - `low`, `high`: limits; None: no limit. `unit`: "s", "bytes" or "bytes/s".
+    - `log`: a slider should have a logarithmic scale. `live`: the option may change during a run.
+    - `choices`: the allowed values. `optional`: None is allowed.
+    - For options whose values are objects: `names`, the classes that can be named in text; `read(text)` returns the value of a
+      text or raises `BadInput`; `write(value)` returns the text of a value, or None if it has no text.
     """
 
     name: str
@@ -67,8 +70,8 @@ def option(
     read: Callable[[str], Any] | None = None,
     write: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """Declare a dataclass field as an option. `log`: a slider should have a logarithmic scale. `factory`: makes the default,
-    if that is a dict. `unit`, `names`, `read`, `write`: see `Option`.
+    """Declare a dataclass field as an option. `factory`: a function that makes the default, if the default is a dict. All other
+    arguments are attributes of `Option`.
     """
     about = {
         "low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help, "unit": unit, "names": names,
@@ -78,7 +81,7 @@ def option(
 
 
 def same_option(owner: type, name: str, *, help: str = "", **default: Any) -> Any:
-    """A field with the declaration of the option `name` of the dataclass `owner`. `default=...`, `help`: override those."""
+    """Declare a field like the option `name` of the dataclass `owner`, but with this `default` and `help`, if they are given."""
     declared = next(field for field in dataclasses.fields(owner) if field.name == name)
     usual = {"default": declared.default, "default_factory": declared.default_factory}
     about = declared.metadata["option"] | ({"help": help} if help else {})
@@ -86,7 +89,7 @@ def same_option(owner: type, name: str, *, help: str = "", **default: Any) -> An
 
 
 def options_of(cls: Any) -> dict[str, Option]:
-    """The options of a dataclass (or of an instance), by name, in the order of declaration."""
+    """Return the options of a dataclass (or of an instance), by name, in the order of declaration."""
     return dict(_options(cls if isinstance(cls, type) else type(cls)))
 
 
@@ -104,7 +107,7 @@ def _options(cls: Any) -> dict[str, Option]:
 
 
 def _plain_type(hint: Any) -> tuple[type, bool]:
-    """`float | None` is an optional float."""
+    """Return the type in a type hint, and whether None is allowed: (float, True) for `float | None`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         return _plain_type(inner[0])[0], len(inner) < len(typing.get_args(hint))
@@ -112,7 +115,7 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
 
 
 def describe(k: Option) -> str:
-    """The allowed values of an option as text: "a number from 0.0001 to 1.0"."""
+    """Return the allowed values of an option as text: "a number from 0.0001 to 1.0"."""
     if k.choices:
         text = "one of " + ", ".join(repr(c) for c in k.choices)
     elif k.type is bool:
@@ -134,9 +137,9 @@ def describe(k: Option) -> str:
 
 
 def as_number(value: Any, kind: type = float) -> Any:
-    """`value` as an `int` or a `float` that is exactly equal to it; None if there is none.
+    """Return the `int` or `float` (`kind`) that is exactly equal to `value`; None if there is no such number.
 
-    Booleans, text, bytes and arrays of any length are not numbers; nor are NaN and values that no float can hold.
+    Booleans, text, bytes and arrays are not numbers. NaN and values that no float is equal to give None, too.
     """
     try:
         if isinstance(value, (bool, str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
@@ -150,7 +153,9 @@ def as_number(value: Any, kind: type = float) -> Any:
 
 
 def as_numbers(what: str, values: Any) -> np.ndarray:
-    """`values` as an array of real numbers or booleans; anything else is refused."""
+    """Return `values` as an array of real numbers or booleans. Raises `BadInput` if they are anything else. `what`: their name
+    in errors.
+    """
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         place = tuple(int(p) for p in np.argwhere(np.ma.getmaskarray(values))[0])
         raise BadInput(
@@ -171,7 +176,7 @@ def as_numbers(what: str, values: Any) -> np.ndarray:
 def check_number(
     name: str, value: Any, low: float, high: float = math.inf, *, unit: str = "a number", infinite: bool = False
 ) -> float:
-    """`value` as a float from `low` to `high`; `BadInput` names argument, value, and what is allowed.
+    """Return `value` as a float. Raises `BadInput`, with the argument's `name`, if it is not a number from `low` to `high`.
 
     `unit`: the quantity, as "a number of seconds". `infinite`: infinity is allowed.
     """
@@ -183,7 +188,7 @@ def check_number(
 
 
 def check_option(owner: str, k: Option, value: Any) -> Any:
-    """`value` converted to the option's type; `BadInput` names owner, option, value and what is allowed."""
+    """Return `value`, converted to the option's type. Raises `BadInput`, with the owner and the option, if it is not allowed."""
     if value is None and k.optional:
         return None
     if isinstance(value, str) and k.read is not None and k.names is not None:
@@ -215,7 +220,7 @@ def check_option(owner: str, k: Option, value: Any) -> Any:
 
 
 def is_one_of(value: Any, choices: Collection[Any]) -> bool:
-    """Whether `value` is among `choices`; False if it cannot be hashed or compared."""
+    """Return whether `value` is among `choices`; False if it cannot be hashed or compared."""
     try:
         return hash(value) is not None and value in choices
     except Exception:  # an array, or an object whose comparisons raise
@@ -223,14 +228,16 @@ def is_one_of(value: Any, choices: Collection[Any]) -> bool:
 
 
 def check_options(instance: Any, owner: str = "") -> None:
-    """Check and convert every option of a frozen dataclass; call it in `__post_init__`. `owner`: its name in errors."""
+    """Check and convert every option of a frozen dataclass, in its `__post_init__`. `owner`: the name of the class in errors."""
     for name, k in options_of(type(instance)).items():
         value = check_option(owner or type(instance).__name__, k, getattr(instance, name))
         object.__setattr__(instance, name, value)
 
 
 def read_option(owner: str, k: Option, text: str) -> Any:
-    """The value that `text` means for an option, checked: "4" is 4, "none" is None, "momentum:0.9" is `Momentum(0.9)`."""
+    """Return the value that `text` means for an option: "4" is 4, "none" is None, "momentum:0.9" is `Momentum(0.9)`. The value is
+    checked by `check_option`.
+    """
     raw = text.strip()
     value: Any = raw
     if k.optional and raw.lower() in ("none", ""):
@@ -250,7 +257,7 @@ def read_option(owner: str, k: Option, text: str) -> Any:
 
 
 def write_option(k: Option, value: Any) -> str:
-    """The text that `read_option` reads as exactly this value. `BadInput` if there is none."""
+    """Return the text that `read_option` reads as exactly this value. Raises `BadInput` if there is no such text."""
     if value is None:
         return "none"
     text = k.write(value) if k.write is not None else _plain_text(value)
@@ -260,14 +267,14 @@ def write_option(k: Option, value: Any) -> str:
 
 
 def _plain_text(value: Any) -> str | None:
-    """Numbers in the shortest exact form; text unchanged."""
+    """Return a number in the shortest exact form, or text unchanged; None for other values."""
     if isinstance(value, float):
         return "inf" if math.isinf(value) else repr(value)
     return str(value) if isinstance(value, (bool, int, str)) else None
 
 
 def parse_option(owner: str, options: dict[str, Option], text: str) -> tuple[str, Any]:
-    """`"s=3"` -> `("s", 3)`, converted to the option's type. Used by the command line."""
+    """Convert `"s=3"` to `("s", 3)`: the name and the value, in the option's type. Used by the command line."""
     name, equals, raw = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:

@@ -11,7 +11,8 @@ __all__ = ["as_path", "reason"]
 
 
 def as_path(name: str, given: Any) -> str:
-    """`given`, text or an `os.PathLike`, as text. `BadInput` names the argument if no file or folder can have that path.
+    """Return the path `given`, text or an `os.PathLike`, as text. Raises `BadInput`, with the argument's `name`, if no file or
+    folder can have this path.
 
     The file system is not accessed: the path need not exist.
     """
@@ -31,6 +32,6 @@ def as_path(name: str, given: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """The cause of the error, for a message that already contains the path."""
+    """Return the cause of an error as text, for a message that already contains the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text if len(text) <= 300 else f"{text[:200]}..."

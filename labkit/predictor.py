@@ -17,7 +17,7 @@ __all__ = ["Predictor", "load"]
 
 
 class Predictor:
-    """A network and its parameters. Takes raw samples, as in the data set, and standardises them.
+    """A network and its parameters. It takes samples as they are in the data set, and standardises them.
 
     `parameters`: the flat vector, or `SparseParameters` if an embedding table is too large for one.
     """
@@ -43,7 +43,7 @@ class Predictor:
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
 
     def _prepared(self, x: Any) -> np.ndarray:
-        """The network's input: standardised samples, or ids unchanged."""
+        """Return the network's input: standardised samples, or unchanged ids."""
         if isinstance(self.network, nn.Recommender):
             x = as_numbers("predict: x", x)
             return x[None] if x.shape == (self.network.bag.fields,) else x
@@ -51,7 +51,7 @@ class Predictor:
 
     def _standardise(self, x: Any) -> np.ndarray:
         given = as_numbers("predict: x", x)
-        with np.errstate(over="ignore"):  # values that overflow become infinite and are refused below
+        with np.errstate(over="ignore"):  # values that overflow become infinite and are rejected below
             x = given.astype(self.network.dtype)
         features = len(self.mean)
         if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
@@ -76,14 +76,15 @@ class Predictor:
         return f"numbers of this model are {self.network.dtype}, at most {np.finfo(self.network.dtype).max:g}"
 
     def _check_finite(self, values: np.ndarray, wrong: str) -> None:
-        """`BadInput` for the first sample whose row of `values` is not finite."""
+        """Raise `BadInput`, which names the first sample whose row of `values` is not finite, if there is one."""
         finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             raise BadInput(f"predict: sample {int(finite.argmin())} {wrong}; {self._largest()}.")
 
     def _scores(self, x: Any) -> np.ndarray:
-        """The network's output layer. `BadInput` for a sample for which it overflows, unless the parameters themselves are
-        not finite, as after a run that diverged: then predictions are NaN, or class 0.
+        """Return the values of the network's output layer. Raises `BadInput` if they overflow for a sample.
+
+        If the parameters are not finite, as after a run that diverged, no error is raised: predictions are NaN, or class 0.
         """
         x = self._prepared(x)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -93,25 +94,25 @@ class Predictor:
         return scores
 
     def predict(self, x: Any) -> np.ndarray:
-        """Class ids, shape (n,), or predicted values for a regression.
+        """Predict class ids, shape (n,), or, for a regression, values.
 
-        `x`: (n, features) or (n, height, width), raw, not standardised; for a data set's held-out part
-        `dataset.raw(dataset.x_test)`. For clicks: (n, fields) ids.
+        `x`: samples that are not standardised, shape (n, features) or (n, height, width); for the held-out samples of a data
+        set, `dataset.raw(dataset.x_test)`. For clicks: ids, shape (n, fields).
 
         Raises:
-            BadInput: a number is not finite, or it or the network's output overflows the network's dtype; `x` has a
-                wrong shape, or is not numeric.
+            BadInput: a number is not finite; a number or the network's output overflows the network's dtype; `x` has a wrong
+                shape or is not numeric.
         """
         scores = self._scores(x)
         return self.network.loss.predict(scores)
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Probabilities of the classes, shape (n, classes). Raises as `predict`, and `BadInput` for a regression."""
+        """Predict the probabilities of the classes, shape (n, classes). Raises `BadInput` as `predict`, and for a regression."""
         scores = self._scores(x)
         return self.network.loss.probabilities(scores)
 
     def save(self, path: str | Path) -> Path:
-        """Write the model to `path` (.npz, no pickle); `lk.load` reads it."""
+        """Write the model to `path` (.npz, without pickle), from which `lk.load` reads it."""
         arrays = {"mean": np.asarray(self.mean), "scale": np.asarray(self.scale)}
         nn.save_model(path, self.network, self.parameters, self.about, arrays=arrays)
         return Path(path)

@@ -25,24 +25,25 @@ DTYPES = ("float32", "float64")
 
 
 def widths_from_text(text: str) -> tuple[Any, ...]:
-    """`"64, 32"` -> `(64, 32)`; `"none"` -> `()`. Parts that are not whole numbers stay text, which `Problem` refuses."""
+    """Convert `"64, 32"` to `(64, 32)` and `"none"` to `()`. Other parts stay text, which `Problem` rejects."""
     words = [word.strip() for word in text.replace("none", "").split(",")]
     return tuple(int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else word for word in words if word)
 
 
 def widths_as_text(widths: tuple[int, ...]) -> str:
-    """The inverse of `widths_from_text`."""
+    """Return the text that `widths_from_text` reads as `widths`."""
     return ",".join(map(str, widths)) or "none"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set, a network, and how samples are distributed and batched.
+    """The learning problem: a data set, a network, the batch size, and the assignment of samples to workers.
 
-    `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or
-    `from_dask`. `hidden`: the widths of the hidden layers. `partition`: how samples are assigned to workers ("even",
-    "by-label:0.5", "by-size", "by-weight:1,2,4", "shared"). `timing_only`: gradients are not computed, only their timing
-    is simulated; arrays have their size but no memory. `options` go to the data set (`{"noise": 0.1}`).
+    - `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or `from_dask`.
+    - `hidden`: the widths of the hidden layers.
+    - `partition`: how samples are assigned to workers ("even", "by-label:0.5", "by-size", "by-weight:1,2,4", "shared").
+    - `timing_only`: no gradient is computed; only the times are simulated. Arrays have a size but use no memory.
+    - `options`: the options of the data set (`{"noise": 0.1}`).
     """
 
     data: Any = option("digits", help=f"the data set: {', '.join(data.NAMES)}")
@@ -103,7 +104,7 @@ class Problem:
 
     @cached_property
     def dataset(self) -> Any:
-        """The `Dataset` (or `DaskDataset`): seeded split, standardised."""
+        """The `Dataset` (or `DaskDataset`). A data set given by name is split by the seed and standardised as the options say."""
         if not isinstance(self.data, str):
             return self.data
         return data.load(
@@ -112,7 +113,7 @@ class Problem:
         )  # fmt: skip
 
     def objective(self) -> Any:
-        """A new objective (network and loss); every computing role needs one, because an objective keeps buffers."""
+        """Return a new objective (network and loss). Every role that computes needs a separate one, because it has buffers."""
         if self.timing_only:
             whole = replace(self, timing_only=False).objective()
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
@@ -132,7 +133,7 @@ class Problem:
         return self.data if isinstance(self.data, str) else self.data.name
 
     def describe(self) -> dict[str, Any]:
-        """The problem in plain values, for the header of a trace."""
+        """Return the problem as plain values, for the header of a trace."""
         return {
             "data": self.name,
             "hidden": list(self.hidden),
@@ -148,7 +149,7 @@ class Problem:
         } | self._curvature()
 
     def _curvature(self) -> dict[str, Any]:
-        """`{"curvature": [smallest, largest]}` if the data set is a quadratic bowl, else `{}`."""
+        """Return `{"curvature": [smallest, largest]}` if the data set is a quadratic bowl, else `{}`."""
         if self.name != "quadratic" or "curvature" not in getattr(self.dataset, "extra", {}):
             return {}
         known = np.asarray(self.dataset.extra["curvature"], np.float64)

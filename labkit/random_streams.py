@@ -1,12 +1,12 @@
 """Random streams: the table of identifiers from which all random numbers of data sets and roles are made.
 
-A stream is determined by a seed and an identifier. Streams with different identifiers are independent, so a new one changes no
-other. **Changing a value of this table changes every run and every data set that uses it**: the values keep their first
-spelling, also where the things that they identify have other names today.
+A stream is determined by a seed and an identifier. Streams with different identifiers are independent, so a new identifier does
+not change the other streams. **Changing a value of this table changes every run and every data set that uses it.** The values
+therefore stay as they were first written, even if the thing that they identify has been renamed.
 
-- Data sets: a seed and a text. The samples of a generated data set are identified by its name.
-- Roles: the seed of the run, the kind and the index of the role, and a number. The kind ("worker", "server", "chief", ...) is
-  hashed as it is spelled, so a renamed kind has other streams.
+- Streams of data sets: a seed and a text. The identifier of the samples of a generated data set is the name of the data set.
+- Streams of roles: the seed of the run; the identifier is the kind and the index of the role, and a number of this table. The
+  kind is used as text ("worker", "server", "chief", ...), so a renamed kind has other streams.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAZY_PARTITION = "deal"  # which worker has which row of a Dask array
 
 # roles: numbers (3 is not used)
 ROLE = 0  # `ctx.rng`
-BATCHES = 1  # the order of a worker's samples; of the kind `WORKER` for all roles with data
+BATCHES = 1  # the order of a worker's samples; the kind in the identifier is `WORKER` for all roles with data
 COMPUTE_TIME = 2  # the duration of gradients, and of evaluations in virtual time
 SERVER_TIME = 4  # the duration of a server's work
 CODEC = 5  # the random choices of a codec
@@ -44,17 +44,18 @@ WORKER = "worker"  # the kind in the identifier of `BATCHES`, for roles of all k
 
 
 def data_stream(seed: int, identifier: str) -> np.random.Generator:
-    """The random stream of a data set for one purpose."""
+    """Return the random stream of a data set for one purpose, a text of the table."""
     return np.random.default_rng([seed, *identifier.encode()])
 
 
 def role_stream(
     seed: int, kind: str, index: int, purpose: int, incarnation: int = 0, more: Iterable[int] = ()
 ) -> np.random.Generator:
-    """The random stream of role number `index` of `kind` for one purpose. A restarted role gets a new stream.
+    """Return the random stream of role number `index` of `kind` for one purpose, a number of the table. A restarted role gets a
+    new stream.
 
-    Independent of all others: adding a worker changes no other stream. `more`: further integers of the identifier (the other
-    end of a link).
+    The stream is independent of all other streams: adding a worker does not change them. `more`: further integers of the
+    identifier (the other end of a link).
     """
     key = (*kind.encode(), 0, index, purpose, *([incarnation] if incarnation else ()), *more)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))

@@ -1,7 +1,7 @@
 """`resume`: continue a run after its program has ended, from its manifest and checkpoints.
 
-A run in virtual time is repeated bit for bit from its command log, up to the time it had reached. The last moments of a
-run of real processes are not recorded: a new run starts, in which every role restores its last checkpoint.
+A run in virtual time is repeated bit for bit from its command log, up to the time that it had reached. A run of real processes
+cannot be repeated: a new run starts, in which every role restores its last checkpoint.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ def resume(
 ) -> Run:  # fmt: skip
     """Continue the run that `lk.train(..., checkpoint=path)` wrote to `path`, a folder or an fsspec URL.
 
-    Simulated: the run is repeated exactly, up to the time it had reached; a run that was over is over again. `timeout`
-    (wall seconds): after about this time the run is returned earlier in its time; advance it by the rest.
+    Simulated: the run is repeated exactly, up to the time that it had reached. If it was over, it is over again. `timeout`
+    (wall seconds): after about this time the run is returned before it has reached that time; `advance` continues it.
 
     On Dask: a new run in which every role restores its newest complete checkpoint. Budgets of updates and samples
-    continue; a budget of seconds starts anew. Commands executed in the earlier run, and its faults, are not repeated.
+    continue; a budget of seconds starts anew. The commands and the faults of the earlier run are not repeated.
 
     `problem`, `strategy`: required if the run used one that is not labkit's; it must be the same. `cluster`: the
-    processes to use (Dask), as `lk.DaskCluster(client)`. `budget`: a new one, to continue a run that was over.
+    processes to use (Dask), as `lk.DaskCluster(client)`. `budget`: a new budget, required to continue a run that was over.
 
-    Raises `BadInput` if there is no run, if it is damaged, different or over; `ClusterError` as `train`.
+    Raises `BadInput` if there is no run in `path`, if its files are damaged, if an argument differs from the run, or if the run
+    was over and no budget is given (Dask). Raises `ClusterError` if the cluster cannot be started or reached.
     """
     store = Store(path)
     manifest = load_manifest(store)
@@ -62,7 +63,7 @@ def resume(
 
 
 def _check_fits(manifest: Manifest, plan: Plan, place: str) -> None:
-    """`BadInput` if the saved states do not fit this plan."""
+    """Raise `BadInput` if the saved states do not fit this plan."""
     if shards_of(plan) != manifest.shards:
         owners = ", ".join(name for name, _ in manifest.shards[:4])
         raise BadInput(
@@ -93,7 +94,7 @@ def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, bu
             f"{shown(store.location)}, budget=lk.Budget(...))."
         )
     again = Store(store.location, times_resumed=manifest.times_resumed + 1).check()
-    # first: if the rest fails, checkpoints saved from now on are still newer than the earlier ones
+    # Before the start: if the start fails, the next resumption still writes checkpoints that are newer than all earlier ones.
     save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.times_resumed)
     again.files.remove(REACHED)
     return Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))

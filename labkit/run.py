@@ -1,7 +1,7 @@
 """`train`: problem + strategy + cluster + budget -> `Run`.
 
-A `Run` is the handle on one training run, the same for both engines. All its reports are functions of its trace; all its
-actions are calls to its engine.
+A `Run` is the handle on one training run, the same for both engines. Every report is computed from the trace of the run, and
+every action is a call to its engine.
 """
 
 from __future__ import annotations
@@ -68,16 +68,17 @@ def train(
     problem: Problem | str, strategy: Strategy, cluster: Any, budget: Budget | None = None, *, seed: int | None = None,
     faults: Any = (), checkpoint: str | Path | bool | None = None,
 ) -> Run:  # fmt: skip
-    """Start training and return at once (a simulated run stays at time zero until `wait`, `advance` or `step` is called).
+    """Start training and return at once. A simulated run stays at time zero until `wait`, `advance` or `step` is called.
 
-    `seed`: None is the problem's. `faults`: a fault schedule, as `[lk.Kill("worker-1", at=2.0), lk.Drop("worker",
-    "server", 0.05, during=(3, 5))]`, or as the command line has it, `["kill:worker-1@2"]`. `checkpoint`:
-    a folder, or an fsspec URL ("s3://bucket/run"), to which roles write checkpoints, and from which `lk.resume` continues
-    the run after this program has ended; None is a temporary folder of the run, False writes no checkpoints. A simulated
-    run writes only to an explicitly given place. A place with a run that has not ended is refused.
+    `seed`: the seed of the run; None: the seed of the problem. `faults`: a fault schedule, as `[lk.Kill("worker-1", at=2.0),
+    lk.Drop("worker", "server", 0.05, during=(3, 5))]`, or in the notation of the command line, `["kill:worker-1@2"]`.
 
-    Raises `BadInput` before anything starts if the arguments do not fit together, `ClusterError` if the cluster cannot be
-    started or reached.
+    `checkpoint`: a folder, or an fsspec URL ("s3://bucket/run"), to which the roles write checkpoints. After this program has
+    ended, `lk.resume` continues the run from them. None: a temporary folder; False: no checkpoints are written. A simulated run
+    writes only if a folder or URL is given.
+
+    Raises `BadInput`, before anything starts, if the arguments do not fit together or if `checkpoint` contains a run that has not
+    ended. Raises `ClusterError` if the cluster cannot be started or reached.
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
@@ -99,7 +100,7 @@ def train(
 
 
 def _check_allowed(commands: Iterable[Command | Executed], cluster: Cluster) -> None:
-    """`BadInput` if a fault needs signals and the processes were not started by labkit."""
+    """Raise `BadInput` if a command needs signals and the cluster does not allow labkit to send them (`may_kill`)."""
     plain = (entry.command if isinstance(entry, Executed) else entry for entry in commands)
     signal = next((command for command in plain if isinstance(command, Kill | Freeze | Thaw)), None)
     if signal is not None and not cluster.may_kill:
@@ -110,7 +111,7 @@ def _check_allowed(commands: Iterable[Command | Executed], cluster: Cluster) -> 
 
 
 def _limit(timeout: Any) -> float | None:
-    """The timeout in wall seconds; None means no limit, as do infinity and values beyond the clock's range."""
+    """Return the timeout in wall seconds; None: no limit, also for infinity and values too large for the clock."""
     if timeout is None:
         return None
     limit = check_number("timeout", timeout, 0, unit="None or a number of seconds", infinite=True)
@@ -121,11 +122,12 @@ _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning
 
 
 class Run:
-    """One training run. A context manager: leaving the block stops it.
+    """One training run. As a context manager, it stops the run at the end of the block.
 
-    `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`;
-    `slow("worker-2", 5)`, `kill("worker-2")`, `freeze`, `cut`, ..., `inject(faults)`; `summary()`, `result()`, `trace`,
-    `watch()`. Only simulated: `advance(seconds)`, `fork(at)`.
+    - Control: `wait()`, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`.
+    - Faults: `slow("worker-2", 5)`, `kill("worker-2")`, `freeze`, `cut`, ..., `inject(faults)`.
+    - Results: `summary()`, `result()`, `trace`, `watch()`.
+    - Simulated runs only: `advance(seconds)`, `fork(at)`.
     """
 
     def __init__(self, plan: Plan, engine: Engine):
@@ -144,11 +146,12 @@ class Run:
     # control ----------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Block until the run is over. If an error ended the run, raises it; Ctrl-C stops the run, then raises.
+        """Block until the run is over. If an error ended the run, the error is raised.
 
-        Where SIGINT is ignored (in a background job of a shell script) Ctrl-C has no effect.
+        Ctrl-C stops the run and raises `KeyboardInterrupt`. It has no effect where SIGINT is ignored, as in a background job of
+        a shell script.
 
-        `timeout` (wall seconds): raises `TimeoutError`; the run continues.
+        `timeout` (wall seconds): after this time `TimeoutError` is raised; the run continues.
         """
         timeout = _limit(timeout)
         try:
@@ -180,7 +183,8 @@ class Run:
     def step(self, timeout: float | None = None) -> Self:
         """Continue until one more update has been applied, then pause.
 
-        `timeout` (wall seconds): after about this time the run pauses without an update; the next step continues there.
+        `timeout` (wall seconds): after about this time the run pauses even if no update was applied. The next call of `step`
+        continues from there.
         """
         timeout = _limit(timeout)
         if not self.done:
@@ -190,8 +194,8 @@ class Run:
     def advance(self, seconds: float, timeout: float | None = None) -> Self:
         """Advance by this many seconds of virtual time. Simulated runs only.
 
-        `timeout` (wall seconds): after about this time the call returns early. The run does not depend on how it is
-        divided into calls.
+        `timeout` (wall seconds): after about this time the call returns early. Several calls give the same run as a single call
+        for the sum of their seconds.
         """
         if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
@@ -203,11 +207,11 @@ class Run:
         return self
 
     def fork(self, at: float | None = None, timeout: float | None = None) -> Run:
-        """A new run that repeats this one bit for bit up to `at` seconds (None: the present time), and is independent from
-        there on. Simulated runs only.
+        """Return a new run that repeats this run bit for bit up to `at` seconds (None: the present time) and is independent of it
+        from then on. Simulated runs only.
 
-        The commands executed up to then are repeated, except the one that ended the run. `timeout` (wall seconds): after
-        about this time the new run is returned before `at`; advance it by the rest.
+        The commands that were executed up to `at` are repeated, except a command that ended the run. `timeout` (wall seconds):
+        after about this time the new run is returned even if it has not reached `at`; `advance` continues it.
         """
         if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("fork: what real processes did cannot be repeated exactly; only a simulated run can.")
@@ -234,10 +238,10 @@ class Run:
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
-        """Execute a command now, ignoring its `at`, as `lk.Kill("worker-1")`. Only commands for one role or one link, without
-        an end; for all others use `inject`.
+        """Execute a command now, as `lk.Kill("worker-1")`; its `at` is ignored. The command must be for one role or one link and
+        have no end; use `inject` for all other commands.
 
-        `BadInput` if the run is over, if its engine does not support the command, or if there is no such role.
+        Raises `BadInput` if the run is over, if its engine does not support the command, or if there is no such role.
         """
         if self.done:
             raise BadInput(f"The run is over (stopped by {self.stopped_by}): nothing can be changed any more.")
@@ -245,13 +249,13 @@ class Run:
         return self
 
     def inject(self, faults: Any) -> Self:
-        """Inject one or several faults, as `lk.Freeze("worker-1", during=(1, 3))`; their times are seconds from now."""
+        """Inject one or several faults, as `lk.Freeze("worker-1", during=(1, 3))`. Their times are in seconds from now."""
         commands = schedule_faults(faults, self.plan, self.engine.seconds)
         _check_allowed(commands, self.engine.cluster)
         return self.execute(Inject(tuple(c.command if isinstance(c, Executed) else c for c in commands)))
 
     def scale(self, workers: int) -> Self:
-        """Change the number of workers: new workers join, or the last ones leave.
+        """Change the number of workers: new workers join, or the last workers leave.
 
         Only on a cluster with `max_workers`, which is the upper limit.
         """
@@ -273,23 +277,24 @@ class Run:
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill the process of `role` without notice; on a cluster with SIGKILL.
+        """Kill the process of `role` without notice (on a cluster, with SIGKILL).
 
-        It restarts automatically as the next incarnation; with `restart=False` only after `restart(role)`.
+        The role restarts automatically as its next incarnation. With `restart=False`, it restarts only when `restart(role)` is
+        called.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Restart `role` after `kill(role, restart=False)`. `BadInput` if it is running."""
+        """Restart `role` after `kill(role, restart=False)`. Raises `BadInput` if it is running."""
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Stop the process of `role` temporarily; on a cluster with SIGSTOP. After the cluster's `patience` (the heartbeat
-        timeout) it is declared lost."""
+        """Suspend the process of `role` (on a cluster, with SIGSTOP). If it is frozen for longer than the cluster's `patience`
+        (the heartbeat timeout), the role is declared lost."""
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Continue a frozen process. An incarnation that was declared lost in the meantime is shut down."""
+        """Continue the frozen process of `role`. If the role was declared lost in the meantime, this process is shut down."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
@@ -298,7 +303,7 @@ class Run:
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`; held messages are delivered now. None: all links of `role`."""
+        """Undo `cut` between `role` and `peer` (None: every other role), and deliver the messages that were held."""
         return self.execute(Reconnect(role, peer))
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> Self:
@@ -306,8 +311,8 @@ class Run:
         return self.execute(Delay(role, EVERY if peer is None else peer, seconds))
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> Self:
-        """Lose each transmission between `role` and `peer` (None: every other role) with this probability; 0 undoes it. Lost
-        messages are retransmitted."""
+        """Lose each transmission between `role` and `peer` (None: every other role) with probability `chance`; 0 undoes it.
+        Lost messages are retransmitted."""
         return self.execute(Drop(role, EVERY if peer is None else peer, chance))
 
     # what happened ----------------------------------------------------------------------------------------------------
@@ -319,7 +324,7 @@ class Run:
         return self.engine.trace
 
     def summary(self) -> Summary:
-        """The run in numbers. Printed, it is a table; `to_dict()` is the object of `--json`."""
+        """Return the summary of the run: a table when it is printed; its `to_dict()` is the object that `--json` prints."""
         return Summary.of(self.trace)
 
     @property
@@ -336,7 +341,9 @@ class Run:
         )
 
     def sentence(self, t: float | None = None, reference: Run | Trace | None = None) -> str:
-        """The state of the run in sentences. `t`: at this engine time (s; None is now). `reference`: a run to compare with."""
+        """Describe the state of the run in sentences. `t`: the engine time (s) to describe; None: now. `reference`: a run to
+        compare with.
+        """
         other = reference.trace if isinstance(reference, Run) else reference
         if not isinstance(other, Trace | None):
             raise BadInput(f"reference={shown(reference)} is not allowed; give another run, its trace, or None.")
@@ -344,7 +351,7 @@ class Run:
         return sentence(self.trace, at, other)
 
     def result(self) -> Predictor:
-        """The trained model: the evaluated parameters that met the budget (while the run continues, the newest)."""
+        """Return the trained model, with the last evaluated parameters: those that met the budget if the run is over."""
         parameters = self.engine.parameters
         if parameters is None or self.plan.problem.timing_only:
             why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
@@ -359,9 +366,10 @@ class Run:
         controls: Iterable[str] | str | None = (),
         speed: float | None = None,
     ) -> Lab:
-        """A lab that shows this run, in a notebook: the last expression of a cell shows it. See `lk.Lab` for the options.
+        """Return a lab for this run. A notebook shows the lab if it is the last expression of a cell.
 
-        `speed`: playback speed of a simulated run, in virtual seconds per second; None: the lab does not advance the run.
+        `panels`, `controls`: see `lk.Lab`. `speed`: playback speed of a simulated run, in virtual seconds per second; None: the
+        lab does not advance the run.
         """
         from .lab.lab import Lab
 

@@ -2,9 +2,9 @@
 
     lk.Momentum(0.9)  <->  {"lk": "Momentum", "momentum": 0.9}
 
-`from_dict(to_dict(value)) == value`. Only classes in `CLASSES` are instantiated, with fields that they declare, so
-reading a file runs no code from it. User-defined values (arrays, a user's class) cannot be encoded; they are identified
-by name and fingerprint (`fingerprint`).
+`from_dict(to_dict(value)) == value`. Only the classes in `CLASSES` are instantiated, and only with fields that they declare, so
+no code from a file is executed. User-defined values (arrays, a user's class) cannot be encoded; they are identified by their
+name and their fingerprint (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .strategies import STRATEGIES
 __all__ = ["CLASSES", "NOT_IDENTIFYING", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
 
 KIND = "lk"
-COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
+COMMAND = "command"  # the kind of commands and faults, which have their own `to_dict`
 MAX_DEPTH = 20  # maximum nesting
-NOT_IDENTIFYING = ("description", "in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
+NOT_IDENTIFYING = ("description", "in_words", "usual")  # entries of a strategy's description that do not identify it
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
 )  # fmt: skip
@@ -58,7 +58,7 @@ class NotEncodable(BadInput):
 
 
 def to_dict(value: Any) -> Any:
-    """`value` as plain JSON. `NotEncodable` if it, or a value in it, is not labkit's."""
+    """Encode `value` as plain JSON. Raises `NotEncodable` if it is or contains a user-defined value."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -75,7 +75,9 @@ def to_dict(value: Any) -> Any:
 
 
 def from_dict(plain: Any, depth: int = 0) -> Any:
-    """The inverse of `to_dict`. A list becomes a tuple. `BadInput` if this labkit has no such class, option or value."""
+    """Decode a value encoded by `to_dict`. Lists become tuples. Raises `BadInput` if this labkit has no such class, option or
+    value.
+    """
     if depth > MAX_DEPTH:
         raise BadInput(f"Values are nested more than {MAX_DEPTH} deep, which labkit does not write.")
     if isinstance(plain, list):
@@ -107,8 +109,9 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
 
 
 def _async_ps(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Convert an `AsyncPS` written when `Downpour` was part of it to (class, options). Its options were `n_push`, `n_fetch`,
-    and `fused`: whether the reply to a push carried the weights.
+    """Convert the options of an `AsyncPS` from a version of labkit in which `Downpour` was part of it. Returns (class, options).
+
+    The additional options were `n_push`, `n_fetch`, and `fused`: whether the reply to a push carried the weights.
     """
     fused, pushes = values.get("fused", True), {n: values[n] for n in ("n_push", "n_fetch") if n in values}
     rest = {name: value for name, value in values.items() if name not in ("fused", *pushes)}
@@ -125,8 +128,8 @@ def _fields(kind: Any) -> list[str]:
 
 
 def fingerprint(part: Any) -> Any:
-    """Plain values that identify a problem, strategy or cluster: its description, and for a user's data in memory their
-    SHA-256.
+    """Return plain values that identify a problem, strategy or cluster: its description and, for a user's data in memory, the
+    SHA-256 of the data.
     """
     known_by = {name: value for name, value in part.describe().items() if name not in NOT_IDENTIFYING}
     if isinstance(part, Problem):
@@ -144,12 +147,12 @@ def _data_digest(data: Any) -> str | None:
 
 
 def _as_json(value: Any) -> Any:
-    """`value` after a round trip through JSON; memory addresses are removed from the text of objects."""
+    """Return `value` encoded as JSON and decoded again. Memory addresses are removed from the text of objects."""
     return json.loads(re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps(value, default=str)))
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:
-    """The first difference between two plain values, as text."""
+    """Return the first difference between two plain values as text: "seed 0 instead of 1"."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *(k for k in other if k not in one)]:
             if one.get(key) != other.get(key):

@@ -1,8 +1,8 @@
-"""The specification of a run: problem, strategy, cluster, budget and fault schedule. A value; nothing starts here.
+"""The specification of a run: problem, strategy, cluster, budget and fault schedule. It is a value and starts nothing.
 
 JSON (`to_dict`), `run.json` (`labkit.manifest`), the command line (`labkit.cli.options`) and the lab's share text
-(`labkit.lab.share_text`) are notations for a `RunSpec`. Its options, with names, types, ranges, units and help, are those that
-the strategy, the cluster, the budget and the problem declare.
+(`labkit.lab.share_text`) are notations for a `RunSpec`. The strategy, the cluster, the budget and the problem declare its
+options, with their names, types, ranges, units and help texts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strateg
 PARTS = ("strategy", "cluster", "budget", "problem")  # the order in which an option is looked up
 FULL_SPEED = "full speed"  # instead of a distribution
 PACE = 0.1  # mean seconds of a gradient if it is not known
-# two more names, for the time of a gradient: the mean, and the distribution
+# two options that no part declares: the mean and the distribution of the time of a gradient
 SHORTHANDS = {
     "pace": Option("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
     "distribution": Option(
@@ -47,10 +47,9 @@ SHORTHANDS = {
 
 @dataclass(frozen=True)
 class RunSpec:
-    """The parts of a run.
+    """The parts of a run. `faults`: the fault schedule, made of faults or of commands with times.
 
-    `faults`: the fault schedule: faults, or commands with times. User-defined parts (strategy, data, cluster) are allowed;
-    `to_dict` encodes them as a name and a fingerprint.
+    User-defined parts (strategy, data, cluster) are allowed; `to_dict` encodes them as a name and a fingerprint.
     """
 
     problem: Problem = field(default_factory=Problem)
@@ -62,14 +61,14 @@ class RunSpec:
     # reading ----------------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Option]:
-        """The declarations of all options that `changed` takes now, except "strategy"."""
+        """Return the declarations of all options that `changed` accepts for this specification, except "strategy"."""
         found: dict[str, Option] = {}
         for part in PARTS:
             found |= {name: k for name, k in options_of(getattr(self, part)).items() if name not in found}
         return found | SHORTHANDS
 
     def value(self, name: str) -> Any:
-        """The value of an option, under the name by which `changed` takes it."""
+        """Return the value of the option that `changed` accepts under this name."""
         distribution = self.cluster.compute
         if name == "strategy":
             return strategy_name(self.strategy)
@@ -83,24 +82,28 @@ class RunSpec:
         return getattr(getattr(self, self._part(name)), name)
 
     def _part(self, name: str) -> str:
-        """The part that declares this option."""
+        """Return the name of the part that declares this option."""
         for part in PARTS:
             if name in options_of(getattr(self, part)):
                 return part
         raise nearest("setting", name, ["strategy", *self.options()])
 
     def _owner(self, part: str) -> str:
-        """The name of a part in errors."""
+        """Return the name of a part for error messages."""
         return str(getattr(self, part).name) if part in ("strategy", "problem") else part
 
     # changing ---------------------------------------------------------------------------------------------------------
 
     def changed(self, **options: Any) -> RunSpec:
-        """A copy with these options, each checked: `spec.changed(strategy="ssp", s=3, workers=8, pace=0.1)`.
+        """Return a copy with these options, each checked: `spec.changed(strategy="ssp", s=3, workers=8, pace=0.1)`.
 
-        `strategy`: a name, or a strategy. A strategy given by name keeps the options that it shares with the present one,
-        and the problem is changed to what it needs. `data`: resets the dtype and the data options. `pace` keeps the kind
-        of the distribution of gradient times, `distribution` keeps its mean. Raises `BadInput`; `check` checks the whole.
+        - `strategy`: a name, or a strategy. A strategy given by name takes over the options that it shares with the present
+          strategy. The problem is changed if the new strategy needs another one.
+        - `data`: another data set; the dtype and the data options are reset.
+        - `pace`: the mean time of a gradient; the kind of its distribution does not change.
+        - `distribution`: the kind of this distribution; its mean does not change.
+
+        Raises `BadInput` if an option is not allowed. `check` tests whether the parts fit together.
         """
         made = self
         if "strategy" in options:
@@ -157,7 +160,9 @@ class RunSpec:
     # text -------------------------------------------------------------------------------------------------------------
 
     def read(self, name: str, text: str) -> Any:
-        """The value of `text` for an option: "4" for workers is 4, "none" for clip_norm is None. Raises `BadInput`."""
+        """Return the value that `text` means for an option: "4" for workers is 4, "none" for clip_norm is None. Raises `BadInput`
+        if the text is not allowed.
+        """
         if name == "options":
             return self._data_options(text)
         known = self.options().get(name)
@@ -166,7 +171,7 @@ class RunSpec:
         return read_option("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
 
     def write(self, name: str) -> str:
-        """The text that `read` reads as the value of this option. `BadInput` for a user-defined object."""
+        """Return the text that `read` reads as the value of this option. Raises `BadInput` if it is a user-defined object."""
         value = self.value(name)
         if name in ("strategy", "data", "distribution"):
             return str(value)
@@ -176,7 +181,7 @@ class RunSpec:
         return write_option(self.options()[name], value)
 
     def _data_options(self, text: str) -> dict[str, Any]:
-        """`noise:0.1,arms:3` -> `{"noise": 0.1, "arms": 3}`; a part without a name continues the value before it."""
+        """Convert `noise:0.1,arms:3` to `{"noise": 0.1, "arms": 3}`. A part without a colon belongs to the value before it."""
         known = dataset_options(self.problem.data) if isinstance(self.problem.data, str) else {}
         words: dict[str, str] = {}
         last = ""
@@ -207,7 +212,7 @@ class RunSpec:
     # plain values -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them. A part that cannot be encoded is `{"own": name, "fingerprint": ...}`."""
+        """Return the specification as values for JSON. A user-defined part becomes `{"own": name, "fingerprint": ...}`."""
         plain: dict[str, Any] = {}
         for name in ("problem", "strategy", "cluster"):
             part = getattr(self, name)
@@ -219,7 +224,9 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, plain: Any) -> RunSpec:
-        """The inverse of `to_dict`. `BadInput` for names unknown in this version, and for parts that were not encoded."""
+        """Return the specification that `to_dict` has encoded. Raises `BadInput` if this version does not know a name, or if a
+        part is user-defined.
+        """
         kinds = {"problem": Problem, "strategy": Strategy, "cluster": ClusterSpec, "budget": Budget, "faults": tuple}
         if not isinstance(plain, Mapping) or set(plain) != set(kinds):
             raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(kinds)}.")
@@ -238,7 +245,7 @@ class RunSpec:
 
 
 def make_cluster(spec: ClusterSpec) -> Any:
-    """The cluster of this specification; no process is started yet."""
+    """Return the cluster of this specification. No process is started yet."""
     if spec.virtual_time:
         return SimulatedCluster.of(spec)
     from .engines.dask import DaskCluster
@@ -247,22 +254,22 @@ def make_cluster(spec: ClusterSpec) -> Any:
 
 
 def spec_of(cluster: Any) -> Any:
-    """The `ClusterSpec` of a cluster; the cluster itself if it has none: a user's class, or a cluster given as a client."""
+    """Return the `ClusterSpec` of a cluster. A user's class and a cluster given as a client have none: they are returned."""
     kind = type(cluster)
     if kind is SimulatedCluster:
         return cluster.spec
-    if kind.__name__ == "DaskCluster" and kind.__module__.startswith("labkit.engines."):  # Dask is not imported for that
+    if kind.__name__ == "DaskCluster" and kind.__module__.startswith("labkit.engines."):  # does not import Dask
         return cluster.spec if cluster.starts_processes or cluster.spec.scheduler is not None else cluster
     return cluster
 
 
 def strategy_name(strategy: Strategy) -> str:
-    """The strategy's name in the registry; for a user's strategy its `name`."""
+    """Return the name of a strategy in the registry; for a user's strategy, its `name`."""
     return next((name for name, kind in STRATEGIES.items() if kind is type(strategy)), strategy.name)
 
 
 def _has(problem: Problem, name: str, value: Any) -> bool:
-    """Whether a problem already has this value that a strategy needs."""
+    """Return whether the problem already has the `value` of option `name` that a strategy needs."""
     if name == "hidden":
         return len(problem.hidden) >= len(value)
     return bool(problem.name == value if name == "data" else getattr(problem, name) == value)

@@ -18,7 +18,11 @@ FAULTS_NAMED = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """What `run.summary()` returns. `values`: the result of `to_dict()`; `faults`: the injected faults of roles and links."""
+    """The summary that `run.summary()` returns.
+
+    `values`: the result of `to_dict()`; `book`: the ledger of gradients; `why`: the reason of the end, as text; `faults`: the
+    injected faults of roles and links, as text.
+    """
 
     values: dict[str, Any]
     book: dict[str, Any]
@@ -27,18 +31,18 @@ class Summary:
 
     @classmethod
     def of(cls, trace: Trace) -> Summary:
-        """The summary of a trace up to its last event."""
+        """Return the summary of a trace up to its last event."""
         return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""), _faults(trace))
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return dict(self.values)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
     def rows(self) -> list[tuple[str, str]]:
-        """(name, text) of every line of the table."""
+        """Return the lines of the table, as (name, text)."""
         v, book = self.values, self.book
         stale = v["staleness"]
         ended = v["stopped_by"] or "still running"
@@ -78,14 +82,14 @@ class Summary:
 
 
 def _faults(trace: Trace) -> tuple[str, ...]:
-    """The injected faults of roles and links, ordered by time: `killed worker-1 at 2.00 s`."""
+    """Return the injected faults of roles and links as text, ordered by time: `killed worker-1 at 2.00 s`."""
     with trace.lock:
         faults = sorted((e for e in trace.events if isinstance(e, FAULTS)), key=lambda event: event.time)
     return tuple(f"{event} at {seconds(event.time):.2f} s" for event in faults)
 
 
 def ledger_text(book: dict[str, Any]) -> str:
-    """`352 computed = 348 applied + 4 in flight; closes`."""
+    """Return the ledger as text: `352 computed = 348 applied + 4 in flight; closes`."""
     parts = [f"{book['applied']:,} applied"]
     parts += [
         f"{book[name]:,} {name.replace('_', ' ')}" for name in ("partly_applied", "lost", "rolled_back") if book[name]
