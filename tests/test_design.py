@@ -46,7 +46,7 @@ def attributes():
     return found
 
 
-def test_there_is_something_to_check():
+def test_the_design_document_names_files_and_identifiers():
     assert len(PATHS) > 100
     assert len(NAMES) > 100
 

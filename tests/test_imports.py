@@ -161,7 +161,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_packages_stay_where_they_belong(path):
+def test_heavy_packages_are_imported_only_where_allowed(path):
     for name, line, at_top in imports(path):
         package = name.split(".")[0]
         where = f"{path.relative_to(ROOT)}:{line}"

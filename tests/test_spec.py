@@ -243,7 +243,7 @@ def test_hostile_values_are_refused(plain, message):
         ({"n_fetch": 2, "on_loss": "wait"}, lk.Downpour(n_fetch=2, on_loss="wait")),
     ],
 )  # fmt: skip
-def test_an_asyncps_of_the_time_before_downpour_is_read(options, now):
+def test_an_asyncps_encoded_before_downpour_is_decoded(options, now):
     assert from_dict({"lk": "AsyncPS"} | options) == now
 
 

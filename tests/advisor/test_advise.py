@@ -236,7 +236,7 @@ def test_equal_times_are_answered_with_either_and_sparse_rows_belong_on_servers(
     )
 
 
-def test_if_nothing_fits_the_answer_names_the_smallest_memory():
+def test_if_no_strategy_fits_the_error_names_the_smallest_memory():
     tight = lk.advise(LAYERS, lk.SimulatedCluster(workers=4, compute=0.01, **NETWORK), memory=1000)
     least = min(row.memory for row in tight.rows if row.strategy.name == "RingAllReduce")
     split = min(tight.rows, key=lambda row: row.memory)

@@ -75,7 +75,7 @@ def test_the_fit_is_the_best_of_a_grid():
 @pytest.mark.parametrize(
     "wrong", [{}, {2: 1.0}, {1: 1.0}, {1: 1.0, 2: 0.0}, {1: 1.0, 2.5: 2.0}, {1: 1.0, 2: math.nan}, [1, 2]]
 )
-def test_points_that_tell_nothing_are_refused(wrong):
+def test_points_that_do_not_determine_the_fit_are_refused(wrong):
     with pytest.raises(lk.BadInput, match="fit_scalability"):
         lk.fit_scalability(wrong)
 

@@ -213,7 +213,7 @@ def test_a_closed_tab_ends_the_drawing_thread_and_an_opened_one_starts_it(real):
     page.await_kernel("lab.view().state == 'over'")
 
 
-def test_keys_reach_everything_and_the_cell_is_safe(simulated):
+def test_every_control_can_be_used_with_keys_without_editing_the_cell(simulated):
     page = simulated
     before = page.cells
     button(page, "Pause").focus()

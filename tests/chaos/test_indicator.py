@@ -105,7 +105,7 @@ def test_a_role_that_is_killed_adds_nothing_to_the_ledger(name, role, tmp_path):
 
 @pytest.mark.parametrize("role", ["worker-1", "worker-3"])
 @pytest.mark.parametrize("strategy", [lk.AsyncPS, lk.SyncPS, lk.RingAllReduce, lk.LocalSGD, lk.DPSGD, lk.EASGD])
-def test_workers_that_come_and_go(strategy, role, tmp_path):
+def test_workers_that_join_and_leave(strategy, role, tmp_path):
     shape = {"workers": 3, "max_workers": 5, "compute": lk.Exponential(0.02), "restart_after": 0.2}
     run = started(strategy(on_loss="continue"), tmp_path, shape, 500 if strategy is lk.AsyncPS else 80, 3)
     run.advance(0.2).scale(5)

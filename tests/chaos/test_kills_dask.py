@@ -89,7 +89,7 @@ def nothing_is_left(run, processes):
     eventually(lambda: not any(plugins_of(client, name).values()))
     drafts = [file for file in os.listdir(run.engine.folder) if file.startswith(".")]
     owners = [file for file in drafts if psutil.pid_exists(int(file.split(".")[-3]))]
-    assert owners == []  # temporary files of dead processes are removed by the next checkpoint
+    assert owners == []  # temporary files of killed processes are removed by the next checkpoint
 
 
 def plugins_of(client, name):
@@ -315,7 +315,7 @@ def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_pat
     ids=lambda part: getattr(part, "name", part),
 )
 @pytest.mark.parametrize("when", ["lost", "starting", "here"])
-def test_a_role_is_killed_again_on_its_way_back(processes, tmp_path, strategy, role, when):
+def test_a_role_is_killed_again_during_its_restart(processes, tmp_path, strategy, role, when):
     """Three kills: of the running incarnation, and of the next two while they are placed, start, or have begun."""
     with run_of(processes, strategy, tmp_path) as run:
         states = {"lost": ("lost", "starting", "here"), "starting": ("starting", "here"), "here": ("here",)}[when]

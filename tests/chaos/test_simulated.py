@@ -33,7 +33,7 @@ def call_back(run, roles):
 
 
 def played(plan):
-    """The run of a schedule, as far as it goes; roles that stay away are restarted where the schedule says so."""
+    """The run of a schedule, up to its end; roles that stay down are restarted where the schedule requires it."""
     run = started(plan)
     if plan.back is not None:
         run.engine.advance(plan.back, WALL)
@@ -70,7 +70,7 @@ def ends_a_wait(run, plan):
     """
     names = run.engine.roles
     away = [role.name for role in run.engine.roles.values() if role.down]
-    assert away, "nobody is away, and the run stands still"
+    assert away, "no role is absent, and the run does not advance"
     assert plan.back is None
     assert {names[role].node for role in away} <= {
         names[role].node for role in plan.away

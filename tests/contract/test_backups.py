@@ -19,7 +19,7 @@ STRATEGIES = [
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["momentum", "sync", "ssp", "easgd", "k-sync", "codec"])
-def test_a_server_that_is_killed_costs_nothing(engine, strategy):
+def test_a_killed_server_with_a_backup_loses_no_update(engine, strategy):
     run = begun(engine, strategy, workers=3, replicas=1).kill("server-0")
     event(engine, run, "restarted", "server-0")
     moves(engine, run)
@@ -53,7 +53,7 @@ def test_without_its_backup_a_server_goes_on(engine):
     closed(run)
 
 
-def test_both_killed_is_a_server_without_a_backup(engine):
+def test_killing_a_server_and_its_backup_is_losing_a_server_without_backup(engine):
     run = begun(engine, lk.AsyncPS(), workers=2, replicas=1)
     run.kill("backup-0").kill("server-0")
     for name in ("server-0", "backup-0"):

@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_without_its_worker_takes_it_back(engine, strategy):
     closed(run)
 
 
-def test_a_paused_run_can_lose_a_process_too(engine):
+def test_a_process_can_be_lost_during_a_pause(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005)
     run.step().pause().kill("worker-0")
     run.resume()

@@ -267,7 +267,7 @@ def test_a_model_without_layers_is_refused(strategy):
         lk.train(lk.Problem("quadratic"), strategy, lk.SimulatedCluster(workers=4), lk.Budget(updates=1))
 
 
-def test_options_that_are_easily_mixed_up():
+def test_similar_options_are_distinguished_in_errors():
     assert Pipeline(schedule="cosine:100").order == "1f1b"
     with pytest.raises(lk.BadInput, match="no schedule 'gpipe'"):  # an order of the stages; `schedule` is the learning rate's
         Pipeline(schedule="gpipe")

@@ -204,7 +204,7 @@ def test_the_scheduler_is_killed(tmp_path):
         run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.open(), lk.Budget(seconds=60)))
         all_at_once(run, started[0].kill)
         eventually(lambda: not cluster.is_open)
-        with pytest.raises(lk.ClusterError):  # and does not wait for the dead
+        with pytest.raises(lk.ClusterError):  # and does not wait for lost processes
             cluster.open()
 
 

@@ -250,7 +250,7 @@ def test_ordinary_tasks_run_beside_a_run(cluster, started):
     closes(run)
 
 
-def test_a_run_is_over_even_if_what_it_had_on_the_cluster_cannot_be_released(started, cluster, monkeypatch):
+def test_a_run_ends_even_if_its_cluster_resources_cannot_be_released(started, cluster, monkeypatch):
     run = moving(started())
     close = run.engine.supervisor.close
 

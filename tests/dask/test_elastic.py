@@ -175,7 +175,7 @@ def four(theirs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.LocalSGD()], ids=lambda s: s.name)
-def test_workers_come_and_go_with_their_cluster(four, started, strategy):
+def test_workers_join_and_leave_with_their_dask_workers(four, started, strategy):
     made, client = four
     nodes = 4 if strategy.name == "AsyncPS" else 3
     made.scale(nodes)

@@ -240,7 +240,7 @@ def ends_with_an_error(cluster, pattern="connection to the Dask scheduler is gon
     assert labkit_threads() == []
 
 
-def test_the_client_is_closed_by_others(elsewhere):
+def test_a_client_closed_by_other_code(elsewhere):
     client = Client(elsewhere, set_as_default=False)
     with ends_with_an_error(lk.DaskCluster(client, workers=2)):
         client.close()
@@ -249,7 +249,7 @@ def test_the_client_is_closed_by_others(elsewhere):
 
 
 @pytest.mark.slow
-def test_our_client_is_closed_and_the_processes_are_used_again():
+def test_a_closed_client_is_replaced_and_the_processes_are_reused():
     with lk.DaskCluster(workers=1) as cluster:
         before = set(cluster.open().client.scheduler_info(n_workers=-1)["workers"])
         with ends_with_an_error(cluster):
@@ -259,7 +259,7 @@ def test_our_client_is_closed_and_the_processes_are_used_again():
 
 
 @pytest.mark.slow
-def test_the_processes_are_closed_by_others():
+def test_processes_closed_by_other_code():
     with lk.DaskCluster(workers=1) as cluster:
         cluster.open()
         with ends_with_an_error(cluster, "gone|process of"):

@@ -51,7 +51,7 @@ def test_a_frozen_process_can_be_killed(cluster, started):
     closes(run)
 
 
-def test_all_roles_of_the_process_are_lost_and_come_back_together(cluster, started):
+def test_all_roles_of_a_lost_process_are_restarted_together(cluster, started):
     run = moving(started(lk.SyncPS(chief_works=True), on=cluster.resized(pace=0.005)))
     run.kill("chief")
     lost(run, "chief")

@@ -79,7 +79,7 @@ def test_timer_delays_do_not_accumulate():
     assert 0 <= now - began - drawn <= 250_000
 
 
-def test_computing_that_takes_longer_than_its_pace_is_not_made_up_for():
+def test_computations_longer_than_the_pace_are_not_compensated():
     pacing, now = Pacing(), 0
     for own, duration in [(5_000_000, 1_000_000), (100_000, 1_000_000)]:
         deadline = pacing.deadline(now, max(own, duration))
@@ -94,7 +94,7 @@ def test_a_thawed_process_does_not_catch_up():
     assert pacing.deadline(3_000_000_000, 20_000_000) == 3_015_000_000
 
 
-def test_late_gradients_are_made_up_for_by_the_next(cluster, started):
+def test_late_times_are_compensated_by_the_next_gradient(cluster, started):
     """Durations lie on both sides of the pace. Regression: with waits rounded up, only those cut off by the end were shorter."""
     run = started(lk.AsyncPS(), on=cluster.resized(workers=2, pace=0.0201), budget=lk.Budget(updates=60))
     run.wait(LIMIT_S)

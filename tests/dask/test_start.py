@@ -69,7 +69,7 @@ def test_a_process_that_is_killed_while_it_starts_is_started_again(early):
 
 
 @linux
-def test_a_cluster_that_is_closed_while_it_starts_reports_it_and_leaves_nothing(early):
+def test_a_cluster_closed_during_its_start_raises_an_error_and_leaves_nothing(early):
     cluster = lk.DaskCluster(workers=2)
     closer = early(1, lambda found: (cluster.close(), cluster.close()))
     with pytest.raises(lk.ClusterError, match="closed while its processes were starting"):

@@ -48,7 +48,7 @@ def test_even_mixes_and_depends_on_the_seed():
     assert not np.array_equal(first, Even().split(1000, 4, 1)[0])
 
 
-def test_alpha_decides_how_unequal_the_labels_are():
+def test_alpha_controls_the_label_skew():
     labels = np.arange(4000) % 10
 
     def purity(alpha):

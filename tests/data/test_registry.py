@@ -30,7 +30,7 @@ def test_the_digits_file_is_small_and_names_its_source():
         assert fact in note + load("digits").about
 
 
-def test_digits_ready_to_train_on():
+def test_digits_are_standardized_and_split():
     digits = load("digits")
     assert digits.x_train.shape == (1438, 64)
     assert digits.x_test.shape == (359, 64)

@@ -29,7 +29,7 @@ def test_a_given_test_part_is_kept_and_does_not_leak():
     assert np.allclose(made.raw(made.x_test), X[:5] + 1000)
 
 
-def test_the_callers_arrays_stay_the_callers():
+def test_data_sets_copy_the_arrays_of_the_caller():
     x = X.copy()
     made = from_arrays(x, Y, x_test=x, y_test=Y, standardize=False, dtype="float64")
     x[0, 0] = -1

@@ -116,7 +116,7 @@ def test_requests_for_snapshots_are_evaluation():
     assert role.transmitted == [("server-0", "SnapshotRequest", EVALUATION)]
 
 
-def test_gradients_that_are_skipped_over_will_never_be_used():
+def test_skipped_gradients_are_never_used():
     role = Driver()
     role.send("server-0", push(0))
     role.send("server-0", push(4, count=2))  # 3 and 4: 1 and 2 were skipped

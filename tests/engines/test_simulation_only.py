@@ -24,7 +24,7 @@ def test_a_run_starts_no_process_and_is_the_simulated_one(light):
     cluster.close()
 
 
-def test_faults_and_verbs_act_in_it(light):
+def test_simulation_only_runs_support_faults_and_commands(light):
     cluster = lk.DaskCluster(workers=3, pace=0.1)
     run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=60), faults=["kill:worker-1@0.5"])
     run.slow("worker-2", 4)

@@ -173,7 +173,7 @@ def test_the_table_of_runs_can_be_read_by_a_spreadsheet(lab, tmp_path):
     assert "<table>" in one.runs._repr_html_()
 
 
-def test_every_press_is_carried_out_and_nothing_is_raised(lab):
+def test_every_action_is_executed_without_an_exception(lab):
     one = lab()
     for _ in range(3):
         one.press(actions.Start())  # once is enough
@@ -194,7 +194,7 @@ def test_every_press_is_carried_out_and_nothing_is_raised(lab):
     assert "no run is active" in one.view().problem
 
 
-def test_presses_from_many_threads_at_once(lab):
+def test_actions_from_many_threads_at_once(lab):
     one = lab().set(seconds=30)
     one.run()
     moves = [
@@ -270,7 +270,7 @@ def test_typed_text_is_parsed_as_a_value(lab):
     assert "seed='eight'" in one.view().problem
 
 
-def test_quick_presses_of_one_kind_all_count(lab):
+def test_repeated_actions_of_one_kind_are_all_executed(lab):
     one = lab().set(seconds=30).run()
     for worker in range(3):
         one.press(actions.Execute(lk.Slow(f"worker-{worker}", 5.0)))

@@ -445,7 +445,7 @@ def test_the_bubble_equals_its_formula():
             assert 1 - work / whole == pytest.approx(3 / (micro + 3), rel=1e-4)
 
 
-def test_different_data_hurts_workers_that_are_alone_for_long():
+def test_long_local_phases_reduce_accuracy_with_skewed_data():
     even, skewed = traces("skewed-data")
     assert even.ending["accuracy"] > skewed.ending["accuracy"] + 0.05
     labels = steps_of("skewed-data")[1].settings.problem.dataset.y_train

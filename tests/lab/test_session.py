@@ -208,7 +208,7 @@ def test_pin_show_and_unpin_by_number():
         on.pin(9)
 
 
-def test_nothing_to_pin_before_the_first_run():
+def test_pinning_before_the_first_run_is_refused():
     on, _ = session()
     with pytest.raises(lk.BadInput, match="no run to pin"):
         on.pin()
@@ -271,7 +271,7 @@ class StartedByTheTest(Processes):
         return (2, self.wanted) if self.starting else None
 
 
-def test_until_the_processes_are_up_a_simulated_preview_is_played():
+def test_a_simulated_preview_is_shown_until_the_processes_have_started():
     on, clock = session(StartedByTheTest(), engine="dask")
     on.start()
     assert on.simulated

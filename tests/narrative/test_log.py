@@ -140,7 +140,7 @@ def test_every_kind_of_event_has_a_line_in_the_test_above():
     assert {type(event) for event, _ in parametrized.args[1]} == set(EVENTS.values())
 
 
-def test_links_that_fare_alike_are_one_line():
+def test_links_with_equal_faults_are_summarized_in_one_line():
     run = simulated("drop:worker:server:0.05@0.1-0.2", "partition:worker-0,worker-1:*@0.1-0.15")
     run.advance(0.3)
     assert [line for line in log_lines(run.trace) if "accuracy" not in line] == [
@@ -170,7 +170,7 @@ def test_a_note_is_logged_under_its_role():
     assert log_lines(trace) == ["2.00 s note by w0: a new epoch (loss = 0.25)"]
 
 
-def test_steps_of_a_person_do_not_fill_the_log():
+def test_repeated_pauses_are_shortened_in_the_log():
     trace = empty()
     for k in range(9):
         trace.event(RunPaused(k * NANO))

@@ -51,14 +51,14 @@ def test_single_precision_stays_single():
 
 
 @pytest.mark.parametrize("rule", [lk.DelayCompensation(0.5), lk.AdaptiveCompensation()])
-def test_fresh_gradients_and_strength_nothing_change_nothing(rule):
+def test_fresh_gradients_and_zero_strength_are_not_corrected(rule):
     state = rule.state(7, "float64")
     assert np.array_equal(rule.compensate(G[0], NOW[0], NOW[0], state), G[0])
     weak = type(rule)(0.0)
     assert np.array_equal(weak.compensate(G[0], NOW[0], THEN[0], weak.state(7, "float64")), G[0])
 
 
-def test_an_overflow_makes_no_warning(recwarn):
+def test_an_overflow_raises_no_warning(recwarn):
     huge = np.full(3, 1e200)
     made = lk.DelayCompensation(1e6).compensate(huge, huge, -huge, {})
     assert np.all(np.isinf(made))

@@ -29,7 +29,7 @@ ALL = [SGD(), Momentum(0.8), Nesterov(0.8), Adagrad(1e-6), Adam(0.8, 0.95, 1e-7)
 def textbook(optimizer, w, gradients, rates):
     """One parameter (a Python float) through all updates."""
     v = s = m = 0.0
-    gradient_point = w  # Nesterov: where the gradient is taken; the classical form keeps w and looks ahead from it
+    gradient_point = w  # Nesterov: where the gradient is taken; the classical form keeps w and evaluates ahead of it
     for t, (g, r) in enumerate(zip(gradients, rates), 1):
         match optimizer:
             case SGD():
@@ -111,7 +111,7 @@ def test_optimizer_states_without_scratch_arrays_restore_the_optimizer(optimizer
     assert all(v.shape == (5,) for v in state.values())
 
 
-def test_a_step_too_large_is_no_warning(recwarn):
+def test_an_overflowing_step_raises_no_warning(recwarn):
     params = np.full(3, 1e38, np.float32)
     for optimizer in ALL:
         optimizer.apply(params, np.full(3, -1e38, np.float32), 10.0, optimizer.state(3, np.float32), 1)

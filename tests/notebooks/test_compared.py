@@ -51,7 +51,7 @@ def outcomes(folder, notebook):
     return [case.find("failure") is None for case in ET.parse(report).iter("testcase")]
 
 
-def test_there_is_something_to_compare():
+def test_the_notebooks_have_compared_cells():
     assert all(any(map(is_compared, json.loads(path.read_text())["cells"])) for path in NOTEBOOKS)
 
 

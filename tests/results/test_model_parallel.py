@@ -36,7 +36,7 @@ def ends(trace, worker=0):
 
 @pytest.mark.parametrize("order", ["gpipe", "1f1b"])
 def test_bubble_and_memory_of_an_example_pipeline(order):
-    """P=4, M=8, tf=1, tb=2: 33 s a mini-batch, of which each stage works 24; activations held as the schedule says."""
+    """P=4, M=8, tf=1, tb=2: 33 s a mini-batch, of which each stage works 24; activations held as in the schedule."""
     trace = paced(Pipeline(micro_batches=8, order=order), 4, 8)
     assert ends(trace).tolist() == [33 * S, 66 * S, 99 * S]
     role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")

@@ -234,7 +234,7 @@ def test_invalid_sparse_strategies_are_refused(problem, strategy, why):
         train(CLICKS, SparsePS(), 1, servers=0)
 
 
-def test_the_evaluated_model_is_the_one_that_comes_back():
+def test_the_returned_model_is_the_one_evaluated_last():
     """A target accuracy ends the run between two snapshots of all rows: evaluated rows are kept, the others are
     current.
     """

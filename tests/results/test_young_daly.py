@@ -51,7 +51,7 @@ def by_hand(segments, work, cost, restart, kills):
 
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("case", [(WORK, COST, RESTART, MTBF), (100.0, 20.0, 60.0, 200.0)], ids=["rare", "often"])
-def test_the_run_is_the_walk_through_its_kills(case, steps):
+def test_a_run_with_kills_takes_the_time_computed_by_hand(case, steps):
     """A kill costs the work since the last complete checkpoint; one during a checkpoint, or a restart, loses that."""
     work, cost, restart, _ = case
     run = preempted(100, *case, steps=steps)
@@ -60,7 +60,7 @@ def test_the_run_is_the_walk_through_its_kills(case, steps):
     assert run.engine.seconds == pytest.approx(by_hand(100, work, cost, restart, kills), abs=1e-6)
 
 
-def test_exponential_failures_come_as_often_as_was_asked():
+def test_exponential_failures_occur_at_the_given_rate():
     run = preempted(2000, WORK)
     gaps = np.diff([0.0, *events(run, "killed")])
     assert len(gaps) > 150

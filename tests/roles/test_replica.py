@@ -368,7 +368,7 @@ def test_every_gradient_meets_the_weights_that_it_was_computed_on(rng, k, at_onc
         assert len(shard.parameters.correction.kept) <= 2 * len(workers) + 1
 
 
-def test_one_copy_serves_all_who_have_read_the_same_version():
+def test_one_copy_is_stored_per_version_that_was_read():
     shard, _ = made(Shard, (1.0,), correction=StalenessCorrection(Exact([1.0]), False))
     for worker in WORKERS * 3:
         reader(shard, worker)

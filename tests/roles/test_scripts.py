@@ -302,7 +302,7 @@ def test_chief_evaluates_shards_at_one_version():
     assert (j.update, j.parameters.tolist()) == (30, [4.0, 3.0])
 
 
-def test_chief_notes_a_shard_that_is_full_while_it_waits_for_answers():
+def test_the_chief_records_a_shard_that_reaches_its_budget_during_a_request():
     """A replica that reports it between two answers to the last snapshot request does not report it again."""
     ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=1), ("replica-0", "replica-1"))
     snapshots = final_snapshots(ctx, j)

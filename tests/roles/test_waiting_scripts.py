@@ -212,7 +212,7 @@ def test_worker_of_k_batch_sync_goes_on_until_the_step_is_made_and_never_beyond_
     assert (work[2][0].values.tolist(), work[2][1]) == ([3.0], "batch 4")
 
 
-def test_worker_of_downpour_pushes_sums_and_fetches_now_and_then():
+def test_the_downpour_worker_pushes_every_n_push_and_fetches_every_n_fetch_steps():
     ctx = Sheet("worker-0", server=("server-0",))
     worker = lk.Downpour(learning_rate=0.5, n_push=2, n_fetch=3).worker(ctx, Model(slice(0, 1)))
     worker.send(None)

@@ -16,7 +16,7 @@ LINES = [
 ]
 
 
-def test_bars_are_as_long_as_their_seconds():
+def test_bar_lengths_are_proportional_to_seconds():
     figure = bars(LINES, "One step = 4 gradients.")
     axes = figure.axes[0]
     wide = [patch.get_width() for patch in axes.patches]

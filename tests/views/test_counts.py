@@ -182,7 +182,7 @@ def test_a_formula_is_written_only_where_it_gives_the_value(header, mean, option
 # gradient flow ------------------------------------------------------------------------------------------------------
 
 
-def test_norms_are_those_of_then(slowed_trace):
+def test_norms_of_a_past_time_are_those_recorded_at_that_time(slowed_trace):
     role, time, layer, norm = slowed_trace.column("norms", "role", "time", "layer", "gradient")
     followed = Norms()
     for t in (0, NANO, 2 * NANO, slowed_trace.now, NANO):

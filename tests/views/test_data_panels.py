@@ -155,7 +155,7 @@ def test_predictions_want_all_three_arrays_or_none(traces):
 # the others -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_plane_is_coloured_as_the_model_says(traces):
+def test_the_plane_has_the_colours_of_the_predicted_classes(traces):
     trace = traces["moons"]
     panel, _ = drawn("decision_boundary", trace)
     cells = np.frombuffer(trace.predictions_at(trace.now).grid, np.uint8).reshape(40, 40)

@@ -128,7 +128,7 @@ def test_the_tolerance_distinguishes_the_stored_times(name):
 
 
 @pytest.mark.slow
-def test_a_picture_that_differs_is_a_failure(tmp_path):
+def test_an_image_that_differs_is_a_failure(tmp_path):
     (tmp_path / "baseline").mkdir()
     for name, when, stored in itertools.product(("accuracy", "timeline"), TIMES, TIMES):
         if (when == stored) == (name == "accuracy"):  # the timeline's two pictures are exchanged

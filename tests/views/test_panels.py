@@ -104,7 +104,7 @@ def test_a_panel_that_followed_a_run_shows_what_a_fresh_one_shows(name):
 
 @pytest.mark.parametrize("name", list(PANELS))
 @pytest.mark.parametrize("t", [None, 1_700_000_000])
-def test_same_trace_and_time_same_pixels_whatever_was_drawn_before(slowed_trace, name, t):
+def test_equal_traces_and_times_give_equal_pixels_regardless_of_earlier_frames(slowed_trace, name, t):
     fresh, used = make_panel(name), make_panel(name)
     one, two = bare_figure(fresh), bare_figure(used)
     used.update(slowed_trace, 400_000_000)

@@ -141,7 +141,7 @@ def test_the_replay_of_a_synchronous_round_shows_all_workers():
     assert sorted(shown.target[of(trace, shown, "Weights")].tolist()) == [1, 2, 3, 4]
 
 
-def test_one_loop_shows_one_update_and_the_next_loop_a_newer_one(wired):
+def test_each_loop_of_the_replay_shows_the_newest_update(wired):
     loop = loop_ns(wired)
     assert loop == 4 * NANO  # about forty gradients of a tenth of a second
     trace = run(lk.AsyncPS(), seconds=10.0, latency=0.002)
@@ -283,7 +283,7 @@ def test_a_worker_is_orange_only_while_it_is_slowed(slowed_trace):
         assert (ORANGE_FILL in faces) <= slow
 
 
-def test_the_busiest_line_is_the_widest():
+def test_the_busiest_link_has_the_widest_line():
     trace = run(lk.AsyncPS(), slow={"worker-2": 10}, latency=0.001)
     panel = make_panel("topology")
     bare_figure(panel)

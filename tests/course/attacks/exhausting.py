@@ -46,7 +46,7 @@ ATTACKS = (
     Attack("asleep on its own pipe", put(worker="import os; os.read(ctx._grader._reading, 1)"), "no effect", slow=True),
     Attack("asyncio", put(worker="import asyncio; await asyncio.sleep(1)"), "event loop|cannot wait"),
     Attack("an event loop", put(worker="import asyncio; asyncio.run(asyncio.sleep(1))"), "Error"),
-    Attack("everybody waits", put(worker="await ctx.recv(lk.Push)"), "deadlock"),
-    Attack("everybody returns", put(worker="return"), ""),
+    Attack("all roles wait", put(worker="await ctx.recv(lk.Push)"), "deadlock"),
+    Attack("all workers return", put(worker="return"), ""),
     Attack("the server returns", put(server="return"), "waits|returned|end"),
 )  # fmt: skip

@@ -70,8 +70,8 @@ ATTACKS = (
         "push: complex", put(after="gradient = gradient.of_all_workers(np.zeros(32) + 1j, 1)"), "numbers are complex|fit"
     ),
     Attack("push: not a number", put(after="gradient = gradient.of_all_workers(np.full(32, np.nan), 1)"), ""),
-    Attack("of everyone: a word", put(after="gradient.of_all_workers(np.zeros(32), 'x')"), "workers is x"),
-    Attack("of everyone: more than there are", put(after="gradient.of_all_workers(np.zeros(32), 10**30)"), "workers is"),
+    Attack("of all workers: a word", put(after="gradient.of_all_workers(np.zeros(32), 'x')"), "workers is x"),
+    Attack("of all workers: more than there are", put(after="gradient.of_all_workers(np.zeros(32), 10**30)"), "workers is"),
     Attack(
         "weights from a worker",
         put(worker="ctx.send('server-0', lk.Weights(np.zeros(32), 0, 0, 99))"),
@@ -109,7 +109,7 @@ ATTACKS = (
         "does not fit|resize",
     ),
     Attack("a message to the chief", put(worker="ctx.send('chief', lk.Pull())"), ""),
-    Attack("a message to nobody", put(worker="ctx.send('judge', lk.Pull())"), "no such role"),
+    Attack("a message to an unknown role", put(worker="ctx.send('judge', lk.Pull())"), "no such role"),
     Attack("a kind that is not listed", put(worker="ctx.send('server-0', lk.Ack(0))"), "does not list|not available"),
     Attack(
         "the chief's kinds", put(worker="ctx.send('server-0', lk.Snapshot(np.zeros(32), 0, 999, 0, True))"), "not available"
@@ -220,7 +220,7 @@ ATTACKS = (
     framed("os.close(ctx._grader._writing)", ENDED, "hanging up"),
     framed("os.close(ctx._grader._reading)", "", "deaf"),
     framed("os.dup2(ctx._grader._reading, ctx._grader._writing)", "not permitted", "ends swapped"),
-    framed("ctx._grader.read = lambda n: b''", "", "a line that says nothing"),
+    framed("ctx._grader.read = lambda n: b''", "", "an empty line"),
     framed(
         "yield_ = type('E', (), {'__await__': lambda s: iter([('compute', 'os.system')])})()\nawait yield_",
         "",

@@ -258,7 +258,7 @@ def test_a_request_is_served_while_another_thread_advances_the_run(verb):
 
 
 @pytest.mark.parametrize(("one", "two"), [("stop", "stop"), ("kill", "stop"), ("kill", "kill"), ("step", "stop")])
-def test_two_clicks_at_once(one, two):
+def test_two_concurrent_commands_are_executed_or_refused(one, two):
     run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=3, **RANDOM), ENDLESS).advance(0.05)
 
     def press(verb):

@@ -33,7 +33,7 @@ def versions(run):
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Adam()], ids=lambda o: type(o).__name__)
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce, lk.HalvingDoubling], ids=lambda s: s.__name__)
-def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
+def test_a_waiting_ring_continues_after_the_restart_of_its_member(strategy, optimizer):
     run = started(strategy(on_loss="wait", optimizer=optimizer, learning_rate=0.01)).advance(0.505)
     kept, memory = replicas(run)["worker-0"], run.engine.roles["worker-0"].shard.to_state()
     run.kill("worker-1").advance(BACK - 0.001)

@@ -185,7 +185,7 @@ def test_losses_change_when_a_synchronous_run_steps_but_not_what_it_learns():
     assert poor.trace.now > undisturbed.trace.now
 
 
-@pytest.mark.parametrize("network", [{"latency": 0.0}, {"latency": 0.002, "bandwidth": 1e6}], ids=["free", "wire"])
+@pytest.mark.parametrize("network", [{"latency": 0.0}, {"latency": 0.002, "bandwidth": 1e6}], ids=["free", "limited"])
 @pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
 def test_link_faults_of_strength_zero_change_nothing(strategy, network):
     undisturbed = trained(strategy, **network)

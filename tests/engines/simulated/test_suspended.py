@@ -1,6 +1,6 @@
 """Roles that are frozen or being saved, in virtual time: the state with which they resume, and the effect on the run.
 
-A gradient takes 10 ms and nothing else takes time, unless a test says so.
+A gradient takes 10 ms and nothing else takes time, unless a test sets it.
 """
 
 from dataclasses import dataclass
@@ -179,7 +179,7 @@ def test_every_instance_that_was_frozen_and_lost_is_fenced_when_it_goes_on():
     closed(run)
 
 
-def test_an_isolated_instance_is_fenced_when_it_is_connected_again_though_its_successor_was_killed():
+def test_an_isolated_instance_is_fenced_after_reconnection_even_if_its_successor_was_killed():
     run = started(lk.AsyncPS(), patience=1.0).advance(0.5).cut("worker-1").advance(2.0).kill("worker-1").advance(1.0)
     run.reconnect("worker-1")
     assert [m.incarnation for m in events(run, "lost")] == [0, 1]
@@ -219,7 +219,7 @@ def finished(run):
     return [(m.text, pytest.approx(m.time / 1e9)) for m in events(run, "note")]
 
 
-def test_one_core_is_used_in_turn():
+def test_roles_take_turns_on_one_core():
     assert finished(shares_core(SharesCore).advance(6.0)) == [("worker", 5.0), ("chief", 5.5)]
 
 
@@ -238,7 +238,7 @@ def test_work_that_is_queued_when_its_node_is_frozen_is_recorded_from_when_it_be
     assert phase[mine].tolist() == [EVALUATE]
 
 
-def test_the_cores_of_a_node_that_is_killed_are_free():
+def test_a_killed_node_frees_its_cores():
     """The chief's work was queued behind the worker's. Both are killed at 2, and begin anew at 2.8."""
     run = shares_core(SoonSharesCore).advance(2.0).kill("chief").advance(8.0)
     assert finished(run)[0] == ("worker", 2.0 + BACK + 5.0)

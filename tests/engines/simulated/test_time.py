@@ -227,7 +227,7 @@ def test_a_chief_that_is_killed_while_it_evaluates_evaluates_again():
     assert ledger(run.trace)["closes"]
 
 
-def test_work_that_is_given_up_frees_its_core():
+def test_cancelled_work_frees_its_core():
     class Halted(OneNode):
         messages = (*lk.AsyncPS.messages, lk.Ack, lk.Chunk)
 

@@ -100,7 +100,7 @@ def test_kills_and_restarts_of_the_chief_are_repeated_from_the_log(slices):
     assert [(e.command, e.turn) for e in again.commands] == [(e.command, e.turn) for e in run.engine.commands]
 
 
-def test_a_run_whose_chief_is_gone_for_good_ends_then(slices):
+def test_a_run_ends_when_its_chief_is_permanently_lost(slices):
     run = started(lk.AsyncPS(), faults=["kill:chief:for-good@0.505"])
     with pytest.raises(lk.ClusterError, match="it waits for chief, which was killed"):
         run.wait()
@@ -108,7 +108,7 @@ def test_a_run_whose_chief_is_gone_for_good_ends_then(slices):
 
 
 @pytest.mark.parametrize("at", [0.505, 0.495])
-def test_a_step_is_one_update_also_when_the_server_is_lost(slices, at):
+def test_a_step_is_one_update_even_if_the_server_is_lost(slices, at):
     """The server is lost at 0.505, and restored at 1.305; the worker then sends its newest gradient again."""
     run = started(lk.AsyncPS(), 1, checkpoint_every=0.1, faults=["kill:server-0@0.505"]).advance(at).step()
     assert applied(run, at, 9.0) == 1

@@ -183,7 +183,7 @@ def test_a_relative_folder_is_resolved_when_the_store_is_created(tmp_path, monke
     assert Store(f"file://{tmp_path}/a%20b").location == str(tmp_path / "a b")
 
 
-def test_the_clock_may_jump(store, monkeypatch):
+def test_jumps_of_the_system_clock_are_tolerated(store, monkeypatch):
     for tag, now in enumerate([2e9, 1e9, 0.0, -5.0, 4e9]):
         monkeypatch.setattr(time, "time", lambda now=now: now)
         monkeypatch.setattr(time, "time_ns", lambda now=now: int(now * 1e9))
@@ -324,7 +324,7 @@ def test_a_checkpoint_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
 
 
 def test_a_killed_writer_leaves_no_complete_file(tmp_path):
-    """An incomplete temporary file of a dead process is not a checkpoint, and the next writer removes it."""
+    """An incomplete temporary file of a killed process is not a checkpoint, and the next writer removes it."""
     store = Store(tmp_path)
     store.write("server-0", STATE, 1)
     gone, living = (

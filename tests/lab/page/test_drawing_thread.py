@@ -51,7 +51,7 @@ def scene():
         assert not one.painter.alive
 
 
-def test_frames_follow_one_another_while_something_moves(scene):
+def test_frames_are_drawn_continuously_during_a_run(scene):
     one = scene()
     one.painter.wake()
     until(lambda: one.frames >= 5)

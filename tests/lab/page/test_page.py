@@ -96,7 +96,7 @@ def test_a_lab_without_a_view_shows_the_error_and_the_thread_ends(open_page, mon
     assert "division by zero" in by_class(page, "lk-headline").value
 
 
-def test_unpaced_processes_get_more_of_the_machine(open_page):
+def test_the_page_uses_less_processor_time_with_unpaced_processes(open_page):
     settings = Settings().changed(engine="dask", distribution="full speed")
     page = open_page(view(state="running", simulated=False, shown=settings), drawing=True)
     until(lambda: page.thread.sent >= 1)
@@ -121,7 +121,7 @@ def test_closing_ends_the_thread_closes_every_widget_and_is_idempotent():
     assert set(ipywidgets.widgets.widget._instances) == before
 
 
-def test_two_pages_of_two_labs(open_page):
+def test_two_labs_have_independent_pages(open_page):
     one, two = open_page(), open_page(view(trace(6)))
     button(one, "Run").click()
     by_class(two, "lk-scrub").value = 3

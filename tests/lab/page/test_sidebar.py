@@ -198,7 +198,7 @@ def test_a_command_is_undone_by_the_same_button(open_page, label, command, back,
     assert pressed.description == label  # the other one is unchanged
 
 
-def test_commands_that_the_engine_does_not_support_are_off(open_page):
+def test_controls_of_unsupported_commands_are_disabled(open_page):
     page = open_page(view(supported=frozenset({lk.Slow, Cut, Reconnect})))
     assert [b.description for b in by_class(page, "lk-faults").children] == ["Cut off"]
     page.lab.now = view(supported=frozenset())

@@ -146,7 +146,7 @@ def test_a_process_on_this_machine_is_killed_at_once(signals):
     assert [str(event.kind) for event in world.events] == ["killed"]
 
 
-def test_a_role_that_is_to_stay_away_stays_with_its_node_until_it_is_restarted(signals):
+def test_a_role_killed_without_restart_keeps_its_node_until_it_is_restarted(signals):
     world = World(nodes=("node", "worker-1", "node", "chief"))
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
     assert [role for role in ROLES if world.stays_away(role)] == ["worker-0", "server-0"]
@@ -175,7 +175,7 @@ def test_a_kill_of_a_role_that_is_lost_is_for_recovery(signals):
     assert world.done == [None]
 
 
-def test_a_process_elsewhere_ends_itself_and_its_silence_is_an_answer(signals):
+def test_a_process_on_another_host_ends_itself_and_its_silence_confirms_it(signals):
     world = World(local=False)
     world.supervisor.processes["a"] = ("another boot", 10, 0.0)
     world.answer = OSError("the connection is gone")
@@ -187,7 +187,7 @@ def test_a_process_elsewhere_ends_itself_and_its_silence_is_an_answer(signals):
     assert world.done == [None]
 
 
-def test_a_kill_elsewhere_is_repeated_until_the_role_instance_is_lost(signals):
+def test_a_remote_kill_is_repeated_until_the_role_instance_is_lost(signals):
     world = World(local=False)
     world.supervisor.processes["a"] = ("another boot", 10, 0.0)
     world.answers_at_once = False

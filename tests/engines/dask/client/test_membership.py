@@ -30,7 +30,7 @@ def test_without_workers_all_but_the_chief_must_return():
 
 
 @pytest.mark.parametrize("spared", [True, False], ids=["the others go on", "the others wait"])
-def test_a_worker_that_stays_away_is_waited_for_unless_the_others_go_on(spared):
+def test_an_absent_worker_is_waited_for_unless_the_others_continue(spared):
     members = members_of(servers(3, 1), leaves=["worker-0", "worker-1", "worker-2"] if spared else [])
     members.lose("worker-1", "was killed")
     assert "worker-1" in members.must_return  # it will be restarted

@@ -55,7 +55,7 @@ def test_a_spare_dask_worker_is_taken_at_once():
     world.settle()
 
 
-def test_all_roles_at_once_come_back_on_processes_of_their_own():
+def test_all_roles_killed_at_once_are_restarted_on_own_processes():
     world = World(servers(3, 2))
     for role in list(world.members.state):
         world.kill(role)
@@ -81,7 +81,7 @@ def test_a_role_frozen_for_less_than_the_heartbeat_timeout_continues():
     assert world.trace == []
 
 
-def test_a_role_that_was_killed_for_good_stays_away_until_it_is_wanted():
+def test_a_role_killed_without_restart_stays_down_until_a_restart_is_requested():
     world = World(servers())
     world.kill("worker-1", restart=False)
     world.settle()
@@ -143,7 +143,7 @@ def test_a_role_that_is_lost_again_before_it_is_back_is_reported_again():
     assert at(world, RunWaits)[1] == at(world, RoleLost)[1]
 
 
-def test_a_start_that_hangs_is_repeated_elsewhere():
+def test_a_start_that_hangs_is_repeated_on_another_dask_worker():
     world = World(servers())
     world.hang_starts = 1
     world.kill("worker-1")
@@ -249,7 +249,7 @@ def test_a_group_begins_again_together_when_the_lost_member_has_a_dask_worker():
     assert start.reports.keys() == {"worker-0", "worker-2"}
 
 
-def test_a_group_that_goes_on_begins_again_without_the_lost_member_and_once_more_with_it():
+def test_a_group_that_continues_restarts_without_the_lost_member_and_again_with_it():
     world = World(ring(), on_loss="continue", local=False)
     world.kill("worker-1")
     world.run(5)

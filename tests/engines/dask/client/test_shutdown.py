@@ -39,7 +39,7 @@ def loop():
 
 
 @pytest.mark.parametrize("gone", [(), ("chief",), ("worker-0",), ("chief", "server-0")])
-def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
+def test_a_report_lost_with_its_process_is_not_awaited(loop, gone):
     """Processes are killed after all roles have ended, and their loss is reported after the roles' close frames."""
     roles = ["chief", "server-0", "worker-0"]
     queue = Queue()

@@ -168,7 +168,7 @@ def test_the_event_of_a_task_that_failed_has_the_reason(supervisor, future, why)
     assert supervisor.queue.get(timeout=30) == TaskFailed("worker-0", 1, future.status, why)
 
 
-def test_a_run_releases_all_that_it_can(client, supervisor):
+def test_a_run_releases_everything_it_can(client, supervisor):
     released = []
     supervisor.futures = {
         "worker-0": Failed("running"), "worker-1": Failed("stuck"),

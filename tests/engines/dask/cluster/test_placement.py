@@ -55,7 +55,7 @@ def test_every_node_has_a_dask_worker_of_its_own(servers, workers, backups, coun
         assert len(set(hosts_of(found))) == least
 
 
-def test_the_least_used_are_taken_first():
+def test_the_least_used_dask_workers_are_taken_first():
     there = at(a=3, b=3)
     usage = Counter({there[0]: 1, there[1]: 2})
     assert set(placed(layout(1, 2), there, None, usage).values()) == set(there[2:])
@@ -135,7 +135,7 @@ def test_hosts_of_addresses():
 # lost nodes -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_next_worker_is_free_and_least_used():
+def test_a_replacement_is_a_free_and_least_used_dask_worker():
     roles, usage = layout(2, 3), Counter({"tcp://b:9000": 1})
     others = {"server-1": "tcp://a:9000"}
     assert next_worker("server-0", roles, [], others, usage, None) is None

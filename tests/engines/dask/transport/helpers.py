@@ -90,7 +90,7 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def shut(connection: SendConnection | ReceiveConnection) -> None:
-    """Close the stream below a connection, as the kernel does when a process dies."""
+    """Close the stream below a connection, as the kernel does when a process is killed."""
     with socket.socket(fileno=os.dup(connection.fileno())) as sock:
         sock.shutdown(socket.SHUT_RDWR)
 

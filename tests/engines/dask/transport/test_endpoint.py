@@ -393,7 +393,7 @@ def test_a_restarted_role_waits_for_the_news_of_it(make: Callable[..., Endpoint]
     assert server.sent == {"worker": 1}
 
 
-def test_a_vanished_peer_is_counted_and_no_exception(make: Callable[..., Endpoint]) -> None:
+def test_messages_to_a_vanished_peer_are_counted_without_an_exception(make: Callable[..., Endpoint]) -> None:
     one, two = make("one"), make("two")
     introduce(one, two)
     connect(one, two)

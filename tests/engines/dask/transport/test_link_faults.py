@@ -369,7 +369,7 @@ def test_closing_waits_for_delayed_frames(make: Callable[..., Endpoint]) -> None
     assert (steps(two), two.left, two.lost, two.refused) == ([0, 1, 2, 3, 4], {"one"}, set(), [])
 
 
-def test_draining_reads_what_a_cut_has_kept_away(pair: tuple[Endpoint, Endpoint]) -> None:
+def test_draining_reads_messages_held_by_a_cut(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     two.set_link_fault("one", cut=True)
     one.send("two", push(1))
@@ -566,7 +566,7 @@ def act(chance: random.Random, endpoints: list[Endpoint], sent: dict[tuple[str, 
 
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_everything_arrives_once_and_in_order(make: Callable[..., Endpoint], seed: int, small: bool) -> None:
+def test_messages_arrive_once_and_in_order(make: Callable[..., Endpoint], seed: int, small: bool) -> None:
     chance = random.Random(seed)
     size = 4096 if small else SIZE  # small: most frames wait for room
     endpoints = [

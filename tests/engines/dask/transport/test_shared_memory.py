@@ -92,7 +92,7 @@ def read(reader: MemoryReader, *sizes: int) -> bytes:
     return b"".join(buffers)[:count]
 
 
-def test_the_reader_gets_what_was_written(ends: tuple[MemoryWriter, MemoryReader]) -> None:
+def test_the_reader_receives_the_written_bytes(ends: tuple[MemoryWriter, MemoryReader]) -> None:
     writer, reader = ends
     assert writer.write([b"ab", np.frombuffer(b"cde", np.uint8), b""]) == 5
     assert bytes(reader.peek()) == b"abcde"
@@ -275,7 +275,7 @@ def test_a_part_of_the_token_is_not_enough() -> None:
     writer.close()
 
 
-def test_ends_that_are_closed_leave_nothing() -> None:
+def test_closed_ends_leave_no_descriptor_and_no_mapping() -> None:
     before = descriptors(), mappings()
     for _ in range(20):
         with memory() as (writer, reader):
@@ -611,7 +611,7 @@ def processes_that_map(token: str) -> list[str]:
     return found
 
 
-def test_all_that_a_killed_sender_has_written_arrives(make: Callable[..., Endpoint]) -> None:
+def test_all_bytes_written_by_a_killed_sender_arrive(make: Callable[..., Endpoint]) -> None:
     parent = make("parent")
     with child(parent, SENDER) as (process, token):
         assert process.wait() == -signal.SIGKILL
@@ -654,7 +654,7 @@ def test_connections_leave_no_descriptor_and_no_mapping(make: Callable[..., Endp
         peer = Endpoint("peer", 0, Codec(KINDS))
         introduce(server, peer)
         peer.send("server", Ack(0))
-        if index % 3:  # else it is gone before its offer is heard
+        if index % 3:  # else it has ended before its offer is received
             run((server, peer), lambda: server.inbox)
             peer.send("server", Ack(1))
             assert sending_to(peer, "server").in_memory
