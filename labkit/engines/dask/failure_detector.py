@@ -45,7 +45,7 @@ class FailureDetector:
         self._values[name] = value
 
     def consult(self, now: float) -> None:
-        """Record that the detector runs; must be called regularly. After an absence all silences restart at zero."""
+        """Record that the detector runs. Must be called regularly: after an absence, all silences restart at zero."""
         if self._consulted is not None and now - self._consulted > self._absence:
             self._signs = dict.fromkeys(self._signs, now)
         self._consulted = now

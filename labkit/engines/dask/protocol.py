@@ -17,7 +17,7 @@ PROTOCOL = 6  # 16 bits
 
 
 class ProtocolError(LabkitError, ValueError):
-    """Bytes that do not follow the protocol: the sender is not a labkit process of this version, or the connection is broken."""
+    """Bytes do not follow the protocol: the sender is not a labkit process of this version, or the connection is broken."""
 
 
 def other_protocol(number: int) -> str:

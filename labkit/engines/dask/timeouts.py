@@ -18,7 +18,7 @@ REPORT_S = 15.0  # a fault is repaired or reported within this time; the limits 
 
 SILENT_S = 10.0  # a starting process, or a Dask worker that a run needs, is dead after this time without a sign of life
 LOOK_S = 0.5  # interval between two observations of signs of life of starting processes
-ABSENT_S = 2.0  # if the observer itself was suspended or starved for longer, it draws no conclusions about others
+ABSENT_S = 2.0  # an observer that was itself suspended or had no core for longer draws no conclusions about other processes
 BUSY_S = 10.0  # limit for a task to get a thread of its Dask worker, if that is alive but busy with other work
 
 # Starting -------------------------------------------------------------------------------------------------------------

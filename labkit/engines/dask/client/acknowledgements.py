@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["Acknowledgements"]
 
-EVERY_S = 2.0  # seconds between two acknowledgements to one role
+EVERY_S = 2.0  # minimum time between two acknowledgements to one role, seconds
 
 
 class Acknowledgements:

@@ -30,7 +30,7 @@ class EngineClock:
         self._state: tuple[int, int | None] = (0, None)  # (origin, begin of the current pause), replaced as a whole
 
     def begin(self) -> None:
-        """Set engine time to zero."""
+        """Set engine time to 0, which makes the current time its origin."""
         self._state = (self._monotonic(), None)
 
     @property

@@ -29,14 +29,16 @@ class DeadlockDetector:
     def reset(self, roles: Collection[str]) -> None:
         """Forget all reports, after a membership change. `roles`: the present roles, whose reports are needed."""
         self._missing = set(roles)
-        self._unchanged: dict[str, tuple[State, int, int]] = {}  # role -> (state, since, until)
+        self._unchanged: dict[str, tuple[State, int, int]] = {}  # {role: (state, since, until)}
 
     def report(
         self, role: str, waiting: Sequence[str] | None, only: str | None, sent: int, received: int, now: int
     ) -> None:  # fmt: skip
-        """Add a report: at `now` (ns) `role` waited for the kinds named in `waiting`, from `only` if that is not None.
+        """Add the report of `role` at time `now` (ns).
 
-        `waiting`: None if the role did not wait; empty if its coroutine has returned. `sent`, `received`: numbers of messages.
+        `waiting`: names of the kinds of messages for which the role waited; None if it did not wait, empty if its
+        coroutine has returned. `only`: the only sender from which it waited for a message, or None. `sent`, `received`:
+        numbers of messages.
         """
         self._missing.discard(role)
         state = (None if waiting is None else tuple(waiting), only, sent, received)

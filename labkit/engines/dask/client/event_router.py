@@ -86,5 +86,5 @@ def router_of(client: Client) -> EventRouter:
     """Return the router of a client, which is created at the first call."""
     found: EventRouter = vars(client).setdefault(
         "_labkit_router", EventRouter(client)
-    )  # atomic: threads get the same one
+    )  # `setdefault` is atomic, so all threads get the same router
     return found

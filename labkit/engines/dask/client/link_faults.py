@@ -43,8 +43,8 @@ class LinkFaults:
     ):  # fmt: skip
         self._layout, self._members, self._record, self._post = layout, members, record, post
         self._roles = [role.name for role in layout.roles]
-        self._faults: dict[tuple[str, str | None], Fault] = {}  # {(role, peer): fault}; peer None: all other roles
-        self._numbers = count(1)  # order numbers
+        self._faults: dict[tuple[str, str | None], Fault] = {}  # {(role, peer): fault}; if peer is None, on all links of the role
+        self._numbers = count(1)  # numbers of the orders
 
     def cut(self, command: Cut) -> None:
         """Cut a link, or all links of a role. In the second case the link to the client is cut, too."""

@@ -35,7 +35,7 @@ class Membership:
     ):  # fmt: skip
         self.layout, self.where, self.usage, self.leaves = layout, where, usage, frozenset(leaves)
         names = [role.name for role in layout.roles]
-        self.incarnation = dict.fromkeys(names, 0)  # {role: number of the present incarnation, or else of the next}
+        self.incarnation = dict.fromkeys(names, 0)  # {role: number of the present incarnation, or of the next if none is present}
         self.state = {name: State.OUTSIDE if name in outside else State.STARTING for name in names}
         self.why: dict[str, str] = {}  # {role that is not running: predicate of a sentence, such as "was killed"}
         self.contact: dict[str, Contact] = {}  # {running role: address and public key of its endpoint}
@@ -132,7 +132,7 @@ class Membership:
         self._move(role, Trigger.RESTART)
 
     def unplace(self, role: str, why: str) -> None:
-        """Record that the Dask worker reserved for the next incarnation is gone."""
+        """Record that the Dask worker reserved for the next incarnation is gone. `why`: a predicate such as "was killed"."""
         self._move(role, Trigger.LOSE_PLACEMENT)
         self.why[role] = why
 
@@ -147,7 +147,7 @@ class Membership:
         self.change += 1
 
     def invite(self, role: str) -> None:
-        """Invite a role to join; it takes part when its incarnation is up."""
+        """Record that a role is about to join. It takes part when its incarnation is up."""
         self._move(role, Trigger.INVITE)
         if role not in self._unused:
             self.incarnation[role] += 1
@@ -178,7 +178,7 @@ class Membership:
         self.change += 1
 
     def release(self) -> None:
-        """Remove the roles from `usage`, when the run has ended. Idempotent."""
+        """Subtract the roles from `usage`. Called when the run has ended. Idempotent."""
         if not self._released:
             self._released = True
             self.usage.subtract(self.where.values())

@@ -29,7 +29,7 @@ from .run_record import RunRecord
 
 __all__ = ["PauseControl"]
 
-ANSWER_S = 10.0  # timeout for all shards to report their versions, seconds: a role answers after its current effect
+ANSWER_S = 10.0  # timeout for all shards to report their versions, seconds; long, as a role answers after its current effect
 STEP_S = 30.0  # timeout of a step, seconds; then the run is paused at the current versions
 
 VERSION = {"do": "version"}  # the order to report the version of a shard
@@ -44,7 +44,10 @@ def no_action() -> None:
 
 @dataclass
 class StepRequest:
-    """A requested step. Its phases: pause, request the versions, run to the goals, pause again. `limit`: timeout, seconds."""
+    """A requested step. It has four phases: pause, request the versions, run to the goals, pause again.
+
+    `limit`: timeout, seconds. `done`: called when the step has ended.
+    """
 
     limit: float
     done: Then
@@ -128,7 +131,7 @@ class PauseControl:
             self._order(True, {}, lambda: self._pause_acknowledged(waiting))
 
     def _pause_acknowledged(self, waiting: list[Then]) -> None:
-        if waiting is not self._pausing:  # resumed meanwhile
+        if waiting is not self._pausing:  # the run was resumed before this pause was acknowledged
             return
         self._pausing = None
         self._clock.pause()
@@ -139,7 +142,7 @@ class PauseControl:
             done()
 
     def resume(self, command: Resume, done: Then) -> None:
-        """Resume the run; the pause does not count as engine time. `done`: called when all roles have received the order."""
+        """Resume the run. `done`: called when all roles have received the order. The pause does not count as engine time."""
         if self.paused or self._pausing is not None or self.stepping:
             self._record.executed(command)
             self._release(done)
@@ -241,7 +244,7 @@ class PauseControl:
 
     @property
     def due(self) -> float:
-        """The deadline (by `monotonic`) of the current phase, when `check_deadline` must be called; infinity if there is none."""
+        """The time (by `monotonic`) at which `check_deadline` must be called; infinity if the current phase has no deadline."""
         step = self._step
         return step.until if step is not None and step.phase in (QUERYING, RUNNING) else float("inf")
 

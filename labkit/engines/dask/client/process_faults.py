@@ -77,7 +77,7 @@ class ProcessFaults:
         self._check_not_own_process(role, process)
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
-        if address is None or process is None:  # lost already, or the process of its next instance is not known yet
+        if address is None or process is None:  # the role is lost, or the process of its next instance is not known yet
             self._handler.killed(role, restart, None)
             return done(None)
         self._handler.killed(role, restart, address)

@@ -186,7 +186,7 @@ class Recovery:
         threading.Thread(target=fetch, name="labkit-fetch", daemon=True).start()
 
     def _scale_up(self, do: ScaleUp) -> None:
-        grow = self._connection.scale_up  # may wait for a lock
+        grow = self._connection.scale_up  # may wait for a lock, so it runs in a separate thread
         threading.Thread(target=grow, args=(do.nodes,), name="labkit-grow", daemon=True).start()
 
     # a group ----------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Report(OfRole):
 
 @dataclass(frozen=True)
 class Heartbeat(OfRole):
-    """A heartbeat of a role that has not reported for a while."""
+    """A sign of life of a role that has not reported for a while."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class RoleUp(OfRole):
 
     @property
     def contact(self) -> tuple[str, int, str]:
-        """The address as a tuple."""
+        """`address` as a tuple."""
         host, port, key = self.address
         return host, port, key
 
@@ -189,7 +189,7 @@ class WorkerJoined(Event):
 
 @dataclass(frozen=True)
 class WorkerLeft(Event):
-    """A Dask worker has left the cluster. `expected`: Dask retired it."""
+    """A Dask worker has left the cluster. `expected`: whether Dask has retired it."""
 
     worker: str
     expected: bool
@@ -215,7 +215,10 @@ class Execute(Event):
 
 @dataclass(frozen=True)
 class Step(Event):
-    """A thread requests one more update. `limit`: timeout, seconds. `done` is called when the run is paused again."""
+    """A thread requests one more update of every shard.
+
+    `limit`: timeout, seconds. `done` is called when the run is paused again.
+    """
 
     limit: float | None
     done: Done

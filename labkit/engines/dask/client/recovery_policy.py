@@ -122,7 +122,7 @@ class ClusterView(Protocol):
 
 @dataclass(frozen=True)
 class Timer(Event):
-    """Time has passed. Must be sent several times per second."""
+    """Some time has passed. This event must be sent several times per second."""
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,10 @@ class Announce(Action):
 
 @dataclass(frozen=True)
 class StartGroup(Action):
-    """Choose the initial states of a group's next incarnations, account for dropped gradients, and start the tasks.
+    """Start the next incarnations of a group.
 
-    `workers`: {role: Dask worker}. `reports`: {role: final report} of the incarnations that ended for the restart.
+    The run chooses their initial states, accounts for dropped gradients, and starts the tasks. `workers`: {role: Dask
+    worker}. `reports`: {role: final report} of the incarnations that ended for the restart.
     """
 
     incarnation: int
@@ -280,7 +281,7 @@ class FailRun(Action):
     why: str
 
 
-NOT_ORDERED = float("-inf")  # the order to leave has not been sent to the role yet
+NOT_ORDERED = float("-inf")  # the order to depart has not been sent to the role yet
 
 # the policy -------------------------------------------------------------------------------------------------------------
 
@@ -294,7 +295,7 @@ class PlacementRequest:
 
     roles: list[str]
     since: float
-    grouped: bool  # the roles start with their group: the Dask worker is reserved until then
+    grouped: bool  # whether the roles start with their group; the Dask worker is reserved until then
     worker: str | None = None
     placed_at: float = 0.0  # time at which the Dask worker was found
     scaled_at: float = field(default=float("-inf"))  # time at which more processes were last requested
@@ -346,9 +347,9 @@ class RecoveryPolicy:
         self._repeated: dict[str, float] = {}  # {role: time of the last retransmission of the membership}
         self._fenced_at: dict[tuple[str, int], float] = {}
         # joins and leaves
-        self._joining: dict[str, float] = {}  # {role with a pending join: since when}
+        self._joining: dict[str, float] = {}  # {role with a pending join: time of its request, or of its invitation}
         self._leaving: dict[str, float] = {}  # {role with a pending leave: time of the last order, or NOT_ORDERED}
-        self._stay_outside: set[str] = set()  # roles that have left by request: no automatic join
+        self._stay_outside: set[str] = set()  # roles that have left by request, and do not join automatically
         self._unplaced: set[str] = set()  # roles for which `RoleUnplaced` has been recorded
         # the group
         self._group = [s.name for s in layout.roles if s.kind != "chief"] if restarts_as_group(layout) else []
@@ -357,7 +358,7 @@ class RecoveryPolicy:
         self._restart_wanted = False
         self._phase_since = 0.0
         self._pending: set[str] = set()  # members that have not handed over (collect), or are not up (start)
-        self._fetching: dict[str, float] = {}  # {member whose final report is being fetched: since when}
+        self._fetching: dict[str, float] = {}  # {member whose final report is being fetched: time at which that began}
         self._ordered_at: dict[str, float] = {}  # {member: time of the last order to hand over}
         self.reserved: dict[str, str] = {}  # {member: Dask worker on which its next incarnation starts, or has started}
         self._reports: dict[str, Mapping[str, Any]] = {}  # {member that has handed over: final report}
@@ -373,7 +374,7 @@ class RecoveryPolicy:
         if counts and handler is not None:
             handler(self, event)
         self._consult()
-        if handler is not None and type(event) is not Report:  # reports are frequent, and make nothing due
+        if handler is not None and type(event) is not Report:  # reports are frequent, and no decision depends on them alone
             self._act_on_time()
         actions, self._actions = self._actions, []
         return actions
@@ -431,7 +432,7 @@ class RecoveryPolicy:
 
     def _on_up(self, event: RoleUp) -> None:
         role = event.role
-        if self.members.state[role] is State.RUNNING:  # idempotent
+        if self.members.state[role] is State.RUNNING:  # a duplicate event
             return
         joins, member = self.members.state[role] is State.JOINING, role in self._group
         if member and self._phase != "start":
@@ -579,7 +580,7 @@ class RecoveryPolicy:
         if event.worker is not None:
             self._killed.add(event.worker)  # the end of the process is a separate event
         elif self.members.state[role] in PRESENT:
-            self._lose([role], "was killed")  # it is starting, and its process is not known yet
+            self._lose([role], "was killed")  # the role is starting, and its process is not known yet
         elif event.restart:
             self._restart_roles([role])
         else:
@@ -674,7 +675,7 @@ class RecoveryPolicy:
         self._record_absences(news)
 
     def _record_absences(self, roles: Collection[str]) -> None:
-        """Record for each of these missing roles whether the run continues without it, or waits for it."""
+        """Record for each of these missing roles whether the run waits for it, or continues without it."""
         gone = self._stay_away | self.members.outside
         others_continue = any(name not in gone for name in self._computing)
         for role in roles:
@@ -772,7 +773,7 @@ class RecoveryPolicy:
                 self._leaving[role] = self._now
                 command = {"do": "depart"}
                 self._emit(Order(role, self.members.incarnation[role], self.members.where[role], command))
-            elif state in (State.LOST, State.STOPPED, State.ENDED):  # it is not restarted
+            elif state in (State.LOST, State.STOPPED, State.ENDED):  # the role leaves, so it is not restarted
                 self.members.leave(role)
                 self._drop_requests([role])
                 self._emit(Record(RoleLeft, (role,)))

@@ -1,7 +1,7 @@
-"""Resumes a run from the checkpoints of another: the initial states of its roles.
+"""Resumes a run from the checkpoints of another run: determines the initial states of its roles.
 
-The processes of the earlier run have ended, and its accounting is not available: versions, samples and optimizer states continue,
-but the gradients of the new run are counted from 0. No instance of the earlier run takes part in the new one.
+The processes of the earlier run have ended, and its accounting is not available. Versions, samples and optimizer states
+continue, but the gradients of the new run are counted from 0. No instance of the earlier run takes part in the new run.
 """
 
 from __future__ import annotations

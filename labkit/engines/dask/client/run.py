@@ -207,7 +207,7 @@ class DaskRun(Engine):
 
     @property
     def stopping(self) -> str | None:
-        """Why the run was asked to stop; None if it was not."""
+        """The reason for which the run was asked to stop; None if it was not."""
         return self._stop_reason
 
     @property

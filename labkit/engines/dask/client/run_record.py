@@ -13,7 +13,7 @@ __all__ = ["RunRecord"]
 
 
 class RunRecord:
-    """The trace of one run, and `commands`, the log of executed commands in chronological order.
+    """The client's record of one run: its trace, and `commands`, the log of executed commands in chronological order.
 
     After `close` no event and no command is added, because commands have no effect during the shutdown.
     """

@@ -14,11 +14,11 @@ at = attrgetter("at")
 
 
 class Schedule:
-    """Scheduled commands of one run, ordered by time. Their times are engine times (seconds).
+    """The scheduled commands of one run, ordered by time (engine time, seconds).
 
-    Engine time does not pass during a pause, so no command is due then, with one exception: in a pause that was itself
-    scheduled (`in_scheduled_pause`), a `Resume` or `Stop` is due when engine time plus the duration of the pause reaches its
-    time.
+    Engine time does not pass during a pause, so no command is due then. There is one exception. In a pause that was
+    itself scheduled (`in_scheduled_pause`), a `Resume` or `Stop` is due when engine time plus the duration of the pause
+    reaches its time.
     """
 
     def __init__(self, commands: Iterable[Command], clock: EngineClock):
@@ -40,7 +40,7 @@ class Schedule:
 
     @property
     def left(self) -> float:
-        """Seconds until a command is due; infinite if none can become due (none is scheduled, or the run is paused)."""
+        """Seconds until a command is due; infinity if no command can become due (none is scheduled, or the run is paused)."""
         command = self._next()
         return float("inf") if command is None else self._left(command)
 

@@ -85,7 +85,7 @@ class Shutdown:
         async def fetch() -> None:
             try:
                 report = await asyncio.wait_for(client.gather(future, asynchronous=True), limit)
-            except (Exception, asyncio.CancelledError):  # for whatever reason, the report is missing
+            except (Exception, asyncio.CancelledError):  # the report is missing, whatever the reason
                 report = None
             queue.put(FinalReport(name, report))
 

@@ -47,7 +47,7 @@ from .recovery_events import (
 __all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
 
 SCHEDULER = "The Dask scheduler"
-ERROR_S = 2.0  # timeout for the error of a task, which the client has received already, seconds
+ERROR_S = 2.0  # timeout for reading the error of a failed task, which the client has received already, seconds
 log = logging.getLogger("labkit.engines.dask.client")
 
 
@@ -186,7 +186,7 @@ class Supervisor:
             seen = heartbeats(self.client, ANSWER_S)
             detector.sign(SCHEDULER, time.monotonic())
             for address in addresses:
-                if address not in seen:  # its `WorkerLeft` has not arrived yet, or was sent before the run subscribed
+                if address not in seen:  # `WorkerLeft` has not arrived yet, or was sent before the run subscribed
                     raise self._lost_while_starting(address)
                 detector.progress(address, seen[address], time.monotonic())
         now = time.monotonic()
@@ -307,7 +307,10 @@ class Supervisor:
     async def _deliver(
         self, order: dict[str, Any], address: str, role: str | None, incarnation: int | None, limit: float
     ) -> bool:  # fmt: skip
-        """Send the order. Returns whether it was acknowledged in time. Lost and frozen processes are detected elsewhere."""
+        """Send the order. Returns whether it was acknowledged in time.
+
+        Lost and frozen processes are detected elsewhere.
+        """
         call = self.client._run(
             deliver, self.run, role, self._local(order, address), incarnation, workers=[address], on_error="return"
         )
@@ -387,7 +390,7 @@ class Supervisor:
         If one of them cannot be released, the error is raised after all others are released.
         """
         self._closed = True
-        with contextlib.ExitStack() as ends:  # last in, first out
+        with contextlib.ExitStack() as ends:  # callbacks run in reverse order
             if self.client.status == "running":
                 for future in self.futures.values():
                     ends.callback(future.release)  # a role that still runs detects this, and exits

@@ -63,7 +63,7 @@ class LocalSecurity(Security):
     def _new_context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
         context = ssl.create_default_context(purpose, cadata=self._certificate)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # the certificate alone authorizes a peer; hosts are given by address
+        context.check_hostname = False  # hosts are given by address; the certificate alone authorizes a peer
         context.verify_mode = ssl.CERT_REQUIRED  # servers and clients need a certificate
         if purpose is ssl.Purpose.CLIENT_AUTH:
             context.num_tickets = 0  # no session is resumed
@@ -142,5 +142,5 @@ def private_folder() -> str:
     except FileExistsError:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            return tempfile.mkdtemp(prefix="labkit-", dir=base)  # made by another user, or open to others
+            return tempfile.mkdtemp(prefix="labkit-", dir=base)  # `folder` belongs to another user, or is open to other users
     return str(folder)

@@ -122,7 +122,7 @@ class DaskCluster(Cluster):
 
     @property
     def starts_processes(self) -> bool:
-        """Whether the processes are labkit's own, on this machine."""
+        """Whether labkit starts the processes, on this machine."""
         return self._connection.local
 
     def resized(self, **changes: Any) -> DaskCluster:
@@ -164,7 +164,7 @@ class DaskCluster(Cluster):
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` has been called; then no run can start."""
+        """Whether `close` has been called, after which no run can start."""
         return self._connection.is_closed
 
     @property

@@ -65,7 +65,7 @@ class DaskProcesses(ABC):
     @property
     @abstractmethod
     def recovering(self) -> bool:
-        """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
+        """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
 
     @abstractmethod
     def count(self, wanted: int, ready: bool) -> int:
@@ -89,7 +89,7 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def scale_up(self, nodes: int) -> None:
-        """Start processes until there are `nodes`, if labkit can, including replacements of lost ones. Does not wait."""
+        """Start processes until there are `nodes`, if labkit can. Lost processes are replaced. Does not wait."""
 
     @abstractmethod
     def worker_addresses(self, client: Client) -> list[str]:
@@ -105,7 +105,7 @@ class DaskProcesses(ABC):
 
     @abstractmethod
     def disown(self) -> bool:
-        """In a forked child: give up the parent's client and processes. Returns False if there are none."""
+        """In a forked child: give up the parent's client and processes. Returns False if there is no client."""
 
 
 class LocalProcesses(DaskProcesses):
@@ -134,7 +134,7 @@ class LocalProcesses(DaskProcesses):
 
     @property
     def recovering(self) -> bool:
-        """Whether a process runs or is starting, and the last `STARTS` attempts to replace lost processes have not all failed."""
+        """Whether processes run or are starting, and the last `STARTS` attempts to replace lost processes did not all fail."""
         cluster = self._cluster
         if cluster is None or self._failures >= STARTS:
             return False
@@ -390,8 +390,8 @@ class DaskConnection:
         atexit.register(self.close)  # runs before Dask's own handlers, because they were registered earlier
 
     def _forked(self) -> None:
-        """Disable this copy in a forked child: the processes and runs belong to the parent, which continues to use them."""
-        self._lock = threading.RLock()  # another thread of the parent may have held the old one
+        """Disable this copy in a forked child. The processes and runs belong to the parent, which continues to use them."""
+        self._lock = threading.RLock()  # another thread of the parent may have held the old lock
         if not self._processes.disown():
             self._owner = os.getpid()
             return
@@ -411,7 +411,7 @@ class DaskConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the processes have been started or connected to, and not been closed since."""
+        """Whether the processes have been started or connected to, and have not been closed since."""
         return self._ready and self._processes.connected
 
     @property
@@ -421,7 +421,7 @@ class DaskConnection:
 
     @property
     def recovering(self) -> bool:
-        """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
+        """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
         return self._processes.recovering
 
     def up(self, wanted: int) -> int:
@@ -506,7 +506,10 @@ class DaskConnection:
     # closing ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the runs, then the processes of labkit's own. Idempotent; any thread may call it, even during a start."""
+        """End the runs, then the client and processes of labkit's own. Idempotent.
+
+        Any thread may call it, even during a start.
+        """
         client = self._processes.client
         if client is not None and in_async_call(client.loop):
             threading.Thread(target=self.close, name="labkit-close").start()  # called by a finalizer on Dask's own thread
@@ -514,7 +517,7 @@ class DaskConnection:
         for run in list(self.runs):
             run.execute(Stop("closed"))
         first, self._closed = not self._closed, True
-        self._processes.cancel_start()  # before locking: a start in progress holds the lock, and aborts
+        self._processes.cancel_start()  # before locking, because a start in progress holds the lock until it is aborted
         with self._lock:
             if first:
                 atexit.unregister(self.close)
@@ -548,7 +551,7 @@ def _close_in_order(name: str, close: Callable[[], Any]) -> None:
 
 def _end_cluster(cluster: OwnCluster) -> None:
     cluster.submit(cluster.end()).result(CLOSE_S + 2 * KILLED_S)
-    cluster.close(timeout=KILLED_S)  # it has ended: this stops its event loop
+    cluster.close(timeout=KILLED_S)  # the processes have ended; this stops the cluster's event loop
 
 
 def _dashboard_link(client: Client) -> str | None:

@@ -39,7 +39,7 @@ def disown(client: Client | None, cluster: Any) -> None:
     for dead in (cluster, getattr(client, "cluster", None)):
         if isinstance(dead, SpecCluster):
             SpecCluster._instances.discard(dead)
-            with contextlib.suppress(Exception):  # another version of Dask may compute it
+            with contextlib.suppress(Exception):  # in another version of Dask `status` may be read-only
                 dead.status = Status.closed
     # neither registry has a public interface; if another Python has none, a child exits as it would without labkit
     for finalizer, about in list(getattr(weakref.finalize, "_registry", {}).items()):

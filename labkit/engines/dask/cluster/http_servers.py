@@ -26,7 +26,7 @@ from tornado.httputil import (
 
 __all__ = ["Nanny", "Scheduler", "TokenGuard", "Worker", "with_token"]
 
-TOKEN = "labkit-token"  # in the query of the first request; the cookie's name is this and the port
+TOKEN = "labkit-token"  # name in the query of the first request; the cookie's name is this name and the port
 
 
 class Worker(distributed.Worker):

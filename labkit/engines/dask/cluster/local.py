@@ -33,7 +33,7 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": st
 
 
 class WorkerCounter(SchedulerPlugin):
-    """Counts the Dask workers that are registered with the scheduler. Any thread may read the count, even during a start."""
+    """Counts the Dask workers that are registered with the scheduler. Any thread may read `count`, even during a start."""
 
     name = "labkit-worker-counter"
 
@@ -115,7 +115,7 @@ def _fork_server() -> dict[str, str]:
         return {}
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
-        get_mp_context()  # Dask sets its preload modules once; labkit's are added below
+        get_mp_context()  # Dask sets its preload modules at the first call; the modules of labkit are added below
     preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
     multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.http_servers"])
     return method
@@ -125,13 +125,13 @@ def _fork_server() -> dict[str, str]:
 def interrupts_blocked() -> Iterator[None]:
     """Block SIGINT: threads started in this context, and all processes that they start, never receive it.
 
-    Ctrl-C and a notebook's interrupt are sent to the whole process group, and the workers are needed to end the run in
-    order. This process receives a pending SIGINT when the context is left.
+    Ctrl-C and a notebook's interrupt are sent to the whole process group, but the workers are needed for an orderly end
+    of the run. This process receives a pending SIGINT when the context is left.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # the thread that starts it unblocks signals
+    resource_tracker.ensure_running()  # started now, because its start unblocks signals in the calling thread
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -45,7 +45,7 @@ class Nanny(http_servers.Nanny):
 
     async def instantiate(self) -> Status:
         """Start the process. Returns when it is registered with the scheduler, or has been lost `STARTS` times."""
-        if self._instantiating:  # the process that was starting is lost: the loop below starts the next one
+        if self._instantiating:  # the process that was starting is lost; the loop of the first call starts the next process
             return Status.starting
         self._instantiating = True
         watch = asyncio.ensure_future(self._watch_start())
@@ -80,18 +80,18 @@ class Nanny(http_servers.Nanny):
 
 
 class OwnCluster(SpecCluster):
-    """A `SpecCluster` whose nannies alone replace lost processes."""
+    """A `SpecCluster` in which only the nannies replace lost processes."""
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         super(SpecCluster, self)._update_worker_status(op, msg)  # without closing the nanny of a missing process
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run a coroutine of this cluster on its event loop. For calls from other threads."""
+        """Run a coroutine of this cluster on its event loop, and return its future. For calls from other threads."""
         loop: Any = self.loop
         return asyncio.run_coroutine_threadsafe(work, loop.asyncio_loop)
 
     async def replace_lost(self) -> None:
-        """Replace the nannies that have ended or given up. Returns when the new ones have started their processes."""
+        """Replace the nannies that have ended or given up. Returns when the new nannies have started their processes."""
         lost = [name for name, nanny in self.workers.items() if not nanny.has_process]
         for name in lost:
             self._futures.add(asyncio.ensure_future(self.workers.pop(name).close()))  # awaited when the cluster closes

@@ -80,8 +80,8 @@ class Dialer:
 
     `handshake(to, offer)` begins a handshake with role `to`. `host`: host of this role; peers on the same host are offered
     shared memory of `memory_size` bytes; "" disables offers. `now`: clock, seconds. `ended(connection, reason)` is called when
-    a connection has ended. `queued`: the connections with a non-empty queue; `open`: those that have not ended; both are
-    maintained by the connections.
+    a connection has ended. `queued`: the connections with a non-empty queue. `open`: the connections that have not ended. The
+    connections maintain these two attributes.
     """
 
     poller: Poller
@@ -96,12 +96,12 @@ class Dialer:
     open: dict[SendConnection, None] = field(default_factory=dict)
 
     def memory_for(self, host: str) -> MemoryWriter | None:
-        """Memory to share with a peer at `host`; None if that is another host, or connections are encrypted."""
+        """Return memory to share with a peer at `host`, or None if that is another host or connections are encrypted."""
         if self.context is not None or host != self.host or not available():
             return None
         try:
             return MemoryWriter(self.memory_size)
-        except OSError:  # no descriptor or no memory left: the socket carries the frames
+        except OSError:  # no descriptor or no memory is left, so the socket carries the frames
             return None
 
 
@@ -204,9 +204,9 @@ class SendConnection:
     def send_prepared(
         self, frame: Prepared, numbers: tuple[float, ...], payload: Piece, category: int, now: int, computed: int
     ) -> bool:
-        """Write a frame into the shared memory in one call. Returns False if it does not fit in one piece, or others are queued.
+        """Write a frame into the shared memory in one call. Must be called only while `in_memory`.
 
-        Only while `in_memory`.
+        Returns False, without writing anything, if the frame does not fit or other frames are queued.
         """
         memory = self._memory
         if self._queue or memory is None:
@@ -315,9 +315,9 @@ class SendConnection:
             handshake.unsent = handshake.unsent[self._tcp.send_control(handshake.unsent) :]
 
     def _switch_to_memory(self, memory: MemoryWriter) -> None:
-        """If the peer has accepted the offer, use shared memory from the next frame on; earlier frames are in the kernel.
+        """Use shared memory from the next frame on, if the peer has accepted the offer. Earlier frames are in the kernel.
 
-        The peer switches at a doorbell, so the switch is undone if the doorbell cannot be sent.
+        The peer switches when it receives a doorbell, so the switch is undone if the doorbell cannot be sent.
         """
         if not memory.accepted():
             return
@@ -344,7 +344,7 @@ class SendConnection:
     def _ring(self) -> None:
         with contextlib.suppress(
             OSError
-        ):  # a full socket wakes the peer, too; a closed one is detected in `_read_control`
+        ):  # a full socket wakes the peer, too; a closed socket is detected in `_read_control`
             self._tcp.send_control(DOORBELL)
 
     def _written(self, count: int) -> None:
@@ -363,7 +363,7 @@ class SendConnection:
     # the end ------------------------------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> float:
-        """End the connection if it is not established in time. Returns the deadline (seconds); infinity once established."""
+        """End the connection if it is not established in time. Returns its deadline (seconds), or infinity if it has none."""
         if self._connected:
             return float("inf")
         if now >= self._deadline:
@@ -383,7 +383,7 @@ class SendConnection:
             self.end(str(error))
 
     def end(self, reason: str) -> None:
-        """Close the connection, unless it has ended."""
+        """Close the connection, unless it has ended. `reason`: text for `Dialer.ended`."""
         if self not in self._dialer.open:
             return
         self.complete = not self._queue
@@ -471,7 +471,7 @@ class ReceiveConnection:
             return
         try:
             self._memory = MemoryReader(offer, self._receiver.memory_size)
-        except OSError:  # another host, or another container: the socket carries the frames
+        except OSError:  # the peer is on another host or in another container, so the socket carries the frames
             self._send_control(NOT_ACCEPTED)
 
     @property
@@ -547,7 +547,7 @@ class ReceiveConnection:
         try:
             found = self._parser.whole(there)
         except ProtocolError:
-            there.release()  # the error's traceback would keep a reference, and memory with references cannot be unmapped
+            there.release()  # the error's traceback refers to it, and memory with references cannot be unmapped
             raise
         if found is None:
             return False

@@ -49,7 +49,8 @@ _RECORDS = 1000  # limit of the rejected connections that are recorded
 class Delivered:
     """A message that has arrived, with the fields of its frame.
 
-    `nbytes`: bytes of its arrays. `sent_ns`: the sender's engine time, `received_ns`: the receiver's. `computed`: number of
+    `kind_index`: number of the message's kind. `category`: category of the message, for the trace. `nbytes`: bytes of
+    its arrays. `sent_ns`: the sender's engine time. `received_ns`: the receiver's engine time. `computed`: number of
     gradients that the sender had computed.
     """
 
@@ -109,11 +110,11 @@ class Endpoint:
         self.left: set[str] = set()
         self.lost: set[str] = set()
         self._peers: dict[str, _Peer] = {}  # peers that messages can be sent to
-        self._minimum: dict[str, int] = {}  # minimum accepted incarnation of each role: the newest one known
-        self._known: dict[str, _Peer] = {}  # address of that incarnation, where known
+        self._minimum: dict[str, int] = {}  # {role: minimum incarnation that is accepted, which is the newest one known}
+        self._known: dict[str, _Peer] = {}  # {role: address and key of that incarnation, if known}
         self._numbers: dict[str, int] = {}  # {public key of an instance: number of its last connection}
         self._suspended_at: dict[str, int] = {}  # {sender whose link was cut: number of its last frame}
-        self._dialled = 0  # number of connections
+        self._dialled = 0  # number of connections that this endpoint has dialled
         self._holding = False  # reading is suspended: see `progress`
         self._draining = False
         self._now = now
@@ -295,7 +296,8 @@ class Endpoint:
     def poll(self, timeout_s: float, spin: bool = True) -> None:
         """Wait until a stream can be read or written, or `wake` is called, at most `timeout_s` seconds.
 
-        Then deliver all complete messages. `spin`: see `Poller.wait`.
+        Then deliver all complete messages. `spin=False`: sleep at once, without polling repeatedly first (see
+        `Poller.wait`).
         """
         receiver = self._receiver
         if receiver.unread or self._listener.retries:
@@ -356,7 +358,7 @@ class Endpoint:
         if incarnation < minimum:
             raise ProtocolError(f"incarnation {incarnation} of {name}, but {minimum} is known")
         if incarnation > minimum or name not in self._known:
-            return  # restarted, and not announced yet: `add_peer` will bring its key
+            return  # the instance is not announced yet; `add_peer` will announce it with its key
         public = self._known[name].key
         key = self.identity.key(public)
         verify(hello_bytes, key)
@@ -458,7 +460,7 @@ class Endpoint:
             self.poll(left)
 
     def close(self) -> None:
-        """Close every connection and the listener. Unsent messages are lost; for an orderly end call `finish_sending` first."""
+        """Close every connection and the listener. Unsent messages are lost; `finish_sending` sends them first."""
         self._faults.close()
         self._links.close()
         for connection in list(self._receiver.open):
@@ -470,12 +472,12 @@ class Endpoint:
 
     @property
     def sending(self) -> tuple[SendConnection, ...]:
-        """The connections to peers that have not ended."""
+        """The connections to peers, without those that have ended."""
         return self._links.open
 
     @property
     def receiving(self) -> tuple[ReceiveConnection, ...]:
-        """The authenticated connections from peers that have not ended."""
+        """The authenticated connections from peers, without those that have ended."""
         return tuple(self._receiver.open)
 
     @property

@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 Header = tuple[bytes, int, int, int, int, int, int, int, int, int]  # the fields of a header, in their order
-Piece = bytes | memoryview  # of a frame; at run time also flat arrays of uint8, which are buffers
+Piece = bytes | memoryview  # a part of a frame; at run time also a flat array of uint8, which is a buffer
 
 MAGIC = b"LKF1"
 HEADER = struct.Struct("<4sHBBIIQqQQ")
@@ -49,7 +49,7 @@ FINAL = 1  # flag of a close frame: the sender has sent all messages
 SUSPENDED = 2  # flag of a close frame: the link is cut, and continues in another connection
 ALIGN = 16  # bytes
 MAX_FRAME = 2 << 30  # bytes of meta and payload together
-READ_AHEAD = 512  # bytes that are read beyond the current frame
+READ_AHEAD = 512  # bytes of the read-ahead buffer: see `FrameParser`
 _DEPTH = 32  # limit of the nesting of tuples
 _CACHED = 512  # limit of cached array descriptions
 _DTYPE = re.compile(r"[|<>][biufcmMSUV]\d+(\[\w+\])?")
@@ -87,7 +87,8 @@ class _MessageLayout:
     """
 
     def __init__(self, index: int, kind: type[Message]) -> None:
-        # Annotations may be strings; resolving them would need names that a notebook may not have. "int" is enough.
+        # Annotations may be strings. They are compared as text ("int"), because resolving them would need names that a notebook
+        # may not have.
         codes: dict[str, str] = {f.name: _TYPES.get(f.type, "") for f in dataclasses.fields(kind)}
         names = field_names(kind)
         self.index = index
@@ -124,7 +125,10 @@ class Prepared:
 
 
 class Codec:
-    """Encodes messages of `kinds` as meta and arrays, and decodes them. Both ends must list the same kinds in the same order."""
+    """Encodes messages of `kinds` as meta and arrays, and decodes them.
+
+    Both ends of a connection must list the same kinds in the same order.
+    """
 
     def __init__(self, kinds: Sequence[type[Message]]) -> None:
         self.kinds = tuple(kinds)

@@ -36,9 +36,9 @@ class Links:
         self.undelivered: Counter[str] = Counter()
         self.unreachable: dict[str, str] = {}
         self.direct: dict[str, SendConnection] = {}
-        self.finished = False  # close frames are sent, and no further messages
+        self.finished = False  # whether close frames have been sent, after which no message can be sent
         self._address = address
-        self._resume_after: dict[str, int] = {}  # {peer whose link was cut: number of the last frame received}
+        self._resume_after: dict[str, int] = {}  # {peer whose link was cut: number of the last frame that the peer has received}
         self._owner_of: dict[SendConnection, Callable[[SendConnection, str], None]] = {}
         self._dialer = Dialer(poller, pool, context, host, memory_size, now, handshake, self._ended)
         self.queued = self._dialer.queued
@@ -93,7 +93,7 @@ class Links:
             connection.push()
 
     def expire(self, now: float) -> float:
-        """End connections that are not established in time. Returns the next deadline, in seconds."""
+        """End connections that are not established in time. Returns the next deadline, in seconds, or infinity."""
         return min((connection.expire(now) for connection in list(self.queued)), default=float("inf"))
 
     def forget(self, name: str) -> None:
@@ -111,7 +111,7 @@ class Links:
             connection.finish(FINAL)
 
     def count_undelivered(self, name: str, count: int) -> None:
-        """Count `count` messages to `name` as undelivered instead of sent."""
+        """Count `count` messages to `name`, which had counted as sent, as undelivered."""
         self.sent[name] -= count
         self.undelivered[name] += count
 

@@ -23,7 +23,7 @@ __all__ = ["Listener", "Unauthenticated"]
 
 MAX_PENDING = 256  # limit of unauthenticated connections
 EVICTED = 64  # number of connections that are closed at that limit; also limit of consecutive accepts
-HELLO_S, PEER_HELLO_S = 3.0, 60.0  # timeout for the hello, seconds: from hosts without roles, and with roles
+HELLO_S, PEER_HELLO_S = 3.0, 60.0  # timeouts for the hello, seconds; the second one is for hosts with roles
 
 
 class Unauthenticated:
@@ -95,7 +95,7 @@ class Listener:
         for _ in range(EVICTED):
             try:
                 sock, address = self._socket.accept()
-            except OSError:  # there is none, or the peer has disconnected
+            except OSError:  # there is no connection to accept, or the peer has disconnected
                 return
             try:
                 tcp = accept(sock, self._context)
@@ -118,7 +118,7 @@ class Listener:
         def priority(connection: Unauthenticated) -> tuple[bool, bool, int]:
             return connection.hello is not None, connection.host in known, -per_host[connection.host]
 
-        for connection in sorted(self.pending, key=priority)[:EVICTED]:  # stable sort: among equals the oldest
+        for connection in sorted(self.pending, key=priority)[:EVICTED]:  # the sort is stable: among equals the oldest come first
             self._record(f"{connection.where}: closed, too many unauthenticated connections")
             self._close(connection)
 
@@ -143,7 +143,7 @@ class Listener:
         return connection.tcp, connection.rest
 
     def expire(self, now: float) -> float:
-        """Close connections that have not sent a hello in time. Returns the next deadline, in seconds."""
+        """Close connections that have not sent a hello in time. Returns the next deadline, in seconds, or infinity."""
         for connection in list(self.pending):
             if now >= connection.deadline:
                 self._record(f"{connection.where}: no hello in time")
@@ -165,7 +165,7 @@ class Listener:
                 self._authenticate(connection)
         except (ProtocolError, EOFError, OSError) as error:
             self._record(f"{connection.where}: {str(error) or 'closed before its hello'}")
-            with contextlib.suppress(OSError):  # the peer is gone, or does not read
+            with contextlib.suppress(OSError):  # the peer may be gone, or not read
                 connection.tcp.send_control(REFUSED)
             self._close(connection)
 

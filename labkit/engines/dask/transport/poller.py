@@ -26,7 +26,7 @@ READ, WRITE = select.POLLIN, select.POLLOUT  # the constants of epoll have the s
 _SPIN_NS = 1_000_000  # duration of repeated polling
 _SELECTABLE = 1024  # FD_SETSIZE: select() accepts only smaller descriptors
 _POLLS_PER_TURN = 8  # polls of shared memory per poll of the sockets
-_yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the core to runnable processes
+_yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the core to other processes that can run
 
 
 class Pollable(Protocol):
@@ -150,7 +150,7 @@ class Poller:
         if self._exact:
             select.select([self._poller], [], [], timeout_s)
             return self._poller.poll(0)  # type: ignore[no-any-return]
-        whole, rest = divmod(timeout_s * 1000, 1)  # milliseconds: these pollers round up to them
+        whole, rest = divmod(timeout_s * 1000, 1)  # in milliseconds, because these pollers round up to milliseconds
         if events := self._poller.poll(whole / 1000 * self._second):
             return events  # type: ignore[no-any-return]
         time.sleep(rest / 1000)

@@ -176,7 +176,7 @@ class MemoryWriter:
             return False  # `write` raises if the counters are invalid
         try:
             packer.pack_into(self._data, at, *values)
-        except struct.error:  # a number is out of range; encoding field by field names it
+        except struct.error:  # a number is out of range; `Codec.encode` raises an error that names its field
             return False
         self._data[start : start + size] = payload
         words[WRITTEN] = self._written = written + total
@@ -219,7 +219,7 @@ class MemoryReader:
 
     def __init__(self, offer: Offer, size: int = SIZE) -> None:
         path = f"/proc/{offer.pid}/fd/{offer.fd}"
-        name = os.readlink(path)  # checked before it is opened: it may be any file of any process
+        name = os.readlink(path)  # checked before the file is opened, because it may be any file of any process
         if name != f"/memfd:labkit-{offer.token} (deleted)":  # compares the whole name, so a partial token opens nothing
             raise FileNotFoundError(f"{path} is {name}")
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -76,7 +76,7 @@ class TcpStream:
         """Return whether the dialled connection is established. Raises `OSError` if dialling has failed."""
         try:
             self._sock.getpeername()
-        except OSError:  # not yet, or never
+        except OSError:  # the connection is not established yet, or has failed
             error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, os.strerror(error)) from None

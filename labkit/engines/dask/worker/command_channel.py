@@ -32,7 +32,7 @@ Command = dict[str, Any]  # plain values; "do" is the name of the command
 TOPIC = "labkit"
 TICK_MS = 100
 HEARTBEAT_S = 0.5
-ISOLATED_S = 25.0  # seconds after which an isolated role checks whether its task still exists
+ISOLATED_S = 25.0  # time after which the ticker checks whether the task of an isolated role still exists, seconds
 MAX_UNSENT = 1000  # reports that are queued while a role is isolated; the oldest are dropped
 
 
@@ -111,7 +111,7 @@ class RunPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Start the ticker. Called when the first role of the run starts on this worker."""
         self.worker = worker
-        self.channels: dict[tuple[str, int], CommandChannel] = {}  # by role and incarnation
+        self.channels: dict[tuple[str, int], CommandChannel] = {}  # {(role, incarnation): channel}
         self._ticker = PeriodicCallback(self._tick, TICK_MS)
         self._ticker.start()
 

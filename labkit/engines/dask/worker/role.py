@@ -116,7 +116,7 @@ class RealRole(RoleCore):
         self._monotonic, self._clock = monotonic_ns, RoleClock(monotonic_ns)
         self._now = self._clock.now
         endpoint.clock, endpoint.deliver = self._now, self._delivered
-        self._membership_number = self._links_number = -1  # number of the newest broadcast of each kind
+        self._membership_number = self._links_number = -1  # numbers of the newest commands "members" and "link_faults"
         self._flow_number = 0
         self._resume_from: int | None = None  # new origin of engine time, if the run has resumed and this role has not
         self._joined: dict[str, int] = {}  # newest incarnation of each role that has been present
@@ -145,7 +145,7 @@ class RealRole(RoleCore):
             self.shard.save_at, self.shard.on_checkpoint_due = 0, self._save_synchronized
         self._coroutine: Coroutine[Any, Any, Any] = make_coroutine(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
-            "begin": lambda command: None,  # ignores a duplicate `begin`
+            "begin": lambda command: None,  # a duplicate, which is ignored
             "members": self._update_members, "link_faults": self._set_link_faults, "flow": self._set_flow,
             "set": self._set_options, "slow": self._slow, "finish": self._finish_early,
             "version": self._report_version, "acknowledge": self._acknowledge, "end": self._end, "leave": self._end,
@@ -197,7 +197,7 @@ class RealRole(RoleCore):
         size = self._endpoint.send(to, message, category, counters.computed or counters.steps)
         if (
             message.__class__ is not Snapshot
-        ):  # a snapshot is sent while the shard applies, so this time is already counted
+        ):  # a snapshot is sent while the shard applies gradients, and this time is counted already
             counters.phases[SEND] += self._monotonic() - began
         return size
 
@@ -213,7 +213,7 @@ class RealRole(RoleCore):
         nbytes += bytes_outside_arrays(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
         if computed and not (self.counters.computed or self.counters.steps):
-            self.trained.add(sender)  # the frame header carries the sender's count
+            self.trained.add(sender)  # `computed` comes from the frame header
         if message.__class__ is SnapshotRequest:
             self.snapshot_requested(message)  # type: ignore[arg-type]
         else:
@@ -483,7 +483,7 @@ class RealRole(RoleCore):
 
     @property
     def _lead_seconds(self) -> float:
-        """Seconds by which this role's engine time is ahead of the resumed run."""
+        """Seconds by which this role's engine time is ahead of the resumed run; 0.0 if the run has not resumed."""
         return 0.0 if self._resume_from is None else max(0.0, seconds(self._clock.ahead_of(self._resume_from)))
 
     def _try_resume(self) -> bool:
@@ -509,7 +509,7 @@ class RealRole(RoleCore):
         self.recorder.acknowledge(command["number"])
 
     def _finish_early(self, command: Command) -> None:
-        """Request the chief's final evaluation."""
+        """Let the chief make its final evaluation now."""
         if self._evaluator is not None and self._evaluator.stop_requested is None:
             self._evaluator.stop_requested = command["reason"]
             self._interrupted, self._waiting = True, None  # so the next report does not contain the interrupted wait
@@ -517,7 +517,7 @@ class RealRole(RoleCore):
     # reports ----------------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Send the rows since the last report, the counters, and the message kinds that the role waits for."""
+        """Send a report: the rows since the last report, the counters, and the kinds of messages that the role waits for."""
         if not self._clock.paused:
             self._endpoint.flush()
         self._count_repeated()
@@ -619,7 +619,7 @@ class RealRole(RoleCore):
 
 
 def _discard(part: Any, value: Any) -> Any:
-    """Discard the result of cancelled work: see `roles.part.Part`."""
+    """Discard the result of cancelled work, as `roles.part.Part` describes."""
     return part.discard(value) if isinstance(part, Part) else None
 
 

@@ -1,4 +1,4 @@
-"""Engine time in a role: the clock of its machine since the run began, without pauses."""
+"""Engine time in a role: the time since the run began, without pauses, by the clock of the role's machine."""
 
 from __future__ import annotations
 

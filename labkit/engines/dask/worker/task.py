@@ -88,7 +88,7 @@ def pinned_core(assignment: RoleAssignment) -> Iterator[None]:
     if not (assignment.local and assignment.spec.computes and 1 < len(cores) < len(assignment.plan.layout.roles)):
         yield
         return
-    os.sched_setaffinity(0, {sorted(cores)[assignment.spec.index % len(cores)]})  # of this thread
+    os.sched_setaffinity(0, {sorted(cores)[assignment.spec.index % len(cores)]})  # pins this thread only
     try:
         yield
     finally:
