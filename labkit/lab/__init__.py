@@ -1,1 +1,3 @@
-"""The lab: an interactive page in a notebook around the panels of `labkit.views`. Importing this package imports nothing else."""
+"""The lab: an interactive page in a notebook with the panels of `labkit.views`. Importing this package imports no other
+module.
+"""

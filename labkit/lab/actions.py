@@ -1,7 +1,7 @@
 """Actions of the page: one frozen dataclass per action of a button, menu, slider or field.
 
-The page creates an action and passes it to `Lab.press`; the lab executes it on its command thread. `Session.actions` are the
-classes of the actions that are available now.
+The page creates an action and passes it to `Lab.press`. The lab executes the action on its command thread.
+`Session.actions` are the classes of the actions that are available now.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ COMMAND_PROGRESS: dict[type[Command], str] = {
 class Action:
     """Base class of actions.
 
-    `name`: the action in a message. `doing`: shown while it is executed. `once`: a second one while the first is executed is
-    ignored as a double click.
+    `name`: the name of the action in messages. `doing`: the text that the page shows while the action is executed.
+    `once`: whether the same action is ignored while it is executed, as after a double click.
     """
 
     name: ClassVar[str] = ""
@@ -36,13 +36,13 @@ class Action:
 
     @property
     def progress(self) -> str:
-        """What the page shows while the action is executed."""
+        """The text that the page shows while the action is executed."""
         return self.doing
 
 
 @dataclass(frozen=True)
 class Start(Action):
-    """Start the scenario, if one was chosen, else a run."""
+    """Start the chosen scenario, or a run if no scenario was chosen."""
 
     name, doing, once = "run", "starting", True
 
@@ -70,7 +70,7 @@ class Stop(Action):
 
 @dataclass(frozen=True)
 class Reset(Action):
-    """End the run and prepare the same one again."""
+    """End the run, and prepare the same run again."""
 
     name, doing, once = "reset", "resetting", True
 
@@ -84,7 +84,7 @@ class Step(Action):
 
 @dataclass(frozen=True)
 class Seek(Action):
-    """Show the run at `seconds`."""
+    """Show the run at an earlier time. `seconds`: engine time."""
 
     seconds: float
 
@@ -93,7 +93,7 @@ class Seek(Action):
 
 @dataclass(frozen=True)
 class BackToLive(Action):
-    """Show the present time."""
+    """Show the present again."""
 
     name = "back to live"
 
@@ -107,7 +107,7 @@ class WhatIf(Action):
 
 @dataclass(frozen=True)
 class ChangeSettings(Action):
-    """Change settings, {name: value or text}."""
+    """Change settings. `settings`: {name: value or text}."""
 
     settings: dict[str, Any]
 
@@ -116,7 +116,7 @@ class ChangeSettings(Action):
 
 @dataclass(frozen=True)
 class Answer(Action):
-    """Answer the question of the scenario, by the number of the answer or its text."""
+    """Answer the question of the scenario. `answer`: the number of the answer, or its text."""
 
     answer: int | str
 
@@ -125,7 +125,7 @@ class Answer(Action):
 
 @dataclass(frozen=True)
 class PlayScenario(Action):
-    """Play the scenario of this name; None: leave the scenario."""
+    """Play the scenario of this name. None: leave the scenario."""
 
     scenario: str | None
 
@@ -134,7 +134,7 @@ class PlayScenario(Action):
 
 @dataclass(frozen=True)
 class Pin(Action):
-    """Make this run, or run `number` of the table, the reference run."""
+    """Make the displayed run, or run `number` of the table, the reference run."""
 
     number: int | None = None
 
@@ -167,5 +167,5 @@ class Execute(Action):
 
     @property
     def progress(self) -> str:
-        """What the page shows while the command is executed."""
+        """The text that the page shows while the command is executed."""
         return COMMAND_PROGRESS.get(type(self.command), self.doing)

@@ -1,8 +1,8 @@
-"""Registry of the labs made by each notebook cell: running a cell again closes the labs that it made before.
+"""Registry of the labs made by each notebook cell. Running a cell again closes the labs that it made before.
 
 The registry is the only module-level mutable state of the package. It is needed because a cell that is run again has no
-reference to the lab that it made before, and the old lab would be drawn for ever. The key is JupyterLab's id of the cell;
-without one (nbclient, nbval, scripts) nothing is registered.
+reference to the lab that it made before. Without the registry, the old lab would never be closed. The key is JupyterLab's
+id of the cell. If there is no id (nbclient, nbval, scripts), nothing is registered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def in_kernel() -> bool:
 
 
 def this_cell() -> tuple[str, str] | None:
-    """Return (cell id, id of this execution) of the cell that is being run, or None."""
+    """Return (cell id, id of this execution) of the cell that is being run, or None if the cell has no id."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     kernel = getattr(shell, "kernel", None)

@@ -1,7 +1,8 @@
 """The command queue of a lab and the thread that executes it.
 
-Button events can arrive on any thread, cells run on another one, and a run in virtual time must be advanced by a single thread.
-So commands are put into a queue, and one thread executes them in order and advances the run in between.
+Button events can arrive on any thread, cells run on another thread, and a run in virtual time must be advanced by a
+single thread. Therefore commands are put into a queue. One thread executes the commands in order, and advances the run
+between two commands.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ FINISH_POLL = 0.02  # seconds between two slices of a run that is advanced as fa
 
 
 class CommandThread:
-    """Executes commands in order, and calls `tick` in between. The thread ends when it is idle; the next command starts it again.
+    """A thread that executes commands in order, and calls `tick` between them. It ends when it is idle, and the next
+    command starts it again.
 
-    `tick()` does the work that is due and returns the seconds until its next call, or None: idle. Neither `tick` nor a command
-    may block for long.
+    `tick()` does the work that is due, and returns the seconds until its next call, or None if it is idle. Neither `tick`
+    nor a command may block for long.
     """
 
     def __init__(self, name: str, tick: Callable[[], float | None]):
@@ -38,7 +40,7 @@ class CommandThread:
         self.pending = 0  # commands that are not done yet
 
     def submit(self, command: Callable[[], Any]) -> Future[Any]:
-        """Put a command into the queue. The future has its result or its exception."""
+        """Put a command into the queue, and return a future with its result or its exception."""
         future: Future[Any] = Future()
         with self._lock:
             if self._closed:
@@ -50,13 +52,15 @@ class CommandThread:
         return future
 
     def call(self, command: Callable[[], Any]) -> Any:
-        """Execute a command and wait for it: returns its result, or raises its exception. Ctrl-C ends only the waiting."""
+        """Execute a command and wait for it. Return its result, or raise its exception. Ctrl-C ends the wait, but not the
+        command.
+        """
         if threading.current_thread() is self._thread:
             return command()
         return self.submit(command).result()
 
     def wake(self) -> None:
-        """Call `tick` now: there may be work."""
+        """Call `tick` now, because there may be work."""
         with self._lock:
             if not self._closed:
                 self._queue.put(None)
@@ -68,14 +72,14 @@ class CommandThread:
         return self._thread is not None and self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the thread ends because it is idle; returns whether it has ended."""
+        """Wait until the thread ends because it is idle. Return whether it has ended."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
         return not self.alive
 
     def close(self) -> None:
-        """Accept no more commands; those in the queue are executed first. Idempotent."""
+        """Accept no more commands, and end the thread after the commands in the queue. Idempotent."""
         with self._lock:
             self._closed = True
             self._queue.put(None)
@@ -105,7 +109,7 @@ class CommandThread:
                     return
 
     def _execute_next(self, timeout: float) -> bool:
-        """Execute the next command, if there is one within `timeout` seconds; returns whether there was one."""
+        """Execute the next command, if one arrives within `timeout` seconds. Return whether a command was executed."""
         wait = 0.0 if self._closed else max(timeout, 0.0)
         try:
             item = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
@@ -125,25 +129,28 @@ class CommandThread:
 
 
 class Movable(Protocol):
-    """The object that the thread advances between two commands."""
+    """Interface of the object that the thread advances between two commands."""
 
     def advance(self) -> float | None:
-        """Do the work that is due. Returns the seconds until there may be more; None: idle."""
+        """Do the work that is due. Return the seconds until there may be more work, or None if idle."""
 
     def finish(self) -> None:
-        """Advance a simulated run as fast as possible, for one slice."""
+        """Advance a simulated run by one slice, as fast as possible."""
 
     def abort(self) -> None:
-        """Stop advancing: `advance` raised an error."""
+        """Stop advancing, because `advance` raised an error."""
 
 
 class CommandQueue:
-    """Executes commands from programs and from buttons on one thread. A program waits for its command and gets its exception; for
-    a button the page shows the command in progress at once, and an error later.
+    """The queue of the commands of programs and buttons, which one thread executes.
 
-    `moves`: the object that the thread advances between two commands. `changed()`: called, on any thread, when there may be
-    something new to show. `busy`: the command in progress, or "". `problem`: the text of the last error. `error`: the last error
-    that was not raised by a command (in the next step of a scenario, or the start of processes).
+    A program waits for its command, and its exception is raised there. For a button, the page shows the command in
+    progress at once, and an error later.
+
+    `moves`: the object that the thread advances between two commands. `changed`: called, on any thread, when the page may
+    have to be drawn again. `busy`: the text of the command in progress, or "". `problem`: the text of the last error.
+    `error`: the last error that was not raised by a command, but for example in the next step of a scenario, or when
+    processes were started.
     """
 
     def __init__(self, name: str, moves: Movable, changed: Callable[[], None]):
@@ -157,17 +164,21 @@ class CommandQueue:
 
     @property
     def held(self) -> bool:
-        """Whether Pause was pressed: then `rest` waits until the run has been resumed and has ended."""
+        """Whether the Pause button was pressed. If so, `rest` waits until the run has been resumed and has ended."""
         return self._held
 
     def call(self, busy: str, command: Callable[[], Any]) -> Any:
-        """Execute a command and wait for it; raises its exception. `busy`: the text on the page meanwhile."""
+        """Execute a command, wait for it, and return its result or raise its exception. `busy`: the text on the page in
+        the meantime.
+        """
         self._held, self.error, self.problem = False, None, ""
         return self._thread.call(partial(self._execute, busy, command))
 
     def press(self, busy: str, command: Callable[[], Any], once: bool = False, holds: bool = False) -> None:
-        """Execute a command as soon as possible; an error is shown and not raised. `once`: not if the same command is
-        pending already, as after a double click. `holds`: see `held`.
+        """Execute a command as soon as possible. An error is shown, and not raised.
+
+        `once`: ignore the command if the same command is in progress, as after a double click. `holds`: the new value of
+        `held`.
         """
         if once and busy == self.busy:
             return
@@ -178,7 +189,7 @@ class CommandQueue:
         self._changed()
 
     def refuse(self, problem: str) -> None:
-        """Show why pressing a button did not submit a command."""
+        """Show the reason why a button did not submit a command, or why its command failed."""
         self.problem = problem
         self._changed()
 
@@ -188,11 +199,13 @@ class CommandQueue:
         self._changed()
 
     def rest(self, timeout: float | None, fast: bool) -> None:
-        """Wait until idle. `fast`: a simulated run is advanced as fast as possible instead of being played. `TimeoutError` after
-        `timeout` s.
+        """Wait until idle.
+
+        `fast`: whether a simulated run is advanced as fast as possible, and not played at its speed. Raises
+        `TimeoutError` after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._thread.call(lambda: None)  # after the commands that are in the queue already
+        self._thread.call(lambda: None)  # wait for the commands that are already in the queue
         while True:
             if fast:
                 self._thread.call(self._moves.finish)
@@ -224,7 +237,7 @@ class CommandQueue:
     def _advance(self) -> float | None:
         try:
             pause = self._moves.advance()
-        except Exception as error:  # no caller waits for this exception: it is shown, and raised by `Lab.wait`
+        except Exception as error:  # no caller waits for this exception, so it is shown, and raised by `Lab.wait`
             self.error, self.problem = error, _text(error)
             self._moves.abort()
             pause = None

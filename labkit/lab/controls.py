@@ -1,7 +1,7 @@
-"""The controls of the page: one `Control` for each setting, derived from its declaration. No widgets here.
+"""The controls of the page: one `Control` for each setting, derived from its declaration. This module has no widgets.
 
-A control names a setting (`Settings.names`). The page makes a widget of it according to its `kind`, and sets what the user
-chooses. A setting without a control can be set in Python (`Lab.set`).
+A control has the name of a setting (`Settings.names`). The page creates a widget for it according to its `kind`, and
+changes the setting when the user chooses a value. A setting without a control can be changed in Python (`Lab.set`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALWAYS = (
     "strategy", "learning_rate", "engine", "workers", "servers", "pace", "data", "batch_size", "seconds", "accuracy",
 )  # fmt: skip
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64, 100, 250, 500, 1000)
-MOST_PROCESSES = 16  # maximum in a menu, for one machine; more can be set in Python
+MOST_PROCESSES = 16  # maximum number of workers in a menu, for one machine; more can be set in Python
 # presentation: the values that a slider or a menu offers; ranges, units and help come from the declarations
 STEPS: dict[str, tuple[Any, ...]] = {
     "servers": (1, 2, 3, 4, 6, 8, 16, 32),
@@ -62,9 +62,9 @@ HIDDEN = {
 class Control:
     """One setting that can be changed on the page.
 
-    `kind`: "menu" (one of `choices`; pairs of what is shown and the value), "steps" (a slider over `choices`), "slider"
-    (a number from `low` to `high`, logarithmic if `log`), "check", or "text". `live`: it affects the present run;
-    the others affect the next run.
+    `kind`: "menu" (one of `choices`), "steps" (a slider over `choices`), "slider" (a number from `low` to `high`, on a
+    logarithmic scale if `log`), "check", or "text". `choices`: pairs (displayed text, value). `live`: whether a change
+    affects the present run; all other settings affect the next run.
     """
 
     name: str
@@ -82,7 +82,10 @@ class Control:
 
 
 def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
-    """Return the controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
+    """Return the controls for these settings, in order.
+
+    `names`: return only the controls of these settings. Raises `BadInput` if a name is unknown.
+    """
     order = (
         "strategy", "learning_rate", *options_of(settings.strategy), "engine", "workers", "servers", "pace", "distribution",
         "latency", "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
@@ -103,7 +106,7 @@ def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[
 
 
 def _applies(settings: Settings, name: str) -> bool:
-    """Return whether a setting has an effect with these settings."""
+    """Return whether the setting `name` has an effect if the other settings are `settings`."""
     simulated = settings.cluster.virtual_time
     if name in ("latency", "bandwidth"):
         return simulated
@@ -140,8 +143,10 @@ def _control(settings: Settings, name: str) -> Control:
 
 
 def _texts(settings: Settings, known: Option) -> list[str]:
-    """Return the values of a menu as texts: the user's own data, then the values offered here, then all names of the
-    declaration.
+    """Return the values of a menu as texts.
+
+    For data: user-defined data sets, then labkit's. For other settings: the list in this module, or else the choices or
+    names of the declaration.
     """
     if known.name == "data":
         return [*(name_of(o) for o in settings.own if not isinstance(o, Strategy)), *TEXTS["data"]]
@@ -153,7 +158,7 @@ def _texts(settings: Settings, known: Option) -> list[str]:
 
 
 def _of_option(known: Option, value: Any, more: dict[str, Any]) -> Control:
-    """Return a control derived from the declaration alone."""
+    """Return a control that is derived from the declaration alone."""
     name = known.name
     if known.choices:
         return Control(name, kind="menu", value=value, choices=_menu([str(c) for c in known.choices]), **more)
@@ -186,7 +191,7 @@ def _group(settings: Settings, name: str) -> str:
 
 
 def _strategies(settings: Settings) -> tuple[tuple[str, Any], ...]:
-    """Return the user's own strategies, then all others by family."""
+    """Return the choices of the strategy menu: user-defined strategies, then all strategies of labkit by family."""
     own = [name_of(thing) for thing in settings.own if isinstance(thing, Strategy)]
     listed = [(kind.__name__, name) for family in FAMILIES.values() for name, kind in family.items()]
     return (*((name, name) for name in own), *listed)
@@ -197,7 +202,7 @@ def _menu(texts: list[str]) -> tuple[tuple[str, Any], ...]:
 
 
 def _steps(known: Option, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
-    """Return the values of a slider with their texts, including the present one."""
+    """Return (text, value) pairs for a slider. The present value `now` is always included."""
     places = list(values)
     if now not in places:
         places = sorted([*places, now], key=lambda v: -math.inf if v is None else v)

@@ -1,7 +1,7 @@
-"""`lk.Lab()`: the laboratory. Every button calls a method here, which works without a browser too.
+"""`lk.Lab()`: the laboratory. Every button calls a method of this class, and every method also works without a browser.
 
-The lab connects a session (the displayed run), a scenario runner, a command queue with its thread, and a page (widgets and
-the drawing thread). What is shown is a function of the trace and of the displayed time.
+The lab connects a session (the displayed run), a scenario runner, a command queue with its thread, and a page (widgets
+and the drawing thread). The panels are a function of the trace and of the displayed time.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _numbers = count(1)
 
 
 class Lab:
-    """A live laboratory in a notebook: the last expression of a cell shows it.
+    """A live laboratory in a notebook. It is displayed if it is the last expression of a cell.
 
-    `lk.Lab()` without arguments is ready to run. `problem`, `strategy`, `cluster`, `budget`: the parts of the first run. `run`:
-    show this run, which is active or over (`run.watch()`). `scenario`: a prepared experiment, by its name
-    (`lk.Lab.scenarios()`). `controls`: which settings can be changed on the page (names; None: all; empty: none). `panels`:
-    which panels, in order (None: the first view). `speed`: seconds of virtual time per second at which simulated runs are
-    played (1). A given run is played only if `speed` is given, or after Resume: until then the program that started it may
-    advance it.
+    `lk.Lab()` without arguments is ready to run. `problem`, `strategy`, `cluster`, `budget`: the components of the first
+    run. `run`: a run to show, which may be active or over (as `run.watch()` does). `scenario`: the name of a prepared
+    experiment (see `lk.Lab.scenarios()`). `controls`: the names of the settings that can be changed on the page (None:
+    all; empty: none). `panels`: the names of the panels, in order (None: the first view). `speed`: seconds of virtual
+    time per second at which simulated runs are played, by default 1. The lab plays a simulated `run` only if `speed` is
+    given, or after Resume, because the program that started the run may advance it.
 
-    No method needs a browser: `lk.Lab().run().wait()` works in a script. Raises `BadInput` at once if the arguments do not fit
+    No method needs a browser: `lk.Lab().run().wait()` works in a script. Raises `BadInput` if the arguments do not fit
     together.
     """
 
@@ -74,7 +74,7 @@ class Lab:
         self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(cell)
         self.session = Session(settings, self._processes)
         self._scenarios = ScenarioRunner(self.session, chosen)
-        self._given_run = run  # stays with the program that started it: closing the lab does not stop it
+        self._given_run = run  # belongs to the program that started it, so closing the lab does not stop it
         self._queue = CommandQueue(f"labkit-lab-{next(_numbers)}", self._scenarios, self._changed)
         if run is not None:
             self.session.adopt(run, settings, play=speed is not None)
@@ -90,7 +90,9 @@ class Lab:
     # running ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> Self:
-        """Start the scenario, if one was chosen, else a run with the present settings. Returns at once; see `wait`."""
+        """Start the chosen scenario, or a run with the present settings if no scenario was chosen. Returns at once; see
+        `wait`.
+        """
         return self._do(actions.Start())
 
     def pause(self) -> Self:
@@ -98,19 +100,19 @@ class Lab:
         return self._do(actions.Pause())
 
     def resume(self) -> Self:
-        """Return the go on after a pause."""
+        """Continue after a pause."""
         return self._do(actions.Resume())
 
     def stop(self) -> Self:
-        """End the run now, with a final evaluation; this ends a scenario, too."""
+        """End the run now, with a final evaluation. This also ends a scenario."""
         return self._do(actions.Stop())
 
     def reset(self) -> Self:
-        """End the run, and prepare the same one again, with the same settings and the same seed."""
+        """End the run, and prepare the same run again, with the same settings and the same seed."""
         return self._do(actions.Reset())
 
     def step(self) -> Self:
-        """Return the go to the next applied update, and pause there."""
+        """Go to the next applied update, and pause there."""
         return self._do(actions.Step())
 
     def seek(self, seconds: float) -> Self:
@@ -128,16 +130,19 @@ class Lab:
         return self
 
     def what_if(self) -> Self:
-        """Repeat a simulated run up to the displayed time, and continue from there. The run so far becomes the reference run.
+        """Repeat a simulated run up to the displayed time, and continue from there. The previous run becomes the
+        reference run.
         """
         return self._do(actions.WhatIf())
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
-        """Wait until the lab is idle: the run or the scenario is over, a question waits for its answer, or a program has paused
-        the run. Displays the lab first, if no cell has.
+        """Wait until the lab is idle, i.e. the run or the scenario is over, a question waits for its answer, or a program
+        has paused the run.
 
-        `fast`: simulated runs are not played at their speed but advanced as fast as possible, as always in a script. Raises the
-        error that ended the run; `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
+        The lab is displayed first, if no cell has displayed it.
+
+        `fast`: whether simulated runs are advanced as fast as possible (as always in a script), not played at their
+        speed. Raises the error that ended the run, and `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
         """
         self._display()
         if self.session.run is self._given_run and self.session.simulated and not self._queue.held:
@@ -161,21 +166,23 @@ class Lab:
     # changing ---------------------------------------------------------------------------------------------------------
 
     def set(self, **settings: Any) -> Self:
-        """Change settings by name: live options affect the present run, all others the next run."""
+        """Change settings by name. Live options affect the present run, and all other settings affect the next run."""
         self.session.change(settings)
         return self._do(actions.ChangeSettings(settings))
 
     def answer(self, answer: int | str) -> Self:
-        """Return the answer the question of the scenario, by the number of the answer (0 is the first) or its text."""
+        """Answer the question of the scenario. `answer`: the number of the answer (0 is the first), or its text."""
         self._scenarios.commit(answer)
         return self._do(actions.Answer(answer))
 
     def play(self, scenario: str) -> Self:
-        """Return the play a scenario, by its name (`lk.Lab.scenarios()`)."""
+        """Play the scenario of this name (see `lk.Lab.scenarios()`)."""
         return self._do(actions.PlayScenario(scenario))
 
     def pin(self, number: int | None = None) -> Self:
-        """Make this run (or run `number` of the table) the reference run: later runs are drawn over it."""
+        """Make this run (or run `number` of the table) the reference run, with which later runs are compared in the
+        panels.
+        """
         return self._do(actions.Pin(number))
 
     def unpin(self) -> Self:
@@ -189,55 +196,58 @@ class Lab:
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
-        """Execute a command on the present run, at once, as `run.execute` does: `lab.execute(lk.Kill("worker-1"))`.
+        """Execute a command on the present run, at once, as `run.execute` does. For example
+        `lab.execute(lk.Kill("worker-1"))`.
 
-        Before the first run a `Slow` is a setting of the next run. `BadInput` for other commands while no run is active.
+        Before the first run, a `Slow` becomes a setting of the next run. Raises `BadInput` for other commands if no run
+        is active.
         """
         return self._do(actions.Execute(command))
 
     def slow(self, role: str, factor: float) -> Self:
-        """Make a role compute `factor` times slower; 1 undoes it."""
+        """Make a role compute `factor` times slower. A factor of 1 is the normal speed."""
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
-        """Return the kill a role: on a cluster its process, with SIGKILL. It is restarted automatically; with
-        `restart=False` it stays down until `restart(role)`, as after the Kill button, so that the effect of its absence
-        can be observed.
+        """Kill a role. On a cluster, its process is killed with SIGKILL.
+
+        The role is restarted automatically. With `restart=False` it is down until `restart(role)` is called, as after the
+        Kill button, so that the effect of its absence can be observed.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Restart a role that is down: its next incarnation restores the last checkpoint."""
+        """Restart a role that is down. Its next incarnation restores the last checkpoint."""
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Return the suspend a role's process (SIGSTOP); after the cluster's heartbeat timeout (`patience`) it is
-        declared lost.
+        """Suspend the process of a role (SIGSTOP). It is declared lost after the heartbeat timeout of the cluster
+        (`patience`).
         """
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Resume a suspended process; an incarnation that was declared lost in the meantime is shut down."""
+        """Resume a suspended process. If its incarnation was declared lost in the meantime, the process is told to exit."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
-        """Return the cut the links between a role and `peer`; None: every other role."""
+        """Cut the link between `role` and `peer`. If `peer` is None, cut the links to all other roles."""
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`: messages that were held are delivered now."""
+        """Undo `cut`. Messages that were held back are delivered now."""
         return self.execute(Reconnect(role, peer))
 
     # reading, at any time and from any thread ---------------------------------------------------------------------------
 
     @property
     def trace(self) -> Trace:
-        """The trace of the run that is shown."""
+        """The trace of the displayed run; before the first run, an empty trace of the next run."""
         return self.session.trace
 
     @property
     def latest(self) -> Run | None:
-        """The run that is shown; None before the first."""
+        """The displayed run; None before the first run."""
         return self.session.run
 
     @property
@@ -247,7 +257,7 @@ class Lab:
 
     @property
     def cluster(self) -> DaskCluster:
-        """The cluster of processes of this lab, started or not."""
+        """The cluster of processes of this lab. It may not be started yet."""
         return self._processes.cluster
 
     @property
@@ -257,7 +267,7 @@ class Lab:
 
     @property
     def traces(self) -> list[Trace]:
-        """The traces of the runs in the table, oldest first (of many runs, the last ones)."""
+        """The traces of the runs in the table, oldest first. If there are many runs, only the last traces are kept."""
         return [entry.trace for entry in self.session.table if entry.trace is not None]
 
     @property
@@ -267,40 +277,41 @@ class Lab:
 
     @property
     def sentence(self) -> str:
-        """What the panels show, in one or two sentences."""
+        """The content of the panels as text, in a few sentences."""
         return sentence(self.trace, self.session.moment(), self.session.reference)
 
     @property
     def question(self) -> str | None:
-        """The question of the scenario, with its answers; None if it has none."""
+        """The question of the scenario with its answers; None if the scenario has no question."""
         asked = self._scenarios.question
         return f"{asked.text} {' / '.join(asked.answers)}" if asked is not None else None
 
     @property
     def answered(self) -> str | None:
-        """The answer given to the question; None before."""
+        """The text of the answer that was given; None if no answer was given yet."""
         question, answer = self._scenarios.question, self._scenarios.answer
         return question.answers[answer] if question is not None and answer is not None else None
 
     @staticmethod
     def scenarios() -> dict[str, str]:
-        """Return {name: title} of the scenarios that `lk.Lab(scenario=...)` takes."""
+        """Return {name: title} of the scenarios that `lk.Lab(scenario=...)` accepts."""
         return {name: scenario.title for name, scenario in SCENARIOS.items()}
 
     def export_csv(self, path: str | Path) -> Path:
-        """Write the table of runs to a file."""
+        """Write the table of runs to a CSV file."""
         return self.runs.to_csv(path)
 
     def snapshot(self) -> LabFigure:
-        """Return a static figure of the displayed time: for reports, and for pages without widgets."""
+        """Return a static figure of the displayed time, for reports and for pages without widgets."""
         return overview(self.trace, self.session.moment(), self.session.reference)
 
     # as a text --------------------------------------------------------------------------------------------------------
 
     def share_text(self) -> str:
-        """Return the lab as a short text that `Lab.from_share_text` opens again: settings, scenario, panels, and the
-        commands that were executed on the run (in virtual time the run is then identical bit for bit). `BadInput` if a
-        user-defined object has no text.
+        """Return the lab as a short text, from which `Lab.from_share_text` creates an equal lab.
+
+        The text contains settings, scenario, panels, and the commands that were executed on the run. A run in virtual
+        time is then repeated bit for bit. Raises `BadInput` if a setting is a user-defined object, which has no text.
         """
         scenario = self._scenarios.scenario
         done = log_text(list(self.session.command_log())) if scenario is None else ""
@@ -311,7 +322,7 @@ class Lab:
 
     @classmethod
     def from_share_text(cls, text: str, **options: Any) -> Lab:
-        """Return the lab that `share_text()` of another one describes, ready to run."""
+        """Create a lab from the output of `share_text()` of another lab. It is ready to run."""
         settings, more = read_share_text(text, ("scenario", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
@@ -324,7 +335,9 @@ class Lab:
     # the page ---------------------------------------------------------------------------------------------------------
 
     def press(self, action: Action) -> None:
-        """Execute an action of the page (see `lab.actions`) as soon as possible; an error is shown and not raised."""
+        """Execute an action of the page (see `lab.actions`) as soon as possible. An error is shown on the page, and not
+        raised.
+        """
         if self._closed:
             return
         try:
@@ -348,12 +361,12 @@ class Lab:
         )
 
     def view(self) -> View:
-        """Return the present state, as the page shows it."""
+        """Return the present state of the lab as a value, from which the page is drawn."""
         return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
 
     @property
     def drawing(self) -> bool:
-        """Whether the page is being drawn, or will be drawn again without a change."""
+        """Whether the page is being drawn, or will be drawn again even if nothing changes."""
         return self._page is not None and self._page.drawing
 
     @property
@@ -373,7 +386,11 @@ class Lab:
         return "<labkit Lab>"
 
     def close(self, keep_processes: bool = False) -> None:
-        """Stop the lab's run, threads and own processes, and remove it from the page. Idempotent."""
+        """Stop the run, the threads and the processes of the lab, and remove the lab from the page. Idempotent.
+
+        A run or a cluster that was given to the lab is not stopped. `keep_processes`: whether the processes are not
+        stopped, either.
+        """
         with self._close_lock:
             if self._closed:
                 return
@@ -389,7 +406,7 @@ class Lab:
             self._processes.close()
 
     def hand_over_processes(self) -> Processes | None:
-        """Close the lab without ending its own processes, and return these; None if the cluster was given."""
+        """Close the lab, but return its processes without stopping them. None if the cluster was given to the lab."""
         self.close(keep_processes=True)
         return self._processes if self._processes.ours else None
 
@@ -402,7 +419,7 @@ class Lab:
     # executing actions ---------------------------------------------------------------------------------------------
 
     def _operation(self, action: Action) -> Callable[[], Any]:
-        """Return the function that executes an action, on the command thread."""
+        """Return the function that executes an action on the command thread."""
         session, scenarios = self.session, self._scenarios
         match action:
             case actions.Start():
@@ -452,12 +469,12 @@ class Lab:
         self._scenarios.start()
 
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Parse typed or chosen values: `"8"` is a seed; an emptied field is ignored."""
+        """Convert texts from the page to values, for example `"8"` to a seed. Empty fields are ignored."""
         given = {name: value for name, value in settings.items() if value != ""}
         return {n: self.session.settings.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
     def _changed(self) -> None:
-        """Something has changed: draw it, if the lab may be on a page."""
+        """Notify the page of a change, if the lab may be displayed."""
         if self._page is not None and (self._displayed or in_kernel()):
             self._page.wake()
 
@@ -469,13 +486,14 @@ class Lab:
 
 
 def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:
-    """Return one name or several, as a tuple."""
+    """Return one name or several names as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given) if given is not None else None
 
 
 def _inherited_processes(cell: tuple[str, str] | None) -> Processes:
-    """Return the processes of the lab that this cell made before, which is closed; else new ones, which are not started
-    yet.
+    """Return the processes of the lab that an earlier execution of this cell made. That lab is closed.
+
+    If there is none, return a new object, whose processes are not started yet.
     """
     for old in stale(cell):
         kept: Processes | None = old.hand_over_processes()

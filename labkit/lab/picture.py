@@ -1,8 +1,9 @@
-"""The picture of the README: one worker becomes five times slower, asynchronous over synchronous training as the reference run.
+"""The picture of the README: one worker becomes five times slower in asynchronous training. The reference run is
+synchronous.
 
     python -m labkit.lab.picture picture.png
 
-Simulated, so the picture is the same on every machine; 192 colours are enough and keep the file small.
+The runs are simulated, so the picture is the same on every machine. It is reduced to 192 colours to keep the file small.
 """
 
 from __future__ import annotations

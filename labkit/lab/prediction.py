@@ -1,11 +1,13 @@
-"""`lk.Prediction`: a question that the user answers before the result is measured; later both are shown side by side.
+"""`lk.Prediction`: a question that the user answers before the result is measured. Later, answer and result are shown
+together.
 
-A result that was only observed seems obvious afterwards; a prediction can be wrong. So a prediction is committed once, before
-the result is known: `committed` never changes, and nothing can be committed after `reveal`. A prediction is optional: no method
-waits for a click, and `reveal` reports if there was none. `commit` is equivalent to a click.
+A result that was only observed seems obvious afterwards, but a prediction can be wrong. Therefore a prediction is
+committed once, before the result is known: `committed` never changes, and nothing can be committed after `reveal`. A
+prediction is optional: no method waits for a click, and `reveal` reports if no answer was chosen. `commit` is equivalent
+to a click.
 
-A prediction has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again makes a new
-one.
+A prediction has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again creates
+a new prediction.
 """
 
 from __future__ import annotations
@@ -26,24 +28,28 @@ __all__ = ["Prediction", "Revealed"]
 
 ONCE = "A prediction is committed once: run its cell again for a new one."
 LATE = "The result has been revealed: it is too late for a prediction. Run its cell again for a new one."
-# The style of a lab, without its frame. Answers are as wide as their text.
+# The style of a lab without the frame. Answers are as wide as their texts.
 LOOKS = (
     f".{ROOT}.lk-predicts {{ box-shadow: none; background: none; }} "
     f".{ROOT}.lk-predicts .lk-asked {{ margin: 0; }} "
     f".{ROOT}.lk-predicts .lk-answers button {{ flex: 0 1 auto; min-width: 130px; max-width: 100%; height: auto; "
     "min-height: 38px; padding: 3px 16px; line-height: 1.3; white-space: normal; }"
 )
-# The colour of a bar beside the text. The text has the colours of the page, so it is legible in a dark theme, too.
+# {whether the prediction was right: colour of the bar beside the text}. The text itself has the colours of the page, so
+# that it is legible in a dark theme, too.
 BARS = {True: "#2a9158", False: "#cc1f1f", None: "#7a8394"}
 
 
 class Prediction:
-    """A question with a few answers: the last expression of a cell shows it, with a button for each.
+    """A question with a few answers. It is displayed, with a button for each answer, if it is the last expression of a
+    cell.
 
-    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")`; or with numbers, of which the nearest to
-    the measured value is the right one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
+    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")` has answers without numbers.
+    `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})` has answers with numbers: the right answer is
+    the one nearest to the measured value.
 
-    Raises `BadInput` for fewer than two answers, for equal ones, and for answers that are not texts (or not finite numbers).
+    Raises `BadInput` if there are fewer than two answers, if two answers are equal, or if an answer is not a text (or a
+    number is not finite).
     """
 
     def __init__(self, question: str, *answers: str | Mapping[str, float]):
@@ -67,13 +73,14 @@ class Prediction:
 
     @property
     def committed(self) -> str | None:
-        """The answer that was committed, or None."""
+        """The text of the committed answer; None if there is none."""
         return None if self._committed is None else self.answers[self._committed]
 
     def commit(self, answer: str | int) -> Prediction:
-        """Return the commit to an answer: its text, or its number, from 0. Idempotent.
+        """Commit to an answer, and return the prediction. `answer`: its text, or its number, from 0. Idempotent.
 
-        Raises `BadInput` for an unknown answer, for another one than was committed before, and after `reveal`.
+        Raises `BadInput` if the answer is unknown, if another answer was committed before, or if the result has been
+        revealed.
         """
         chosen = self._index(answer)
         with self._factory.lock:
@@ -102,12 +109,12 @@ class Prediction:
     # revealing --------------------------------------------------------------------------------------------------------
 
     def reveal(self, measured: float | str, words: str = "") -> Revealed:
-        """Return the prediction beside the measured result; the last expression of a cell shows it. `words`: a text that
-        is shown below.
+        """Return the prediction with the measured result. It is displayed if it is the last expression of a cell.
 
-        `measured`: for answers with numbers, a number (the nearest answer is right: by ratio if all are positive, else by
-        difference); for others, the text of the right one. It may be revealed again, with another measurement. Raises
-        `BadInput` for anything else.
+        `measured`: for answers with numbers, the measured number; the right answer is the nearest, by ratio if all
+        numbers are positive, otherwise by difference. For answers without numbers, the text of the right answer. `words`:
+        a text that is shown below the result. `reveal` may be called again with another measurement. Raises `BadInput` if
+        `measured` is of another kind.
         """
         true, shown = self._nearest(measured)
         value = str(measured) if self._values is None else _python(measured)
@@ -117,7 +124,7 @@ class Prediction:
             return self._revealed
 
     def _nearest(self, measured: Any) -> tuple[int, str]:
-        """Return (number of the right answer, the measured value as a text)."""
+        """Return (number of the right answer, measured value as text)."""
         if self._values is None:
             if isinstance(measured, str) and measured in self.answers:
                 return self.answers.index(measured), measured
@@ -131,9 +138,7 @@ class Prediction:
         return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
 
     def record(self) -> dict[str, Any]:
-        """Return `question`, `answers`, `committed`, `measured`, `right`, as plain Python values, or None if not known
-        (yet).
-        """
+        """Return {question, answers, committed, measured, right} as plain Python values. Unknown values are None."""
         seen = self._revealed
         return {
             "question": self.question, "answers": list(self.answers), "committed": self.committed,
@@ -169,24 +174,24 @@ class Prediction:
         return f"{self.question}\n  {' | '.join(self.answers)}\n{prediction}"
 
     def close(self) -> None:
-        """Remove the widgets from the page. The prediction is kept."""
+        """Remove the widgets from the page. The committed answer is kept."""
         self._factory.close()
 
 
 @dataclass(frozen=True)
 class Revealed:
-    """The prediction and the result. `committed` is None if there was no prediction, and then so is `right`."""
+    """A prediction with its result. If no answer was committed, `committed` and `right` are None."""
 
     question: str
     committed: str | None
     measured: float | int | str
     shown: str  # the measured value as a text
-    answer: str  # the right one
+    answer: str  # the right answer
     words: str = ""
 
     @property
     def right(self) -> bool | None:
-        """Whether the prediction was right."""
+        """Whether the prediction was right; None if there was none."""
         return None if self.committed is None else self.committed == self.answer
 
     @property
@@ -215,7 +220,7 @@ class Revealed:
 
 
 def _answers(question: Any, given: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
-    """Return the texts of the answers, and their numbers if they have any."""
+    """Check the arguments, and return (texts of the answers, their numbers or None)."""
     if not isinstance(question, str) or not question:
         raise BadInput(f"Prediction({question!r}): first the question, as a text, then the answers.")
     numbers = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else None
@@ -241,7 +246,7 @@ def _python(number: Any) -> float | int:
 
 
 def _written(number: float) -> str:
-    """3, 1,234, 0.214."""
+    """Format a number: 3, 1,234, 0.214."""
     if isinstance(number, int) or abs(number) >= 100:
         return f"{number:,.0f}".replace("-", "−")
     return f"{number:.3g}".replace("-", "−")

@@ -1,5 +1,6 @@
-"""The processes of a lab: a given cluster, or the lab's own, which starts in the background. If bokeh is installed the lab's
-own cluster has Dask's dashboard (half a second of processor time, 19 MB).
+"""The processes of a lab: a cluster given to the lab, or a cluster of the lab, which is started in the background.
+
+A cluster of the lab has Dask's dashboard if bokeh is installed (it takes half a second of processor time and 19 MB).
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ __all__ = ["Processes"]
 
 
 class Processes:
-    """`cluster` exists from the beginning, its processes when `ready`. `ours`: closing the lab ends them. `problem`: why they
-    could not be started. `wanted`: the number to start.
+    """The cluster of a lab and its processes.
+
+    `cluster`: the cluster, which may not be started yet. `ready`: whether its processes run. `ours`: whether the cluster
+    belongs to the lab, so that closing the lab stops it. `problem`: the error if the processes could not be started.
+    `wanted`: the number of processes to start.
     """
 
     def __init__(self, given: DaskCluster | None = None):
@@ -28,7 +32,7 @@ class Processes:
 
     @property
     def cluster(self) -> DaskCluster:
-        """The cluster, started or not."""
+        """The cluster. It may not be started yet."""
         with self._lock:
             if self._cluster is None:
                 self._cluster = DaskCluster(dashboard=importlib.util.find_spec("bokeh") is not None)
@@ -45,7 +49,9 @@ class Processes:
         return self._thread is not None and self._thread.is_alive()
 
     def check(self) -> None:
-        """`BadInput` if the cluster was given and is closed; a closed cluster of the lab's own is replaced by a new one."""
+        """Check that the cluster is not closed. A closed cluster of the lab is replaced; a closed cluster that was given
+        raises `BadInput`.
+        """
         if self._cluster is None or not self._cluster.is_closed:
             return
         if not self.ours:
@@ -53,13 +59,13 @@ class Processes:
         self._cluster = None
 
     def progress(self) -> tuple[int, int] | None:
-        """Return (processes that run, processes wanted) while they start; else None."""
+        """Return (number of processes that run, number to start) while processes start, otherwise None."""
         if not self.starting or self._cluster is None:
             return None
         return min(self._cluster.progress()[0], self.wanted), self.wanted
 
     def start(self, nodes: int) -> None:
-        """Start `nodes` processes, on a thread; `starting` until they are up or `problem` is set."""
+        """Start `nodes` processes on a thread. `starting` is True until they run or `problem` is set."""
         if self.starting:
             return
         cluster, self.problem, self.wanted = self.cluster, None, nodes
@@ -75,6 +81,6 @@ class Processes:
         self._thread.start()
 
     def close(self) -> None:
-        """End the processes if they are the lab's own."""
+        """Stop the processes if they belong to the lab."""
         if self.ours and self._cluster is not None:
             self._cluster.close()

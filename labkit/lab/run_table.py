@@ -1,6 +1,6 @@
-"""The table of runs of a lab: its rows, and the last runs themselves, which can be shown again.
+"""The table of runs of a lab. It keeps a row for each run, and the last runs, which can be displayed again.
 
-`Runs` is the table for users: it is displayed in a notebook and in a terminal, and can be exported as CSV.
+`Runs` is the table for users. It can be displayed in a notebook and in a terminal, and exported as CSV.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT = 12  # number of finished runs to keep; for older ones only the row is kep
 
 @dataclass
 class Entry:
-    """One row. `run` is None if the run was released to save memory."""
+    """An entry of the table. `run` is None if the run was released to save memory. `row`: the result of `run_row`."""
 
     number: int
     settings: Settings
@@ -38,13 +38,15 @@ class Entry:
 
 
 class RunTable:
-    """Finished runs, oldest first; iterating gives the entries."""
+    """The finished runs, oldest first. Iterating yields the entries."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
 
     def add(self, settings: Settings, run: Run, keep: Trace | None = None) -> None:
-        """Add a finished run. Releases all runs except the last `KEPT` and the one with the trace `keep`; the rows remain."""
+        """Add a finished run. All runs except the last `KEPT` and the run with the trace `keep` are released; their rows
+        remain.
+        """
         number = self._entries[-1].number + 1 if self._entries else 1
         self._entries.append(Entry(number, settings, run, run_row(run.engine.trace)))
         for old in self._entries[:-KEPT]:
@@ -52,7 +54,7 @@ class RunTable:
                 old.run = None
 
     def entry(self, number: int) -> Entry:
-        """Return the entry of this number. `BadInput` if there is none, or if its run is not kept."""
+        """Return the entry of this number. Raises `BadInput` if there is none, or if its run was released."""
         kept = [entry.number for entry in self._entries if entry.trace is not None]
         if number not in kept:
             raise BadInput(f"Run {number!r} is not kept; there is {', '.join(map(str, kept)) or 'none yet'}.")
@@ -69,11 +71,11 @@ class Runs(list[dict[str, Any]]):
     """A list of rows (dicts with equal keys)."""
 
     def csv(self) -> str:
-        """Return the table as text, comma-separated."""
+        """Return the table as comma-separated text."""
         return runs_csv(list(self))
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write it to a file."""
+        """Write the table to a file as comma-separated text."""
         Path(path).write_text(self.csv(), encoding="utf-8", newline="")
         return Path(path)
 

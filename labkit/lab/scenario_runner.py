@@ -1,4 +1,6 @@
-"""Plays a scenario on a session: step after step, with a question that is answered before its result is shown."""
+"""Scenario runner: plays the steps of a scenario on a session, with a question that is answered before the result is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,13 @@ __all__ = ["ScenarioRunner"]
 
 
 class ScenarioRunner:
-    """`chosen`: the scenario that `start` plays; None: one run with the settings of the session. `step`: the number of the step
-    that is played, -1 for none. `asked`: the question is to be shown. `answer`: the number of the answer given, None before.
+    """The runner of the scenarios of a lab.
 
-    Commands are executed by one thread, as the session's are; `commit` only sets a value.
+    `chosen`: the scenario that `start` plays; None for a single run with the settings of the session. `step`: the number
+    of the step that is played; -1 if no scenario is played. `asked`: whether the question is shown. `answer`: the number
+    of the given answer; None before an answer.
+
+    Only one thread may call the methods, as for the session, except `commit`, which only sets values.
     """
 
     def __init__(self, session: Session, chosen: Scenario | None = None):
@@ -26,24 +31,24 @@ class ScenarioRunner:
 
     @property
     def scenario(self) -> Scenario | None:
-        """The scenario that is played; if none is, the chosen one."""
+        """The scenario that is played, or the chosen scenario if none is played."""
         return self._playing or self.chosen
 
     @property
     def question(self) -> Question | None:
-        """The question of this scenario."""
+        """The question of `scenario`; None if it has none."""
         return self.scenario.question if self.scenario is not None else None
 
     # commands ---------------------------------------------------------------------------------------------------------
 
     def choose(self, scenario: Scenario | None) -> None:
-        """Set the scenario that `start` plays. None: leave the one that is played; the displayed run continues."""
+        """Set the scenario that `start` plays. None: leave the present scenario; the displayed run continues."""
         self.chosen = scenario
         if scenario is None:
             self._leave()
 
     def start(self) -> None:
-        """Play the chosen scenario from its first step; without one, start a run with the settings of the session."""
+        """Play the chosen scenario from its first step. If none is chosen, start a run with the settings of the session."""
         if self.chosen is None:
             self.session.start()
             return
@@ -53,7 +58,9 @@ class ScenarioRunner:
         self._next_step()
 
     def commit(self, answer: int | str) -> None:
-        """Give an answer, by its number or its text. The first one counts; `BadInput` for another one."""
+        """Answer the question. `answer`: the number of the answer, or its text. Raises `BadInput` if it is unknown or a
+        second answer.
+        """
         question = self.question
         answers = question.answers if question is not None else ()
         if isinstance(answer, str) and answer not in answers:
@@ -81,7 +88,7 @@ class ScenarioRunner:
         self._leave()
 
     def reset(self) -> None:
-        """Prepare the run that is shown again, and leave the scenario."""
+        """Stop the displayed run, prepare the same run again, and leave the scenario."""
         self.session.reset()
         self._leave()
 
@@ -91,14 +98,14 @@ class ScenarioRunner:
         self._leave()
 
     def abort(self) -> None:
-        """Stop advancing, and leave the scenario: `advance` raised an error."""
+        """Stop advancing, and leave the scenario, because `advance` raised an error."""
         self.session.halt()
         self._leave()
 
     # advancing ------------------------------------------------------------------------------------------------------
 
     def advance(self) -> float | None:
-        """Do the work that is due now. Returns the seconds until there may be more; None: idle."""
+        """Do the work that is due now. Return the seconds until there may be more work, or None if idle."""
         session = self.session
         if session.advance():
             self._step_over()
@@ -112,7 +119,7 @@ class ScenarioRunner:
         self.session.finish()
 
     def _step_over(self) -> None:
-        """The run of a step has ended: start the next step, unless a question waits for its answer."""
+        """Start the next step after the run of a step has ended, unless a question waits for its answer."""
         scenario, run = self._playing, self.session.run
         if scenario is None or run is None or run.stopped_by in ("user", "error", "interrupted"):
             return
@@ -134,7 +141,7 @@ class ScenarioRunner:
         step = self.step + 1
         self.session.prepare(self.settings_of(self._playing, step))
         self.session.start(commands=self._playing.steps[step].faults)
-        self.step = step  # set last: until then the previous step is shown
+        self.step = step  # set last, so that the previous step is shown until the next one has started
 
     def _leave(self) -> None:
         self._playing, self.step, self.asked, self.answer = None, -1, False, None

@@ -1,8 +1,8 @@
 """The session of a lab: the displayed run, the reference run, and the displayed time.
 
-No widgets and no threads. All methods are called by one thread (the command thread), except those that only set a value: `seek`,
-`live`, `change` and `prepare`. Every frame is a function of the trace and the displayed time, so looking back does not affect
-the run.
+The session has no widgets and no threads. Only one thread (the command thread) may call its methods, except `seek`,
+`live`, `change` and `prepare`, which only set values. Every frame is a function of the trace and the displayed time, so
+displaying an earlier time does not change the run.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from .settings import Settings
 __all__ = ["Session"]
 
 SLICE = 0.02  # wall seconds of one slice in which a simulated run is advanced; commands are executed between slices
-FINISH_SLICE = 0.2  # the same for a simulated run that is advanced as fast as possible
-ROLES_PER_SLICE = 500  # number of roles whose reports, collected after every slice, take as long as a slice
+FINISH_SLICE = 0.2  # wall seconds of one slice of a simulated run that is advanced as fast as possible
+ROLES_PER_SLICE = 500  # collecting the reports of this many roles after a slice takes as long as a slice
 LONGEST = (
-    0.25  # maximum wall seconds to catch up at once: a slow machine plays slower, without jumps
+    0.25  # maximum wall seconds to catch up at once, so that a slow machine plays slower, without jumps
 )
 POLL = 0.1  # seconds between two checks of a run on processes
 
@@ -59,15 +59,17 @@ Commands = tuple[Command | Executed, ...]
 
 @dataclass(frozen=True)
 class _Pending:
-    """A run that starts when its processes are ready. Until then a simulated preview of it is played."""
+    """A run that starts when its processes are ready. Until then, a simulated preview of the run is played."""
 
     settings: Settings
     commands: Commands
 
 
 class Session:
-    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time. `slice_s`: wall seconds of
-    one slice in which a simulated run is advanced.
+    """The session of a lab: the displayed run, the reference run, and the displayed time.
+
+    `settings`: the settings of the next run. `clock`: returns the wall time in seconds. `slice_s`: wall seconds of one
+    slice in which a simulated run is advanced.
     """
 
     def __init__(
@@ -78,15 +80,15 @@ class Session:
         self._commands: Commands = ()  # the command log that the next run repeats
         self._settings_lock = threading.Lock()
         self.run: Run | None = None
-        self._began_with = self._now_with = settings  # settings of the run shown: at its beginning, and now
+        self._began_with = self._now_with = settings  # settings of the displayed run: at its beginning, and now
         self.reference: Trace | None = None
         self.table = RunTable()
-        self.position: int | None = None  # the displayed time, ns; None: now
+        self.position: int | None = None  # the displayed time in ns; None: the present
         self._playing = False  # a simulated run, or a replay, advances with wall time
         self._paused = False  # a run on processes was paused
         self._driven_elsewhere = False  # another program may advance this simulated run
         self._pending: _Pending | None = None
-        self._recorded = True  # the displayed run is in the table, or does not belong there
+        self._recorded = True  # the displayed run is in the table, or must not be added
         self._blank: tuple[Settings, Trace] | None = None
         self._last_played: float | None = None
 
@@ -94,7 +96,7 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        """The trace of the run that is shown; before the first run, an empty trace of the next run."""
+        """The trace of the displayed run; before the first run, an empty trace of the next run."""
         if self.run is not None:
             return self.run.engine.trace
         settings = self.settings
@@ -107,27 +109,29 @@ class Session:
 
     @property
     def simulated(self) -> bool:
-        """Whether the run that is shown is in virtual time, so that this session advances it."""
+        """Whether the displayed run is in virtual time, so that this session advances it."""
         return self.run is not None and isinstance(self.run.engine, VirtualTimeEngine)
 
     @property
     def active(self) -> bool:
-        """Whether a run is shown that has not ended."""
+        """Whether the displayed run exists and has not ended."""
         return self.run is not None and not self.run.done
 
     @property
     def previewing(self) -> bool:
-        """Whether the run that is shown is a simulated preview, played until processes are ready."""
+        """Whether the displayed run is a simulated preview, which is played until processes are ready."""
         return self._pending is not None
 
     @property
     def replaying(self) -> bool:
-        """Whether recorded time is being replayed."""
+        """Whether an earlier time is displayed and advances with wall time."""
         return self.position is not None and self._playing
 
     @property
     def shown_settings(self) -> Settings:
-        """The settings of the run that is shown (of a preview, those of the run to come); before the first, of the next run."""
+        """The settings of the displayed run (for a preview, of the run that follows it); before the first run, of the
+        next run.
+        """
         if self._pending is not None:
             return self._pending.settings
         return self._now_with if self.run is not None else self.settings
@@ -166,28 +170,28 @@ class Session:
         return frozenset(found)
 
     def moment(self) -> int:
-        """Return the displayed time (ns)."""
+        """Return the displayed time in ns."""
         now = self.trace.watermark()
         return now if self.position is None else min(self.position, now)
 
     # settings ---------------------------------------------------------------------------------------------------------
 
     def change(self, settings: dict[str, Any]) -> None:
-        """Change settings of the next run, by name. `BadInput`, and no change, if they are not allowed."""
+        """Change settings of the next run, by name. Raises `BadInput`, and changes nothing, if a value is not allowed."""
         with self._settings_lock:
             self.settings = self.settings.changed(**settings)
             self._commands = _at_times(
                 self._commands
-            )  # a different run: recorded turns of the event loop are not valid any more
+            )  # the next run differs, so recorded turns of the event loop are not valid any more
 
     def prepare(self, settings: Settings, commands: Commands = ()) -> None:
-        """The next run has these settings, and repeats these commands."""
+        """Set the settings of the next run, and the commands that it repeats."""
         with self._settings_lock:
             self.settings = settings
             self._commands = commands if settings.cluster.virtual_time else _at_times(commands)
 
     def set_options(self, settings: dict[str, Any]) -> None:
-        """Set those of these settings that are live options of the strategy on the present run."""
+        """Set live options of the strategy on the active run. Settings that are not live options are ignored."""
         if not self.active:
             return
         known = options_of(self.run.plan.strategy)  # type: ignore[union-attr]
@@ -205,9 +209,9 @@ class Session:
     # running ----------------------------------------------------------------------------------------------------------
 
     def start(self, settings: Settings | None = None, commands: Commands | None = None) -> None:
-        """Start a run, with the prepared settings and commands, or with these. An active run is stopped first.
+        """Start a run with these settings and commands (None: with the prepared ones). An active run is stopped first.
 
-        If the run needs processes that are not ready yet, a simulated preview of it is played until they are.
+        If the run needs processes that are not ready yet, a simulated preview of the run is played until they are ready.
         """
         settings = self.settings if settings is None else settings
         commands = self._commands if commands is None else commands
@@ -228,7 +232,7 @@ class Session:
         self._driven_elsewhere = False
 
     def adopt(self, run: Run, settings: Settings, play: bool) -> None:
-        """Show a run that a program started. The session advances a simulated one only if `play`."""
+        """Show a run that a program started. `play`: whether the session advances the run, if it is simulated."""
         self._show(run, settings)
         self._driven_elsewhere = not play
         self._playing = play or not self.simulated
@@ -242,7 +246,7 @@ class Session:
         self.processes.start(len(run.plan.layout.nodes))
 
     def _end_preview(self) -> None:
-        """The processes are ready, or could not be started: replace the preview by the run."""
+        """Replace the preview by the run, because the processes are ready. If they could not be started, raise the error."""
         assert self._pending is not None
         pending, problem = self._pending, self.processes.problem
         if problem is not None:
@@ -260,7 +264,7 @@ class Session:
         self._playing = self._paused = False
 
     def reset(self) -> None:
-        """Stop the run, and prepare the same one again, with the same seed."""
+        """Stop the run, and prepare the same run again, with the same seed."""
         if self._pending is not None:
             settings = self._pending.settings
         else:
@@ -281,7 +285,7 @@ class Session:
         self._playing = False
 
     def resume(self) -> None:
-        """Continue after a pause; when looking back, replay from the displayed time."""
+        """Continue after a pause. If an earlier time is displayed, replay from this time."""
         self._last_played, self._driven_elsewhere = None, False
         if self.position is None and self._paused and self.active:
             self.run.resume()  # type: ignore[union-attr]
@@ -289,7 +293,11 @@ class Session:
         self._playing = self.active or self.position is not None
 
     def step(self) -> None:
-        """Go to the next applied update and pause there: when looking back to the next recorded one, else the run makes one."""
+        """Go to the next applied update, and pause there.
+
+        If an earlier time is displayed, this is the next recorded update. Otherwise the run continues until it applies an
+        update.
+        """
         if self.position is not None:
             self._playing = False
             after = next_apply(self.trace, self.position)
@@ -303,7 +311,10 @@ class Session:
             self._paused = not self.simulated
 
     def execute(self, command: Command) -> None:
-        """Execute a command on the active run. Before the first run a `Slow` becomes a setting of the next run."""
+        """Execute a command on the active run. Before the first run, a `Slow` becomes a setting of the next run.
+
+        Raises `BadInput` for other commands if no run is active.
+        """
         slow = {command.role: command.factor} if isinstance(command, Slow) else {}
         if self.active:
             self.run.execute(command)  # type: ignore[union-attr]
@@ -320,17 +331,20 @@ class Session:
     # looking back -----------------------------------------------------------------------------------------------------
 
     def seek(self, t: int) -> None:
-        """Show the time `t` (ns). Meanwhile a simulated run does not advance; a run on processes continues."""
+        """Show the time `t` (ns). A simulated run does not advance while an earlier time is displayed, but a run on
+        processes continues.
+        """
         self.position, self._playing = max(0, min(int(t), self.trace.watermark())), False
 
     def live(self) -> None:
-        """Show the present again; a simulated run continues."""
+        """Show the present again. A simulated run continues."""
         self.position, self._last_played = None, None
         self._playing = self.active
 
     def what_if(self) -> None:
-        """Repeat the simulated run exactly up to the displayed time, and continue from there. The run displayed before becomes
-        the reference run.
+        """Repeat the simulated run exactly up to the displayed time, and continue from there.
+
+        The previous run becomes the reference run. Raises `BadInput` if this is not possible.
         """
         if not self.simulated:
             raise BadInput(
@@ -350,7 +364,7 @@ class Session:
     # the table of runs ------------------------------------------------------------------------------------------------
 
     def pin(self, number: int | None = None) -> None:
-        """Make the run that is shown (or run `number` of the table) the reference run."""
+        """Make the displayed run (or run `number` of the table) the reference run."""
         if number is not None:
             self.reference = self.table.entry(number).trace
         elif self.run is None:
@@ -363,7 +377,7 @@ class Session:
         self.reference = None
 
     def show_run(self, number: int) -> None:
-        """Show the end of a run of the table again."""
+        """Show the end of run `number` of the table again."""
         entry = self.table.entry(number)
         self.end()
         self.run, self._now_with, self._began_with, self.position = entry.run, entry.settings, entry.settings, None
@@ -377,7 +391,7 @@ class Session:
     # advancing ------------------------------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Do the work that is due now. Returns whether the run has just ended without a command."""
+        """Do the work that is due now. Return whether the run has just ended by itself, i.e. not by a command."""
         if self._pending is not None and not self.processes.starting:
             self._end_preview()
         if self.replaying:
@@ -392,16 +406,16 @@ class Session:
         return True
 
     def next_advance(self) -> float | None:
-        """Return the seconds of wall time until `advance` may have work; None: idle."""
+        """Return the wall seconds until `advance` may have work, or None if the session is idle."""
         if self._playing and (self.position is not None or (self.simulated and self.active)):
             return SLICE
         moves = self._driven_elsewhere or not self.simulated or self._playing
         return POLL if self.previewing or (self.active and moves and not self._paused) else None
 
     def finish(self) -> None:
-        """Advance a simulated run that is being played as fast as possible, for one slice."""
+        """Advance a simulated run that is being played by one slice, as fast as possible."""
         if self.run is not None and self.simulated and self.active and self._playing and not self.previewing:
-            with contextlib.suppress(TimeoutError):  # a run that would wait for a role for ever is ended with an error
+            with contextlib.suppress(TimeoutError):  # the slice is over
                 self.run.engine.wait(FINISH_SLICE * (1 + len(self.trace.roles) / ROLES_PER_SLICE))
 
     def _elapsed(self) -> float:
@@ -426,19 +440,17 @@ class Session:
     # as a text --------------------------------------------------------------------------------------------------------
 
     def command_log(self) -> tuple[Executed, ...]:
-        """Return the commands that were executed on the run that is shown, if the next run would have the same settings;
-        else none.
-        """
+        """Return the commands that were executed on the displayed run, or () if the next run would have other settings."""
         if self.run is None or self.previewing or self.settings != self._now_with:
             return ()
         return tuple(self.run.engine.commands)
 
     @property
     def began_with(self) -> Settings:
-        """The settings with which the run that is shown began."""
+        """The settings with which the displayed run began."""
         return self._began_with
 
 
 def _at_times(commands: Commands) -> tuple[Command, ...]:
-    """Return these commands at their times, without the turns of the event loop in which they were executed."""
+    """Return these commands with their times, but without the turns of the event loop in which they were executed."""
     return tuple(command.command if isinstance(command, Executed) else command for command in commands)

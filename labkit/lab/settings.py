@@ -1,7 +1,7 @@
 """The settings of a lab: the specification of the next run, its playback speed, and user-defined objects.
 
-A value; `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` returns a changed copy, with the names that controls,
-scenarios and share texts use. It raises `BadInput` for settings that are not allowed.
+`Settings` is a value: `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` returns a changed copy. Controls,
+scenarios and share texts use the same names. Raises `BadInput` if a value is not allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..strategies import STRATEGIES, Strategy
 
 __all__ = ["Settings", "initial_settings", "name_of"]
 
-# options of processes, of the recording, or with other names here ("pace" and "distribution")
+# options of processes and of the recording, and `compute`, which is set as "pace" and "distribution"
 NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
 
 
@@ -34,7 +34,9 @@ def _default() -> RunSpec:
 
 @dataclass(frozen=True)
 class Settings:
-    """`spec`: the next run. `own`: user-defined strategies and data, which can be chosen again by their names."""
+    """The settings of a lab. `spec`: the specification of the next run. `own`: user-defined strategies and data sets,
+    which can be chosen again by their names.
+    """
 
     spec: RunSpec = field(default_factory=_default)
     speed: float = option(
@@ -71,7 +73,9 @@ class Settings:
         return self.spec.budget
 
     def cluster_on(self, processes: DaskCluster | None) -> Any:
-        """Return the cluster to run on: for the engine "dask", `processes` with these values."""
+        """Return the cluster for the next run: a simulated cluster, or `processes` with these values for the engine
+        "dask".
+        """
         if self.cluster.virtual_time:
             return make_cluster(self.cluster)
         if processes is None:
@@ -81,29 +85,31 @@ class Settings:
     # by name ----------------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Option]:
-        """Return the declaration of every setting but "strategy"."""
+        """Return {name: declaration} of every setting except "strategy"."""
         known = self.spec.options() | {"speed": options_of(self)["speed"]}
         return {name: k for name, k in known.items() if name not in NOT_SETTINGS}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that `changed` takes now."""
+        """All names that `changed` accepts with the present strategy and data."""
         return ("strategy", *self.options())
 
     def value(self, name: str) -> Any:
-        """Return the value of a setting, under the name by which `changed` takes it."""
+        """Return the value of the setting with this name (see `names`)."""
         return self.speed if name == "speed" else self.spec.value(name)
 
     def read(self, name: str, text: str) -> Any:
-        """Return the value of `text` for a setting: "4" for workers is 4, "none" for clip_norm is None. Raises
-        `BadInput`.
+        """Convert `text` to a value of a setting: "4" for workers is 4, "none" for clip_norm is None.
+
+        Raises `BadInput` if the text is not allowed.
         """
         return read_option("lab", options_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
 
     def changed(self, **settings: Any) -> Settings:
-        """Return a changed copy, checked as a whole: `BadInput` if settings are not allowed, or do not fit together.
+        """Return a changed copy. Raises `BadInput` if a value is not allowed, or if settings do not fit together.
 
-        Settings that the strategy, the data or the engine cannot use are dropped, and a run without an end gets one: 20 s.
+        Settings that the strategy, the data or the engine cannot use are dropped. A run without an end gets a time limit
+        of 20 s.
         """
         speed = check_option("lab", options_of(self)["speed"], settings.pop("speed", self.speed))
         for own in self.own:
@@ -116,8 +122,9 @@ class Settings:
 
 
 def _usable(spec: RunSpec) -> RunSpec:
-    """Return a copy without options that the strategy or the data cannot use, with a finite budget and gradients that
-    take time.
+    """Return a copy without options that the strategy or the data cannot use.
+
+    If the budget is unlimited, it gets a time limit. If simulated gradients take no time, they get the default time.
     """
     cluster, budget = spec.cluster, spec.budget
     if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
@@ -144,8 +151,10 @@ def initial_settings(
     budget: Budget | None,
     run: Run | None,
 ) -> Settings:
-    """Return the initial settings of a lab: from the arguments; else those of `run`; else the defaults. `BadInput` names
-    the error.
+    """Return the initial settings of a lab: those of `run` if it is given, otherwise the arguments, with defaults for
+    missing ones.
+
+    Raises `BadInput` if an argument is not allowed.
     """
     if run is not None and not isinstance(run, Run):
         raise BadInput(f"run={run!r}: give the result of lk.train.")
@@ -165,5 +174,5 @@ def initial_settings(
 
 
 def _recorded(cluster: Cluster) -> ClusterSpec:
-    """Return the specification of a given cluster, with complete recording, because a lab shows what is recorded."""
+    """Return the specification of a cluster with complete recording, because a lab can show only recorded data."""
     return replace(cluster.spec, record=True)

@@ -1,9 +1,9 @@
-"""A lab as a short text, and back: settings by their names, which can be read and edited by hand.
+"""Share texts: a lab as a short text, with settings by their names, which can be read and edited by hand.
 
     strategy=ssp&s=5&workers=8&pace=0.2&seconds=30&slow=worker-2:5
 
 Names and formats of settings are those of their declarations (`RunSpec.write`). Only differences from the default lab are
-written. User-defined objects (arrays, a strategy class) have no text: `BadInput` names them.
+written. User-defined objects (arrays, a strategy class) cannot be written, and raise `BadInput`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from .settings import Settings
 
 __all__ = ["read_share_text", "share_text"]
 
-RENAMED = {"story": "scenario"}  # names in texts of older labs
+RENAMED = {"story": "scenario"}  # {name in texts of older versions: name now}
 
 
 def share_text(settings: Settings, **more: str) -> str:
-    """Return the text of a lab's settings; `more`: further entries (its scenario, its panels, the commands executed on
-    the run).
+    """Return the text of a lab's settings.
+
+    `more`: further entries (the scenario, the panels, the commands executed on the run).
     """
     name, data = strategy_name(settings.strategy), settings.problem.name
     if name not in STRATEGIES:
@@ -47,7 +48,9 @@ def share_text(settings: Settings, **more: str) -> str:
 
 
 def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, dict[str, str]]:
-    """Return (the settings, the other entries: only names in `also` are allowed). `BadInput` for an invalid text."""
+    """Return (the settings, the other entries). `also`: the allowed names of other entries. Raises `BadInput` if the text
+    is invalid.
+    """
     try:
         pairs = dict(
             parse_qsl(str(text).strip().replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(text))

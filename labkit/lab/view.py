@@ -1,4 +1,4 @@
-"""The state of a lab as one value. A new one is made for every frame; the page is a function of it."""
+"""The state of a lab as one value. A new value is made for every frame, and the page is a function of this value."""
 
 from __future__ import annotations
 
@@ -21,15 +21,23 @@ __all__ = ["View", "make_view"]
 
 @dataclass(frozen=True)
 class View:
-    """`t`: the displayed time, `recorded`: the end of the trace, `ends`: the end of the budget (ns, or None).
+    """The state of a lab at one moment.
 
-    `live`: `t` is the present. `state`: "ready", "running", "paused", "over", "failed". `replaying`: recorded time is replayed.
-    `simulated`: the run is in virtual time. `processes`: (up, wanted) while they start and a simulated preview is shown. `busy`:
-    the command that is being executed, as "stopping". `problem`: the last error. `settings`: of the next run; `shown`: of the
-    displayed run; `changed`: names of settings that differ. `step`: number of the scenario's step, -1 for none; `text`: its
-    sentence; `asked`: the question is to be shown; `answer`: number of the answer given. `slow`: {role: factor} at `t`;
-    `conditions`: {role: "killed", "frozen", ...} at `t`. `supported`: the commands that the engine executes; `undo`: {role: words
-    of the commands that would undo something now}. `actions`: classes of the actions that are available now.
+    - `trace`, `reference`: the traces of the displayed run and of the reference run.
+    - `t`: the displayed time. `recorded`: the end of the trace. `ends`: the end of the time limit, or None. All in ns.
+    - `live`: whether `t` is the present. `replaying`: whether an earlier time is displayed and advances. `simulated`:
+      whether the run is in virtual time.
+    - `state`: "ready", "running", "paused", "over" or "failed".
+    - `settings`: the settings of the next run. `shown`: those of the displayed run. `changed`: the names of the settings
+      that differ. `entries`: the table of runs.
+    - `processes`: (number that run, number to start) while processes start and a simulated preview is shown.
+    - `busy`: the text of the command in progress, for example "stopping", or "". `problem`: the text of the last error.
+    - `scenario`: the scenario, or None. `step`: the number of its step; -1 if none is played. `text`: the sentence of the
+      step. `asked`: whether the question is shown. `answer`: the number of the given answer.
+    - `slow`: {role: slowdown factor} at `t`. `conditions`: {role: "killed", "frozen", ...} at `t`.
+    - `supported`: the commands that the engine executes. `undo`: {role: words of the commands that would undo something
+      now}. `actions`: the classes of the actions that are available now.
+    - `dashboard`: the address of Dask's dashboard, or None.
     """
 
     trace: Trace
@@ -62,7 +70,7 @@ class View:
 
 
 def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "") -> View:
-    """Return the view of the present state of the session and the scenario."""
+    """Make the view of the present state of the session and the scenario."""
     run, settings, position = session.run, session.settings, session.position
     trace = session.trace if run is None else run.engine.trace
     recorded = trace.watermark()

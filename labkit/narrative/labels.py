@@ -108,5 +108,5 @@ def strategy_text(trace: Trace) -> str:
 
 
 def _capitalized(words: str) -> str:
-    """Return the capitalize the first letter, unless the text begins with the short name of a role."""
+    """Capitalize the first letter, unless the text begins with the short name of a role."""
     return words if re.match(r"[a-z]{1,2}\d+\b", words) else words[:1].upper() + words[1:]

@@ -249,12 +249,12 @@ def _time_to_target(trace: Trace, t: int, reference: Trace, end: int) -> str:
 
 
 def target_accuracy(trace: Trace) -> float:
-    """Return the target accuracy: the budget's, or 0.95."""
+    """Return the target accuracy of the budget, or 0.95 if it has none."""
     return float(trace.header["budget"].get("accuracy") or 0.95)
 
 
 def _model_text(trace: Trace, t: int) -> str:
-    """Return the accuracy or loss of the model."""
+    """Return a sentence on the accuracy or the loss of the model."""
     seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, target_accuracy(trace), t)
     if seen is None or not math.isfinite(seen[1]):
         return ""

@@ -43,17 +43,17 @@ COLUMNS: dict[str, str] = {
 }  # fmt: skip
 
 VARIANT_OPTIONS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
-COMMAND_TEXTS: dict[type[Event], str] = {  # commands, not their consequences
+COMMAND_TEXTS: dict[type[Event], str] = {  # commands and faults only; their consequences are not listed
     RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
     LinkDelayed: "delay", LinkLossy: "drop",
 }  # fmt: skip
-OWN_COLUMN = ("learning_rate", "eval_every")  # has a separate column; or does not affect training
+OWN_COLUMN = ("learning_rate", "eval_every")  # not among the other settings: a separate column, and no effect on training
 
 
 def run_row(trace: Trace) -> dict[str, Any]:
-    """Return the run so far as plain values: the keys of `COLUMNS` except "run". Times in seconds, sizes in bytes.
+    """Return the run so far as {key of `COLUMNS` except "run": plain value}. Times are in seconds, sizes in bytes.
 
-    Values that do not exist are None (an accuracy that was not reached; the stop reason of a live run).
+    Values that do not exist are None, for example the time to an accuracy that was not reached.
     """
     seen, header = summary(trace), trace.header
     options, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
@@ -73,10 +73,11 @@ def run_row(trace: Trace) -> dict[str, Any]:
 
 
 def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows of `run_row` (each optionally with its number as "run") as comma-separated text, headings with
-    units first.
+    """Return rows as comma-separated text, with a first line of headings with units.
 
-    The columns and their order are always the same; missing values are empty. Lines end with CR LF, as in RFC 4180.
+    `rows`: results of `run_row`, each optionally with the number of the run as "run".
+
+    The columns and their order are always the same. Missing values are empty. Lines end with CR LF, as in RFC 4180.
     """
     made = io.StringIO()
     writer = csv.writer(made, lineterminator="\r\n")
@@ -87,15 +88,18 @@ def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _data(problem: dict[str, Any]) -> str:
-    """Return `digits`, `digits, by-label`: the name and the options that differ from the default."""
+    """Return the name of the data and the options that differ from the default, for example `digits` or `digits,
+    by-label`.
+    """
     options = [f"{name}={value}" for name, value in problem.get("options", {}).items()]
     share = problem.get("partition", "Even()")
     return ", ".join([problem["data"], *options, *([share] if share != "Even()" else [])])
 
 
 def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
-    """Return `K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: the variant and the options that differ from the
-    default.
+    """Return the variant of the strategy and the options that differ from the default, as text.
+
+    For example `K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`.
     """
     options, usual = strategy["options"], strategy.get("usual", {})
     said = [f"{name}={options[name]}" for name in VARIANT_OPTIONS if name in options]
@@ -116,7 +120,7 @@ def _distribution(distribution: str | None) -> str:
 
 
 def _commands(trace: Trace) -> str:
-    """Return `w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: commands and faults of the run, with their times."""
+    """Return the commands and faults of the run with their times: `w2 x5 at 5 s; learning_rate = 0.05 at 8 s`."""
     said = []
     for event in events_until(trace, trace.now):
         at = f" at {seconds(event.time):.3g} s" if event.time > 0 else ""

@@ -1,9 +1,10 @@
 """Gradient flow: norm of each worker's newest gradient, layer by layer.
 
-Layers are ordered left to right in the direction of the forward pass; gradients flow from right to left. The colour compares a
-worker with the others: its norm relative to the layer's median, darker orange above it, darker grey-blue below. A pale column is
-a healthy layer. Below each layer is the size of a step relative to the layer's weights: about a thousandth is usual, much more
-is unstable, much less is a standstill. With more than twelve workers, three percentiles and the slowed workers are shown.
+Layers are ordered from left to right in the direction of the forward pass, so gradients flow from right to left. The
+colour compares a worker with the other workers: orange means that its norm is above the layer's median, grey-blue that it
+is below. If a column is pale, the workers agree. Below each layer is the size of a step relative to the layer's weights:
+about 0.001 is usual, much more is unstable, and much less means that training hardly progresses. With more than twelve
+workers, three percentiles and the slowed workers are shown.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
 
 
 def step_rate(trace: Trace, t: int) -> float | None:
-    """Return the factor at `t` (ns) by which a gradient is multiplied to give a step, or None if a step is not such a
+    """Return the factor by which a gradient is multiplied to give a step at `t` (ns), or None if a step is not such a
     multiple.
 
-    Only with plain SGD at a constant rate is a step the rate times the gradient (here: of one worker, before any mean over
-    workers).
+    A step is the rate times the gradient only for plain SGD at a constant rate. The gradient is that of one worker,
+    before any mean over workers.
     """
     options = trace.header["strategy"].get("options", {})
     plain = options.get("optimizer") == "SGD()" and options.get("schedule") == "Constant()"
@@ -52,7 +53,7 @@ def step_rate(trace: Trace, t: int) -> float | None:
 
 
 class GradientFlow(Panel):
-    """See the module."""
+    """The panel "gradient_flow": norm of each worker's newest gradient, layer by layer."""
 
     name: ClassVar[str] = "gradient_flow"
     title: ClassVar[str] = "Gradient flow"
@@ -63,7 +64,7 @@ class GradientFlow(Panel):
         self._norms = Norms()
 
     def setup(self, axes: Axes) -> Self:
-        """Return the axes without lines, and an arrow in the direction of flow."""
+        """Create an arrow in the direction of the flow, on axes without lines."""
         super().setup(axes)
         style.plain_axes(axes, grid=None)
         for spine in axes.spines.values():
@@ -119,7 +120,7 @@ class GradientFlow(Panel):
             text.set_text(_short_power(value) if np.isfinite(value) else "")
 
     def axes_key(self) -> Any:
-        """Return the ticks are set explicitly, one per worker and one per layer."""
+        """Return the state of the ticks, which are set explicitly: one for each worker and one for each layer."""
         return self._shape, self.axes.xaxis.get_visible()
 
     @staticmethod
@@ -130,8 +131,9 @@ class GradientFlow(Panel):
 
     @staticmethod
     def _rows(trace: Trace, t: int, workers: list[int], norms: np.ndarray) -> tuple[list[tuple[str, bool]], np.ndarray]:
-        """Return ((name, whether it is slowed) of each row, its norms): the workers, or the percentiles and slowed
-        workers.
+        """Return ([(name, whether it is highlighted), ...], norms of shape (rows, layers)).
+
+        The rows are the workers, or the percentiles and the slowed workers.
         """
         slow = slowed(trace, t)
         if len(workers) <= MOST_ROWS:
@@ -180,7 +182,7 @@ class GradientFlow(Panel):
 
 
 def _colours(ratio: np.ndarray) -> np.ndarray:
-    """RGB of each cell: `BELOW` far below the median, `ABOVE` far above it, paper if unknown."""
+    """Return the RGB colour of each cell: `BELOW` far below the median, `ABOVE` far above it, white if unknown."""
     low, middle, high, paper = (np.array(to_rgb(c)) for c in (BELOW, MIDDLE, ABOVE, style.PAPER))
     with np.errstate(all="ignore"):
         where = np.clip(np.log2(ratio) / FULL, -1.0, 1.0)[..., None]
@@ -195,7 +197,7 @@ def _written(value: float) -> str:
 
 
 def _short_power(value: float) -> str:
-    """Return `1.3e−3`."""
+    """Format a number as `1.3e−3`."""
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.1e}").replace("+", "").replace("-", "−")
 
 

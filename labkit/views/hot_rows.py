@@ -1,7 +1,8 @@
-"""Hot rows: the rows of an embedding table used by most batches, and the distribution of the table's traffic over the servers.
+"""Hot rows: the rows of an embedding table that most batches use, and the distribution of the table's traffic over the
+servers.
 
-A batch pulls a row once, even if the row's id occurs in it several times. A row has one owner, so for any number of servers
-the owner of the hottest row carries all of that row's traffic. The dashed grey line is an even share.
+A batch pulls a row once, even if the id of the row occurs several times in the batch. Each row has one owner, so its
+owner has all traffic of the hottest row, for any number of servers. The dashed grey line is an even share.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ MOST_ROWS, MOST_SERVERS = 12, 12
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> HotRows:
-    """Draw the current counts, on empty axes: a trace keeps totals by row, not their history."""
+    """Draw the current counts on empty axes. A trace keeps totals by row, not their history."""
     return HotRows().draw(trace, t, axes)
 
 
 class HotRows(Panel):
-    """See the module."""
+    """The panel "hot_rows": the rows of an embedding table that most batches use, and each server's share of the traffic."""
 
     name: ClassVar[str] = "hot_rows"
     title: ClassVar[str] = "Hot rows"
     margins: ClassVar[tuple[int, int, int, int]] = (48, 12, 36, 8)
 
     def setup(self, axes: Axes) -> Self:
-        """Create the bars: rows on the left, servers on the right of a gap."""
+        """Create the bars: rows on the left, servers on the right, with a gap between them."""
         super().setup(axes)
         style.plain_axes(axes, grid="y")
         self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, zorder=2)
@@ -48,7 +49,7 @@ class HotRows(Panel):
         return "% of batches that need a row · % of the traffic"
 
     def key(self, trace: Trace, t: int) -> object:
-        """Return the counts themselves."""
+        """Return the displayed counts."""
         return tuple(hot_rows(trace, MOST_ROWS)), t // self.period
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -76,5 +77,5 @@ class HotRows(Panel):
         self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))
 
     def axes_key(self) -> object:
-        """Return the ticks are set explicitly."""
+        """Return the texts of the ticks, which are set explicitly."""
         return tuple(label.get_text() for label in self.axes.get_xticklabels())

@@ -1,4 +1,4 @@
-"""Placement of labels: next to what they name, covering nothing else, inside the axes.
+"""Placement of labels inside the axes: next to the objects that they name, and without covering other objects.
 
 The axes are divided into a grid of small cells. Drawn objects occupy cells; a label is placed at the free position nearest to
 its anchor. Sizes are computed in pixels at `style.DPI` from the lower left corner of the axes, so the result is the same at
@@ -29,7 +29,7 @@ def pixels_of(axes: Axes) -> tuple[float, float]:
 
 
 class LabelPlacement:
-    """Occupied cells of axes at their current limits, which must be set first."""
+    """The occupied cells of axes. The limits of the axes must be set before."""
 
     def __init__(self, axes: Axes):
         self.axes = axes
@@ -56,7 +56,7 @@ class LabelPlacement:
         self.cells[row[inside].astype(int), column[inside].astype(int)] += cost
 
     def box(self, left: float, bottom: float, right: float, top: float, cost: float = WORDS) -> None:
-        """Mark all cells that a box touches as occupied. Pixels."""
+        """Mark all cells that a box (in pixels) touches as occupied."""
         first, last = (max(0, int(edge // CELL)) for edge in (left, bottom)), (right, top)
         column, row = first
         self.cells[row : max(0, int(last[1] // CELL) + 1), column : max(0, int(last[0] // CELL) + 1)] += cost
@@ -64,10 +64,10 @@ class LabelPlacement:
     def near(
         self, wide: float, x: float, y: float, lefts: Sequence[float] | None = None, high: float = HIGH
     ) -> tuple[float, float, float]:
-        """Return (left, bottom, cost) of the best position for a box: covering little, then near (x, y).
+        """Return (left, bottom, cost) of the best position for a box: it covers as little as possible and is near (x, y).
 
-        `lefts`: the only allowed left edges, preferred first (an edge that does not fit is moved inside). Reserves nothing.
-        Pixels; a cell of cost 1 is equivalent to a distance of 1000 pixels.
+        `lefts`: the allowed left edges, the preferred edge first (an edge that does not fit is moved inside). No cells
+        are marked. All lengths are in pixels. Covering a cell of cost 1 is equivalent to a distance of 1000 pixels.
         """
         rows, columns = self.cells.shape
         tall, long = min(rows, -(-int(high) // CELL)), min(columns, -(-int(wide) // CELL))

@@ -1,7 +1,7 @@
-"""The ledger as bars: every gradient that was computed, and what happened to it.
+"""The ledger as bars: the number of gradients computed, and the number in each category.
 
-Each bar begins where the previous one ends. If all gradients are accounted for, the last bar ends where `computed` does; missing
-gradients are a red gap.
+Each bar begins where the previous bar ends. If the ledger balances, the last bar ends at the end of the bar `computed`.
+Missing gradients are a red bar.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _missing(book: dict[str, Any]) -> int:
 
 
 class Ledger(Panel):
-    """See the module."""
+    """The panel "ledger": the number of gradients in each category of the ledger."""
 
     name: ClassVar[str] = "ledger"
     title: ClassVar[str] = "Ledger"
@@ -62,7 +62,7 @@ class Ledger(Panel):
     tables: ClassVar[tuple[str, ...]] = ("applies", "progress", "drops")
 
     def setup(self, axes: Axes) -> Self:
-        """Hide the axes; a unit of length is a pixel, measured down from the top."""
+        """Hide the axes, and use pixels as units, measured down from the top."""
         super().setup(axes)
         without_axes(axes)
         box, page = axes.get_position(), axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
@@ -90,14 +90,14 @@ class Ledger(Panel):
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
         step = min(ROW, self._high / (len(shown) + 1.1))
-        known = book["computed"] is not None  # otherwise there is no reference length for the other bars
+        known = book["computed"] is not None  # if it is unknown, no bars are drawn
         counts = np.array([(count or 0) if known else 0 for _, count in shown], dtype=float)
         longest = max(counts[0], counts[1:].sum(), 1.0)
         before = np.r_[0.0, 0.0, np.cumsum(counts[1:-1])]
         scale = (self._wide - BAR) / longest
         y = (np.arange(len(shown)) + 0.5) * step
         left, right = BAR + before * scale, BAR + (before + counts) * scale
-        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # one of a million is still visible as a line
+        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # a single gradient of a million is still visible as a line
         top, bottom = y - min(0.33 * step, 9), y + min(0.33 * step, 9)
         self.bars.set_verts(np.stack([left, top, left, bottom, right, bottom, right, top], axis=-1).reshape(-1, 4, 2))
         self.bars.set_facecolors([COLOURS.get(name, DROPPED) for name, _ in shown])

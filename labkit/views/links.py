@@ -1,7 +1,8 @@
 """Links: recent receive and send rates of each node, in bytes per second, and the bandwidth of its link.
 
-Two bars per node: the upper one is received, the pale one below is sent. The red line is the bandwidth. The busiest servers and
-workers, and those that were slowed, have separate rows; the others share one row, which shows their mean.
+Each node has two bars: the upper bar is the receive rate, and the pale bar below is the send rate. The red line is the
+bandwidth. The busiest servers and workers, and slowed roles, have separate rows. All other nodes share one row, which
+shows their mean.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .panel import Panel, moment
 
 __all__ = ["Links", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
 
-MOST = {"server": 2, "worker": 3}  # separate rows of each kind; one more if no role is left for "others"
+MOST = {"server": 2, "worker": 3}  # maximum number of separate rows of each kind; one more if then no role is left for "others"
 HEADROOM = 17  # pixels above the bars, for the label of the line
 COLOURS = {
     "server": (style.GREEN, style.GREEN_FILL), "worker": (style.BLUE, style.BLUE_FILL),
@@ -42,7 +43,10 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Links:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the panel: its name, the kind that sets its colours, bytes per second in and out."""
+    """A row of the panel.
+
+    `colour`: key of `COLOURS`. `into`, `out`: bytes per second received and sent.
+    """
 
     name: str
     colour: str
@@ -51,7 +55,9 @@ class Row:
 
 
 def recent_ns(trace: Trace) -> int:
-    """Return the length of the averaging interval, ns: sixteen gradients, rounded, and at least a second of real time."""
+    """Return the length of the averaging interval (ns): about sixteen gradients, rounded, and on a cluster at least one
+    second.
+    """
     window = max(1000, round(style.nice_above(14.5 * gradient_time(trace) / NANO) * NANO))
     return window if simulated(trace) else max(NANO, window)
 
@@ -77,14 +83,12 @@ def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
 
 
 def _magnitude(rate: float) -> int:
-    """Return the rate on a logarithmic scale with steps of a factor 1.4, so that the ranking does not change all the
-    time.
-    """
+    """Return the rate on a logarithmic scale with steps of a factor 1.4, so that small changes do not change the ranking."""
     return round(2 * math.log2(rate)) if rate > 0 else -99
 
 
 class Links(Panel):
-    """See the module."""
+    """The panel "links": recent receive and send rates of each node."""
 
     name: ClassVar[str] = "links"
     title: ClassVar[str] = "Links"
@@ -122,7 +126,7 @@ class Links(Panel):
         return f"full bar: in, pale: out{lately}{some}"
 
     def axes_key(self) -> Any:
-        """Return the names and unit are set explicitly."""
+        """Return the state of the names and the unit, which `_label` sets explicitly."""
         return self._labelled
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -175,7 +179,7 @@ class Links(Panel):
 
 
 def rate_text(into: float, out: float, width: float | None) -> str:
-    """Return the text next to a row: one number if both are equal after rounding."""
+    """Return the text next to a row. It has one number if both rates are equal after rounding."""
     if width is None:
         most = max(into, out)
         if abs(into - out) <= 0.03 * most:
@@ -186,5 +190,5 @@ def rate_text(into: float, out: float, width: float | None) -> str:
 
 
 def share_text(share: float) -> str:
-    """Return `34%`, `0.3%`."""
+    """Format a share as a percentage: `34%`, `0.3%`."""
     return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"

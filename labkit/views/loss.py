@@ -1,4 +1,4 @@
-"""Loss on held-out data, at every evaluation. Values beyond three times the first one are cut off."""
+"""Loss on held-out samples at every evaluation. Values above three times the first value are cut off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None
 
 
 class Loss(Evaluated):
-    """See the module."""
+    """The panel "loss": loss on held-out samples at every evaluation."""
 
     name: ClassVar[str] = "loss"
     title: ClassVar[str] = "Loss"
@@ -33,16 +33,16 @@ class Loss(Evaluated):
         return "on held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return this run and the reference run."""
+        """Return the curves of this run and of the reference run."""
         return self.both(trace, t, 1.0, ".3g")
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Return the limited, so that a diverging loss does not flatten the rest."""
+        """Return the upper limit, at most three times the first loss, so that a diverging loss does not flatten the rest."""
         first = first_loss(trace)
         limit = 3 * first if first is not None and 0 < first < float("inf") else highest
         return style.nice_above(1.06 * min(highest, limit))
 
     def nothing(self, trace: Trace) -> str:
-        """Return why there are no curves: timing-only runs do not train."""
+        """Return the reason why there are no curves. Timing-only runs do not train."""
         timing = trace.header["problem"].get("timing_only")
         return "timing-only run: no evaluation" if timing else "no evaluation yet"

@@ -47,7 +47,7 @@ class Panel:
         raise NotImplementedError
 
     def draw(self, trace: Trace, t: int | None, axes: Axes) -> Self:
-        """Draw Draw the whole panel on empty axes: `setup`, then `update`."""
+        """Draw the whole panel on empty axes: `setup`, then `update`."""
         self.setup(axes)
         self.update(trace, t)
         return self

@@ -1,7 +1,7 @@
-"""Predictions: held-out samples with the model's prediction at its last evaluation; wrong predictions are boxed in red.
+"""Predictions: held-out samples with the model's prediction at the last evaluation. Wrong predictions have a red box.
 
-Images are shown with the prediction next to them. Other samples are tiles with the prediction, and the label below it. Drawn
-from the trace, which stores a few samples and every prediction, or from given arrays.
+Images are shown with the prediction next to them. Other samples are tiles with the prediction, and the label below it.
+The data come from the trace, which stores a few samples and their predictions, or from arrays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Predictions:
 
 @dataclass(frozen=True)
 class Samples:
-    """The data to draw. `said` None: not evaluated yet; an entry of it None: the model had no finite output."""
+    """The data to draw. `predicted` is None before the first evaluation, and an entry is None if the model's output was
+    not finite.
+    """
 
     pictures: np.ndarray | None  # (n, height, width)
     labels: list[str]
@@ -43,15 +45,15 @@ class Samples:
 
     @property
     def wrong(self) -> int:
-        """Number of wrong predictions."""
+        """The number of wrong predictions."""
         return sum(a != b for a, b in zip(self.labels, self.predicted or ()))
 
 
 class Predictions(Panel):
-    """See the module.
+    """The panel "predictions": held-out samples with the model's prediction at the last evaluation.
 
-    `arrays`: (images, labels, predicted) to draw instead of the samples in the trace: images (n, height, width) or
-    (n, side * side), the other two (n,). Raises `BadInput` if their shapes do not match.
+    `arrays`: (images, labels, predicted) to draw instead of the samples in the trace. The shape of images is (n, height,
+    width) or (n, side * side), the others have shape (n,). Raises `BadInput` if the shapes do not match.
     """
 
     name: ClassVar[str] = "predictions"
@@ -67,7 +69,7 @@ class Predictions(Panel):
             self.title = "Predictions"  # type: ignore[misc]  # of whatever time
 
     def setup(self, axes: Axes) -> Self:
-        """Hide the axes; a unit of length is a pixel, measured down from the top."""
+        """Hide the axes, and use pixels as units, measured down from the top."""
         super().setup(axes)
         without_axes(axes)
         self.image: Any = None
@@ -91,7 +93,7 @@ class Predictions(Panel):
         return f"held-out {what}; {tiles}{boxed}"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """Return the entry of `looks` that is shown."""
+        """Return the time of the displayed predictions."""
         look = None if self.given is not None else trace.predictions_at(t)
         return (look and look.time,)
 
@@ -128,7 +130,7 @@ class Predictions(Panel):
         )
 
     def _tiles(self, letters: int) -> tuple[int, int]:
-        """Return (rows, tiles per row) that fit."""
+        """Return (rows, tiles per row) that fit into the panel."""
         left, right, below, above = self.margins
         across = int((self.size[0] - left - right) / max(TILE, LETTER * (letters + 3) + 10))
         return max(1, int((self.size[1] - below - above) / TILE)), max(1, across)
@@ -158,7 +160,7 @@ class Predictions(Panel):
             self.axes.add_collection(box_of, autolim=False)
 
     def _make_pictures(self, shape: tuple[int, ...], wide: float, high: float, letters: int) -> None:
-        """Create one image of all samples; a cell is a whole number of dots, so that all dots are squares of equal size."""
+        """Create one image of all samples. A cell is a whole number of dots, so that all dots are squares of equal size."""
         count, tall, broad = shape
         cell_x, cell_y = broad + round((0.28 + 0.22 * letters) * tall), tall + max(1, tall // 8)
 

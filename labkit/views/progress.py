@@ -1,7 +1,7 @@
 """Clocks: the lead of each worker over the slowest one, in gradients, over time (see `trace.clocks`).
 
-In a run with an option `s` no line crosses the red bound; a worker that runs ahead stops at it. With more than six workers, the
-extremes and a band that contains nine in ten are drawn.
+In a run with an option `s`, no line crosses the red bound, because a worker that is ahead waits there. With more than six
+workers, only the leading worker, the slowed workers and a band with 90% of the workers are drawn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Progress:
 
 
 class Progress(Curves):
-    """See the module."""
+    """The panel "progress": the lead of each worker over the slowest one, in gradients."""
 
     name: ClassVar[str] = "progress"
     title: ClassVar[str] = "Worker clocks"
@@ -58,7 +58,9 @@ class Progress(Curves):
         return "gradients ahead of the slowest" + (" · band: 90%" if many else " worker")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the bound, the leading worker, the slowed ones, and, if there are few workers, all others."""
+        """Return the curves of the bound, the leading worker, the slowed workers, and, if there are few workers, all
+        other workers.
+        """
         found = self._clocks.leads(trace, t)
         self.band.set_verts([])
         self._roof = 0.0
@@ -89,7 +91,9 @@ class Progress(Curves):
         return self._bound(trace, t, int(most.max()), 1 if found.applied else 0) + made
 
     def _bound(self, trace: Trace, t: int, reached: int, more: int) -> list[Curve]:
-        """Return the red line, drawn slightly above the number, so that a worker at the bound stays visible."""
+        """Return the red line of the bound. It is drawn slightly above the bound, so that a worker at the bound is
+        visible.
+        """
         steps = option_steps(trace, "s", t)
         if not steps:
             return []
@@ -106,11 +110,13 @@ class Progress(Curves):
         return [Curve(x, y, words, style.RED, "-", 1.8)]
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Return the includes the bound, unless no worker comes near it."""
+        """Return the upper limit of the vertical axis. It includes the bound, unless no worker comes near the bound."""
         return style.nice_above(max(1.06 * min(highest, 1e9), 1.25 * self._roof, 1.0))
 
     def nothing(self, trace: Trace) -> str:
-        """Return why there are no curves: one clock has no lead; in a synchronous run no worker gets ahead."""
+        """Return the reason why there are no curves. A single clock has no lead, and in a synchronous run no worker gets
+        ahead.
+        """
         if len(roles_with_clock(trace)) < 2:
             return "only one worker clock"
         if self._even:
@@ -119,5 +125,5 @@ class Progress(Curves):
 
 
 def _step_function(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points as a step function: each value holds until the next x."""
+    """Convert points to a step function, in which each value holds until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]

@@ -1,13 +1,14 @@
 """Stability: the largest stable step size by the staleness of gradients, and the position of this run.
 
-On f = 1/2 lambda w^2 a gradient that is always tau updates old makes w(k+1) = w(k) - a w(k - tau), with a = rate x
-lambda. The roots z of z^(tau+1) - z^tau + a = 0 all lie inside the unit circle if and only if
+On the loss f = 1/2 lambda w^2, with gradients that are always tau updates old, the weight is w(k+1) = w(k) - a w(k -
+tau), with a = rate x lambda. It converges if and only if all roots z of z^(tau+1) - z^tau + a = 0 lie inside the unit
+circle, i.e.
 
     a < 2 sin(pi / (2 (2 tau + 1)))            the red edge: 2 for tau = 0, 1 for tau = 1, .445 for tau = 3
 
-and the dominant one is real, so that nothing oscillates, only up to a = tau^tau / (tau+1)^(tau+1), dashed. With several
-curvatures the largest one decides. Both lines are for plain SGD at constant staleness; the dot is at the mean of the recently
-applied gradients.
+The dashed line is a = tau^tau / (tau+1)^(tau+1): up to this value the dominant root is real, so that the weight does not
+oscillate. If there are several curvatures, the largest one is decisive. Both lines are for plain SGD at constant
+staleness. The dot is at the mean staleness of the recently applied gradients.
 """
 
 from __future__ import annotations
@@ -46,14 +47,18 @@ def edge(tau: Any) -> Any:
 
 
 def smooth_edge(tau: Any) -> Any:
-    """Return the largest rate x curvature at which nothing oscillates."""
+    """Return the largest rate x curvature at which the weight does not oscillate, at constant staleness `tau`."""
     tau = np.asarray(tau, float)
     return np.exp(np.where(tau > 0, tau * np.log(np.maximum(tau, 1e-300)), 0.0) - (tau + 1) * np.log1p(tau))
 
 
 @dataclass(frozen=True)
 class Position:
-    """Position of a run: mean staleness, the rate of one step, and rate x largest curvature (None: unknown)."""
+    """The position of a run.
+
+    `tau`: mean staleness. `rate`: the rate of one step. `product`: rate x largest curvature; None if the curvature is
+    unknown.
+    """
 
     tau: float
     rate: float
@@ -88,7 +93,7 @@ def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position |
 
 
 class Stability(Panel):
-    """See the module."""
+    """The panel "stability": the largest stable step size by staleness, and the position of the run."""
 
     name: ClassVar[str] = "stability"
     title: ClassVar[str] = "Stability"
@@ -160,7 +165,7 @@ class Stability(Panel):
         self._draw_previous(trace, t, place)
 
     def _draw_run(self, place: Position | None) -> None:
-        """The dot, its label, and its distance from the edge; or why there is no dot."""
+        """Draw the dot, its label, and its distance from the edge, or write the reason why there is no dot."""
         for line in (self.dot, self.guide):
             line.set_data([], [])
         self.dot_text.set_text("")

@@ -34,7 +34,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTime:
 
 
 class StalenessOverTime(Curves):
-    """See the module."""
+    """The panel "staleness_over_time": mean and spread of staleness over time."""
 
     name: ClassVar[str] = "staleness_over_time"
     title: ClassVar[str] = "Staleness over time"
@@ -69,7 +69,7 @@ class StalenessOverTime(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return the mean of all gradients, and of each slowed worker."""
+        """Return the curves of the mean staleness of all gradients, and of each slowed worker."""
         x, mean, low, high, *own = self.found
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
         self._theory = expected_staleness(trace) if len(x) else None
@@ -83,11 +83,11 @@ class StalenessOverTime(Curves):
         return found
 
     def highest(self) -> float:
-        """Return the includes the band and the theoretical mean."""
+        """Return the larger of the upper edge of the band and the theoretical mean."""
         return max(float(self.found[3].max(initial=1.0)), self._theory[0] if self._theory else 0.0)
 
     def behind(self, room: LabelPlacement) -> None:
-        """The theoretical mean and its label; other labels avoid both."""
+        """Draw the theoretical mean and its label, and reserve their room, so that other labels avoid both."""
         self.theory.set_data(*(([0, self.axes.get_xlim()[1]], [self._theory[0]] * 2) if self._theory else ([], [])))
         self.theory_text.set_text("")
         if self._theory is None:
@@ -104,5 +104,5 @@ class StalenessOverTime(Curves):
         room.put(self.theory_text, left, bottom, wide)
 
     def nothing(self, trace: Trace) -> str:
-        """Return why there are no curves: runs without rows have no history."""
+        """Return the reason why there are no curves. Runs without rows have no history."""
         return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"

@@ -3,8 +3,8 @@
     blue = a worker, this run      green = the server      orange = faults and commands
     red = the theory, errors          dashed grey = the reference
 
-Nothing here uses pyplot or the global settings of matplotlib, so labkit and a user's plots do not affect each other; every
-colour and size is passed to its artist, so a user's style sheet does not change labkit's figures either. Text is never parsed as
+Nothing here uses pyplot or changes the global settings of matplotlib, so labkit does not affect a user's plots. Every
+colour and size is passed to its artist, so a user's style sheet does not change labkit's figures. Text is never parsed as
 mathematics.
 """
 
@@ -44,7 +44,7 @@ _ADVANCE = (
 
 
 def plain(value: float, _: Any = None) -> str:
-    """Return the tick text: 0.25, 1,000, 20k, 3M; no powers of ten."""
+    """Return the text of a tick without powers of ten: 0.25, 1,000, 20k, 3M."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= max(unit, 1e4):
             return f"{value / unit:,.6g}{name}".replace("-", "−")
@@ -52,7 +52,9 @@ def plain(value: float, _: Any = None) -> str:
 
 
 def plain_axes(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int = 3) -> Axes:
-    """Return the plain axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
+    """Give `axes` the plain style, and return them: two thin spines, short ticks, and a faint grid (`"x"`, `"y"`,
+    `"both"` or None).
+    """
     axes.set_facecolor(PAPER)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -76,19 +78,19 @@ def numbers(axes: Axes) -> None:
 
 
 def text(colour: str = GREY, size: float = SMALL, **more: Any) -> dict[str, Any]:
-    """Return the keyword arguments of every text artist."""
+    """Return the keyword arguments for a text artist."""
     return {"color": colour, "fontsize": size, "fontfamily": FAMILY, "parse_math": False, **more}
 
 
 def write(axes: Axes, x: float, y: float, words: str, colour: str = GREY, size: float = SMALL, **more: Any) -> Text:
-    """Return a text that never changes the limits of its axes."""
+    """Write a text that never changes the limits of its axes."""
     made = axes.text(x, y, words, **text(colour, size, **more))
     made.set_in_layout(False)
     return made
 
 
 def note(axes: Axes) -> Text:
-    """Return a hidden text in the middle of empty axes, shown when it is set."""
+    """Create an empty text in the middle of the axes, which is visible once its text is set."""
     return write(axes, 0.5, 0.5, "", ha="center", va="center", transform=axes.transAxes)
 
 
@@ -124,7 +126,7 @@ def width(words: str, size: float = SMALL, bold: bool = False) -> float:
 
 
 def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """Return the heights moved apart by at least `gap`, in the same order, within [low, high] as far as possible."""
+    """Move `heights` apart by at least `gap`. Their order is kept, and they stay within [low, high] as far as possible."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     placed: list[float] = []
     for i in order:

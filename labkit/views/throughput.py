@@ -38,7 +38,10 @@ def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None
 
 
 class Throughput(Curves):
-    """See the module. `of`: "gradients", "samples" or "bytes"."""
+    """The panel "throughput".
+
+    `reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes".
+    """
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Throughput"
@@ -75,7 +78,7 @@ class Throughput(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """Return this run, the reference run, the slowed workers."""
+        """Return the curves of this run, of the reference run, and of the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
         own = "this run " if self.reference is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
@@ -89,16 +92,16 @@ class Throughput(Curves):
         return found
 
     def highest(self) -> float:
-        """Return the includes the upper edge of the band."""
+        """Return the upper edge of the band."""
         return self._highest
 
     def behind(self, room: LabelPlacement) -> None:
-        """Labels avoid the lines of single workers at low cost."""
+        """Reserve the lines of single workers at low cost, so that labels avoid them if possible."""
         for line in self.each.get_segments():
             room.curve(line[:, 0], line[:, 1], WEAK)
 
     def nothing(self, trace: Trace) -> str:
-        """Return why there are no curves: runs without rows have no history."""
+        """Return the reason why there are no curves. Runs without rows have no history."""
         return "only totals were recorded" if totals_only(trace, "applies") else "no gradient applied yet"
 
     def _text(self, value: float) -> str:
@@ -110,7 +113,7 @@ class Throughput(Curves):
         return workers if workers > MOST_LINES else 1
 
     def _workers(self, trace: Trace, t: int) -> float:
-        """Draw the workers; returns their maximum."""
+        """Draw the workers, and return the largest value drawn."""
         workers, slow = trace.role_ids("worker"), slowed(trace, t)
         self.band.set_verts([])
         self.each.set_segments([])
@@ -126,7 +129,9 @@ class Throughput(Curves):
         return 0.0
 
     def _percentile_band(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:
-        """Return (seconds, 5%, median, 95%) of the workers' rates times their number, at fixed round times."""
+        """Return (seconds, 5%, median, 95%) of the rates of workers, multiplied by the number of workers, at fixed round
+        times.
+        """
         step = max(1, round(style.nice_above(t / NANO / BANDS) * NANO))
         last = t // step
         if self._seen[0] is trace and self._seen[1] == (step, last):
