@@ -97,7 +97,7 @@ class Ledger(Panel):
         scale = (self._wide - BAR) / longest
         y = (np.arange(len(shown)) + 0.5) * step
         left, right = BAR + before * scale, BAR + (before + counts) * scale
-        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # a single gradient of a million is still visible as a line
+        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # one of a million gradients is still visible as a line
         top, bottom = y - min(0.33 * step, 9), y + min(0.33 * step, 9)
         self.bars.set_verts(np.stack([left, top, left, bottom, right, bottom, right, top], axis=-1).reshape(-1, 4, 2))
         self.bars.set_facecolors([COLOURS.get(name, DROPPED) for name, _ in shown])

@@ -1,7 +1,8 @@
-"""Staleness over time: the mean over short intervals of time, and a band that contains nine in ten gradients.
+"""Staleness over time: the mean over short intervals of time, and a band that contains 90% of the gradients.
 
-The theory gives the mean over the whole run; this panel shows when it holds. After a worker is slowed, its gradients (the orange
-line) become staler and those of the others slightly fresher; the mean stays where it was.
+The theory gives the mean over the whole run. This panel shows the mean at each time of the run. After a worker is slowed,
+its gradients (the orange line) become staler, those of the other workers slightly less stale, and the mean does not
+change.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Throughput: gradients (or samples, or bytes) per second, in total and of each worker.
 
-The rate is gross: rollbacks are not subtracted. The rate at a time is the mean over a recent interval. The count is interpolated
-linearly between two applications, so a synchronous run, which applies N gradients at once, has a steady rate instead of
-peaks. Pale lines are single workers. With more than eight workers, a band contains nine in ten of them, with the median; it
-shows each worker's rate times their number, so the band lies at the thick line if all workers have the same rate.
+The rate is gross: rollbacks are not subtracted. The rate at a time is the mean over a recent interval. The count is
+interpolated linearly between two applications, so a synchronous run, which applies N gradients at once, has a steady rate
+without peaks. Pale lines are single workers. With more than eight workers, a band contains the rates of 90% of the
+workers, with the median. These rates are multiplied by the number of workers, so the band lies at the thick line if all
+workers have the same rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lk.pictures`: five teaching figures, each about one property of distributed training, and general-purpose figures.
+"""`lk.pictures`: five figures for teaching, each about one property of distributed training, and general-purpose figures.
 
     straggler         the slowest worker determines the throughput if all wait for it
     mean_staleness    mean staleness is N - 1, also with slow workers
@@ -10,8 +10,9 @@
     scaling                  throughput against workers
     ranking, memory_traffic  the costs of architectures
 
-Each of the five takes runs (or their traces) and returns a matplotlib `Figure`, displayed by the last expression of a cell.
-Every number in it is computed from the traces; theoretical values are drawn in red next to the measurements.
+Each of the five functions takes runs (or their traces) and returns a matplotlib `Figure`, which is displayed if it is the
+last expression of a cell. Every measured number is computed from the traces. Theoretical values are drawn in red next to
+the measurements.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     memory_traffic      bytes that a worker holds against bytes that it sends: no architecture is low in both
     ranking    a row for each situation, a dot for each strategy: its throughput relative to the best one in the row
 
-Each takes plain numbers, so that a notebook shows their source, and returns a matplotlib `Figure`.
+Each function takes plain numbers, so that a notebook shows how they were measured, and returns a matplotlib `Figure`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def scaling(
     measured: Mapping[str, Mapping[int, float]], theory: Mapping[str, Formula], title: str, *,
     ylabel: str = "gradients per second",
 ) -> LabFigure:  # fmt: skip
-    """Draw the dots of `measured`, {name: {workers: throughput}}, on logarithmic axes, with the formulas of some of
-    them.
+    """Draw throughput against workers on logarithmic axes: measured dots, and lines for formulas.
 
-    `theory`: {name: formula}, for any of the names of `measured`; a formula takes workers, float64 of shape (n,), and
-    returns the throughput, shape (n,). The dashed grey line is N times the smallest single-worker throughput implied by the dots.
-    Raises `BadInput` for empty or too large input, a formula for a name without dots, or values that are not positive.
+    `measured`: {name: {workers: throughput}}. `theory`: {name: formula}, for any of the names of `measured`. A formula
+    takes the numbers of workers, float64 of shape (n,), and returns the throughput, shape (n,). The dashed grey line is
+    linear scaling, N times the largest measured throughput per worker. Raises `BadInput` if the input is empty or too
+    large, if a formula has no measurements, or if a value is not positive.
     """
     _check("scaling", measured, len(MARKS))
     unknown = sorted(set(theory) - set(measured))
@@ -78,10 +78,11 @@ def scaling(
 
 
 def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
-    """Draw a labelled dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, per worker.
+    """Draw the memory of a worker against its traffic, as a labelled dot for each architecture.
 
-    Both are relative to the largest value of bytes held, which is the whole model if some worker holds all of it. Raises
-    `BadInput` for empty or too large input, or negative values.
+    `points`: {name: (bytes sent, bytes held)} of a worker. Both are drawn relative to the largest value of bytes held,
+    which is the size of the model if some worker holds the whole model. Raises `BadInput` if the input is empty or too
+    large, or if a value is negative.
     """
     _check("memory_traffic", points, 12)
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
@@ -119,10 +120,11 @@ def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> Lab
 
 
 def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
-    """Draw one row per situation, with a dot for each strategy at its throughput relative to the best one in the row.
+    """Draw one row per situation, with a dot for each strategy at its throughput relative to the best strategy of the
+    row.
 
-    `rates`: {situation: {strategy: gradients per second}}; a strategy may be missing from a row. Raises `BadInput` for empty or
-    too large input, or a row without a positive number.
+    `rates`: {situation: {strategy: gradients per second}}. A strategy may be missing from a row. Raises `BadInput` if the
+    input is empty or too large, or if a row has no positive number.
     """
     _check("ranking", rates, 12)
     names = list(dict.fromkeys(name for row in rates.values() for name in row))

@@ -31,12 +31,12 @@ HIGH = 0.44  # half the height of a row
 
 
 def bubble(runs: Any) -> LabFigure:
-    """Draw the timelines of one mini-batch for each number of micro-batches, on a common time axis; idle time is pale
+    """Draw the timelines of one mini-batch for each number of micro-batches, on a common time axis. Idle time is pale
     red.
 
-    `runs`: {M: run (or trace) of a pipeline with M micro-batches}, 1 to 4 of them, as {1: run, 4: run, 16: run}, with at
-    least two mini-batches each. The last whole mini-batch is shown; the measured value is the mean over all but the first.
-    Raises `BadInput` for anything else.
+    `runs`: {M: run (or trace) of a pipeline with M micro-batches}, for example {1: run, 4: run, 16: run}. There may be 1
+    to 4 runs, with at least two mini-batches each. The last complete mini-batch of each run is shown. The measured value
+    is the mean over all mini-batches except the first. Raises `BadInput` if the runs are not of this kind.
     """
     traces = traces_of("bubble", "micro-batches", runs)
     steps = {m: _steps(m, trace) for m, trace in traces.items()}
@@ -65,7 +65,7 @@ def bubble(runs: Any) -> LabFigure:
 
 
 def _steps(m: int, trace: Trace) -> np.ndarray:
-    """End of each mini-batch, ns: the time of the last stage's step."""
+    """Return the end of each mini-batch (ns), i.e. the time at which the last stage applied its step."""
     role, time = Lookup().applies.between(trace, 0, trace.watermark()).columns("role", "time")
     stages = trace.role_ids("worker")
     given = trace.header["strategy"].get("options", {}).get("micro_batches")
@@ -81,7 +81,7 @@ def _steps(m: int, trace: Trace) -> np.ndarray:
 
 
 def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (stage's role, start, end) of the computations in [first, last] ns."""
+    """Return (role of the stage, start, end) of the computations in [first, last] ns."""
     rows = Lookup().spans.touching(trace, first + 1, last)
     role, phase, start, end = rows.columns("role", "phase", "start", "end")
     seen = (phase == COMPUTE) & np.isin(role, trace.role_ids("worker"))

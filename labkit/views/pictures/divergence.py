@@ -1,9 +1,10 @@
-"""Divergence with stale gradients: two runs with the same start and the same staleness, at two rates.
+"""Divergence with stale gradients: two runs with the same start and the same staleness, but different rates.
 
-On f = w^2 lambda / 2 a gradient computed tau updates ago gives w(k+1) = w(k) - a w(k - tau), a = rate x lambda. It converges if
-and only if a < 2 sin(pi / (2 (2 tau + 1))). The point (where the gradient was computed, where it is applied) =
-(w(k - tau), w(k)) moves along a spiral: inwards below that edge, outwards above it. At the edge one round takes
-2 (2 tau + 1) updates, so tau is about a quarter of it, and the orbit is a circle.
+On the loss f = w^2 lambda / 2, with gradients computed tau updates ago, the weight is w(k+1) = w(k) - a w(k - tau), with
+a = rate x lambda. It converges if and only if a < 2 sin(pi / (2 (2 tau + 1))), the edge of stability. The point (w(k -
+tau), w(k)), i.e. (weight at which the gradient was computed, weight at which it is applied), moves along a spiral:
+inwards below the edge, outwards above the edge. At the edge one round takes 2 (2 tau + 1) updates, so tau is about a
+quarter of a round, and the orbit is a circle.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trac
 __all__ = ["divergence"]
 
 TOP, TITLE, SIDE, FOOT, LEFT, GAP = 62, 28, 246, 52, 62, 66  # pixels
-FRAME = 1.15  # of the largest weight to be shown
-FAR = 2.4  # times the start: the diverging run is drawn up to this distance
+FRAME = 1.15  # half the width of the frame, relative to the largest weight shown
+FAR = 2.4  # maximum distance at which the diverging run is drawn, relative to that of the start
 
 
 def divergence(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> LabFigure:
-    """Draw the two asynchronous runs on a quadratic, one on each side of the edge of stability, and their positions
-    relative to it.
+    """Draw two asynchronous runs on a quadratic loss, one on each side of the edge of stability, and their positions
+    relative to the edge.
 
-    `inside`, `outside`: runs (or traces) of `Problem("quadratic")`. `paths`: for each run its weight at the start and
-    after every update, shape (updates + 1,) or (updates + 1, 1), float. Runs do not store it; step through a simulated one
-    that evaluates every update, on a server with a non-zero server time, so that no two updates coincide:
+    `inside`, `outside`: runs (or traces) of `Problem("quadratic")`. `paths`: for each run, its weight at the start and
+    after every update, float of shape (updates + 1,) or (updates + 1, 1). Runs do not store these weights. They can be
+    recorded by stepping through a simulated run that evaluates every update. The server time must not be zero, so that no
+    two updates coincide:
 
         run = lk.train(lk.Problem("quadratic"), lk.AsyncPS(learning_rate=0.15, eval_every=1),
                        lk.SimulatedCluster(workers=8, compute=lk.Deterministic(0.1), server_time=0.001),
                        lk.Budget(updates=150))
         path = [run.step().result().parameters[0] for _ in range(150)]
 
-    Without `paths` the loss is drawn. Raises `BadInput` for other problems and shapes.
+    Without `paths` the loss is drawn. Raises `BadInput` if the problem or a shape is not as described.
     """
     traces = trace_of("divergence", inside), trace_of("divergence", outside)
     places = [_place(trace) for trace in traces]
@@ -117,8 +119,8 @@ def _path(path: Any) -> np.ndarray:
 
 
 def _spiral(axes: Axes, place: Position, w: np.ndarray) -> None:
-    """Draw (weight at which a gradient was computed, weight at which it is applied), update by update, until it leaves
-    the frame.
+    """Draw the points (weight at which a gradient was computed, weight at which it is applied), until they leave the
+    frame.
     """
     late = max(1, round(place.tau))
     x, y = np.r_[np.full(late, w[0]), w][: len(w)], w  # the first readers read the start
@@ -170,14 +172,14 @@ def _losses(axes: Axes, traces: Sequence[Trace], places: list[Position]) -> None
 
 
 def _power(value: float, _: Any = None) -> str:
-    """Return the tick text: 0.01, 1, 1,000, and 10⁻⁷ where that would be long."""
+    """Return the text of a tick: 0.01, 1, 1,000, or 10⁻⁷ if the number would be long."""
     exponent = round(np.log10(value)) if value > 0 else 0
     raised = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
     return style.plain(value) if -4 <= exponent <= 3 else raised
 
 
 def _edge(axes: Axes, places: list[Position]) -> None:
-    """Draw the theory and both runs."""
+    """Draw the edge of stability and the positions of both runs."""
     products = [float(place.product or 0.0) for place in places]
     right = style.nice_above(max(6.0, 1.6 * max(place.tau for place in places)))
     tau = np.linspace(0, right, 200)

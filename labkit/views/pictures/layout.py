@@ -1,7 +1,7 @@
 """Common layout of the teaching figures: one size, one title style, text legible from a distance.
 
-A figure is 940 pixels wide, the width of a notebook. Its title is a sentence with measured numbers; below it, in grey, is the
-meaning of the colours. Text has at least 9 points. Coordinates are pixels from the upper left corner.
+A figure is 940 pixels wide, the width of a notebook. Its title is a sentence with measured numbers. Below the title, in
+grey, is the meaning of the colours. Text has at least 9 points. Coordinates are pixels from the upper left corner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST = 4  # rows of a figure with one row per run
 
 
 def trace_of(what: str, run: Any) -> Trace:
-    """Return the trace of a run, or the trace itself. Raises `BadInput` for anything else, and for an empty one."""
+    """Return the trace of `run`, which may also be a trace. Raises `BadInput` if it is neither, or if the trace is empty."""
     found = run if isinstance(run, Trace) else getattr(run, "trace", None)
     if not isinstance(found, Trace):
         raise BadInput(f"{what}: {shown(run)} is not a run; give the result of lk.train, or its trace.")
@@ -38,7 +38,7 @@ def trace_of(what: str, run: Any) -> Trace:
 
 
 def traces_of(what: str, key: str, runs: Any, most: int = MOST) -> dict[int, Trace]:
-    """Return the traces of `{number: run}`, in ascending order. `key`: the meaning of the numbers."""
+    """Return {number: trace} of the runs {number: run}, in ascending order. `key`: the meaning of the numbers."""
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= most:
         raise BadInput(f"{what}: give a dictionary {{{key}: run}} with 1 to {most} runs, not {shown(runs)}.")
     for n in runs:
@@ -48,7 +48,7 @@ def traces_of(what: str, key: str, runs: Any, most: int = MOST) -> dict[int, Tra
 
 
 def sheet(height: int, title: str, below: str) -> LabFigure:
-    """Draw an empty figure with its title, as large as fits, and the meaning of the colours."""
+    """Create a figure with its title, in the largest size that fits, and the meaning of the colours `below` it."""
     figure, size = blank(WIDTH, height), HEAD
     while style.width(title, size, bold=True) > WIDTH - 2 * EDGE and size > WORDS:
         size -= 0.5
@@ -58,7 +58,7 @@ def sheet(height: int, title: str, below: str) -> LabFigure:
 
 
 def put(figure: LabFigure, left: float, top: float, words: str, colour: str, size: float = WORDS, **more: Any) -> Any:
-    """Return a text whose vertical centre is `top` pixels below the upper edge."""
+    """Write a text whose vertical centre is `top` pixels below the upper edge."""
     wide, high = figure.get_size_inches() * style.DPI
     return figure.text(left / wide, 1 - top / high, words, **style.text(colour, size, **{"va": "center", **more}))
 
@@ -66,7 +66,7 @@ def put(figure: LabFigure, left: float, top: float, words: str, colour: str, siz
 def axes_at(
     figure: LabFigure, left: int, top: int, width: int, height: int, grid: str | None = "x", **more: Any
 ) -> Axes:
-    """Return the plain axes; the upper left corner of the frame (without labels) is at (left, top)."""
+    """Add plain axes. The upper left corner of their frame (without labels) is at (left, top)."""
     wide, high = figure.get_size_inches() * style.DPI
     box = (left / wide, 1 - (top + height) / high, width / wide, height / high)
     axes = style.plain_axes(figure.add_axes(box), grid=grid, **more)
@@ -85,7 +85,7 @@ def boxes(
     z: float = 2,
     line: float = 1.0,
 ) -> None:
-    """Boxes from `start` to `end` (in axis units), centred on each `row`."""
+    """Draw boxes from `start` to `end` (in axis units), centred on each `row`."""
     row, start, end = (np.asarray(a, dtype=float) for a in (row, start, end))
     low, high = row - half, row + half
     corners = np.stack([start, low, start, high, end, high, end, low], axis=-1).reshape(-1, 4, 2)

@@ -1,14 +1,14 @@
 """Saturation of links: gradients per second against the number of workers, with servers and in a ring.
 
-c is the time of a gradient, a the latency of a message, m the time in seconds that the whole model occupies a link, N the
-number of workers, S that of servers (shards), s the time of a server's work:
+c is the time to compute a gradient, a the latency of a message, m the time for which the whole model occupies a link (all
+in seconds), N the number of workers, S the number of servers (shards), and s the time of a server's work:
 
     synchronous      N / (c + s + 2a + m (1 + N/S))             never more than S/m: the servers' links are saturated
     asynchronous     min(N / (c + s + 2a + m (1 + 1/S)), S/m, 1/s)
     ring             N / (c + 2 (N-1) (a + m/N))                for large N: N / (c + 2m + 2 (N-1) a)
 
-c, a, m and s are taken from the runs' headers if the run was simulated with a constant computing time. For all others give
-`predicted`.
+c, a, m and s are taken from the headers of the runs if they were simulated with a constant computing time. For other
+runs, the predictions must be given as `predicted`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of ru
 
 
 def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
-    """Draw the measured dots on predicted lines, one line per architecture; dashed grey: workers without communication.
+    """Draw gradients per second against workers: measured dots, and a predicted line for each architecture.
 
-    `runs`: {name: {workers: run (or trace)}}, up to 4 names, as {"one server": {2: run, 4: run, 8: run}, "4 shards":
-    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose formula is unknown or to be
-    replaced (see the module); without either, only dots are drawn. Raises `BadInput` for anything else.
+    The dashed grey line is for workers without communication.
+
+    `runs`: {name: {workers: run (or trace)}}, with up to 4 names, for example {"one server": {2: run, 4: run, 8: run}, "4
+    shards": {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for names without a known
+    formula, or whose formula is to be replaced. Formulas are known for SyncPS, AsyncPS and RingAllReduce in simulated
+    runs with constant times. If there is neither a formula nor a prediction, only dots are drawn. Raises `BadInput` if
+    the arguments are not of this kind.
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
         raise BadInput(f"link_saturation: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")
@@ -57,8 +61,9 @@ def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | No
 
 
 def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
-    """Return the predicted gradients per second of such a run with `workers` workers, shape (n,), float64, or None if
-    unknown.
+    """Return the predicted gradients per second of a run as `trace`, but with `workers` workers.
+
+    `workers` and the result: float64 of shape (n,). None if no formula is known.
     """
     header, cluster = trace.header, trace.header["cluster"]
     kind, _, c = str(cluster.get("compute")).partition(":")
@@ -84,7 +89,7 @@ def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | No
 
 
 def _model_bytes(trace: Trace) -> int:
-    """Return the bytes of a gradient of all parameters on the link."""
+    """Return the number of bytes on the link of a gradient with respect to all parameters."""
     parts = [role["part"] for role in trace.header["layout"]["roles"] if role["part"] is not None]
     size = max(last for _, last in parts) - min(first for first, _ in parts)
     return int(size) * np.dtype(trace.header["problem"]["dtype"]).itemsize
@@ -94,7 +99,7 @@ def _rate(name: str, n: int, trace: Trace) -> float:
     if len(trace.role_ids("worker")) != n:
         raise BadInput(f"link_saturation: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
     applied, rate = Cumulative(), 0.0
-    for role in trace.role_ids("worker"):  # from its first to its last: without warm-up and without the part cut off by the end
+    for role in trace.role_ids("worker"):  # from its first to its last gradient, without the warm-up and without the part cut off by the end
         when, total, _ = applied.gross(trace, trace.watermark(), role)
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
@@ -118,7 +123,9 @@ def _is_ring(trace: Trace) -> bool:
 
 
 def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]]) -> str:
-    """Return the slowest and the fastest run at the largest number of workers that all have in common."""
+    """Return a title that compares the slowest and the fastest run at the largest number of workers that all names have
+    in common.
+    """
     common = set.intersection(*(set(mine) for mine in rates.values()))
     if len(rates) < 2 or not common:
         return "Gradients per second against workers."
@@ -179,7 +186,7 @@ def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
 
 
 def _limit(trace: Trace) -> str:
-    """Return the capacity of the servers' links, as text; empty for a ring."""
+    """Return the capacity of the servers' links as text, or "" for a ring."""
     band, shards = trace.header["cluster"].get("bandwidth"), len(trace.role_ids("server"))
     if not band or not shards or trace.header["cluster"].get("engine") != "simulated":
         return ""

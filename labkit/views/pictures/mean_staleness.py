@@ -1,8 +1,9 @@
 """Mean staleness of asynchronous SGD is N - 1, also with slow workers.
 
-While a worker computes one gradient, each of the other N - 1 has on average one gradient applied. This is an identity, not a
-statistical result: every update increases the staleness of all gradients in progress by one, so sum(staleness) does not depend
-on the distribution of the work. The gradients of a slow worker are staler, those of the others fresher, and the mean stays.
+While a worker computes one gradient, on average one gradient of each of the other N - 1 workers is applied. This is an
+identity, not a statistical result: every update increases the staleness of all gradients in progress by one, so the sum
+of the staleness does not depend on the distribution of the work. The gradients of a slow worker are staler, those of the
+other workers are less stale, and the mean does not change.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
 __all__ = ["mean_staleness"]
 
 TOP, TITLE, HIGH, FOOT, LEFT, GAP = 62, 28, 210, 52, 62, 50  # pixels
-ALL_BUT = 0.005  # this share of the gradients, the stalest, is beyond the right edge
+ALL_BUT = 0.005  # share of the gradients, with the largest staleness, that is cut off at the right edge
 ASIDE = 10  # pixels between a dot and its label
 HEADROOM = 1.42  # above the highest bar, for the labels of the theory and the mean
 
 
 def mean_staleness(runs: Any) -> LabFigure:
-    """Draw one panel per number of workers: the distribution of staleness, the mean N - 1 in red, the measured mean as
-    a dot.
+    """Draw one panel per number of workers: the distribution of staleness, the mean N - 1 in red, and the measured mean
+    as a dot.
 
-    `runs`: {workers: asynchronous run (or trace)}, 1 to 4 of them, as {2: run, 4: run, 8: run}. Gradients of a slowed
-    worker are orange. Raises `BadInput` for anything else, and if nothing was applied.
+    `runs`: {workers: asynchronous run (or trace)}, 1 to 4 runs, for example {2: run, 4: run, 8: run}. Gradients of a
+    slowed worker are orange. Raises `BadInput` if the runs are not of this kind, or if a run has applied no gradient.
     """
     traces = traces_of("mean_staleness", "workers", runs)
     for n, trace in traces.items():
@@ -94,13 +95,17 @@ def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _last_value(trace: Trace) -> int:
-    """Return the staleness that all but a negligible share of the gradients do not exceed."""
+    """Return the staleness that only a share `ALL_BUT` of the gradients exceeds."""
     stale, count, _ = _rows(trace)
     return int(np.quantile(np.repeat(stale, count), 1 - ALL_BUT)) + 1
 
 
 def _shares(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares of all gradients by staleness 0, 1, ...: (of workers that are not slow, of slow ones)."""
+    """Return (shares of gradients of workers that are not slow, shares of gradients of slow workers) by staleness 0, 1,
+    ...
+
+    Shares are relative to all gradients.
+    """
     stale, count, slow = _rows(trace)
     size = int(stale.max(initial=0)) + 1
     plain, late = (np.bincount(stale[which], count[which], minlength=size) for which in (~slow, slow))

@@ -1,7 +1,8 @@
-"""Two general figures for lessons: `scatter`, a measurement with a formula; `side_by_side`, one panel of several runs.
+"""Two general figures for lessons: `scatter` compares a measurement with a formula, and `side_by_side` shows one panel
+for several runs.
 
-A formula is drawn as a line and a measurement as dots, because a formula is defined everywhere and a measurement only at the
-measured points. The first line is the formula (red); further ones are for comparison (dashed).
+A formula is drawn as a line and a measurement as dots, because a formula is defined everywhere and a measurement only at
+the measured points. The first line is red. Further lines are for comparison, and are dashed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ..plots import make_panel
 __all__ = ["side_by_side", "scatter"]
 
 SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
-NAME = 58  # pixels from the vertical axis to its name: room for the longest tick label
+NAME = 58  # pixels from the vertical axis to its name, with room for the longest tick label
 POINTS = 200  # points of a line given by a formula
-FAR = 10.0  # on a logarithmic axis, a line further from all dots than this factor does not affect the limits
+FAR = 10.0  # on a logarithmic axis, parts of a line that are further from the dots than this factor do not affect the limits
 Line = Callable[[Any], Any] | Mapping[float, float]
 
 
@@ -30,11 +31,11 @@ def scatter(
     measured: Mapping[float, float], theory: Mapping[str, Line], title: str, xlabel: str, ylabel: str, *, log: str = "",
     caption: str = "",
 ) -> LabFigure:  # fmt: skip
-    """Draw a figure of `measured`, {x: y}, as dots and of each of the `theory`, {name: formula or {x: y}}, as a line.
+    """Draw `measured`, {x: y}, as dots, and each line of `theory`, {name: formula or {x: y}}.
 
-    A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `xlabel`, `ylabel`: names of the axes.
-    `log`: the logarithmic axes, "", "x", "y" or "xy". `caption`: a sentence after the title. Points that are not finite are
-    left out. Raises `BadInput` if nothing is left, or for values that are not positive on a logarithmic axis.
+    A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `xlabel`, `ylabel`: names of the
+    axes. `log`: the logarithmic axes: "", "x", "y" or "xy". `caption`: a sentence after the title. Points that are not
+    finite are left out. Raises `BadInput` if no point is left, or if a value on a logarithmic axis is not positive.
     """
     if log not in ("", "x", "y", "xy"):
         raise BadInput(f"scatter: log={shown(log)} is not allowed; it is '', 'x', 'y' or 'xy'.")
@@ -77,10 +78,10 @@ def scatter(
 
 
 def side_by_side(panel: str, runs: Mapping[str, Any]) -> LabFigure:
-    """Draw a figure of one panel (a name, as "progress") for several runs (or their traces), {title: run}, left to
-    right.
+    """Draw the same panel for several runs, from left to right.
 
-    The panels have separate scales. Raises `BadInput` for an unknown panel, and without runs.
+    `panel`: its name, for example "progress". `runs`: {title: run (or trace)}. The panels have separate scales. Raises
+    `BadInput` if the panel is unknown, or if there are no runs.
     """
     if not runs:
         raise BadInput("side_by_side: give at least one run, as {'s = 3': run}.")
@@ -109,7 +110,7 @@ def _points(given: Mapping[float, float]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _curve(formula: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return (x, y) of a line: the given points, or a formula evaluated from the first to the last dot."""
+    """Return (x, y) of a line: the given points, or the formula evaluated from the first to the last dot."""
     if isinstance(formula, Mapping):
         return _points(formula)
     along = np.geomspace(x[0], x[-1], POINTS) if log else np.linspace(x[0], x[-1], POINTS)
@@ -123,7 +124,7 @@ def _seen(line: tuple[np.ndarray, np.ndarray], x: np.ndarray) -> np.ndarray:
 
 
 def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
-    """Return the axis limits with a margin; from 0 if no value is below it."""
+    """Return the limits of an axis, with a margin. They include 0 if all values are positive and not far from 0."""
     low, high = float(values.min()), float(values.max())
     if log:
         room = max(1.2, (high / low) ** 0.06)
@@ -133,7 +134,7 @@ def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
 
 
 def _legend(figure: LabFigure, names: list[str]) -> None:
-    """One row of names under the title: a dot for the measurement, a line segment for each formula."""
+    """Write the names in a row below the title, with a dot for the measurement and a line segment for each formula."""
     wide, high = SIZE
     y, x = 1 - 42 / high, 16.0
     for k, name in enumerate(["measured", *names]):

@@ -1,8 +1,8 @@
 """Stragglers: the same workers, one of them slow, with and without synchronization.
 
-Of N workers whose gradients take c seconds, one is F times slower. With synchronization, N gradients are applied every F c
-seconds: N / (F c). Without, each worker runs at its own pace: (N - 1) / c + 1 / (F c). For N = 4, F = 5 that is a fifth of the
-throughput of equal workers, against four fifths.
+One of N workers is F times slower; a gradient of the other workers takes c seconds. With synchronization, N gradients are
+applied every F c seconds, so the throughput is N / (F c). Without synchronization, no worker waits, and the throughput is
+(N - 1) / c + 1 / (F c). For N = 4 and F = 5, that is one fifth and four fifths of the throughput of equal workers.
 """
 
 from __future__ import annotations
