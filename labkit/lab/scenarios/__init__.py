@@ -1,7 +1,8 @@
-"""The scenarios of the lab: each shows one effect in about 20 seconds, with a formula for its size.
+"""The scenarios of the lab. Each scenario shows one effect in about 20 seconds, with a formula for the size of the
+effect.
 
-A scenario is a value (`labkit.lab.scenarios.scenario`). Its formula is in the comment above it, and
-`tests/lab/test_scenarios.py` checks it. The first one is used by the start notebook, the next six show the main effects.
+A scenario is a value (`labkit.lab.scenarios.scenario`). Its formula is in the comment above it, and is checked by
+`tests/lab/test_scenarios.py`. The start notebook uses the first scenario. The next six scenarios show the main effects.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType({
 
 
 def scenario_by_name(name: str) -> Scenario:
-    """Return the scenario of this name; `BadInput` names the nearest one and lists them all."""
+    """Return the scenario of this name. Raises `BadInput`, with the nearest name and a list of all names, if there is
+    none.
+    """
     if name not in SCENARIOS:
         raise nearest("scenario", name, SCENARIOS)
     return SCENARIOS[name]

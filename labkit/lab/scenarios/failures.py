@@ -6,7 +6,8 @@ One of N workers is down. Throughput until it is restarted, relative to before:
     synchronous, continuing   (N - 1)/N      a step is the mean of the workers that are left
     asynchronous              (N - 1)/N      workers do not wait for each other
 
-A server that is restored from a checkpoint has lost the updates since then; one that is restored from a backup, none.
+A server that is restored from a checkpoint has lost the updates since the checkpoint. A server that is restored from a
+backup has lost no updates.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def down(role: str, since: float, until: float) -> tuple[Any, ...]:
     return Kill(role, at=since, restart=False), Restart(role, at=until)
 
 
-# N = 4: 0%, 75%, 75%.
+# N = 4: the throughput falls to 0%, 75% and 75%.
 WORKER_FAILS = Scenario(
     name="worker-fails",
     title="A worker fails",
@@ -56,7 +57,8 @@ WORKER_FAILS = Scenario(
     asks_at=4.0,
 )  # fmt: skip
 
-# 40 updates per second. The last checkpoint is 1.5 s old, 0.5 s old; or the backup has each update before it is acknowledged.
+# 40 updates per second. In the first step the last checkpoint is 1.5 s old, in the second at most 0.5 s. In the third
+# step the backup has each update before it is acknowledged.
 SERVER_FAILS = Scenario(
     name="server-fails",
     title="A server fails",

@@ -1,6 +1,8 @@
-"""Scenarios about traffic: where a link saturates, and ways to send less. All in virtual time, where the bandwidth can be chosen.
+"""Scenarios about traffic: saturation of a link, and methods to send fewer bytes. All are in virtual time, with a chosen
+bandwidth.
 
-The model has M bytes, a link takes b seconds per byte, a gradient c seconds. With N workers a synchronous step takes
+The model has M bytes, a link needs b seconds per byte, and a gradient takes c seconds. With N workers, a synchronous step
+takes
 
     one server       c + (N + 1) M b              on its link: N models out and N gradients in, at the same time
     ring             c + 2 (N - 1)/N M b          for any N
@@ -15,7 +17,8 @@ __all__ = ["FEWER_BYTES", "FULL_LINK", "LOCAL_STEPS", "SPARSE"]
 
 SIMULATED = {"engine": "simulated", "distribution": "deterministic"}
 
-# N = 16, M = 26,280 bytes, b = 1/800,000: 658 ms per step and 80% of the server's link, against 162 ms and 38%.
+# N = 16, M = 26,280 bytes, b = 1/800,000: with one server, a step takes 658 ms, and the server's link is busy for 80% of
+# the time. In the ring, a step takes 162 ms, and each link is busy for 38% of the time.
 FULL_LINK = Scenario(
     name="saturated-link",
     title="The server's link saturates",
@@ -38,7 +41,7 @@ FULL_LINK = Scenario(
     panels=("timeline", "links", "throughput"),
 )  # fmt: skip
 
-# 2 (N - 1)/N M b = 92 ms on top of c = 100 ms, in every step or in every eighth.
+# A step takes c = 100 ms. Communication takes 2 (N - 1)/N M b = 92 ms more, in every step or in every eighth step.
 LOCAL_STEPS = Scenario(
     name="local-steps",
     title="Communicate less often",
@@ -54,7 +57,8 @@ LOCAL_STEPS = Scenario(
     panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
 
-# float16: 2 bytes per entry instead of 4. PowerSGD of rank r: nm/(r(n + m)) times fewer for every n x m matrix of the model.
+# float16: 2 bytes per entry instead of 4. PowerSGD of rank r: for every n x m matrix of the model, the number of bytes is
+# divided by nm/(r(n + m)).
 FEWER_BYTES = Scenario(
     name="fewer-bytes",
     title="Gradient compression",
@@ -74,8 +78,9 @@ FEWER_BYTES = Scenario(
     panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
 
-# Dense: the table, rows x columns x 4 bytes, is sent in both directions for every gradient. Sparse: 2 U (8 + 4 columns) bytes,
-# where U is how many of the batch x fields = 256 ids in a batch are different, and the 178 values of the other layers.
+# Dense: the table, rows x columns x 4 bytes, is sent in both directions for every gradient. Sparse: 2 U (8 + 4 columns)
+# bytes are sent for the table, where U is the number of different ids among the batch x fields = 256 ids of a batch, and
+# the 178 values of the other layers.
 SPARSE = Scenario(
     name="sparse",
     title="Sparse updates of an embedding table",

@@ -1,6 +1,6 @@
-"""Scenarios about model parallelism and about skewed data.
+"""Scenarios about model parallelism and about data that differ between workers.
 
-With P equal stages and M micro-batches the bubble is (P - 1)/(M + P - 1) of the time.
+With P equal stages and M micro-batches, the stages are idle for (P - 1)/(M + P - 1) of the time (the bubble).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from .scenario import Scenario, Step
 
 __all__ = ["BUBBLE", "SKEWED_DATA"]
 
-# P = 4 stages of one layer each. Their widths make them equal: 64 x 54 = 54 x 64 = 64 x 54 = 54 x 54 + 54 x 10 multiply-adds.
-# M = 1, 4, 16: a bubble of 75%, 43%, 16%. (2 s per gradient: the shortest task, a forward pass, takes 10 ms, longer than a
-# message.)
+# P = 4 stages. The widths of the layers are chosen so that all stages have the same work: 64 x 54 = 54 x 64 = 64 x 54 =
+# 54 x 54 + 54 x 10 multiply-adds. For M = 1, 4 and 16 the bubble is 75%, 43% and 16%. (A gradient takes 2 s, so that the
+# shortest task, a forward pass, takes 10 ms, which is longer than a message.)
 BUBBLE = Scenario(
     name="bubble",
     title="The pipeline bubble",
@@ -31,7 +31,8 @@ BUBBLE = Scenario(
     panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
 
-# There is no formula for the size of the effect. With H = 1 there is hardly any: the mean gradient is about that of all data.
+# There is no formula for the size of the effect. With H = 1 the effect is small, because the mean gradient is about that
+# of all data.
 SKEWED_DATA = Scenario(
     name="skewed-data",
     title="Workers with different data",

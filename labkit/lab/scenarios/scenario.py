@@ -1,4 +1,5 @@
-"""A scenario: a few steps, each a run that shows one effect, and sometimes a question to answer before the result is shown.
+"""A scenario: a few runs that together show one effect, and sometimes a question that is answered before the result is
+shown.
 
 A scenario is a value. `ScenarioRunner` plays it.
 """
@@ -16,7 +17,8 @@ __all__ = ["Question", "Scenario", "Step"]
 class Question:
     """A question with a few answers. `right`: the number of the right answer.
 
-    `verdict`: the text that is shown with the result; "{answer}" and "{right}" stand for the given and the right answer.
+    `verdict`: the text that is shown with the result. "{answer}" and "{right}" are replaced by the given and the right
+    answer.
     """
 
     text: str
@@ -29,9 +31,10 @@ class Question:
 class Step:
     """One run of a scenario.
 
-    `settings`: changes of the scenario's settings (names as `Settings.changed` takes them). `faults`: faults that are
-    injected (`lk.Slow("worker-2", 5, at=4)`). `pin`: when the run is over it becomes the reference run of the next step. `text`:
-    the sentence on top of the page during the step, before the computed one.
+    `settings`: {name: value} of the settings that differ from those of the scenario (names of `Settings.changed`).
+    `faults`: the injected faults, for example `lk.Slow("worker-2", 5, at=4)`. `pin`: whether the run, when it is over,
+    becomes the reference run of the next step. `text`: the sentence at the top of the page during the step, before the
+    computed sentence.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -42,10 +45,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`title`: its name in the menu. `summary`: one sentence on what it shows. `settings`: hold for all steps.
+    """A scenario.
 
-    `panels`: the panels that are shown, in order (None: the first view). With a `question`: the first step is played, the
-    question is asked `asks_at` engine seconds into it, and the other steps are played after the answer.
+    `name`: its name in Python. `title`: its name in the menu. `summary`: its effect in one sentence. `settings`: the
+    settings of all steps.
+
+    `panels`: the displayed panels, in order (None: the first view). If there is a `question`, it is asked `asks_at`
+    engine seconds after the start of the first step, and the other steps are played after the answer.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Scenarios about staleness: how large it is, when training diverges, and what bounds it.
 
-    mean staleness             N - 1, for any slow worker: each other worker updates the weights once in between
+    mean staleness             N - 1, also with a slow worker: on average, every other worker updates the weights once in between
     constant staleness k       on the loss w^2 / 2 converges iff rate x curvature < 2 sin(pi / (2 (2 k + 1)))
-    bounded staleness          no worker begins an iteration more than s ahead of the slowest
+    bounded staleness          no worker begins an iteration more than s iterations ahead of the slowest worker
 
-(Mitliagkas et al. on the mean, Ho et al. on the bound: `AsyncPS`, `SSP`.)
+The mean is from Mitliagkas et al. (see `AsyncPS`), the bound from Ho et al. (see `SSP`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .scenario import Scenario, Step
 
 __all__ = ["RUNAWAY", "STALENESS", "STALE_AND_FAST"]
 
-# N = 4: 3, and 3 with a slow worker; N = 8: 7.
+# The mean staleness is 3 for N = 4, with and without a slow worker, and 7 for N = 8.
 STALENESS = Scenario(
     name="staleness",
     title="Mean staleness is N − 1",
@@ -31,7 +31,8 @@ STALENESS = Scenario(
     panels=("timeline", "staleness", "staleness_over_time"),
 )  # fmt: skip
 
-# tau = N - 1 = 7: the edge is at .209; tau = 3: .445. (Curvature 1, so the rate is the product.)
+# For tau = N - 1 = 7 the edge of stability is at 0.209, for tau = 3 at 0.445. The curvature is 1, so rate x curvature is
+# the rate.
 STALE_AND_FAST = Scenario(
     name="stale-and-fast",
     title="Stale gradients and a high rate diverge",
@@ -57,7 +58,7 @@ STALE_AND_FAST = Scenario(
     panels=("stability", "loss", "staleness"),
 )  # fmt: skip
 
-# Lead of a worker that is F times faster after T seconds: (F - 1) T/c without a bound, s with one.
+# After T seconds, a worker that is F times faster has a lead of (F - 1) T/c without a bound, and of s with a bound.
 RUNAWAY = Scenario(
     name="runaway",
     title="A bound limits a fast worker",

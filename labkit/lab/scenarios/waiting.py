@@ -3,10 +3,10 @@
 One of N workers becomes F times slower. Throughput, relative to before:
 
     synchronous     1/F               each step waits for the straggler
-    asynchronous    (N - 1 + 1/F)/N   only its own share is lost
-    backup worker   1                 a step does not wait for the last worker
+    asynchronous    (N - 1 + 1/F)/N   only a part of the straggler's share is lost
+    backup worker   1                 a step does not wait for the straggler
 
-Gradients are paced, not limited by the processor, so the formulas hold on two cores, too.
+Gradients are paced, i.e. their duration is not limited by the processor, so the formulas also hold on two cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BACKUP_WORKERS", "RANDOM_TIMES", "FIRST_MINUTE", "SLOW_WORKER"]
 
 FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1}
 
-# N = 4, F = 5: 20% and 80%.
+# N = 4, F = 5: the throughput falls to 20% and to 80%.
 FIRST_MINUTE = Scenario(
     name="first-minute",
     title="The first minute",
@@ -44,7 +44,7 @@ FIRST_MINUTE = Scenario(
     asks_at=15.0,
 )  # fmt: skip
 
-# The same formulas, F = 5: 20% and 80%.
+# The same formulas. F = 5: the throughput falls to 20% and to 80%.
 SLOW_WORKER = Scenario(
     name="slow-worker",
     title="One straggler",
@@ -63,8 +63,9 @@ SLOW_WORKER = Scenario(
     panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
 
-# Exponential times with mean c: a synchronous step takes c H_N on average, H_N = 1 + 1/2 + ... + 1/N. N = 8: H_N = 2.72, so
-# 37% is left. Asynchronous: N/c, as with constant times. (The seed is one whose draws are about average.)
+# Exponential times with mean c: a synchronous step takes c H_N on average, with H_N = 1 + 1/2 + ... + 1/N. For N = 8, H_N
+# = 2.72, so 37% of the throughput is left. Asynchronous throughput is N/c, as with constant times. (With this seed, the
+# drawn times are about average.)
 RANDOM_TIMES = Scenario(
     name="random-times",
     title="Random compute times",
@@ -83,7 +84,8 @@ RANDOM_TIMES = Scenario(
     panels=("timeline", "throughput", "accuracy"),
 )
 
-# A step is the mean of the first N - b gradients: (N - b)/c gradients per second, before and after one worker becomes slow.
+# A step is the mean of the first N - b gradients. The throughput is (N - b)/c gradients per second, with and without a
+# slow worker.
 BACKUP_WORKERS = Scenario(
     name="backup-workers",
     title="Backup workers",

@@ -34,11 +34,13 @@ MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
 
 
 def straggler(synchronous: Any, asynchronous: Any) -> LabFigure:
-    """Draw the two timelines on a common time axis: all wait for the slow worker (top), no worker waits (bottom).
+    """Draw two timelines on a common time axis: at the top all workers wait for the slow worker, at the bottom no worker
+    waits.
 
-    `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, of which the same one is slowed, as with
-    `slow={"worker-2": 5}`. The end of both is shown. At the right, and in the title, are the gradients applied since the
-    worker was slowed, up to the end of a synchronous step. Raises `BadInput` for anything else.
+    `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, in which the same worker is slowed,
+    as by `slow={"worker-2": 5}`. The end of both runs is shown. The right side and the title show the numbers of
+    gradients applied from the slowdown to the end of the last synchronous step. Raises `BadInput` if the runs are not of
+    this kind.
     """
     pair = trace_of("straggler", synchronous), trace_of("straggler", asynchronous)
     since, until = _interval(*pair)
@@ -78,8 +80,9 @@ def _key(slow: dict[int, float]) -> str:
 
 
 def _interval(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
-    """Return (begin, end), ns, of the interval that is counted: from the last slowdown to the end of the last synchronous
-    step that is within both runs, so that a step cut off by the end of the run does not look like a loss of speed.
+    """Return (begin, end) in ns of the interval that is counted: from the last slowdown to the end of the last
+    synchronous step that is within both runs, so that a step cut off by the end of the run does not look like a loss of
+    speed.
     """
     both = (synchronous, asynchronous)
     known = min(trace.watermark() for trace in both)
@@ -92,7 +95,7 @@ def _interval(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
 
 
 def _window(trace: Trace) -> int:
-    """Return the length of the interval shown, ns: `GRADIENTS` gradients of a typical worker, rounded."""
+    """Return the length of the displayed interval in ns: about `GRADIENTS` gradients of a typical worker, rounded."""
     return max(1000, round(style.nice_above(GRADIENTS * gradient_time(trace) / NANO * 0.9) * NANO))
 
 
@@ -142,7 +145,7 @@ def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int,
 
 
 def _bars(axes: Axes, trace: Trace, rows: list[int], counts: dict[int, int], most: int, until: int) -> None:
-    """Draw the number of gradients of each worker that were applied."""
+    """Draw the number of applied gradients of each worker."""
     axes.set_axis_off()
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, most * 1.5)
