@@ -72,7 +72,8 @@ class Log(list[str]):
 def log_lines(trace: Trace, t: int | None = None, memory: Stragglers | None = None) -> list[str]:
     """Return the events up to `t` (ns; None is now) as lines, for example `5.00 s you slowed w2 x5`.
 
-    `memory`: as for `events`.
+    `memory`: a `Stragglers` object that the caller keeps between calls with the same trace, so that each row is read only
+    once.
     """
     return [f"{seconds(time):.2f} s {words}" for time, words in events(trace, t, memory)]
 
@@ -124,7 +125,9 @@ def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 
 def _grouped(events: list[Event]) -> list[list[Any]]:
-    """Return the events in groups of one. Equal events of several links at one time are one group."""
+    """Return groups of events. Equal events of several links at one time are one group. Every other event is a group by
+    itself.
+    """
 
     def same(event: Event) -> tuple[Any, ...]:
         return type(event), event.time, getattr(event, "seconds", None), getattr(event, "chance", None)
@@ -139,7 +142,7 @@ def _grouped(events: list[Event]) -> list[list[Any]]:
 
 
 def event_text(trace: Trace, event: Event) -> str:
-    """Return one event as a sentence of the log, with short role names. Events of links have sentences of `links_text`."""
+    """Return one event as a sentence of the log, with short role names. For events of links, use `links_text`."""
     match event:
         case RoleSlowed(name=name, factor=1):
             return f"you reset the speed of {short(name)}"

@@ -47,7 +47,7 @@ COMMAND_TEXTS: dict[type[Event], str] = {  # commands and faults only; their con
     RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
     LinkDelayed: "delay", LinkLossy: "drop",
 }  # fmt: skip
-OWN_COLUMN = ("learning_rate", "eval_every")  # not among the other settings: a separate column, and no effect on training
+OWN_COLUMN = ("learning_rate", "eval_every")  # the first has a separate column, the second does not affect training
 
 
 def run_row(trace: Trace) -> dict[str, Any]:

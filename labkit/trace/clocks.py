@@ -1,7 +1,7 @@
 """Clocks and leads of workers. The clock of a worker is the number of gradients that it has finished, over all instances
 of its role.
 
-    lead of a worker = gradients that it had finished when it began its newest one - fewest finished by any worker now
+    lead of a worker = clock of the worker when it began its newest gradient - clock of the slowest worker now
 
 Bounded staleness bounds the lead: an iteration may begin only if the worker's clock is at most s above the slowest clock,
 and during the iteration the lead can only decrease. (The gate of a restored server restarts its counts. A worker that was

@@ -39,7 +39,7 @@ class Rows:
         return column if self._places is None else column[self._places]
 
     def columns(self, *names: str) -> list[np.ndarray]:
-        """Return several columns, in the given order."""
+        """Return the columns with these names, in the given order."""
         return [self[name] for name in names]
 
     def at(self, places: np.ndarray, *names: str) -> list[np.ndarray]:

@@ -25,9 +25,9 @@ gradients, and the gradients in flight to its shard), their category is lost. A 
 computed, and that no other process received, is not in the ledger.
 
 A restored shard holds the gradients of its checkpoint and those applied since the restore. All other gradients that its
-previous incarnation had applied are rolled back. The exception are strategies that push positions (`positions` in the
-layout), because a pushed position contains earlier gradients: a shard then reports, for each role instance, the step up
-to which it holds the gradients, and a drop at an earlier step does not count.
+previous incarnation had applied are rolled back. Strategies that push positions (`positions` in the layout) are an
+exception, because a pushed position contains earlier gradients. With these strategies a shard reports, for each role
+instance, the step up to which it holds the gradients, and a drop at an earlier step does not count.
 
 The parameters that a run returns are those that the chief has evaluated. Each snapshot of a shard records which gradients
 the shard held. When the run ends, a shard may have applied more gradients since the snapshot, or may be lost; on a

@@ -99,7 +99,7 @@ def _rate(name: str, n: int, trace: Trace) -> float:
     if len(trace.role_ids("worker")) != n:
         raise BadInput(f"link_saturation: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
     applied, rate = Cumulative(), 0.0
-    for role in trace.role_ids("worker"):  # from its first to its last gradient: the warm-up and the part cut off by the end do not count
+    for role in trace.role_ids("worker"):  # from the first to the last gradient: warm-up and the cut-off end do not count
         when, total, _ = applied.gross(trace, trace.watermark(), role)
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
