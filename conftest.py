@@ -8,12 +8,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# One lesson and one assignment are representatives of their kind; the other notebooks belong to the slow suites.
+# One lesson and one assignment represent their kind in the quick suite; the other notebooks belong to the slow suites.
 QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb", "02_synchronous_server.ipynb")
 ROOT = Path(__file__).parent
 NOTEBOOKS = ROOT / "notebooks"
 
-# Every test has exactly one layer, as a marker: the one of the longest of these paths above it, or the one that the test names.
+# Every test has exactly one layer, as a marker: the marker that the test names, else the layer of the longest path above it.
 LAYERS = ("unit", "simulated", "contract", "dask", "chaos", "multihost", "browser")
 LAYER_OF = {
     "notebooks": "simulated",
@@ -37,15 +37,17 @@ LAYER_OF = {
     "tests/views": "simulated",
 }
 
-# Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new ones. Examples have no time limit.
+# Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new examples. They have no time limit.
 hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
 hypothesis.settings.register_profile("random", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the layer of every test, and the cells of notebooks and the parameter sets of sampled tests that belong to the slow
-    suites; leave out what `LABKIT_CHAOS=whole` adds.
+    """Mark the layer of every test, and mark as slow the tests that belong to the slow suites.
+
+    These are cells of notebooks and parameter sets of sampled tests. Parameter sets that run only with
+    `LABKIT_CHAOS=whole` are left out.
     """
     for item in items:
         named = {mark.name for mark in item.iter_markers() if mark.name in LAYERS}
@@ -67,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _layer(path: Path) -> str:
-    """The layer of the tests of a file; raises UsageError if no path above it has one."""
+    """Return the layer of the tests of a file. Raises UsageError if no path above the file has a layer."""
     for folder in (path, *path.parents):
         if folder.is_relative_to(ROOT) and (layer := LAYER_OF.get(folder.relative_to(ROOT).as_posix())):
             return layer
@@ -77,7 +79,7 @@ def _layer(path: Path) -> str:
 
 
 def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.Item], list[pytest.Item]]]:
-    """For every test marked `mark(n)`, on every engine: (n parameter sets at equal distances, the others)."""
+    """Yield for every test marked `mark(n)`, on every engine: (n parameter sets at equal distances, the other sets)."""
     groups: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker(mark):
@@ -92,8 +94,10 @@ def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.
 
 
 def pytest_configure() -> None:
-    """Set Python's default handler for SIGINT, also if the tests were started with SIGINT ignored (as by a shell script in
-    the background): processes started by tests would inherit that, and could not be interrupted.
+    """Set Python's default handler for SIGINT.
+
+    If the tests were started with SIGINT ignored (as by a shell script in the background), processes started by tests
+    would also ignore SIGINT, and could not be interrupted.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,18 +1,19 @@
 """Time to 98% accuracy on the test set, in seconds.
 
-All sides have the same first weights, the same split, the same batches of 32 for each worker, and the same learning rate. An
-asynchronous server steps with each gradient, the others with the mean of all workers' gradients. Synchronous sides therefore
-compute the same weights, and differ only in time.
+All sides have the same initial weights, the same split, the same batches of 32 for each worker, and the same learning
+rate. An asynchronous server makes a step with each gradient; synchronous sides make a step with the mean of all
+workers' gradients. Synchronous sides therefore compute the same weights, and differ only in time.
 
-The time is measured from the beginning of training (processes, roles and data are ready, a peer's first gradient has been
-computed) to the evaluation that finds the accuracy reached. All sides evaluate every 10 updates, or as soon as possible
-after that. A peer evaluates in the process that has the weights, with its clock stopped; the rest of the peer waits for the
-evaluation. labkit's clock continues while the chief evaluates, and the chief spends at most 5% of its time on evaluations,
-so labkit may be about 20 ms late; this is included in its time.
+The time is measured from the beginning of training to the evaluation that finds the accuracy reached. At the beginning
+of training, processes, roles and data are ready, and a peer has computed a first gradient. All sides evaluate every 10
+updates, or as soon as possible after that. A peer evaluates in the process that has the weights, with its clock
+stopped; the peer's other processes wait for the evaluation. labkit's clock continues while the chief evaluates. The
+chief spends at most 5% of its time on evaluations, so labkit may find the accuracy about 20 ms late, which is included
+in its time.
 
-98% of 359 samples is 7 errors. On most of the twelve splits tried, some side stays just below 98% with any rate (0.1 and 0.2
-were tried), so the split is chosen: with number 11 every rule with 1, 2 and 4 workers reaches it after about 300 to 400
-updates (64-128-10) or 100 to 200 (64-256-256-10) at 0.1, labkit's default rate.
+98% of 359 samples means 7 errors. On most of the twelve splits that were tried, some side stays just below 98% with any
+rate (0.1 and 0.2 were tried). Therefore the split is fixed. On split number 11 every rule with 1, 2 and 4 workers
+reaches 98% after about 300 to 400 updates (64-128-10) or 100 to 200 updates (64-256-256-10) at 0.1, labkit's default rate.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ REPETITIONS = 3
 
 
 def run(settings: Settings) -> list[Row]:
-    """All sides alternating, each with all its jobs."""
+    """Measure all sides, alternating, each with all its jobs."""
     goal = settings.choose(GOAL, QUICK_GOAL)
     options = {
         "learning_rate": LEARNING_RATE, "warm_up": 0.0, "duration": TIME_LIMIT_S, "accuracy": goal,
@@ -49,7 +50,7 @@ def run(settings: Settings) -> list[Row]:
 
 def _seconds(cluster: lk.DaskCluster, job: Job) -> float:
     budget = lk.Budget(accuracy=job.accuracy, seconds=job.duration)
-    strategy = strategy_for(job)  # evaluates every 10 updates, too
+    strategy = strategy_for(job)  # also evaluates every 10 updates
     run = lk.train(job.problem, strategy, cluster_for(job, cluster), budget, checkpoint=False).wait()
     seconds = time_to_accuracy(run.trace)
     if seconds is None:

@@ -1,4 +1,4 @@
-"""The command line: selects benchmarks and sizes, prints tables, writes JSON."""
+"""The command line, which selects benchmarks and sizes, prints tables and writes JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Outcome:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for `--json`."""
+        """Return plain values, for `--json`."""
         b = self.benchmark
         fields = {"name": b.name, "what": b.what, "note": b.note, "seconds": self.seconds, "error": self.error}
         return {**fields, "rows": [asdict(row) for row in self.rows]}
@@ -53,7 +53,7 @@ def main(only: tuple[str, ...], quick: bool, file: Path | None, list_them: bool)
         return
     machine, outcomes = describe(), list[Outcome]()
     console.print(describe_as_text(machine))
-    _write_json(file, machine, quick, outcomes)  # an unwritable file is refused before the measurements
+    _write_json(file, machine, quick, outcomes)  # an unwritable file is an error before the measurements
     for benchmark in BENCHMARKS:
         if not only or benchmark.name in only:
             outcomes.append(_run(benchmark, quick))
@@ -73,7 +73,7 @@ def _write_json(file: Path | None, machine: dict[str, Any], quick: bool, outcome
 
 
 def _run(benchmark: Benchmark, quick: bool) -> Outcome:
-    """Run one benchmark; a failure is reported and the others continue."""
+    """Run one benchmark. If it fails, the outcome contains the error, and the other benchmarks continue."""
     began = time.perf_counter()
     with Console(stderr=True).status(benchmark.name) as status:
         settings = Settings(quick, lambda text: status.update(f"{benchmark.name}: {text}"))

@@ -1,8 +1,9 @@
 """A Jupyter kernel with a simulated browser that acknowledges every frame.
 
-Without acknowledgements a live figure is drawn at a slower rate, and then not at all. In a browser a link between two fields
-sends them; the kernel announces it to all front ends when it is made. Here that link is simulated: the value of its source
-is written to its target at once, as by a browser that draws in no time. The kernel's side is real.
+Without acknowledgements a live figure is drawn at a slower rate, and after a while not at all. In a browser a link
+between two fields of widgets sends the acknowledgements; the kernel announces the link to all front ends when it
+creates it. This module simulates the link. It writes the value of the link's source to its target at once, like a
+browser that needs no time for drawing. The kernel's side is real.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LINK = "DirectionalLinkModel"
 
 @contextlib.contextmanager
 def open_kernel() -> Iterator[FrontEnd]:
-    """A fresh kernel with one thread of linear algebra. It ends with this block, and when this process is killed."""
+    """Start a kernel with one thread of linear algebra. It ends at the end of the context, and when this process is killed."""
     from jupyter_client.connect import write_connection_file
     from jupyter_client.launcher import launch_kernel
 
@@ -45,7 +46,7 @@ def open_kernel() -> Iterator[FrontEnd]:
 
 
 class FrontEnd:
-    """`connection`: the kernel's connection file. `frames`: the acknowledged frames."""
+    """A simulated front end. `connection`: the kernel's connection file. `frames`: the numbers of the acknowledged frames."""
 
     def __init__(self, connection: Any):
         import zmq
@@ -58,7 +59,7 @@ class FrontEnd:
         for socket, port in ((self._shell, "shell_port"), (self._iopub, "iopub_port")):
             socket.linger = 0
             socket.connect(f"tcp://{connection['ip']}:{connection[port]}")
-        self._links: dict[str, str] = {}  # source -> target, by the number of their comm
+        self._links: dict[str, str] = {}  # id of the source's comm -> id of the target's comm
         self.frames: list[int] = []
 
     def close(self) -> None:
@@ -66,7 +67,7 @@ class FrontEnd:
         self._context.destroy()
 
     def wait_until_ready(self) -> None:
-        """Wait until the kernel replies, and its broadcast (IOPub) messages are received."""
+        """Wait until the kernel replies and its broadcast (IOPub) messages are received."""
         give_up = time.monotonic() + TIMEOUT_S
         while time.monotonic() < give_up:
             self._session.send(self._shell, "kernel_info_request", {})
@@ -81,7 +82,7 @@ class FrontEnd:
             self._handle_message(left)
 
     def run(self, code: str, value: str = "None") -> Any:
-        """Run a cell while acknowledging frames; returns the value of an expression. `RuntimeError` if the cell fails."""
+        """Run a cell while acknowledging frames, and return the value of an expression. Raises `RuntimeError` if it fails."""
         content = {"code": code, "silent": False, "user_expressions": {"value": value}, "stop_on_error": False}
         sent = self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
         give_up = time.monotonic() + TIMEOUT_S

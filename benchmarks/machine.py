@@ -19,7 +19,7 @@ PEERS = ("ray", "torch", "mpi4py", "simpy")  # listed if installed
 
 
 def describe() -> dict[str, Any]:
-    """CPU, memory, versions and the load before the measurements, in plain values."""
+    """Return CPU, memory, versions, and the load before the measurements, as plain values."""
     blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     return {
         "cpu": _cpu(),
@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
 
 
 def describe_as_text(machine: dict[str, Any]) -> str:
-    """The description as two lines of text."""
+    """Return the description as two lines of text."""
     m, blas = machine, ", ".join(machine["blas"]) or "no BLAS found"
     hardware = f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 1e9:.1f} GB, load {m['load']}, {m['system']}"
     peers = "".join(f", {name} {m['versions'][name]}" for name in PEERS if m["versions"][name])

@@ -16,7 +16,7 @@ OFF = "recording off"
 
 
 def run(settings: Settings) -> list[Row]:
-    """AsyncPS on 2 Dask workers, then on 8 simulated ones."""
+    """Measure AsyncPS on 2 Dask workers, then on 8 simulated workers."""
     window = Window(settings.choose(0.5, 0.1), settings.choose(3.0, 0.2))
     updates = int(settings.choose(50_000, 2_000))
     with lk.DaskCluster(workers=2, servers=1).open() as cluster:

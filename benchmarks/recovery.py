@@ -1,7 +1,7 @@
-"""Recovery of roles whose processes are killed: of one, and of all roles of a run at once.
+"""Recovery of roles whose processes are killed: of one role, and of all roles of a run at once.
 
-labkit restarts the processes. Measured from the kill until the last of the roles is up in its next incarnation, and until a
-worker among them begins to compute; each time in a new client with a new cluster.
+labkit restarts the processes. Two times are measured from the kill: until the last of the roles has started in its next
+incarnation, and until a worker among the roles begins to compute. Each measurement has a new client with a new cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RUN = "4 workers, 1 server, chief"
 
 
 def run(settings: Settings) -> list[Row]:
-    """Both cases in every repetition."""
+    """Measure both cases in every repetition."""
     return alternate(settings, RUN, [Side("labkit", _restart_times)])
 
 

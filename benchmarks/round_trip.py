@@ -1,8 +1,9 @@
 """A push and its reply between two processes: labkit's transport, two lower bounds, and other systems.
 
-The bare socket is the kernel's limit: no header, no names, no new array, the same buffer every time. Shared memory with one
-byte through a socket as the doorbell is the memory's limit. One repetition is the median of many round trips; all pairs stay
-open and idle while one of them is measured. A peer that is not installed, or does not start here, is listed as skipped.
+The lower bound that the kernel sets is a bare socket, without headers, names and new arrays, with the same buffers
+every time. The lower bound that memory sets is shared memory with one byte through a socket as the doorbell. One
+repetition is the median of many round trips. All other pairs stay open and idle while a pair is measured. A peer that
+is not installed, or does not start on this machine, is listed as skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[RoundTrips]], tupl
 
 
 def run(settings: Settings) -> list[Row]:
-    """All sizes in every repetition, sides alternating; ratios to the socket, and of labkit to every peer."""
+    """Measure all sizes in every repetition, sides alternating. Ratios are to the socket, and of labkit to every peer."""
     with transport_pair.open_pair() as transport, raw_socket.open_pair() as bare, contextlib.ExitStack() as stack:
         sides = [Side(name, _round_trips(trip, settings)) for name, trip in ((LABKIT, transport), (SOCKET, bare))]
         for name, (open_pair, needs) in PEERS.items():
@@ -47,7 +48,7 @@ def run(settings: Settings) -> list[Row]:
 def _start(
     stack: contextlib.ExitStack, open_pair: Callable[[], AbstractContextManager[RoundTrips]], settings: Settings
 ) -> Callable[[], Values]:
-    """The pair's measurement; one that raises `Unmeasured` if the pair does not start here."""
+    """Return the function that measures the pair. If the pair does not start, return a function that raises `Unmeasured`."""
     try:
         return _round_trips(stack.enter_context(open_pair()), settings)
     except Exception as error:

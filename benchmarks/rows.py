@@ -1,8 +1,9 @@
 """Measurements: alternating sides, and rows of medians.
 
-A `Side` makes one measurement when called and returns values by (name, unit). `alternate` measures all sides once, then once
-more in the opposite order, and so on, so that a change of the machine's speed or load affects all sides equally. Ratios are
-formed within one turn; the result is the median of these ratios, not the ratio of times measured minutes apart.
+`Side.measure` makes one measurement and returns values by (name, unit). `alternate` measures all sides in one turn,
+then in the opposite order in the next turn, and so on, so that a change of the machine's speed or load affects all
+sides equally. Ratios are formed within one turn. The result is the median of these ratios, not a ratio of times
+measured minutes apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ Values = Mapping[tuple[str, str], float]  # (what was measured, unit) -> how muc
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table. `median`, `low`, `high` over `repetitions`; all None if the side was `skipped` (the reason)."""
+    """A line of a table: `median`, `low` and `high` of `repetitions` measurements.
+
+    All three are None if the side was skipped; `skipped` is the reason.
+    """
 
     name: str
     side: str
@@ -34,13 +38,15 @@ class Row:
 
 
 class Unmeasured(Exception):
-    """Raised by a side that cannot be measured: its row contains the reason, and the other sides continue."""
+    """Raised by a side that cannot be measured. The row of the side contains the reason, and the other sides continue."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. `measure` is one repetition; `needs`: modules, and `programs`: commands, without which
-    the side is skipped.
+    """One side of a comparison.
+
+    measure: a function that makes one repetition. The side is skipped if one of the modules `needs` or one of the
+    commands `programs` is missing.
     """
 
     name: str
@@ -50,7 +56,7 @@ class Side:
 
     @property
     def missing(self) -> str | None:
-        """Why this side cannot be measured here; None if it can."""
+        """Return why this side cannot be measured on this machine; None if it can."""
         absent = [module for module in self.needs if importlib.util.find_spec(module) is None]
         absent += [program for program in self.programs if shutil.which(program) is None]
         return f"not installed: {', '.join(absent)}" if absent else None
@@ -58,7 +64,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """A ratio to form, turn by turn: `over` and `under` are each (side, what was measured), both in `unit`."""
+    """A ratio `over` / `under`, which is formed in each turn. Both are (side, what was measured), in `unit`."""
 
     name: str
     over: tuple[str, str]
@@ -66,30 +72,33 @@ class Pair:
     unit: str
 
     def values(self, turn: Mapping[str, Values]) -> tuple[float, float]:
-        """Both numbers of a turn; `KeyError` if one was not measured."""
+        """Return both numbers of a turn. Raises `KeyError` if a number was not measured."""
         return turn[self.over[0]][self.over[1], self.unit], turn[self.under[0]][self.under[1], self.unit]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`quick`: tiny sizes, one repetition, results without meaning. `report_progress`: reports what is being measured."""
+    """Settings of all benchmarks. `quick`: tiny sizes and one repetition, to test that benchmarks run; results have no meaning.
+
+    `report_progress`: a function that reports what is being measured.
+    """
 
     quick: bool = False
     report_progress: Callable[[str], None] = lambda text: None
 
     def choose(self, full: int | float, quick: int | float) -> int | float:
-        """A size: `full`, or `quick`, which only tests that it runs."""
+        """Return `quick` if the setting `quick` is on, else `full`."""
         return quick if self.quick else full
 
     @property
     def repetitions(self) -> int:
-        """How often each side is measured."""
+        """The number of measurements of each side."""
         return 1 if self.quick else 5
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """`name`: for `--only`; `what`: one sentence; `note`: remarks on the results."""
+    """A benchmark. `name`: the name for `--only`; `what`: a description of one sentence; `note`: a note on the results."""
 
     name: str
     what: str
@@ -101,11 +110,11 @@ def alternate(
     settings: Settings, name: str, sides: Sequence[Side], baseline: str | None = None, *,
     repetitions: int | None = None, pairs: Sequence[Pair] = (),
 ) -> list[Row]:  # fmt: skip
-    """Measure `sides` in turns; a row for each name, unit and side, with comparable rows next to each other.
+    """Measure `sides` in turns. Returns a row for each name, unit and side, with comparable rows next to each other.
 
-    `baseline`: a side's name; every other side also gets a row of its ratio to that one, under the same name, unit "x".
-    `pairs`: further ratios, at the end. `name`: for the row of a skipped side. `repetitions`:
-    overrides the settings.
+    baseline: the name of a side. Every other side also gets a row with its ratio to this side, under the same name, in
+    the unit "x". pairs: further ratios, at the end. name: the name in the row of a skipped side. repetitions: overrides
+    the settings.
     """
     skipped = {side.name: side.missing for side in sides if side.missing}
     turns = _measure_turns(settings, name, sides, skipped, repetitions or settings.repetitions)
@@ -121,7 +130,7 @@ def alternate(
 def _measure_turns(
     settings: Settings, name: str, sides: Sequence[Side], skipped: dict[str, str | None], repetitions: int
 ) -> list[dict[str, Values]]:
-    """The measurements of each side at each turn. A side that fails is `skipped` from then on, with the reason."""
+    """Return the measurements of each side in each turn. A side that fails is skipped in all later turns, with the reason."""
     turns: list[dict[str, Values]] = []
     for turn in range(repetitions):
         measured: dict[str, Values] = {}

@@ -1,7 +1,7 @@
 """The rate of a run on a cluster, computed from its trace, between the warm-up and the end.
 
-Every report of a role has its cumulative counts and the engine time up to which they hold. Two reports of the shard
-therefore give an exact rate for any level of recording, without start, stop and delays of the client.
+Every report of a role has its cumulative counts, and the engine time up to which the counts are complete. Two reports
+of the shard therefore give an exact rate for any level of recording, without start, stop and delays of the client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Window:
 
 
 def gradient_rate(problem: lk.Problem, strategy: lk.Strategy, cluster: lk.DaskCluster, window: Window) -> float:
-    """Gradients applied per second of engine time within `window`."""
+    """Return the gradients applied per second of engine time within `window`."""
     longest = lk.Budget(seconds=window.warm_up + window.duration + REPORT_TIMEOUT_S)
     with lk.train(problem, strategy, cluster, longest, checkpoint=False) as run:
         began, before = _report(run, window.warm_up)
@@ -36,7 +36,7 @@ def gradient_rate(problem: lk.Problem, strategy: lk.Strategy, cluster: lk.DaskCl
 
 
 def _report(run: lk.Run, at: float) -> tuple[int, int]:
-    """(ns, gradients applied) from the first report of the shard that reaches `at` seconds."""
+    """Return (engine time in ns, gradients applied) of the shard's first report for a time of at least `at` seconds."""
     trace = run.trace
     shard = trace.roles.index(trace.header["layout"]["observed"][0])
     give_up = time.monotonic() + at + REPORT_TIMEOUT_S

@@ -1,18 +1,20 @@
 """Speed of the simulator: updates of a timing-only AsyncPS per second of wall time, for 8 to 10,000 workers.
 
-There are two peers, both in SimPy and with the same draws as labkit's workers; all three end at the same nanosecond.
+There are two peers, both in SimPy. They have the same draws as labkit's workers, and all three simulations end at the
+same nanosecond.
 
-"SimPy, nodes and links" is the comparison: the same general model, written in the style of SimPy's documentation. Roles on
-nodes, queues for cores and cut-through links, mailboxes read by kind, bytes counted for every message; the algorithm on
-top. As in any general model, links and cores cost events even if they take no time.
+"SimPy, nodes and links" is the fair comparison, because it is the same general model, written in the style of SimPy's
+documentation. It has roles on nodes, queues for cores and cut-through links, mailboxes that are read by kind, and
+counts of the bytes of every message; the algorithm uses this model. As in any general model, links and cores cost
+events even if they take no time.
 
-"SimPy, this algorithm only" is a lower bound of the cost of a SimPy program: it can simulate nothing else, and omits what
-this run does not need (cores, bytes, events on links that take no time).
+"SimPy, this algorithm only" is a lower bound of the cost of a SimPy program. It can simulate nothing else, and omits
+what this run does not need (cores, bytes, events on links that take no time).
 
-labkit records every span, message and application, as by default; the peers record nothing. One side runs labkit without
-recording, to show its cost. Two networks: one that takes no time (the default), where a simulator only delivers messages,
-and one with latency, bandwidth and a busy server. The setup of the roles is timed separately, so that the rates of few and
-of many workers can be compared.
+labkit records every span, message and application, which is the default; the peers record nothing. One side runs labkit
+without recording, to show the cost of recording. There are two networks: a network that takes no time (the default), on
+which a simulator only delivers messages, and a network with latency and bandwidth, with a busy server. The setup of the
+roles is timed separately, so that the rates of few and of many workers can be compared.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ MANY_WORKERS, UPDATES_PER_WORKER = 10_000, 100  # workers, updates of each
 
 @dataclass(frozen=True)
 class Case:
-    """One model. `links`: 0.1 ms of latency, 1 GB/s and 10 us of server work an update; else none of them takes time."""
+    """One model. If `links`, latency is 0.1 ms, bandwidth 1 GB/s and server work 10 us per update; else these take no time."""
 
     workers: int
     updates: int
@@ -48,7 +50,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As "8 workers, exponential:0.01, links"."""
+        """The name of the case, such as "8 workers, exponential:0.01, links"."""
         return f"{self.workers:,} workers, {self.distribution.describe()}" + (", links" if self.links else "")
 
     def cluster(self, **more: Any) -> lk.SimulatedCluster:
@@ -67,13 +69,13 @@ QUICK = (Case(8, 1_000, FIXED), Case(8, 1_000, RANDOM, links=True), Case(100, 1_
 
 
 def labkit_run(case: Case, **more: Any) -> lk.Run:
-    """The model in labkit, at time zero."""
+    """Return the run of the model in labkit, at time zero."""
     problem, budget = lk.Problem("digits", timing_only=True), lk.Budget(updates=case.updates)
     return lk.train(problem, lk.AsyncPS(), case.cluster(**more), budget, checkpoint=False)
 
 
 def simpy_outcome(case: Case, peer: str) -> Any:
-    """The model in one of `PEERS`, run to its end; the draws are those that labkit's workers take."""
+    """Run the model in one of `PEERS` to its end, with the draws that labkit's workers take."""
     module = importlib.import_module(f".peers.{PEERS[peer]}", __package__)
     problem = lk.Problem("digits", timing_only=True)
     draws = [Sampler(case.distribution, role_stream(problem.seed, "worker", i, COMPUTE_TIME)).next for i in range(case.workers)]
@@ -82,7 +84,7 @@ def simpy_outcome(case: Case, peer: str) -> Any:
 
 
 def updates_rate(cluster: lk.SimulatedCluster, updates: int) -> dict[str, float]:
-    """One timing-only run of AsyncPS: updates per second of wall and of processor time, and the time to set it up."""
+    """Measure one timing-only run of AsyncPS: updates per second of wall and of processor time, and the time to set it up."""
     began = time.perf_counter()
     problem = lk.Problem("digits", timing_only=True)
     run = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(updates=updates), checkpoint=False)
@@ -93,7 +95,7 @@ def updates_rate(cluster: lk.SimulatedCluster, updates: int) -> dict[str, float]
 
 
 def run(settings: Settings) -> list[Row]:
-    """A table for every case, and one line for the largest run."""
+    """Make a table for every case, and one line for the largest run."""
     rows: list[Row] = []
     for case in QUICK if settings.quick else CASES:
         sides = [
@@ -115,8 +117,9 @@ def _simpy(case: Case, peer: str) -> Values:
 
 
 def _largest(settings: Settings) -> Row:
-    """The seconds of a run of a million updates with the default distribution, including its setup. Measured once, because it
-    is long and has no peer.
+    """Measure the seconds of a run of a million updates with the default distribution, including its setup.
+
+    It is measured once, because it takes long and has no peer.
     """
     workers, each = (100, 10) if settings.quick else (MANY_WORKERS, UPDATES_PER_WORKER)
     name = f"{workers:,} workers x {each} updates each"

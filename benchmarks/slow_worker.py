@@ -1,9 +1,9 @@
 """The effect of a straggler (10 times slower) on each strategy: gradients per second relative to the undisturbed run.
 
-Three results: a formula, virtual time, and a cluster of processes whose gradients are paced to 20 ms, or to 200 ms if workers
-split a gradient into many small pieces, so that messages do not dominate. There are four workers, of which worker-1 is slow;
-messages take no time in the formula and in virtual time. The first third of the run is not counted, so that the result is the
-steady state, after the slack of a bounded staleness is used up.
+There are three results: of a formula, in virtual time, and on a cluster of processes. On the cluster gradients are
+paced to 20 ms, or to 200 ms if workers split a gradient into many small pieces, so that messages do not dominate. There
+are four workers, of which worker-1 is slow. Messages take no time in the formula and in virtual time. The first third
+of the run is not counted, so that the result is the steady state, after the slack of a bounded staleness is used up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ THEORY: Mapping[str, tuple[str, float]] = {
 
 
 def problem_for(strategy: lk.Strategy, timing_only: bool = False) -> lk.Problem:
-    """A problem that suits the strategy: four equal layers, or clicks."""
+    """Return a problem that suits the strategy: a network with four equal layers, or clicks."""
     if strategy.suggested_problem.get("data"):
         return lk.Problem(strategy.suggested_problem["data"], batch_size=16, hidden=(16,), timing_only=timing_only)
     rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def problem_for(strategy: lk.Strategy, timing_only: bool = False) -> lk.Problem:
 
 
 def simulated(name: str, seconds: float = 20.0) -> float:
-    """The relative throughput in virtual time."""
+    """Return the relative throughput in virtual time."""
     strategy = STRATEGIES[name]()
     cluster = lk.SimulatedCluster(workers=WORKERS, compute=PACE)
     rates = [
@@ -64,7 +64,7 @@ def simulated(name: str, seconds: float = 20.0) -> float:
 
 
 def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
-    """The relative throughput on processes, paced; runs with long gradients take twice as long."""
+    """Measure the relative throughput on processes, with paced gradients. Runs with long gradients take twice as long."""
     strategy, longer = STRATEGIES[name](), name in LONG_GRADIENTS
     problem, budget = problem_for(strategy), lk.Budget(seconds=seconds * (2 if longer else 1))
     rates = []
@@ -76,10 +76,10 @@ def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
 
 
 def _rate(run: lk.Run) -> float:
-    """Gradients per second applied by shards, up to a factor that is the same for all runs of a strategy."""
+    """Return gradients per second applied by shards, up to a factor that is the same for all runs of a strategy."""
     layout = run.trace.header["layout"]
     role, time, count = run.trace.column("applies", "role", "time", "count")
-    own = layout["copies"] == "own"  # each replica applies its own gradients; else one shard sees them all
+    own = layout["copies"] == "own"  # each replica applies its own gradients; else one shard applies all gradients
     shards = [run.trace.roles.index(name) for name in (layout["observed"] if own else layout["observed"][:1])]
     rate = 0.0
     for shard in shards:
@@ -91,7 +91,7 @@ def _rate(run: lk.Run) -> float:
 
 
 def run(settings: Settings) -> list[Row]:
-    """Three rows for every strategy."""
+    """Make three rows for every strategy."""
     rows: list[Row] = []
     seconds = float(settings.choose(6.0, 1.0))  # measured once, because all strategies take some minutes
     with lk.DaskCluster(workers=WORKERS, pace=PACE) as cluster:

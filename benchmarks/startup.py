@@ -1,7 +1,7 @@
 """Startup time (imports, processes, roles, first update) and memory.
 
-The start of the process is before that of the interpreter. Private memory is the unique set size, summed over the
-client, its workers and all other processes that were started, during training.
+Times begin when the process is started, before the interpreter starts. Private memory is the unique set size during
+training, summed over the client, its workers and all other processes that were started.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ RUN = "4 workers, 1 server, chief"
 
 
 def run(settings: Settings) -> list[Row]:
-    """Imports, then clusters, each time in a new process."""
-    _imports()  # writes missing bytecode files
+    """Measure imports, then clusters, each time in a new process."""
+    _imports()  # not counted: it writes missing bytecode files
     sides = [Side("labkit", _imports)]
     return alternate(settings, "imports", sides) + alternate(settings, RUN, [Side("labkit", _first_update)])
 

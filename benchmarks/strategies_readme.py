@@ -1,8 +1,8 @@
 """The generated parts of labkit/strategies/README.md: `python -m benchmarks.strategies_readme` generates them.
 
-The list is made from the classes and the docstrings of their modules. The table of the slow worker has a formula, the result
-in virtual time, and the measurement on a cluster of processes; the last column is kept unless `--measure` is given (ten
-minutes, on an otherwise idle machine).
+The list is made from the classes and the docstrings of their modules. The table of the slow worker has a formula, the
+result in virtual time, and the measurement on a cluster of processes. The last column is kept unless `--measure` is
+given; the measurement takes ten minutes on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ COMMON_OPTIONS = ("codec", "staleness_aware", "compensation")
 
 
 def source(strategy: type) -> str:
-    """The source of an algorithm: the last paragraph with a year in the docstring of its module."""
+    """Return the source of an algorithm: the last paragraph with a year in the docstring of its module."""
     module = inspect.getdoc(sys.modules[strategy.__module__]) or ""
     dated = [part for part in module.split("\n\n") if re.search(r"\b(19|20)\d\d\b", part)]
     return " ".join(dated[-1].split())
 
 
 def own_options(strategy: type[Strategy]) -> str:
-    """The options that not all strategies have, with their defaults, as `--set` takes them; the more common ones come last."""
+    """Return the options that not all strategies have, with their defaults, as `--set` takes them. Common options come last."""
     texts = []
     for option in sorted(options_of(strategy).values(), key=lambda option: option.name in COMMON_OPTIONS):
         if option.name not in options_of(Strategy) and option.name != "learning_rate":
@@ -46,7 +46,7 @@ def own_options(strategy: type[Strategy]) -> str:
 
 
 def list_section() -> str:
-    """Every strategy by family: its name, its page, one line, its options, its source."""
+    """Return the list of all strategies by family: name, page, one line of description, options, source."""
     lines = []
     for family, members in FAMILIES.items():
         lines += [
@@ -64,7 +64,7 @@ def list_section() -> str:
 
 
 def slow_section(on_processes: Mapping[str, str]) -> str:
-    """The table of the slow worker; `on_processes`: the last column for each strategy."""
+    """Return the table of the slow worker. `on_processes`: the last column, for each strategy."""
     lines = ["| strategy | theory | | virtual time | processes |", "|---|---|---|---|---|"]
     for name in STRATEGIES:
         words, share = THEORY[name]
@@ -73,26 +73,26 @@ def slow_section(on_processes: Mapping[str, str]) -> str:
 
 
 def section(name: str) -> str:
-    """The text between the marks of this part of the README."""
+    """Return the text between the marks of this part of the README."""
     found = re.search(rf"<!-- begin {name} -->\n(.*?)\n<!-- end {name} -->", README.read_text(), re.DOTALL)
     assert found is not None, f"README.md has no part {name!r}"
     return found[1]
 
 
 def with_section(text: str, name: str, inner: str) -> str:
-    """The README with this part replaced."""
+    """Return the README with this part replaced."""
     marks = rf"(<!-- begin {name} -->\n).*?(\n<!-- end {name} -->)"
     return re.sub(marks, lambda m: m[1] + inner + m[2], text, flags=re.DOTALL)
 
 
 def kept_column() -> dict[str, str]:
-    """The last column in the present README."""
+    """Return the last column in the present README."""
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]*) \|$", section("slow worker"), re.MULTILINE)
     return dict(rows)
 
 
 def measured_column(names: Sequence[str]) -> dict[str, str]:
-    """The last column of these strategies, measured now."""
+    """Measure the last column for these strategies."""
     found = {}
     with lk.DaskCluster(workers=WORKERS, pace=PACE) as cluster:
         for name in names:

@@ -1,7 +1,7 @@
 """New processes for measurements: each imports this source tree and has one BLAS thread.
 
-All descendants of a program inherit a marker in its environment. Processes with the marker are killed when the program has ended,
-failed or timed out, including a framework's daemons, which have detached from their parents.
+All descendants of a program inherit a marker in its environment. Processes with the marker are killed when the program
+has ended, failed or timed out. These include a framework's daemons, which have detached from their parents.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ TAIL_CHARS = 500  # characters of a program's last output
 
 
 class ProgramFailed(RuntimeError):
-    """A program failed or timed out; the message ends with its last output."""
+    """A program failed or timed out. The message ends with the program's last output."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a process that imports this source tree, with one thread of linear algebra."""
+    """Return the environment of a process that imports this source tree, with one thread of linear algebra."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, **ONE_THREAD, "PYTHONPATH": path, **more}
 
 
 def run_program(module: str, *arguments: object, timeout: float = TIMEOUT_S) -> Any:
-    """Run `python -m module arguments` to its end; returns its last line, which is JSON.
+    """Run `python -m module arguments` to its end, and return its last line, which is JSON.
 
-    All its descendants are killed before this call returns. `ProgramFailed` if it fails or exceeds `timeout` seconds.
+    All descendants of the program are killed before this call returns. Raises `ProgramFailed` if the program fails or
+    exceeds `timeout` seconds.
     """
     command, marker = [sys.executable, "-m", module, *map(str, arguments)], uuid.uuid4().hex
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:  # a descendant could keep a pipe open
@@ -69,7 +70,7 @@ def _tail(file: IO[bytes], length: int = TAIL_CHARS) -> str:
 
 
 def _kill_marked(marker: str) -> None:
-    """Kill all processes with the marker. Two passes, because a process may start another one during the first."""
+    """Kill all processes with the marker. Two passes are needed, because a process may start another in the first pass."""
     for _ in range(2):
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):  # another user's process, or one that has just ended
@@ -79,9 +80,9 @@ def _kill_marked(marker: str) -> None:
 
 @contextlib.contextmanager
 def server_process(module: str, *arguments: object) -> Iterator[str]:
-    """Run `python -m module arguments` beside this process; yields its first line, the address at which it listens.
+    """Run `python -m module arguments` beside this process, and yield its first line, the address at which it listens.
 
-    It should end when its peer has ended, and is killed otherwise.
+    The process should end when its peer has ended; otherwise it is killed.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""Rows as a table. Numbers have at most four digits, the precision of the measurements."""
+"""Prints rows as a table. Numbers have at most four digits, which is the precision of the measurements."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .rows import Benchmark, Row
 __all__ = ["number", "show", "wide_console"]
 
 PIPE_WIDTH = 160  # columns, if the output is not a terminal
-REASON_CHARS = 60  # characters of why a side was skipped; `--json` has them all
+REASON_CHARS = 60  # characters of the reason why a side was skipped; `--json` has the whole reason
 
 
 def number(value: float) -> str:
-    """As "12,340", "1.234", "0.01234"."""
+    """Return a number as text with at most four significant digits: "12,340", "1.234", "0.01234"."""
     if not math.isfinite(value) or value == 0:
         return f"{value:g}"
     digits = 3 - math.floor(math.log10(abs(value)))
@@ -27,7 +27,7 @@ def number(value: float) -> str:
 
 
 def wide_console() -> Console:
-    """A console as wide as the terminal; if there is none, wide enough for every table."""
+    """Return a console as wide as the terminal or, without a terminal, wide enough for every table."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 

@@ -1,9 +1,9 @@
 """Gradients per second: labkit on a cluster of processes, a single NumPy process, and other systems.
 
-All do the same work per gradient: the same network with the same first weights, mini-batches of 32 digits, SGD, one thread of
-linear algebra in every process. Gradients are not paced, and labkit records. labkit's cluster stays up and idle while the
-others are measured; these get new processes at each turn. A rate is measured in a window after a warm-up, which excludes
-start and stop. Compared values are measured at most minutes apart, and ratios are formed within a turn.
+All sides do the same work per gradient: the same network with the same initial weights, mini-batches of 32 digits, SGD,
+and one thread of linear algebra in every process. Gradients are not paced, and labkit records. labkit's cluster stays
+up and idle while the peers are measured; the peers get new processes in each turn. A rate is measured in a window after
+a warm-up, which excludes start and stop. Compared values are measured at most minutes apart, and ratios are formed within a turn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMPARISONS = (  # labkit's rule and workers, the peer, its rule and workers
 
 
 def run(settings: Settings) -> list[Row]:
-    """All sides alternating, each with all its jobs; then the ratios of labkit to its peers."""
+    """Measure all sides, alternating, each with all its jobs; then compute the ratios of labkit to its peers."""
     warm_up, duration = settings.choose(1.0, 0.05), settings.choose(1.0, 0.1)
     jobs = all_jobs(settings, functools.partial(Job, learning_rate=LEARNING_RATE, warm_up=warm_up, duration=duration))
     repetitions = int(settings.choose(REPETITIONS, 1))
@@ -50,7 +50,7 @@ def run(settings: Settings) -> list[Row]:
 
 
 def all_jobs(settings: Settings, make: Callable[..., Job], min_workers: int = 1) -> list[Job]:
-    """Every rule, net and number of workers from `min_workers` on; `--quick`: the smaller net, 2 workers."""
+    """Return a job for every rule, net and number of workers, at least `min_workers`. `--quick`: the smaller net, 2 workers."""
     nets, numbers = (NETS[:1], {2}) if settings.quick else (NETS, {n for n in (1, 2, 4) if n >= min_workers})
     return [
         make(rule=rule, hidden=hidden, workers=n)
@@ -62,7 +62,7 @@ def all_jobs(settings: Settings, make: Callable[..., Job], min_workers: int = 1)
 
 
 def sides_of(jobs: Sequence[Job], unit: str, measure: Callable[[Job], float]) -> list[Side]:
-    """All sides that can do some of `jobs`; labkit does a job by `measure`. Compared sides are next to each other."""
+    """Return all sides that can do some of `jobs`. Compared sides are next to each other. `measure` does a job with labkit."""
 
     def labkit(rule: str) -> Side:
         mine = [job for job in jobs if job.rule == rule]
@@ -77,7 +77,7 @@ def sides_of(jobs: Sequence[Job], unit: str, measure: Callable[[Job], float]) ->
 
 
 def labkit_name(rule: str) -> str:
-    """As "labkit AsyncPS"."""
+    """Return the name of labkit's side, such as "labkit AsyncPS"."""
     return f"labkit {STRATEGIES[rule].__name__}"
 
 
@@ -97,12 +97,12 @@ def labkit_pairs(jobs: Sequence[Job]) -> list[Pair]:
 
 
 def strategy_for(job: Job) -> lk.Strategy:
-    """labkit's strategy for the job's rule, with its learning rate."""
+    """Return labkit's strategy for the job's rule, with the job's learning rate."""
     return STRATEGIES[job.rule](learning_rate=job.learning_rate)  # type: ignore[call-arg]
 
 
 def cluster_for(job: Job, cluster: lk.DaskCluster) -> lk.DaskCluster:
-    """The cluster with the job's number of workers."""
+    """Return the cluster with the job's number of workers."""
     return cluster.resized(workers=job.workers, servers=1 if STRATEGIES[job.rule].uses_servers else None)
 
 

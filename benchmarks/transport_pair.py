@@ -1,7 +1,7 @@
 """Two processes on labkit's endpoint: a worker here, and a server that replies to every push with as many bytes of weights.
 
-`open_pair` is the worker's side; `python -m benchmarks.transport_pair PORT` is the server; PORT: the worker's listening
-port.
+`open_pair` is the worker's side. `python -m benchmarks.transport_pair PORT` is the server; PORT is the worker's
+listening port.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPLY_TIMEOUT_S, IDLE_TIMEOUT_S = 30.0, 600.0  # seconds without a reply; withou
 
 @contextlib.contextmanager
 def open_pair() -> Iterator[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Open the pair, and yield a function (bytes, count) -> seconds of each of `count` round trips."""
     endpoint = _endpoint("worker")
     with server_process("benchmarks.transport_pair", *endpoint.contact[1:]) as line, contextlib.closing(endpoint):
         port, key = line.split()
@@ -53,7 +53,7 @@ def _endpoint(name: str) -> Endpoint:
 
 
 def _next(endpoint: Endpoint, timeout: float) -> Message | None:
-    """The next message; None if the other process has ended. `RuntimeError` after `timeout` seconds without a message."""
+    """Return the next message; None if the other process has ended. Raises `RuntimeError` after `timeout` seconds."""
     until = time.monotonic() + timeout
     while not endpoint.inbox:
         if endpoint.left or endpoint.lost:

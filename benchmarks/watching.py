@@ -1,7 +1,7 @@
-"""The cost of a live figure: the same run in a notebook's kernel without a figure, and with one shown in a browser.
+"""The cost of a live figure: the same run in a notebook's kernel without a figure, and with a figure shown in a browser.
 
-The browser is simulated (`front_end`): it acknowledges every frame at once, so the figure is drawn at its maximum rate. The
-work of a real browser is not measured; it is done by another process, on the user's computer.
+The browser is simulated (`front_end`). It acknowledges every frame at once, so the figure is drawn at its maximum rate.
+The work of a real browser is not measured, because another process does this work, on the user's computer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXTRA_S = 0.5  # seconds by which a run is longer than the window, so that the w
 
 
 def run(settings: Settings) -> list[Row]:
-    """One kernel, one cluster; watched and unwatched runs in turns."""
+    """Measure watched and unwatched runs in turns, in one kernel with one cluster."""
     window = Window(settings.choose(1.0, 0.2), settings.choose(4.0, 0.5))
     with open_kernel() as front_end:
         front_end.run("from benchmarks.programs.watched import Bench; bench = Bench()")

@@ -1,1 +1,1 @@
-"""The systems that labkit is compared with, one file each. A peer does not depend on the benchmark that measures it."""
+"""The systems with which labkit is compared, one file each. A peer does not depend on the benchmark that measures it."""

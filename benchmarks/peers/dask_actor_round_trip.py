@@ -1,8 +1,7 @@
 """A Dask actor on one worker, called by a task on another: a NumPy array there, a NumPy array back.
 
-From a task the call goes directly from worker to worker; from a client it is slower. `python -m
-benchmarks.peers.dask_actor_round_trip` starts the cluster and requests the round trips, which are timed inside
-the task.
+A call from a task goes directly from worker to worker; a call from a client is slower. `python -m
+benchmarks.peers.dask_actor_round_trip` starts the cluster and requests the round trips, which are timed inside the task.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ __all__ = ["open_pair"]
 
 
 def open_pair() -> AbstractContextManager[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Return a context with a function (bytes, count) -> seconds of each of `count` round trips."""
     return run_peer("benchmarks.peers.dask_actor_round_trip")
 
 
 class Server:
-    """The actor's class."""
+    """The class of the actor."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(0, np.float32)
 
     def exchange(self, gradient: np.ndarray) -> np.ndarray:
-        """The weights, as long as the gradient."""
+        """Return weights that are as long as the gradient."""
         if len(self.weights) != len(gradient):
             self.weights = np.zeros_like(gradient)
         return self.weights
 
 
 def make_trips(server: Any, nbytes: int, count: int) -> list[float]:
-    """The task: seconds of each of `count` calls."""
+    """Return the seconds of each of `count` calls. This is the task."""
     gradient, seconds = np.ones(nbytes // 4, np.float32), []
     for _ in range(count):
         began = time.perf_counter()

@@ -2,10 +2,10 @@
 
 After "Actors", https://distributed.dask.org/en/stable/actors.html (Dask documents no parameter server that trains)
 
-Kept: a plain class, `client.submit(Server, actor=True)`, calls that return actor futures, `.result()`; a `LocalCluster`,
-encrypted because otherwise any user of the machine could run code in it. Changed: one call pushes a gradient and returns
-the weights, where two calls would be more obvious; each role is pinned to a separate Dask worker.
-Gradients and weights are labkit's, one flat array.
+Kept: a plain class, `client.submit(Server, actor=True)`, calls that return actor futures, `.result()`, and a
+`LocalCluster`, which is encrypted because otherwise any user of the machine could run code in it. Changed: one call
+both pushes a gradient and returns the weights (two calls would be more obvious); each role is pinned to a separate Dask
+worker; gradients and weights are labkit's, one flat array.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from .job import Job, JobClock, from_json, run_jobs
 
 
 class ParameterServer:
-    """Holds the weights. Dask calls its methods one after the other, in one thread."""
+    """The actor that holds the weights. Dask calls its methods one after the other, in one thread."""
 
     def __init__(self, job: Job) -> None:
         self.weights, self.clock, self.job = job.start, JobClock(job), job
         self.gradients, self.training = 0, True
 
     def start(self) -> np.ndarray:
-        """Begin training; returns the first weights."""
+        """Begin training, and return the initial weights."""
         self.clock.begin()
         return self.weights.copy()
 
     def push(self, gradient: np.ndarray) -> np.ndarray | None:
-        """Apply it; returns a copy of the weights (the next push may come before they are sent), None when training is over."""
+        """Apply a gradient and return the weights, or None when training is over.
+
+        The weights are copied, because the next push may come before they are sent.
+        """
         if not self.training:
             return None
         self.weights -= np.float32(self.job.learning_rate) * gradient
@@ -43,19 +46,19 @@ class ParameterServer:
         return self.weights.copy()
 
     def result(self) -> float:
-        """Of the job."""
+        """Return the result of the job."""
         return self.clock.result
 
 
 def train(server: Any, job: Job, worker: int, weights: np.ndarray | None) -> None:
-    """A worker's task: train until the server returns None."""
+    """Train until the server returns None. This is a worker's task."""
     batches, gradient = job.batches(worker), job.gradient()
     while weights is not None:
         weights = server.push(gradient(weights, next(batches))).result()
 
 
 def run(client: Client, addresses: list[str], job: Job) -> float:
-    """One job on a new server and new workers."""
+    """Run one job on a new server and new workers."""
     first, *others = addresses[: job.workers + 1]
     client.gather(
         [client.submit(job.batches, 0, workers=[a], pure=False) for a in others]

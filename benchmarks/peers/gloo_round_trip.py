@@ -22,7 +22,7 @@ IDLE_TIMEOUT_S = datetime.timedelta(seconds=600)  # while other pairs are measur
 
 
 def open_pair() -> AbstractContextManager[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Return a context with a function (bytes, count) -> seconds of each of `count` round trips."""
     return run_peer(MODULE)
 
 

@@ -1,8 +1,8 @@
 """The jobs of peers and their measurement, the same for every peer.
 
-A peer that trains is a program, `python -m benchmarks.peers.NAME [ARGUMENTS] JOBS`: it does its jobs in sequence and prints a
-list of numbers, one per job. All have labkit's data, split and first weights, and each worker has labkit's batches. So
-synchronous peers (a synchronous server, an all-reduce) compute the same weights, except for rounding.
+A peer that trains is a program, `python -m benchmarks.peers.NAME [ARGUMENTS] JOBS`, which does its jobs in sequence and
+prints a list of numbers, one per job. All peers have labkit's data, split and initial weights, and each worker has
+labkit's batches. So synchronous peers (a synchronous server, an all-reduce) compute the same weights, except for rounding.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ RULES = {"single": "single process", "async": "asynchronous server", "sync": "sy
 
 @dataclass(frozen=True)
 class Job:
-    """Train digits by one of `RULES`, for `warm_up` and then `duration` seconds; with `accuracy`: until that accuracy
-    on the test set, for `duration` seconds at most. The clock is read every `check_every` updates.
+    """One job: train digits by one of `RULES`, for `warm_up` and then `duration` seconds.
+
+    With `accuracy`, train until that accuracy on the test set is reached, for at most `duration` seconds. The clock is
+    read every `check_every` updates.
     """
 
     rule: str
@@ -46,7 +48,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of the measurement, as "64-128-10, all-reduce, 2 workers"."""
+        """The name of the measurement, such as "64-128-10, all-reduce, 2 workers"."""
         net = "-".join(map(str, (64, *self.hidden, 10)))
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{net}, {RULES[self.rule]}" if self.rule == "single" else f"{net}, {RULES[self.rule]}, {workers}"
@@ -58,18 +60,21 @@ class Job:
 
     @property
     def start(self) -> np.ndarray:
-        """The first weights, one flat vector of float32: for every dense layer W (inputs, outputs), then b."""
+        """Return the initial weights, one flat vector of float32: for every dense layer W (inputs, outputs), then b."""
         return self.problem.objective().start(self.seed)
 
     def batches(self, worker: int) -> Batches:
-        """The batches of labkit's `worker-<worker>`."""
+        """Return the batches of labkit's `worker-<worker>`."""
         data = self.problem.dataset
         own = self.problem.partition.split(data.y_train, self.workers, self.seed)[worker]
         rng = role_stream(self.seed, "worker", worker, BATCHES)
         return Batches(data.x_train[own], data.y_train[own], self.problem.batch_size, rng)
 
     def gradient(self) -> Callable[[np.ndarray, Any], np.ndarray]:
-        """(weights, batch) -> gradient, by labkit's network, into the same array at each call. It has been called once."""
+        """Return a function (weights, batch) -> gradient of labkit's network, which has been called once.
+
+        Every call writes the gradient to the same array.
+        """
         objective = self.problem.objective()
         out = np.empty(objective.size, objective.dtype)
 
@@ -96,9 +101,9 @@ class JobClock:
         self._zero = time.perf_counter()
 
     def should_continue(self, gradients: int, weights: Callable[[], np.ndarray]) -> bool:
-        """Called every `check_every` updates with the number of gradients applied so far. False when the job is done.
+        """Return False when the job is done. Call this every `check_every` updates, with the number of gradients applied so far.
 
-        `result` is then the gradients per second, or the seconds to the accuracy (nan: not reached).
+        When the job is done, `result` is the gradients per second, or the seconds to the accuracy (nan if it was not reached).
         """
         now = time.perf_counter() - self._zero
         if self.job.accuracy is not None:
@@ -118,12 +123,12 @@ class JobClock:
 
 
 def as_json(jobs: Sequence[Job]) -> str:
-    """Jobs as text for the command line of a peer."""
+    """Return jobs as text for the command line of a peer."""
     return json.dumps([asdict(job) for job in jobs])
 
 
 def from_json(text: str) -> list[Job]:
-    """The inverse of `as_json`."""
+    """Read the jobs that `as_json` wrote."""
     return [Job(**fields) for fields in json.loads(text)]
 
 

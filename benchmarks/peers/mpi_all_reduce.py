@@ -2,9 +2,9 @@
 
 After the tutorial of mpi4py, https://mpi4py.readthedocs.io/en/stable/tutorial.html (collectives on NumPy arrays)
 
-Kept: `comm.Allreduce` on the NumPy array itself, `MPI.IN_PLACE`, `mpirun -n N python -m ...`. Changed: nothing; the
-network and the data are labkit's, a gradient is one flat array. Every `check_every` steps rank 0 broadcasts whether
-training continues. Open MPI is configured for more processes than cores, so that it yields instead of spinning.
+Kept: `comm.Allreduce` on the NumPy array itself, `MPI.IN_PLACE`, `mpirun -n N python -m ...`. Changed: nothing. The
+network and the data are labkit's, and a gradient is one flat array. Every `check_every` steps rank 0 broadcasts whether
+training continues. Open MPI is configured for more processes than cores, so that waiting processes yield and do not spin.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RANK = "rank"
 
 
 def train(job: Job) -> None:
-    """One process of the job."""
-    from mpi4py import MPI  # importing it starts MPI, which is not for the process that calls mpirun
+    """Run one process of the job."""
+    from mpi4py import MPI  # the import starts MPI, which must not happen in the process that calls mpirun
 
     comm = MPI.COMM_WORLD
     weights, gradient, batches, clock = job.start, job.gradient(), job.batches(comm.rank), JobClock(job)
@@ -45,14 +45,14 @@ def train(job: Job) -> None:
 
 
 def launch(job: Job) -> float:
-    """`mpirun` on this program: the result that rank 0 prints."""
+    """Run `mpirun` on this program, and return the result that rank 0 prints."""
     command = ["mpirun", *_options(), "-n", str(job.workers), sys.executable, "-m", __spec__.name, RANK, as_json([job])]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, text=True)
     return float(done.stdout.split()[-1])
 
 
 def _options() -> list[str]:
-    """Options of Open MPI: allow more processes than cores, and running as root. Other MPIs need none."""
+    """Return options with which Open MPI allows more processes than cores, and running as root. Other MPIs need none."""
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
     if "Open MPI" not in version:
         return []

@@ -1,4 +1,4 @@
-"""One process: batch, gradient, step, nothing else. The baseline for distributed training.
+"""One process that only makes batches, gradients and steps: the baseline for distributed training.
 
 It uses labkit's network, data and optimizer without roles, engine or recording, in a new process with one BLAS thread:
 `python -m benchmarks.peers.numpy_process JOBS`.
@@ -15,7 +15,7 @@ from .job import Job, JobClock, from_json, run_jobs
 
 
 def train(job: Job) -> float:
-    """The result of `job`."""
+    """Do the job and return its result."""
     weights, gradient, batches, sgd = job.start, job.gradient(), job.batches(0), lk.SGD()
     state, clock = sgd.state(weights.size, weights.dtype), JobClock(job)
     clock.begin()

@@ -1,9 +1,9 @@
-"""The interface of the round trip's peers: `open_pair()`, a context manager that returns a `RoundTrips`.
+"""The interface of the peers of `round_trip`: `open_pair()`, a context manager that returns a `RoundTrips`.
 
-A peer that uses a framework runs in a separate process, so that the framework's threads, settings and shutdown do not affect
-the benchmark. `run_peer` is the benchmark's side and `serve_trips` the peer's: a request "bytes count" is sent as a line,
-the seconds are returned as a line of JSON. The process is in a separate process group, which is always killed at the end; if the
-benchmark itself is killed, the peer reads the end of its input and ends.
+A peer that uses a framework runs in a separate process, so that the framework's threads, settings and shutdown do not
+affect the benchmark. `run_peer` is the benchmark's side and `serve_trips` the peer's side. A request "bytes count" is
+sent as a line, and the seconds are returned as a line of JSON. The peer is in a separate process group, which is always
+killed at the end. If the benchmark itself is killed, the peer reads the end of its input and ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..subprocesses import environment
 
 __all__ = ["RoundTrips", "companion_process", "run_peer", "serve_trips"]
 
-# (bytes, count) -> the seconds of each of `count` round trips: `bytes` to the other process, as many back.
+# (bytes, count) -> the seconds of each of `count` round trips. A round trip sends `bytes` bytes in each direction.
 RoundTrips = Callable[[int, int], list[float]]
 
 TIMEOUT_S, EXIT_TIMEOUT_S = 120.0, 10.0  # seconds for a reply (including the framework's start); for an orderly exit
@@ -32,7 +32,10 @@ TIMEOUT_S, EXIT_TIMEOUT_S = 120.0, 10.0  # seconds for a reply (including the fr
 
 @contextlib.contextmanager
 def run_peer(module: str) -> Iterator[RoundTrips]:
-    """Run `python -m module`, which calls `serve_trips`, within the context. `RuntimeError` with its last output if it fails."""
+    """Run `python -m module`, which calls `serve_trips`, within the context.
+
+    Raises `RuntimeError`, with the last output of the process, if the process fails.
+    """
     with tempfile.TemporaryFile() as stderr_file:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr_file}
         process = _start([module], text=True, start_new_session=True, **pipes)
@@ -45,7 +48,7 @@ def run_peer(module: str) -> Iterator[RoundTrips]:
 
 def _request(process: subprocess.Popen[str], stderr_file: IO[bytes], request: str) -> list[float]:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # reading the answer then fails with the reason
+    with contextlib.suppress(BrokenPipeError):  # then reading the answer fails, with the reason
         process.stdin.write(request)
         process.stdin.flush()
     return _reply(process, stderr_file)
@@ -78,7 +81,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def serve_trips(pair: Callable[[], AbstractContextManager[RoundTrips]]) -> None:
-    """Open `pair` and make the requested round trips, until the input ends."""
+    """Open `pair`, and make the requested round trips until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # keep the framework's output out of the replies
     with contextlib.suppress(BrokenPipeError), replies, pair() as trip:
@@ -89,7 +92,7 @@ def serve_trips(pair: Callable[[], AbstractContextManager[RoundTrips]]) -> None:
 
 @contextlib.contextmanager
 def companion_process(module: str, *arguments: object, pass_fds: Sequence[int] = ()) -> Iterator[None]:
-    """Run `python -m module arguments` as the other end. It should end when its peer has ended, and is killed otherwise."""
+    """Run `python -m module arguments` as the other end. It should end when its peer has ended; otherwise it is killed."""
     process = _start([module, *map(str, arguments)], pass_fds=pass_fds)
     try:
         yield

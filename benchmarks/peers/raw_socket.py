@@ -1,6 +1,6 @@
-"""Two processes on a blocking TCP socket with `TCP_NODELAY`: the kernel's limit.
+"""Two processes on a blocking TCP socket with `TCP_NODELAY`: the lower bound that the kernel sets.
 
-The size is sent once for many round trips; after that only the bytes are sent, from and into existing buffers.
+The size is sent once for many round trips. After that only the bytes are sent, from and into existing buffers.
 `python -m benchmarks.peers.raw_socket` is the server.
 """
 
@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0  # seconds
 
 @contextlib.contextmanager
 def open_pair() -> Iterator[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Open the pair, and yield a function (bytes, count) -> seconds of each of `count` round trips."""
     with server_process("benchmarks.peers.raw_socket") as port, socket.create_connection((HOST, int(port)), TIMEOUT_S) as sock:
         _prepare(sock)
 
@@ -46,7 +46,7 @@ def _prepare(sock: socket.socket) -> None:
 
 
 def _read(sock: socket.socket, into: memoryview) -> None:
-    """Fill `into`; `EOFError` if the connection is closed."""
+    """Fill `into` with received bytes. Raises `EOFError` if the connection is closed."""
     while into:
         count = sock.recv_into(into)
         if not count:

@@ -1,6 +1,6 @@
 """A Ray actor on the same machine: a NumPy array as the argument, a NumPy array as the result.
 
-`python -m benchmarks.peers.ray_actor` starts a Ray instance, without dashboard and usage report, and makes the trips.
+`python -m benchmarks.peers.ray_actor` starts a Ray instance, without dashboard and usage report, and makes the round trips.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["open_pair"]
 
 
 def open_pair() -> AbstractContextManager[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Return a context with a function (bytes, count) -> seconds of each of `count` round trips."""
     return run_peer("benchmarks.peers.ray_actor")
 
 
 class Server:
-    """The actor's class."""
+    """The class of the actor."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(0, np.float32)
 
     def exchange(self, gradient: np.ndarray) -> np.ndarray:
-        """The weights, as long as the gradient."""
+        """Return weights that are as long as the gradient."""
         if len(self.weights) != len(gradient):
             self.weights = np.zeros_like(gradient)
         return self.weights

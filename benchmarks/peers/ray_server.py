@@ -2,12 +2,14 @@
 
 After Ray's own example, https://docs.ray.io/en/latest/ray-core/examples/plot_parameter_server.html
 
-Kept: the two actor classes with their methods, and both loops of the driver: all gradients, then `apply_gradients`; or
-`ray.wait` for the first gradient, apply it, give its worker the next task. Changed: the network and the data, and no
-`DataLoader` (labkit's batches cost less); `prepare` instead of constructors, so that one set of processes does all
-jobs; gradients are averaged, not summed; the clock is read where the example evaluates, and the accuracy is
-measured only if the job asks for it. With `torch`, gradients and weights are what the example sends: a list of arrays,
-a `state_dict`. With `numpy`, they are labkit's, each one flat array: `python -m benchmarks.peers.ray_server KIND JOBS`.
+Kept: the two actor classes with their methods, and both loops of the driver. The synchronous loop waits for all
+gradients, then calls `apply_gradients`; the asynchronous loop uses `ray.wait` for the first gradient, applies it, and
+gives its worker the next task. Changed: the network and the data are labkit's, without a `DataLoader` (labkit's batches
+cost less); `prepare` replaces constructors, so that one set of processes does all jobs; gradients are averaged, not
+summed; the clock is read where the example evaluates, and the accuracy is measured only if the job needs it.
+
+`python -m benchmarks.peers.ray_server KIND JOBS` runs the jobs. With the kind `torch`, gradients and weights are what
+the example sends, a list of arrays and a `state_dict`. With `numpy`, they are labkit's, each one flat array.
 """
 
 from __future__ import annotations
@@ -30,40 +32,40 @@ STORE = 200_000_000  # bytes
 
 
 class NumpyServer:
-    """Holds labkit's flat weights."""
+    """The server with labkit's flat weights."""
 
     def prepare(self, job: Job) -> None:
-        """Before each job."""
+        """Prepare for the next job."""
         self.weights, self.rate = job.start, np.float32(job.learning_rate)
 
     def apply_gradients(self, *gradients: np.ndarray) -> np.ndarray:
-        """One step with their mean; the new weights."""
+        """Make one step with the mean of the gradients, and return the new weights."""
         mean = gradients[0] if len(gradients) == 1 else np.mean(gradients, axis=0)
         self.weights -= self.rate * mean
         return self.weights
 
     def get_weights(self) -> np.ndarray:
-        """As they are."""
+        """Return the weights without a step."""
         return self.weights
 
 
 class NumpyWorker:
-    """Computes with labkit's network."""
+    """A worker that computes with labkit's network."""
 
     def prepare(self, job: Job, number: int) -> None:
-        """Before each job."""
+        """Prepare for the next job."""
         self.gradient, self.batches = job.gradient(), job.batches(number)
 
     def compute_gradients(self, weights: np.ndarray) -> np.ndarray:
-        """On the next batch."""
+        """Compute the gradient on the next batch."""
         return self.gradient(weights, next(self.batches))
 
 
 class TorchServer:
-    """Holds the model and its optimizer."""
+    """The server with PyTorch's model and optimizer."""
 
     def prepare(self, job: Job) -> None:
-        """Before each job."""
+        """Prepare for the next job."""
         import torch
 
         from .torch_net import mlp
@@ -73,7 +75,7 @@ class TorchServer:
         self.from_numpy = torch.from_numpy
 
     def apply_gradients(self, *gradients: list[np.ndarray]) -> Any:
-        """One step with their mean; the new weights."""
+        """Make one step with the mean of the gradients, and return the new weights."""
         means = [np.stack(parts).mean(axis=0) for parts in zip(*gradients)]
         for parameter, mean in zip(self.model.parameters(), means):
             parameter.grad = self.from_numpy(mean)
@@ -81,22 +83,22 @@ class TorchServer:
         return self.model.state_dict()
 
     def get_weights(self) -> Any:
-        """As they are."""
+        """Return the weights without a step."""
         return self.model.state_dict()
 
 
 class TorchWorker:
-    """Holds a copy of the model."""
+    """A worker with a copy of PyTorch's model."""
 
     def prepare(self, job: Job, number: int) -> None:
-        """Before each job."""
+        """Prepare for the next job."""
         from .torch_net import gradient_of, mlp
 
         self.model, self.batches, self.gradient_of = mlp(job), job.batches(number), gradient_of
         gradient_of(self.model, next(job.batches(number)))  # the first call allocates what the others reuse
 
     def compute_gradients(self, weights: Any) -> list[np.ndarray]:
-        """On the next batch."""
+        """Compute the gradient on the next batch."""
         self.model.load_state_dict(weights)
         self.gradient_of(self.model, next(self.batches))
         return [parameter.grad.numpy() for parameter in self.model.parameters()]
@@ -106,7 +108,7 @@ KINDS: dict[str, tuple[type, type]] = {"numpy": (NumpyServer, NumpyWorker), "tor
 
 
 def as_vector(weights: Any) -> np.ndarray:
-    """The weights in labkit's order, flat."""
+    """Return the weights in labkit's order, flat."""
     weights = ray.get(weights)
     if isinstance(weights, np.ndarray):
         return weights
@@ -114,7 +116,7 @@ def as_vector(weights: Any) -> np.ndarray:
 
 
 def synchronous(server: Any, workers: list[Any], clock: JobClock, check_every: int) -> None:
-    """A step when all gradients are ready."""
+    """Run the synchronous loop: a step when all gradients are ready."""
     weights, steps, training = server.get_weights.remote(), 0, True
     while training:
         gradients = [worker.compute_gradients.remote(weights) for worker in workers]
@@ -126,7 +128,7 @@ def synchronous(server: Any, workers: list[Any], clock: JobClock, check_every: i
 
 
 def asynchronous(server: Any, workers: list[Any], clock: JobClock, check_every: int) -> None:
-    """A step for every gradient, in the order in which they are ready."""
+    """Run the asynchronous loop: a step for every gradient, in the order in which gradients are ready."""
     weights, steps, training = server.get_weights.remote(), 0, True
     gradients = {worker.compute_gradients.remote(weights): worker for worker in workers}
     while training:
@@ -144,7 +146,7 @@ LOOPS = {"sync": synchronous, "async": asynchronous}
 
 
 def run(server: Any, workers: list[Any], job: Job) -> float:
-    """One job with its number of workers."""
+    """Run one job with its number of workers."""
     mine, clock = workers[: job.workers], JobClock(job)
     ray.get([server.prepare.remote(job), *(worker.prepare.remote(job, number) for number, worker in enumerate(mine))])
     clock.begin()

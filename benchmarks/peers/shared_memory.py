@@ -1,8 +1,8 @@
 """Two processes with shared memory, and one byte through a socket to wake the other: the lower bound.
 
-Each side copies its array into the memory and sends the byte; the other reads it in place. The kernel copies nothing. The
-memory is anonymous, so it is released when the processes end for any reason.
-`python -m benchmarks.peers.shared_memory FD` is the server; FD is its end of the socket.
+Each side copies its array into the shared memory and sends the byte; the other side reads the array in place. The
+kernel copies no arrays. The memory is anonymous, so it is released when the processes end for any reason. `python -m
+benchmarks.peers.shared_memory FD` is the server; FD is its end of the socket.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_S = 30.0  # seconds
 
 @contextlib.contextmanager
 def open_pair() -> Iterator[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Open the pair, and yield a function (bytes, count) -> seconds of each of `count` round trips."""
     ours, theirs = socket.socketpair()
     with theirs, companion_process("benchmarks.peers.shared_memory", theirs.fileno(), pass_fds=[theirs.fileno()]), ours:
         theirs.close()  # the other process has a copy; the end of that process can be detected only if this one is closed
@@ -49,7 +49,7 @@ def open_pair() -> Iterator[RoundTrips]:
 
 @contextlib.contextmanager
 def _memory(sock: socket.socket, nbytes: int, count: int) -> Iterator[tuple[memoryview, memoryview]]:
-    """New memory for both directions, announced to the other end."""
+    """Return new memory for both directions, which is announced to the other end."""
     fd = _anonymous(2 * nbytes)
     try:
         socket.send_fds(sock, [REQUEST.pack(nbytes, count)], [fd])
@@ -71,7 +71,7 @@ def _anonymous(nbytes: int) -> int:
 
 @contextlib.contextmanager
 def _halves(fd: int, nbytes: int) -> Iterator[tuple[memoryview, memoryview]]:
-    """(there, back) of `nbytes` each, mapped."""
+    """Map the memory, and return the halves (there, back) of `nbytes` each."""
     with (
         mmap.mmap(fd, 2 * nbytes) as memory,
         memoryview(memory) as whole,

@@ -1,16 +1,16 @@
 """Nodes, links and mailboxes in SimPy, and an asynchronous parameter server on top: the model of labkit's simulator.
 
-Written in the style of SimPy's documentation: a `Resource` for what can be occupied, a process for what waits, a store for
-message delivery, a `timeout` for durations. A node has a core, an egress and an ingress, each first come, first served.
-Roles run on nodes and are addressed by name; a role takes messages out of its mailbox by kind; bytes are counted for every
-message. All this is modelled even if it takes no time. Time is whole nanoseconds.
+It is written in the style of SimPy's documentation: a `Resource` for what can be occupied, a process for what waits, a
+store for message delivery, a `timeout` for durations. A node has a core, an egress and an ingress, each first come,
+first served. Roles run on nodes and are addressed by name. A role takes messages out of its mailbox by kind, and bytes
+are counted for every message. All this is modelled even if it takes no time. Time is in whole nanoseconds.
 
-Cut-through: a message occupies the sender's egress and, `latency` later, the receiver's ingress for bytes / bandwidth. All
-links have the same latency, so the ingress is reserved in the sender's time: a message acquires both when it departs,
-releases both when its last byte has left, and arrives `latency` after that.
+Links are cut-through: a message occupies the sender's egress and, `latency` later, the receiver's ingress, each for
+bytes / bandwidth. Because all links have the same latency, the ingress can be reserved in the sender's time. A message
+acquires both when it departs, releases both when its last byte has left, and arrives `latency` after that.
 
-Given the same draws it ends at the same nanosecond as labkit, with the same staleness of every update and the same bytes
-(tested). It records nothing else.
+With the same draws the simulation ends at the same nanosecond as labkit's, with the same staleness of every update and
+the same bytes (this is tested). It records nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """`staleness` {value: updates}; `sent` {node: bytes}; `virtual` ns at the end; `wall` seconds that `env.run` took."""
+    """The outcome of a simulation.
+
+    staleness: {value: updates}. sent: {node: bytes}. virtual: ns at the end. wall: seconds that `env.run` took.
+    """
 
     staleness: dict[int, int]
     sent: dict[str, int]
@@ -50,7 +53,7 @@ class Message(NamedTuple):
 
 
 class Node:
-    """A machine: its core, egress and ingress have capacity 1. `sent` and `received` are bytes."""
+    """A machine, whose core, egress and ingress have capacity 1. `sent` and `received` are bytes."""
 
     def __init__(self, env: simpy.Environment):
         self.core = simpy.Resource(env, capacity=1)
@@ -60,7 +63,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes by name, roles by name, and the network between them. `latency` in ns, `per_byte` ns a byte."""
+    """Nodes by name, roles by name, and the network between them. `latency` is in ns, `per_byte` in ns per byte."""
 
     def __init__(self, env: simpy.Environment, latency: int = 0, per_byte: float = 0.0):
         self.env, self.latency, self.per_byte = env, latency, per_byte
@@ -68,7 +71,7 @@ class Cluster:
         self.roles: dict[str, Role] = {}
 
     def role(self, name: str, node: str) -> Role:
-        """A new role on `node`, which is created if it does not exist."""
+        """Make a new role on `node`, which is created if it does not exist."""
         if node not in self.nodes:
             self.nodes[node] = Node(self.env)
         self.roles[name] = role = Role(self, name, self.nodes[node])
@@ -101,7 +104,7 @@ class Role:
         self.env.process(self.cluster.deliver(message, self.node, self.cluster.roles[to]))
 
     def recv(self, *kinds: str) -> simpy.Event:
-        """The oldest message of these kinds."""
+        """Wait for the oldest message of these kinds, and return it."""
         return self.mailbox.get(lambda message: message.kind in kinds)
 
     def compute(self, duration: int) -> Process:
@@ -115,7 +118,7 @@ class Role:
 
 
 def server(role: Role, updates: int, service: int, nbytes: int, staleness: Counter[int]) -> Process:
-    """Serve requests first come, first served. `service`: ns of an update; `nbytes`: of the weights."""
+    """Serve requests, first come, first served. `service`: ns of an update; `nbytes`: bytes of the weights."""
     version = 0
     while version < updates:
         request = yield role.recv(PUSH, PULL)
@@ -127,7 +130,7 @@ def server(role: Role, updates: int, service: int, nbytes: int, staleness: Count
 
 
 def worker(role: Role, draw: Callable[[], int], nbytes: int) -> Process:
-    """Compute on the received weights, send the gradient, receive newer weights. `draw`: ns of the next gradient."""
+    """Compute on the received weights, send the gradient, receive newer weights. `draw()` returns the ns of a gradient."""
     role.send("server", PULL)
     weights = yield role.recv(WEIGHTS)
     while True:
@@ -140,9 +143,10 @@ def simulate(
     draws: Sequence[Callable[[], int]], updates: int, *, latency: int = 0, per_byte: float = 0.0, nbytes: int = 0,
     service: int = 0,
 ) -> Outcome:  # fmt: skip
-    """`updates` gradients of workers whose times (ns) come from `draws`, one function each; every role has its node.
+    """Simulate `updates` gradients. Every role has its own node.
 
-    `nbytes`: of a gradient, and of the weights. `service`: ns that the server takes for one update.
+    draws: for each worker a function that returns the ns of its next gradient. nbytes: bytes of a gradient, and of the
+    weights. service: ns that the server takes for one update.
     """
     env = simpy.Environment()
     cluster = Cluster(env, latency, per_byte)

@@ -1,12 +1,13 @@
 """An asynchronous parameter server in SimPy: the model of a timing-only run of labkit's `AsyncPS`, and nothing else.
 
-Workers and the server are processes. The server's inbox is a `Store`, which it serves first come, first served, one at
-a time; each worker waits for an event, which is faster than a `Store` (by a third). Links are cut-through and full
-duplex, as labkit's: a message occupies the sender's egress and, `latency` later, the receiver's ingress for as long as its
-bytes take. Links that take no time and a server that takes none cost no event. Time is whole nanoseconds.
+Workers and the server are processes. The server's inbox is a `Store`, from which it serves one message at a time, first
+come, first served. Each worker waits for an event, which is faster than a `Store` (by a third). Links are cut-through
+and full duplex, like labkit's: a message occupies the sender's egress and, `latency` later, the receiver's ingress,
+each for as long as its bytes take. Links and servers that take no time cost no events. Time is in whole nanoseconds.
 
-Given the same draws it ends at the same nanosecond as labkit, with the same staleness of every update (tested). It keeps
-a histogram of the staleness and no other record; its messages are tuples, which are neither checked nor copied.
+With the same draws the simulation ends at the same nanosecond as labkit's, with the same staleness of every update
+(this is tested). It keeps a histogram of the staleness and no other record. Messages are tuples, which are neither
+checked nor copied.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """`staleness` {value: updates}; `virtual` nanoseconds at the last update; `wall` seconds that `env.run` took."""
+    """The outcome of a simulation.
+
+    staleness: {value: updates}. virtual: ns at the last update. wall: seconds that `env.run` took.
+    """
 
     staleness: dict[int, int]
     virtual: int
@@ -33,7 +37,7 @@ class Outcome:
 
 
 class Links:
-    """The ingress and egress of every node. `latency` in ns, `per_byte` ns a byte; both 0: a message arrives at once."""
+    """The ingress and egress of every node. `latency` is in ns, `per_byte` in ns per byte. If both are 0, links take no time."""
 
     def __init__(self, env: simpy.Environment, nodes: int, latency: int = 0, per_byte: float = 0.0):
         self.env, self.latency, self.per_byte = env, latency, per_byte
@@ -41,7 +45,7 @@ class Links:
         self.egress_free_at, self.ingress_free_at = [0] * nodes, [0] * nodes
 
     def send(self, source: int, target: int, nbytes: int, message: Any, deliver: Callable[[Any], Any]) -> None:
-        """Call `deliver(message)` once the message has arrived."""
+        """Call `deliver(message)` when the message has arrived."""
         if self.free:
             deliver(message)
             return
@@ -56,9 +60,10 @@ def simulate(
     draws: Sequence[Callable[[], int]], updates: int, *, latency: int = 0, per_byte: float = 0.0, nbytes: int = 0,
     service: int = 0,
 ) -> Outcome:  # fmt: skip
-    """`updates` gradients of workers whose times (ns) come from `draws`, one function each.
+    """Simulate `updates` gradients.
 
-    `nbytes`: of a gradient, and of the weights. `service`: ns that the server takes for one update.
+    draws: for each worker a function that returns the ns of its next gradient. nbytes: bytes of a gradient, and of the
+    weights. service: ns that the server takes for one update.
     """
     env = simpy.Environment()
     inbox, links = simpy.Store(env), Links(env, len(draws) + 1, latency, per_byte)

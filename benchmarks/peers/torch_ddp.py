@@ -4,8 +4,9 @@ After "Getting Started with Distributed Data Parallel", https://docs.pytorch.org
 
 Kept: `init_process_group("gloo")`, `DDP(model)`, and a step of `zero_grad`, loss, `backward`, `optimizer.step()`.
 Changed: the network, the data, and no `DataLoader` (labkit's batches cost less); `gradient_as_bucket_view=True`, which
-saves a copy. Every `check_every` steps rank 0 broadcasts whether training continues. Processes end without cleaning up:
-in PyTorch 2.13 the end of a gloo group waits, holding the GIL, for a thread that may need it, and sometimes does not return.
+saves a copy. Every `check_every` steps rank 0 broadcasts whether training continues. Processes end without cleaning up,
+because in PyTorch 2.13 the end of a gloo group, while it holds the GIL, waits for a thread that may need the GIL, and
+sometimes does not return.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .torch_net import flat, gradient_of, mlp, run_ranks
 
 
 def train(rank: int, ranks: int, answers: Any, job: Job) -> None:
-    """One process of the group."""
+    """Run one process of the group."""
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     network = mlp(job)
     model = DDP(network, gradient_as_bucket_view=True)
@@ -45,7 +46,7 @@ def train(rank: int, ranks: int, answers: Any, job: Job) -> None:
                 break
     if rank == 0:
         answers.put(clock.result)
-    os._exit(0)  # see above
+    os._exit(0)  # without cleaning up, see the docstring of the module
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Common code of the PyTorch peers: labkit's network in PyTorch, with the same first weights, and processes by rank.
+"""Common code of the PyTorch peers: labkit's network in PyTorch, with the same initial weights, and processes by rank.
 
-Only programs that use PyTorch import it; the benchmark itself does not.
+Only programs that use PyTorch import this module; the benchmark itself does not.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .job import Job
 
 __all__ = ["flat", "gradient_of", "mlp", "run_ranks"]
 
-HOST, LOOPBACK = "127.0.0.1", "lo"  # the latter on Linux
+HOST, LOOPBACK = "127.0.0.1", "lo"  # "lo" is the name of the interface on Linux
 OPTIMIZER_MODULE = "torch._dynamo"  # imported when the first optimizer is created, which takes a second
 
 
 def mlp(job: Job) -> nn.Sequential:
-    """labkit's network as `nn.Linear` and `nn.ReLU`, with labkit's first weights. One thread from here on."""
+    """Return labkit's network as `nn.Linear` and `nn.ReLU`, with labkit's initial weights. Sets PyTorch to one thread."""
     torch.set_num_threads(1)
     widths = [job.problem.dataset.features, *job.hidden, job.problem.dataset.outputs]
     layers = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
@@ -42,22 +42,22 @@ def mlp(job: Job) -> nn.Sequential:
 
 
 def flat(model: nn.Module) -> np.ndarray:
-    """The parameters in labkit's order, flat."""
+    """Return the parameters in labkit's order, flat."""
     return torch.cat([p.detach().T.reshape(-1) if p.ndim == 2 else p.detach() for p in model.parameters()]).numpy()
 
 
 def gradient_of(model: nn.Module, batch: Any) -> None:
-    """Leave the gradient of the mean loss in the parameters' `grad`. The arrays of the batch are not copied."""
+    """Compute the gradient of the mean loss into the parameters' `grad`. The arrays of the batch are not copied."""
     model.zero_grad()
     nn.functional.cross_entropy(model(torch.from_numpy(batch.x)), torch.from_numpy(batch.y)).backward()
 
 
 def run_ranks(target: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
-    """`target(rank, ranks, answers, *arguments)` in a process for each rank; returns what rank 0 puts into `answers`.
+    """Run `target(rank, ranks, answers, *arguments)` in a process for each rank. Returns what rank 0 puts into `answers`.
 
-    PyTorch is imported once, in a process from which the others are forked, because several imports take longer than a
-    measurement. The rendezvous store is served by this process, as in `torchrun`: a store served by rank 0, or a file, may
-    disappear before the last rank has left.
+    PyTorch is imported once, in a process from which the ranks are forked, because several imports take longer than a
+    measurement. As in `torchrun`, this process serves the rendezvous store, because a store served by rank 0, or a
+    file, may disappear before the last rank has left.
     """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([__name__, OPTIMIZER_MODULE])
@@ -68,7 +68,7 @@ def run_ranks(target: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
 
 
 def _run_rank(rank: int, target: Callable[..., Any], ranks: int, port: int, *arguments: Any) -> None:
-    """Set the environment variables from which PyTorch reads the store's address and the network interface, and call `target`."""
+    """Set the environment variables with the store's address and the network interface, which PyTorch reads; call `target`."""
     os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     if LOOPBACK in [name for _, name in socket.if_nameindex()]:
         os.environ |= {"GLOO_SOCKET_IFNAME": LOOPBACK, "TP_SOCKET_IFNAME": LOOPBACK}

@@ -4,9 +4,10 @@ After "Implementing Batch RPC Processing Using Asynchronous Executions" (its par
 https://docs.pytorch.org/tutorials/intermediate/rpc_async_execution.html
 
 Kept: an object on the server, referred to by an `RRef`; trainers that send their gradients with `rpc_sync` and get the
-new model back; a lock around the update. Changed: the server applies every gradient at once instead of waiting for all
-trainers (an asynchronous server); parameters are returned, not a pickled module; the network and the data. With the argument
-`numpy`, gradients and weights are labkit's, each one flat tensor; with `torch`, one tensor for every parameter.
+new model back; a lock around the update. Changed: the server is asynchronous, which means that it applies every
+gradient at once and does not wait for all trainers; parameters are returned, not a pickled module; the network and the
+data are labkit's. With the argument `numpy`, gradients and weights are labkit's, each one flat tensor; with `torch`,
+they are one tensor for every parameter.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ class NumpyModel:
         self.weights, self.rate, self._gradient = job.start, job.learning_rate, job.gradient()
 
     def gradient(self, batch: Any) -> Tensors:
-        """The gradient at the loaded weights."""
+        """Return the gradient at the loaded weights."""
         return [torch.from_numpy(self._gradient(self.weights, batch))]
 
     def load(self, parameters: Tensors) -> None:
-        """Take over the server's weights."""
+        """Load the weights of the server."""
         self.weights = parameters[0].numpy()
 
     def step(self, gradient: Tensors) -> None:
-        """w -= rate x g."""
+        """Make one step: w -= rate x g."""
         self.weights -= np.float32(self.rate) * gradient[0].numpy()
 
     def parameters(self) -> Tensors:
-        """A copy: the next update may come before this has left."""
+        """Return a copy of the parameters, because the next update may come before they are sent."""
         return [torch.from_numpy(self.weights.copy())]
 
     def vector(self) -> np.ndarray:
-        """The parameters in labkit's order."""
+        """Return the parameters in labkit's order."""
         return self.weights
 
 
 class TorchModel:
-    """The same with PyTorch's network and optimizer."""
+    """PyTorch's network and optimizer, with the interface of `NumpyModel`."""
 
     def __init__(self, job: Job) -> None:
         self.network = mlp(job)
@@ -62,27 +63,27 @@ class TorchModel:
         gradient_of(self.network, next(job.batches(0)))  # the first call allocates what the others reuse
 
     def gradient(self, batch: Any) -> Tensors:
-        """The gradient at the loaded weights."""
+        """Return the gradient at the loaded weights."""
         gradient_of(self.network, batch)
         return [p.grad for p in self.network.parameters()]
 
     def load(self, parameters: Tensors) -> None:
-        """Take over the server's weights."""
+        """Load the weights of the server."""
         for own, new in zip(self.network.parameters(), parameters):
             own.data = new
 
     def step(self, gradient: Tensors) -> None:
-        """One step of the optimizer."""
+        """Make one step of the optimizer."""
         for own, new in zip(self.network.parameters(), gradient):
             own.grad = new
         self.optimizer.step()
 
     def parameters(self) -> Tensors:
-        """A copy: the next update may come before this has left."""
+        """Return a copy of the parameters, because the next update may come before they are sent."""
         return [p.detach().clone() for p in self.network.parameters()]
 
     def vector(self) -> np.ndarray:
-        """The parameters in labkit's order."""
+        """Return the parameters in labkit's order."""
         return flat(self.network)
 
 
@@ -90,7 +91,7 @@ MODELS = {"numpy": NumpyModel, "torch": TorchModel}
 
 
 class ParameterServer:
-    """Holds the model. `update_and_fetch_model` runs in a thread for each caller, one at a time."""
+    """The server, which holds the model. `update_and_fetch_model` runs in a thread for each caller, one thread at a time."""
 
     def __init__(self, kind: str, job: Job) -> None:
         self.model, self.clock, self.check_every, self.lock = MODELS[kind](job), JobClock(job), job.check_every, Lock()
@@ -98,7 +99,7 @@ class ParameterServer:
 
     @staticmethod
     def update_and_fetch_model(server: rpc.RRef, gradient: Tensors) -> Tensors | None:
-        """Apply the gradient; the parameters after it, or None when training is over."""
+        """Apply the gradient, and return the new parameters, or None when training is over."""
         self = server.local_value()
         with self.lock:
             if not self.training:
@@ -111,13 +112,13 @@ class ParameterServer:
 
 
 class Trainer:
-    """A trainer. It is created first, and trains when all trainers are ready."""
+    """A trainer. All trainers are created first, and begin to train when all are ready."""
 
     def __init__(self, kind: str, job: Job, number: int) -> None:
         self.model, self.batches = MODELS[kind](job), job.batches(number)
 
     def ready(self) -> None:
-        """Returns when the trainer has been created."""
+        """Return when the trainer has been created."""
 
     def train(self, server: rpc.RRef, parameters: Tensors | None) -> None:
         """Train until the server returns None."""
@@ -129,7 +130,7 @@ class Trainer:
 
 
 def run_rank(rank: int, ranks: int, answers: Any, kind: str, job: Job) -> None:
-    """Rank 0 is the server and starts the trainers; the others wait for calls."""
+    """Run one rank. Rank 0 is the server and starts the trainers; all other ranks wait for calls."""
     torch.set_num_threads(1)
     rpc.init_rpc(f"rank{rank}", rank=rank, world_size=ranks)
     if rank == 0:

@@ -1,7 +1,7 @@
-"""PyTorch RPC: a function called on another process with a tensor, and a tensor as its result.
+"""PyTorch RPC: a function is called in another process with a tensor, and returns a tensor.
 
-`python -m benchmarks.peers.torch_rpc_round_trip` is the worker and makes the trips; with a rendezvous file as argument it is the
-server.
+`python -m benchmarks.peers.torch_rpc_round_trip` is the worker, which makes the round trips. With a rendezvous file as
+argument, it is the server.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ TIMEOUT_S = 60.0  # seconds for a call
 
 
 def open_pair() -> AbstractContextManager[RoundTrips]:
-    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    """Return a context with a function (bytes, count) -> seconds of each of `count` round trips."""
     return run_peer(MODULE)
 
 
 def exchange(gradient: Any) -> Any:
-    """Runs on the server. Returns its argument: as many bytes, without a new tensor."""
+    """Return the argument, so that as many bytes are sent back without a new tensor. This function runs on the server."""
     return gradient
 
 

@@ -22,7 +22,10 @@ RPC_TORCH, RPC_NUMPY = "PyTorch RPC server, PyTorch", "PyTorch RPC server, NumPy
 
 @dataclass(frozen=True)
 class Trainer:
-    """`arguments`: of its program, before the jobs. `shapes`: the supported pairs of rule and number of workers."""
+    """A peer that trains.
+
+    arguments: the arguments of its program before the jobs. shapes: the supported pairs of rule and number of workers.
+    """
 
     name: str
     program: str
@@ -32,7 +35,7 @@ class Trainer:
     programs: tuple[str, ...] = ()
 
     def side(self, jobs: Sequence[Job], unit: str) -> Side:
-        """The side that measures, at each turn, those of `jobs` that this trainer supports, in new processes."""
+        """Return a side that, in each turn, measures in new processes those of `jobs` that this trainer supports."""
         mine = [job for job in jobs if (job.rule, job.workers) in self.shapes]
         return Side(self.name, lambda: self._measure(mine, unit), self.needs, self.programs)
 

@@ -1,4 +1,4 @@
-"""Start a cluster and a run; print when the cluster was ready and the first update was applied, and the memory used.
+"""Starts a cluster and a run, and prints when the cluster was ready, when the first update was applied, and the memory used.
 
 `python -m benchmarks.programs.first_update WORKERS SERVERS`. Times are those of the machine's monotonic clock.
 """
@@ -28,7 +28,7 @@ def _main(workers: int, servers: int) -> None:
 
 
 def _first_update(run: lk.Run) -> float:
-    """Monotonic seconds of the first application. It is reported later; its age is computed from the trace."""
+    """Return the monotonic time in seconds of the first application, computed from its age when it is reported."""
     while not run.done:
         times = run.trace.column("applies", "time")
         if len(times):
@@ -39,7 +39,7 @@ def _first_update(run: lk.Run) -> float:
 
 
 def _private_bytes() -> list[int]:
-    """Private bytes of this process and of all its descendants."""
+    """Return the private bytes of this process and of all its descendants."""
     me = psutil.Process()
     sizes = []
     for process in (me, *me.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""Import times in seconds, each in addition to the imports before it, and the first to those of the interpreter."""
+"""Prints import times in seconds. Each is the additional time after the previous imports (or the start of Python)."""
 
 from __future__ import annotations
 

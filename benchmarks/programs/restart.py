@@ -1,4 +1,4 @@
-"""Kill one role of a run, then all at once; print the times until they have restarted, and until they compute again.
+"""Kills one role of a run, then all roles at once, and prints the times until they have restarted and compute again.
 
 `python -m benchmarks.programs.restart WORKERS SERVERS`. Times are in seconds of engine time, from the kill.
 """
@@ -30,7 +30,7 @@ def _main(workers: int, servers: int) -> None:
 
 
 def _restart_times(run: lk.Run, roles: list[str]) -> list[float]:
-    """[seconds until all of `roles` have restarted, until a worker among them begins to compute] after they were killed."""
+    """Return [seconds from the kill until all of `roles` have restarted, and until a worker among them begins to compute]."""
     _until(run, STEADY_UPDATES + run.summary()["updates"])
     since, killed_at = len(run.trace.events), run.engine.seconds
     for role in roles:

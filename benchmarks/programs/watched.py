@@ -19,14 +19,14 @@ class Bench:
         self.cluster = lk.DaskCluster(workers=2, servers=1).open()
 
     def begin(self, duration: float, watched: bool) -> None:
-        """Start a run of `duration` seconds; returns at once, as it should in a notebook."""
+        """Start a run of `duration` seconds, and return at once, as in a notebook."""
         problem, strategy = lk.Problem("digits", hidden=(128,), batch_size=32), lk.AsyncPS(learning_rate=0.01)
         self.processor, self.began = time.process_time(), time.perf_counter()
         self.run = lk.train(problem, strategy, self.cluster, lk.Budget(seconds=duration), checkpoint=False)
         self.watch = self.run.watch() if watched else None
 
     def end(self, warm_up: float, duration: float) -> tuple[float, float]:
-        """(updates/s within the window, processor time of this process, cores), when the run is over."""
+        """Wait for the end of the run. Returns (updates/s within the window, cores that this process used on average)."""
         self.run.wait()
         cores = (time.process_time() - self.processor) / (time.perf_counter() - self.began)
         if self.watch is not None:
@@ -40,7 +40,7 @@ class Bench:
 
 
 def _rate(trace: lk.Trace, window: Window) -> float:
-    """Updates per second between two reports of the shard: the first one of the window, the first one after it."""
+    """Return updates per second between two reports of the shard: the first report in the window and the first after it."""
     role, time_, sender, gradients = trace.column("progress", "role", "time", "sender", "gradients")
     shard = trace.roles.index(trace.header["layout"]["observed"][0])
     ours = (role == shard) & (sender == EVERYONE)

@@ -1,8 +1,8 @@
 """The command line: `labkit lab | train | simulate | compare | strategies | doctor | assign | check | grade`.
 
 A command reads its arguments as a problem, a strategy, a cluster and a budget, calls `train`, and prints the results.
-Everything it does is also available in Python. Results go to standard output, everything else to standard error. Slow
-imports are in the commands that need them, so that `labkit --help` is fast.
+Everything that a command does can also be done in Python. Results go to standard output, everything else to standard
+error. Slow imports are in the commands that need them, so that `labkit --help` is fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The command group. Exit codes: 2 for a user's mistake (one sentence on standard error), 1 for a failed run, 130 for Ctrl-C.
 
-Only errors that labkit raises on purpose are printed as a sentence; any other exception is a bug and is shown with its traceback.
+Only errors of labkit (`LabkitError`) and of click are printed as a sentence. Any other exception is a bug and is shown
+with its traceback.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAX_MESSAGE_CHARS = 4000  # characters of a message
 
 
 class WholeNumber(click.IntRange):
-    """`click.IntRange`, called an integer in messages."""
+    """`click.IntRange`, which is called "integer" in messages."""
 
     name = "integer"
 
@@ -49,18 +50,18 @@ class CommandGroup(click.Group):
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Look up the command; the error for an unknown one suggests the nearest."""
+        """Look up the command. The error for an unknown command suggests the nearest command."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise nearest("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
 
 
 def usage_message(error: click.UsageError, ctx: click.Context, group: click.Group) -> str:
-    """The message for an error in the command line: what is wrong and what is allowed, in one or two sentences.
+    """Return the message for an error in the command line: what is wrong and what is allowed, in one or two sentences.
 
     Args:
-        error: raised by click for `group` or for one of its commands.
-        ctx: of the group.
+    error: the error that click raised for `group` or for one of its commands.
+    ctx: the context of the group.
     """
     here = error.ctx or ctx
     name = ctx.invoked_subcommand
@@ -80,7 +81,7 @@ def usage_message(error: click.UsageError, ctx: click.Context, group: click.Grou
 
 
 def _no_such_option(given: str, command: click.Command, ctx: click.Context, group: click.Group) -> str:
-    """The message for an unknown option: the commands that have it, or the nearest option of `command`."""
+    """Return the message for an unknown option: the commands that have it, or the nearest option of `command`."""
     program, own = ctx.command_path, _options(command, ctx)
     everywhere = {name: _options(other, ctx) for name, other in sorted(group.commands.items())}
     owners = [name for name, options in everywhere.items() if given in options]
@@ -101,14 +102,14 @@ def _no_such_option(given: str, command: click.Command, ctx: click.Context, grou
 
 
 def _suggestion(given: str, options: Iterable[str]) -> str:
-    """A suggestion of the option nearest to `given`, compared without dashes."""
+    """Return a suggestion of the option nearest to `given`, compared without dashes; "" if none is near."""
     known = {option.lstrip("-"): option for option in options}
     close = close_name(given.lstrip("-"), known)
     return f" Did you mean {known[close]!r}?" if close else ""
 
 
 def _value_error(name: str, command: click.Command, ctx: click.Context) -> str:
-    """The message for an option without its value, or with an unexpected one."""
+    """Return the message for an option without its value, or with an unexpected value."""
     for param in _params(command, ctx):
         if name in param.opts and not param.is_flag:
             return f"{name} needs a value after it, as in: {name} {_metavar(param)}."
@@ -116,13 +117,13 @@ def _value_error(name: str, command: click.Command, ctx: click.Context) -> str:
 
 
 def _usage(ctx: click.Context, *more: str) -> str:
-    """The command with its required arguments."""
+    """Return the command with its required arguments, in backquotes."""
     needed = [_as_typed(param) for param in ctx.command.params if param.required or isinstance(param, click.Argument)]
     return " ".join([f"`{ctx.command_path}", *needed, *more]) + "`"
 
 
 def _as_typed(param: click.Parameter | None) -> str:
-    """An option with its metavar, or an argument, as typed."""
+    """Return an option with its metavar, or an argument, as it is typed."""
     if isinstance(param, click.Option):
         return param.opts[0] if param.is_flag else f"{param.opts[0]} {_metavar(param)}"
     if param is None:
@@ -137,7 +138,7 @@ def _metavar(param: click.Parameter) -> str:
 
 
 def _allowed(kind: click.ParamType) -> str:
-    """The allowed values of a number; "" if the message of the type contains them."""
+    """Return the allowed values of a number; "" if the message of the type contains them."""
     if isinstance(kind, click.IntRange):
         most = f" to {kind.max}" if kind.max is not None else " upwards"
         return f"a whole number from {kind.min}{most}" if kind.min is not None else "a whole number"
@@ -147,19 +148,19 @@ def _allowed(kind: click.ParamType) -> str:
 
 
 def _params(command: click.Command, ctx: click.Context) -> list[click.Option]:
-    """A command's options, including `--help`. `ctx`: of the group, whose settings its commands inherit."""
+    """Return a command's options, including `--help`. `ctx`: the context of the group, whose settings commands inherit."""
     own = ctx if command is ctx.command else click.Context(command, parent=ctx)
     return [param for param in command.get_params(own) if isinstance(param, click.Option)]
 
 
 def _options(command: click.Command, ctx: click.Context) -> list[str]:
-    """All spellings of a command's options, long ones first."""
+    """Return all spellings of a command's options, long spellings first."""
     found = {name for param in _params(command, ctx) for name in param.opts}
     return sorted(found, key=lambda name: (not name.startswith("--"), name))
 
 
 def _truncated(message: str) -> str:
-    """The message, shortened in the middle if user input makes it too long."""
+    """Return the message, shortened in the middle if user input makes it too long."""
     if len(message) <= MAX_MESSAGE_CHARS:
         return message
     return f"{message[: MAX_MESSAGE_CHARS // 2]}...{message[-MAX_MESSAGE_CHARS // 4 :]} ({len(message):,} characters)"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["assign", "check", "grade"]
 
-PIPE_WIDTH = 400  # columns, if the output is no terminal
+PIPE_WIDTH = 400  # columns, if the output is not a terminal
 PATH = PathType()
 REFERENCE = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")
 NOTEBOOK = ExistingFile("your notebook of an assignment (.ipynb)")
@@ -92,7 +92,7 @@ def check(notebook: Path, bundle: Path | None) -> None:
 
 
 def _print_questions(result: Result, unseen: Mapping[str, float], partly: frozenset[str]) -> None:
-    """Print a row for each question, each further hint, and each part that is graded by hand."""
+    """Print a row for each question, each further hint, the points of hidden tests, and each part that is graded by hand."""
     from ..course.grading.scores import format_points
 
     rows = []
@@ -112,7 +112,7 @@ def _print_questions(result: Result, unseen: Mapping[str, float], partly: frozen
 
 
 class Attempts(click.ParamType):
-    """`last`, `first` or `best-of-N`."""
+    """The parameter type of `--attempts`: `last`, `first` or `best-of-N`."""
 
     name = "last|first|best-of-N"
 
@@ -236,7 +236,7 @@ def grade(
 
 
 def _check_report_paths(files: Sequence[Path | None], folder: Path | None) -> None:
-    """`BadInput` for a report that cannot be written, before grading."""
+    """Raise `BadInput` if a report cannot be written, so that this is known before grading. Missing folders are created."""
     given = [path for path in files if path]
     if len({path.resolve() for path in given}) < len(given):
         raise BadInput("two reports have the same file; give each its own.")
@@ -251,7 +251,7 @@ def _check_report_paths(files: Sequence[Path | None], folder: Path | None) -> No
 
 
 def _write_problem(path: Path) -> str:
-    """Why `path` cannot be written atomically, which needs write access to its folder; "" if it can."""
+    """Return why `path` cannot be written atomically, which needs write access to its folder; "" if it can be written."""
     try:
         about = os.stat(path)
     except FileNotFoundError:
@@ -307,12 +307,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def plain(text: str) -> str:
-    """Text on one line without control characters."""
+    """Return the text on one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class ProgressBar:
-    """A progress bar on standard error, if that is a terminal."""
+    """A progress bar on standard error. Nothing is shown if standard error is not a terminal."""
 
     def __init__(self, total: int):
         self.total = total

@@ -1,4 +1,4 @@
-"""`labkit doctor`: diagnostics. A line is ok, a warning with advice, or a problem that prevents labkit from working."""
+"""`labkit doctor`: diagnostics. Each line is ok, a warning with advice, or a problem that prevents labkit from working."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of `labkit doctor`. A check measures one property, never raises, and gives advice on what it finds."""
+"""The checks of `labkit doctor`. A check examines one property, never raises, and yields findings with advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ import labkit.run; print(middle - began, time.perf_counter() - middle)
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding. `advice`: what to do, if anything."""
+    """One finding of a check. `advice`: what the user can do, or ""."""
 
     name: str
     state: str
@@ -46,7 +46,7 @@ class Finding:
 
 
 def versions() -> Iterator[Finding]:
-    """Python and the packages that labkit needs."""
+    """Check Python and the packages that labkit needs."""
     found = f"{platform.python_version()} ({sys.executable})"
     yield _finding("python", found, sys.version_info >= (3, 11), "labkit needs 3.11 or newer", PROBLEM)
     for package in (*PACKAGES, *NOTEBOOK_PACKAGES):
@@ -61,14 +61,14 @@ def versions() -> Iterator[Finding]:
 
 
 def cpus() -> Iterator[Finding]:
-    """CPUs that this process may use, limited by affinity and the container's quota."""
+    """Check how many CPUs this process may use, within its affinity and the container's quota."""
     usable, total = usable_cpus(), os.cpu_count() or 1
     advice = "processes share them: use --pace deterministic:0.1 to see workers scale"
     yield _finding("cpus", f"{usable:g} of {total} usable", usable >= 2, advice)
 
 
 def memory() -> Iterator[Finding]:
-    """Memory that is free, and within the container's limit."""
+    """Check how much memory is free, within the container's limit."""
     try:
         free, (limit, _) = free_memory(), memory_limit()
     except ImportError:
@@ -79,7 +79,7 @@ def memory() -> Iterator[Finding]:
 
 
 def ports() -> Iterator[Finding]:
-    """Whether processes of this machine can connect to each other, and which usual ports are in use."""
+    """Check whether processes of this machine can connect to each other, and which usual ports are in use."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -100,7 +100,7 @@ def ports() -> Iterator[Finding]:
 
 
 def temporary_folder() -> Iterator[Finding]:
-    """Whether temporary files can be written."""
+    """Check whether temporary files can be written."""
     try:
         with tempfile.TemporaryFile() as file:
             file.write(b"labkit")
@@ -115,7 +115,7 @@ def temporary_folder() -> Iterator[Finding]:
 
 
 def import_time() -> Iterator[Finding]:
-    """The time of `import labkit` in a new process."""
+    """Measure the time of `import labkit` in a new process."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-c", TIME_IMPORT]
@@ -130,7 +130,7 @@ def import_time() -> Iterator[Finding]:
 
 
 def cluster_time() -> Iterator[Finding]:
-    """The time that a cluster of 2 processes takes to start, to apply a first update, and to stop."""
+    """Measure the time that a cluster of 2 processes takes to start, to apply a first update, and to stop."""
     try:
         from ..engines.dask import DaskCluster
         from ..problem import Problem
@@ -154,7 +154,7 @@ def cluster_time() -> Iterator[Finding]:
 
 
 def _finding(name: str, value: str, good: bool, advice: str, otherwise: str = WARNING) -> Finding:
-    """A finding with state ok if `good`, else with state `otherwise` and the advice."""
+    """Return a finding with state ok if `good`, else with state `otherwise` and the advice."""
     return Finding(name, OK, value) if good else Finding(name, otherwise, value, advice)
 
 

@@ -1,4 +1,4 @@
-"""Executes one run in a terminal: a progress bar, an orderly stop on Ctrl-C, and the result files.
+"""Executes one run in a terminal, with a progress bar, an orderly stop on Ctrl-C, and result files.
 
 The bar is drawn from the trace and does not affect the engine. A simulated run advances in slices of wall time, which
 changes neither its events nor their order.
@@ -54,20 +54,19 @@ class Outcome:
         return (self.trace.ending or {}).get("stopped_by") == "diverged"
 
     def summary(self) -> Summary:
-        """The run in numbers."""
+        """Return the summary of the run."""
         return Summary.of(self.trace)
 
     def divergence_message(self) -> str:
-        """The message for a run that diverged."""
+        """Return the message for a run that diverged."""
         name, why = self.trace.header["strategy"]["name"], (self.trace.ending or {}).get("why", "")
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
 
 
 def run(spec: RunSpec, cluster: Any) -> Outcome:
-    """Execute a specification on `cluster` to the end. Errors of the run are in the outcome; errors before its start are
-    raised.
+    """Execute a specification on `cluster` to the end.
 
-    The caller closes the cluster.
+    Errors of the run are in the outcome; errors before the start of the run are raised. The caller closes the cluster.
     """
     began = time.monotonic()
     error: LabkitError | None = None
@@ -86,7 +85,7 @@ def run(spec: RunSpec, cluster: Any) -> Outcome:
 
 
 def _follow(active_run: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> None:
-    """Wait until the run has ended."""
+    """Wait until the run has ended, update the progress bar, and stop the run if it is interrupted."""
     step_once = _advance(active_run) if isinstance(active_run.engine, VirtualTimeEngine) else lambda: _wait(active_run)
     while not active_run.done:
         step_once()
@@ -97,7 +96,7 @@ def _follow(active_run: Run, interrupt: Interrupt, show: Callable[[Trace], None]
 
 
 def budget_limits(plan: Plan) -> dict[str, float]:
-    """The budget of a run as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
+    """Return the budget of a run as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
     found = {
         "updates": plan.limits.updates, "samples": plan.limits.samples, "seconds": plan.budget.seconds,
         "accuracy": plan.budget.accuracy,
@@ -106,13 +105,13 @@ def budget_limits(plan: Plan) -> dict[str, float]:
 
 
 def _wait(active_run: Run) -> None:
-    """Wait for a run in real time."""
+    """Wait for a run in real time, at most one slice."""
     with contextlib.suppress(TimeoutError):
         active_run.wait(SLICE)
 
 
 def _advance(active_run: Run) -> Callable[[], None]:
-    """A function that advances virtual time in steps that take about one slice of wall time."""
+    """Return a function that advances virtual time by a step, which takes about one slice of wall time."""
     step = 0.001
 
     def step_once() -> None:
@@ -126,11 +125,12 @@ def _advance(active_run: Run) -> Callable[[], None]:
 
 
 class Interrupt:
-    """Ctrl-C (SIGINT) and SIGTERM stop the run in an orderly way: with a final evaluation, a summary and the requested files.
+    """A context in which Ctrl-C (SIGINT) and SIGTERM only request a stop of the run.
 
-    A second signal raises `KeyboardInterrupt`. If SIGINT is ignored, as in a background job of a shell script, it stays
-    ignored, and a message on standard error gives the command that stops the run. Signals can be handled in the main thread only;
-    in other threads this class has no effect.
+    After such a stop the run still has a final evaluation, a summary and the requested files. A second signal raises
+    `KeyboardInterrupt`. If SIGINT is ignored, as in a background job of a shell script, it stays ignored, and a message
+    on standard error gives the command that stops the run. Signals can be handled in the main thread only; in other
+    threads this class has no effect.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Interrupt:
 
 
 class ProgressBar:
-    """A progress bar on standard error if that is a terminal; else nothing."""
+    """A progress bar on standard error. Nothing is shown if standard error is not a terminal."""
 
     def __init__(self, name: str, limits: dict[str, float]):
         self.name, self.limits = name, limits
@@ -186,7 +186,7 @@ class ProgressBar:
 
 
 def progress(trace: Trace, limits: dict[str, float]) -> tuple[float, str]:
-    """(progress towards the nearest limit, 0 to 1; the same as text)."""
+    """Return (progress towards the nearest limit, from 0 to 1; updates, time and accuracy as text)."""
     evaluation = last_evaluation(trace, trained=False)
     accuracy = evaluation[2] if evaluation else float("nan")
     now: dict[str, float] = {"updates": updates(trace), "samples": samples_applied(trace)}

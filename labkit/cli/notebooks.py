@@ -1,7 +1,7 @@
 """`labkit lab`: JupyterLab on the first notebook, in this Python environment.
 
-The process is replaced by JupyterLab, so that Ctrl-C reaches it and no process remains. Notebooks of a source
-checkout are opened in place; those of an installed package are copied first, without overwriting existing files.
+The process is replaced by JupyterLab, so that Ctrl-C reaches JupyterLab and no other process remains. The notebooks of
+a source checkout are opened in place. The notebooks of an installed package are copied first, without overwriting files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
 
 
 def find_notebooks(package: Path, here: Path) -> Path:
-    """The folder of notebooks: beside the package in a source checkout, else a copy of the packaged ones in `here`."""
+    """Return the folder of notebooks: beside the package in a source checkout, else a copy of the packaged files in `here`."""
     checkout = package.parent / "notebooks"
     if (checkout / FIRST).is_file() and (package.parent / "pyproject.toml").is_file():
         return checkout
@@ -60,7 +60,7 @@ def find_notebooks(package: Path, here: Path) -> Path:
 
 
 def copy_missing(source: Path, target: Path) -> int:
-    """Copy the files of `source` that do not exist in `target`; returns their number."""
+    """Copy the files of `source` that do not exist in `target`, and return their number."""
     added = 0
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
@@ -72,7 +72,7 @@ def copy_missing(source: Path, target: Path) -> int:
 
 
 def replace_process(command: list[str]) -> None:
-    """Replace this process by `command` (on Windows, where this is not possible: run it and exit with its code)."""
+    """Replace this process by `command`. On Windows, where this is not possible, run it and exit with its code."""
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "nt":

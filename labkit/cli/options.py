@@ -1,8 +1,8 @@
 """The options of `train`, `simulate` and `compare`: derived from the declarations, and read into a `RunSpec`.
 
-Names, types, ranges, units, defaults and help are those of the strategy, the problem, the budget and the cluster. This module
-only declares which of them are options of a command, in which section of the help, and their names if they differ. All
-values are parsed by `RunSpec.read`, as those of a share text.
+Names, types, ranges, units, defaults and help are declared by the strategy, the problem, the budget and the cluster.
+This module only declares which of these options a command has, in which section of the help they are, and their names
+on the command line if they differ. All values are parsed by `RunSpec.read`, like the values of a share text.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ FIGURE_SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 
 @dataclass(frozen=True)
 class GivenOptions:
-    """The options given for a run. `values`: {name on the command line, with underscores: its text}, without defaults."""
+    """The options given for a run.
+
+    values: {name on the command line, with underscores: text}, without defaults. sets, options, faults: the texts given
+    with `--set`, `--option` and `--fault`.
+    """
 
     values: Mapping[str, str]
     sets: tuple[str, ...] = ()
@@ -79,7 +83,7 @@ class GivenOptions:
 
 @dataclass(frozen=True)
 class ResultFiles:
-    """The result files of one run."""
+    """The names of the result files of one run; None if a file was not requested."""
 
     trace: str | None = None
     perfetto: str | None = None
@@ -100,13 +104,13 @@ FILE_OPTIONS = (
 
 
 class RunCommand(click.Command):
-    """A command with the options of a run. They are created at the first access, so that slow imports are deferred."""
+    """A command with the options of a run. The options are created at the first access, so that slow imports are deferred."""
 
     _run_options_added = False
 
     @property
     def params(self) -> list[click.Parameter]:
-        """The command's own parameters, and those of a run."""
+        """The command's own parameters, and the options of a run."""
         if not self._run_options_added:
             self._run_options_added = True
             self._params.extend(run_options())
@@ -117,7 +121,7 @@ class RunCommand(click.Command):
         self._params, self._run_options_added = own, False
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options by sections, the command's own options first."""
+        """Write the options by sections, the command's own options first."""
         titles = ("Options", *(title for title, _, _ in SECTIONS), "Results")
         rows: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for param in self.get_params(ctx):
@@ -140,7 +144,7 @@ class RunOption(click.Option):
 
 @functools.cache
 def run_options() -> tuple[RunOption, ...]:
-    """All options of a run, section by section."""
+    """Return all options of a run, section by section."""
     from ..engines.cluster_spec import ClusterSpec
     from ..options import options_of
     from ..problem import Problem
@@ -175,7 +179,7 @@ def _metavar(option: Option) -> str:
 
 
 def _help(name: str, option: Option) -> str:
-    """`Time of every message from node to node (0 to 1000 s; default 0 s).`"""
+    """Return the help text: `Time of every message from node to node (0 to 1000 s; default 0 s).`"""
     unit, usual = f" {option.unit}" if option.unit else "", DEFAULT_TEXTS.get(name.replace("-", "_"))
     if usual is None and option.type in (int, float, str) and option.default is not None:
         usual = f"{option.default:g}{unit}" if isinstance(option.default, float) else str(option.default)
@@ -198,7 +202,7 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def given_options(options: Mapping[str, Any]) -> GivenOptions:
-    """The options that were given, out of all that click passes to a command."""
+    """Select the options that were given from all options that click passes to a command."""
     values = {}
     for _, _, names in SECTIONS:
         for name in (name.replace("-", "_") for name in names):
@@ -213,7 +217,7 @@ def given_options(options: Mapping[str, Any]) -> GivenOptions:
 
 
 def writable_files(options: Mapping[str, Any]) -> ResultFiles:
-    """The files that were given. Unwritable ones are refused before the run."""
+    """Return the files that were given. Raises `BadInput`, before the run, if a file cannot be written."""
     files = ResultFiles(**{field.name: options.get(field.name) for field in fields(ResultFiles)})
     for option, name in vars(files).items():
         if name is not None:
@@ -222,10 +226,10 @@ def writable_files(options: Mapping[str, Any]) -> ResultFiles:
 
 
 def run_specs(names: tuple[str, ...], engine: str, given: GivenOptions) -> list[RunSpec]:
-    """The specification of a run of each of these strategies: problem, budget, cluster and faults are the same.
+    """Return the specification of a run for each of these strategies. Problem, budget, cluster and faults are the same.
 
-    Each of several strategies gets those options of `--set` that it has, and servers only if it uses any. Raises `BadInput`;
-    every specification is checked as a whole.
+    If there are several strategies, each gets only those options of `--set` that it has, and servers only if it uses
+    servers. Every specification is checked as a whole. Raises `BadInput` if an option or a combination is not allowed.
     """
     from ..engines.cluster_spec import ENGINES, ClusterSpec, default_workers
     from ..errors import BadInput, nearest
@@ -255,13 +259,13 @@ def run_specs(names: tuple[str, ...], engine: str, given: GivenOptions) -> list[
 
 
 def _for_strategy(spec: RunSpec, strategy: Any, alone: bool) -> RunSpec:
-    """The specification for one of the compared strategies."""
+    """Return the specification for one of the strategies. `alone`: whether it is the only strategy."""
     no_servers = not alone and not strategy.uses_servers
     return replace(spec, strategy=strategy, cluster=replace(spec.cluster, servers=None) if no_servers else spec.cluster)
 
 
 def _strategy(name: str, names: Iterable[str], given: GivenOptions) -> Any:
-    """The strategy of this command-line name, with the given options, and those of `--set` that it has."""
+    """Make the strategy of this name, with the given options of strategies and those options of `--set` that it has."""
     from ..errors import BadInput, lacks
     from ..options import options_of, parse_option, read_option
     from ..strategies import strategy_by_name
@@ -285,7 +289,7 @@ def _strategy(name: str, names: Iterable[str], given: GivenOptions) -> Any:
 
 
 def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:
-    """`("rows=100000",)` as values, by the declarations of the data set."""
+    """Parse options of the data set, such as `("rows=100000",)`, by the declarations of the data set."""
     from ..data import dataset_options
     from ..errors import BadInput
     from ..options import parse_option
@@ -297,7 +301,7 @@ def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
-    """The fault schedule. A kill without a time is refused, because it is probably a mistake."""
+    """Parse the fault schedule. Raises `BadInput` for a kill without a time, because it is probably a mistake."""
     from ..engines.commands import Kill
     from ..engines.faults import parse_fault
     from ..errors import BadInput
@@ -310,7 +314,7 @@ def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _check_file(option: str, name: str) -> None:
-    """`BadInput` for a file that cannot be written."""
+    """Raise `BadInput` if a file cannot be written."""
     from ..errors import BadInput, shown
     from ..paths import as_path, reason
 

@@ -1,4 +1,4 @@
-"""Parameter types for files and folders; errors name the argument."""
+"""Parameter types for files and folders. Errors contain the name of the argument."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PathType(click.ParamType):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Raises `BadInput` for an empty path, for characters that a path cannot have, and for a name that is too long."""
+        """Convert to a path. Raises `BadInput` if it is empty, has characters that a path cannot have, or a name is too long."""
         named = _parameter_name(param)
         path = Path(as_path(named, value))
         try:
@@ -34,7 +34,7 @@ class PathType(click.ParamType):
 
 
 class ExistingFile(PathType):
-    """A readable regular file. `what`: the description of the file in errors."""
+    """The path of a readable regular file. `what`: the description of the file in errors."""
 
     name = "file"
 
@@ -42,7 +42,7 @@ class ExistingFile(PathType):
         self.what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Raises `BadInput` if it is not a readable regular file."""
+        """Convert to a path. Raises `BadInput` if it is not a readable regular file."""
         path = super().convert(value, param, ctx)
         wrong = f"{_parameter_name(param)} {shown(str(path))} cannot be read: "
         try:

@@ -1,4 +1,4 @@
-"""`labkit train`, `labkit simulate`, `labkit compare`: read options, run, and print a table (or, at the end, one JSON object)."""
+"""`labkit train`, `labkit simulate`, `labkit compare`: read options, run, and print a table or one JSON object."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def one_run(name: str, engine: str, options: Mapping[str, Any], as_json: bool) -
 
 
 def several_runs(names: tuple[str, ...], engine: str, options: Mapping[str, Any], as_json: bool) -> None:
-    """Train the strategies in sequence; all specifications are checked before the first run starts."""
+    """Train with the strategies in sequence. All specifications are checked before the first run starts."""
     from ..errors import BadInput
     from ..spec import make_cluster
     from ..strategies import STRATEGIES

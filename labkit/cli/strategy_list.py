@@ -1,4 +1,4 @@
-"""`labkit strategies`: lists the strategies by family, and the options of one, from their declarations."""
+"""`labkit strategies`: lists the strategies by family, or the options of one strategy, from their declarations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def strategies(name: str | None) -> None:
 
 
 def option_text(cls: type, option: Option) -> str:
-    """Default, limits, whether it can change during a run, and its help text."""
+    """Return an option's default, its limits, whether it can change during a run ("live"), and its help text."""
     from ..options import describe
 
     plain = isinstance(option.default, (int, float, str, bool, type(None)))
@@ -47,8 +47,9 @@ def option_text(cls: type, option: Option) -> str:
 
 
 def names_for(cls: type, option: Option) -> list[str]:
-    """Allowed texts of an option that takes an object by name: `step:EVERY:[FACTOR]`, without those that this strategy refuses
-    (an all-reduce takes linear codecs only).
+    """Return the allowed texts of an option that takes an object by name, such as `step:EVERY:[FACTOR]`.
+
+    Names for which the strategy raises `BadInput` are left out (for example, an all-reduce allows linear codecs only).
     """
     import dataclasses
 

@@ -1,4 +1,4 @@
-"""Tables of finished runs: one run in rows, several runs side by side. The numbers come from the summary."""
+"""Tables of finished runs: the results of one run in rows, of several runs side by side. The numbers are the summary's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ PIPE_WIDTH = 400  # columns, if the output is not a terminal
 
 
 def show_summary(summary: Summary, to_stderr: bool) -> None:
-    """The table of results of one run."""
+    """Print the table of results of one run."""
     _show([("", summary.rows())], to_stderr)
 
 
 def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_stderr: bool) -> None:
-    """One column per run, with the meaning of an update in each, so that numbers of updates can be compared."""
+    """Print a table with one column per run, and for each strategy what one update is.
+
+    Numbers of updates can be compared only with this information.
+    """
     columns = []
     for summary in summaries:
         rows = dict(summary.rows())
@@ -35,7 +38,7 @@ def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_
 
 
 def _order(rows: dict[str, str]) -> Iterable[str]:
-    """The names of rows in order; `reached after` comes before `sent`, `strategy` is left out."""
+    """Return the names of rows in order. `reached after` comes before `sent`; `strategy` is left out."""
     names = [name for name in rows if name not in ("reached after", "strategy")]
     names.insert(names.index("sent"), "reached after")
     return names
