@@ -382,8 +382,8 @@ def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarr
 def _rows_by_worker(
     place: np.ndarray, when: np.ndarray, amount: np.ndarray, workers: int, edges: np.ndarray
 ) -> np.ndarray:
-    """Return Interpolate the amounts of all workers at once. The times of each worker are mapped to a separate interval
-    of one long axis.
+    """Interpolate the amounts of all workers at once. The times of each worker are mapped to a separate interval of one
+    long axis.
     """
     last = np.searchsorted(place, np.arange(workers), side="right") - 1  # index of each worker's newest row, if any
     has = (last >= 0) & (place[np.maximum(last, 0)] == np.arange(workers)) if len(place) else np.zeros(workers, bool)

@@ -49,7 +49,7 @@ class TokenBucket:
         self._spent = self._processor_clock()
 
     def left(self) -> float:
-        """Return the seconds of processor time that may still be used now; negative after an expensive frame."""
+        """Seconds of processor time that may still be used now; negative after an expensive frame."""
         now, spent = self._clock(), self._processor_clock()
         self._tokens += self.share * (now - self._filled) - (spent - self._spent)
         self._tokens = min(self._tokens, self.share * SAVED)
@@ -165,12 +165,12 @@ class DrawingThread:
     # on the thread ----------------------------------------------------------------------------------------------------
 
     def next_frame(self) -> int:
-        """Return the number of the frame that is being sent."""
+        """The number of the frame that is being sent."""
         self.sent += 1
         return self.sent
 
     def left(self) -> float:
-        """Return the seconds of processor time that may still be used in this frame."""
+        """Seconds of processor time that may still be used in this frame."""
         return self._tokens.left()
 
     def _work(self) -> None:

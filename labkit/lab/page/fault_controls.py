@@ -89,9 +89,7 @@ class FaultControls:
         self._press(Execute(now(role, **stays_down)))
 
     def _now(self, kind: Kind, view: View) -> Kind:
-        """Return the class of the command that a button executes now: `kind`, or the one that undoes it if it is in
-        effect.
-        """
+        """The class of the command that a button executes now: `kind`, or the one that undoes it if it is in effect."""
         undo = PAIRS[kind]
         return undo if undo in view.supported and undo.word in view.undo.get(self.role, ()) else kind
 
@@ -117,7 +115,7 @@ class FaultControls:
 
     @staticmethod
     def _default_role(view: View, roles: tuple[str, ...]) -> str:
-        """Return the role that is chosen before the user chooses one: the first with a fault."""
+        """The role that is chosen before the user chooses one: the first with a fault."""
         disturbed = (*view.slow, *view.conditions)
         return next((role for role in disturbed if role in roles), roles[0] if roles else "")
 

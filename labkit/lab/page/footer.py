@@ -37,6 +37,6 @@ class Footer:
 
 
 def _log(lines: list[str]) -> str:
-    """Return the log, newest lines first, so that these are visible without scrolling."""
+    """The log, newest lines first, so that these are visible without scrolling."""
     inner = "".join(f"<div>{html.escape(line)}</div>" for line in reversed(lines)) or "<div>&nbsp;</div>"
     return f'<div class="lk-log" role="log" aria-live="polite" aria-label="log" tabindex="0">{inner}</div>'

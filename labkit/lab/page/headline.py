@@ -25,7 +25,7 @@ MOST_ANSWERS = 5
 
 
 def error_text(text: str) -> str:
-    """Return an error, in the place of the sentence."""
+    """An error, in the place of the sentence."""
     return f'<span class="lk-red" role="alert"><b>⚠</b> {html.escape(text)}</span>'
 
 
@@ -82,7 +82,7 @@ class QuestionBox:
 
 
 def _verdict(question: Question, answer: int | None, over: bool) -> str:
-    """Return the line below the answers."""
+    """The line below the answers."""
     if answer is None:
         return '<span class="lk-grey">Choose an answer before the result is shown.</span>'
     given, right = question.answers[answer], question.answers[question.right]

@@ -27,10 +27,10 @@ class Host(Protocol):
         """Executes the action of a button."""
 
     def view(self) -> View:
-        """Return the present state, as the page shows it."""
+        """The present state, as the page shows it."""
 
     def scenarios(self) -> dict[str, str]:
-        """Return {name: title} of the scenarios in the menu."""
+        """{name: title} of the scenarios in the menu."""
 
     def share_text(self) -> str:
-        """Return the lab as a text. `BadInput` if it has none."""
+        """The lab as a text. `BadInput` if it has none."""

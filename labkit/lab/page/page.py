@@ -172,7 +172,7 @@ class Page:
             self._sidebar.show(view, self.panels)
 
     def _paint(self) -> float | None:
-        """Return one frame. Returns the seconds until the next one; None: nothing moves."""
+        """One frame. Returns the seconds until the next one; None: nothing moves."""
         factory, before = self._factory, self._factory.writes
         try:
             still, rest = self._frame()
@@ -254,7 +254,7 @@ class Page:
 
 
 def _known(panels: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of panels, checked."""
+    """The names of panels, checked."""
     if panels is None:
         return tuple(name for name in FIRST_VIEW if name in PANELS)
     for name in panels:
@@ -266,11 +266,11 @@ def _known(panels: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _still(view: View) -> bool:
-    """Return whether the lab is idle: nothing changes without a user's action."""
+    """Whether the lab is idle: nothing changes without a user's action."""
     moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.processes is not None
     return not moving
 
 
 def _crowded(view: View) -> bool:
-    """Return whether role processes train without pacing and use all cores."""
+    """Whether role processes train without pacing and use all cores."""
     return not view.shown.cluster.virtual_time and view.shown.cluster.compute is None and view.state == "running"

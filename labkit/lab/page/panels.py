@@ -33,7 +33,7 @@ _EMPTY = base64.b64decode(
 
 
 def shape_of(name: str, beside: bool) -> tuple[int, int]:
-    """Return (width, height) in pixels of a panel on the page."""
+    """(width, height) in pixels of a panel on the page."""
     wide, high = PANELS[name].size
     whole, half, share = BESIDE if beside else ALONE
     return (whole if wide > WIDE else half), round(high * share)
@@ -64,7 +64,7 @@ class PanelImage:
         return self._of is None
 
     def behind(self, view: View, scale: float) -> bool:
-        """Return whether a drawing would look different from the one on the page."""
+        """Whether a drawing would look different from the one on the page."""
         if (
             self._canvas is None
             or self._of is None

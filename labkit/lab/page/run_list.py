@@ -98,7 +98,7 @@ def _row_text(entry: Entry) -> str:
 
 
 def _link(entries: tuple[Entry, ...]) -> str:
-    """Return all rows as a file that the browser saves."""
+    """All rows as a file that the browser saves."""
     text = runs_csv({"run": entry.number, **entry.row} for entry in entries)
     data = base64.b64encode(text.encode()).decode()
     return f'<a download="runs.csv" href="data:text/csv;base64,{data}">Export CSV</a>'

@@ -40,17 +40,17 @@ class SettingWidget:
 
 
 def kind_of(control: Control) -> tuple[Any, ...]:
-    """Return a key: controls with equal keys can be shown by the same widget."""
+    """A key: controls with equal keys can be shown by the same widget."""
     return control.name, control.label, control.kind, control.choices, control.low, control.high, control.log
 
 
 def _index(control: Control) -> int:
-    """Return the index of the choice; a browser cannot represent values such as None and inf."""
+    """The index of the choice; a browser cannot represent values such as None and inf."""
     return next(i for i, (_, value) in enumerate(control.choices) if value == control.value)
 
 
 def _value(control: Control, value: Any) -> Any:
-    """Return the chosen value: three digits for a slider; text is parsed by the lab."""
+    """The chosen value: three digits for a slider; text is parsed by the lab."""
     if control.choices:
         return control.choices[value][1]
     if control.kind == "slider":

@@ -22,8 +22,8 @@ _GUARD = (
 
 
 def stylesheet(shapes: dict[str, tuple[int, int]]) -> str:
-    """Return the text of the HTML widget. `shapes`: {selector: (width, height) in pixels} of panels, so that their space
-    is reserved before they are drawn and the layout does not shift.
+    """The text of the HTML widget. `shapes`: {selector: (width, height) in pixels} of panels, so that their space is reserved
+    before they are drawn and the layout does not shift.
     """
     style = (resources.files(__package__) / "style.css").read_text(encoding="utf-8")
     rooms = [f".{ROOT}.{name} img {{ aspect-ratio: {wide} / {high}; }}" for name, (wide, high) in shapes.items()]

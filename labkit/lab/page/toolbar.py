@@ -94,9 +94,7 @@ class Toolbar:
         return InputWidget(self.factory, menu, lambda name: self._press(PlayScenario(name or None)))
 
     def _button(self, label: str, actions: tuple[Toggle, ...], *more: Any, **flags: Any) -> Any:
-        """Return a button for one action, or for an action and its opposite. It acts only if one of them is available
-        now.
-        """
+        """A button for one action, or for an action and its opposite. It acts only if one of them is available now."""
 
         def act() -> None:
             action = actions[-1] if self._toggled.get(actions[0]) else actions[0]
@@ -162,7 +160,7 @@ class Toolbar:
         self.factory.write(self._ends, _ends(view, t))
 
     def _state(self, view: View) -> str:
-        """Return the state of the run and its time; below, the command that is being executed."""
+        """The state of the run and its time; below, the command that is being executed."""
         refused = self._refused if self.factory.clock() - self._refused_at < REFUSED else ""
         at = f"{view.t / NANO:.2f} s" if not view.live else f"{view.t / NANO:.1f} s"
         below = view.busy + "…" if view.busy else refused
@@ -184,7 +182,7 @@ class Toolbar:
 
 
 def _why(view: View) -> str:
-    """Return the reason why the run does not advance."""
+    """The reason why the run does not advance."""
     ending = view.trace.ending
     if view.state == "over" and ending is not None:
         return ENDED.get(ending["stopped_by"], ending["stopped_by"])
@@ -192,16 +190,14 @@ def _why(view: View) -> str:
 
 
 def _length(recorded: float, ends: float | None) -> float:
-    """Return the end of the slider, in seconds: the end of the budget if that is at most `LONG` or a quarter of it is
-    recorded.
-    """
+    """The end of the slider, in seconds: the end of the budget if that is at most `LONG` or a quarter of it is recorded."""
     if ends is not None and (ends <= LONG or recorded >= ends / 4):
         return max(ends, recorded)
     return nice_above(max(recorded, 10.0))
 
 
 def _ends(view: View, t: float) -> str:
-    """Return the limits of the run's budget, and the time left, as HTML."""
+    """The limits of the run's budget, and the time left, as HTML."""
     goal, active = view.shown.budget.accuracy, view.state in ("running", "paused")
     limits = [f"ends at {view.ends / NANO:g} s"] if view.ends is not None else []
     if goal is not None:
@@ -213,5 +209,5 @@ def _ends(view: View, t: float) -> str:
 
 
 def _speeds(now: float) -> tuple[tuple[str, float], ...]:
-    """Return the speeds in the menu, including the present one."""
+    """The speeds in the menu, including the present one."""
     return tuple((f"{speed:g}x", speed) for speed in sorted({*SPEEDS, now}))

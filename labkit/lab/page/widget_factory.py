@@ -34,7 +34,7 @@ class WidgetFactory:
         self._made: list[Any] = []
 
     def make(self, kind: type, classes: str = "", **traits: Any) -> Any:
-        """Return a widget of this kind with these classes of the style sheet."""
+        """A widget of this kind with these classes of the style sheet."""
         traits.setdefault("layout", self._layout)
         shape = kind.class_traits().get("style")  # type: ignore[attr-defined]
         if shape is not None:
@@ -47,17 +47,17 @@ class WidgetFactory:
         return made
 
     def layout(self, **traits: Any) -> Any:
-        """Return a layout for one widget only, if it changes."""
+        """A layout for one widget only, if it changes."""
         made = widgets.Layout(**traits)
         self._made.append(made)
         return made
 
     def box(self, children: Iterable[Any], classes: str = "", **traits: Any) -> Any:
-        """Return a box with these children."""
+        """A box with these children."""
         return self.make(widgets.Box, classes, children=tuple(children), **traits)
 
     def html(self, classes: str = "", text: str = "") -> Any:
-        """Return a piece of text."""
+        """A piece of text."""
         return self.make(widgets.HTML, classes, value=text)
 
     def button(
@@ -69,7 +69,7 @@ class WidgetFactory:
         tip: str = "",
         again: bool = False,
     ) -> Any:
-        """Return a button. A double click presses it once, unless repeated presses are allowed (`again`)."""
+        """A button. A double click presses it once, unless repeated presses are allowed (`again`)."""
         made = self.make(widgets.Button, classes, description=label, icon=icon, tooltip=tip or None)
         last = [-DOUBLE_CLICK]
 

@@ -23,7 +23,9 @@ FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1
 
 
 def down(role: str, since: float, until: float) -> tuple[Any, ...]:
-    """Return the kill a role and restart it later: on processes an automatic restart would be too fast to be visible."""
+    """Return commands that kill a role and restart it later. On a cluster an automatic restart would be too fast to be
+    visible.
+    """
     return Kill(role, at=since, restart=False), Restart(role, at=until)
 
 
