@@ -1,7 +1,7 @@
 """The protocol between the processes of a run: its number, and the error for bytes that do not follow it.
 
-The number changes with the format of a handshake, a frame, a role assignment, an order of the client, or a report of a
-role. The number is checked in the handshake of a connection, and when a Dask worker receives a role assignment.
+The number changes when the format of a handshake, a frame, a role assignment, an order of the client, or a report of a
+role changes. The number is checked in the handshake of a connection, and when a Dask worker receives a role assignment.
 
 `ProtocolError` is defined here and not in `labkit.errors`, because it is internal. It ends a connection, and its text
 is recorded with the rejected connections.

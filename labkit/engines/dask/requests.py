@@ -64,7 +64,7 @@ def run_on_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> 
 
 
 def worker_addresses(client: Client, limit: float) -> list[str]:
-    """Return the addresses of all Dask workers, sorted. Asks the scheduler.
+    """Return the addresses of all Dask workers that the scheduler knows, sorted.
 
     Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
     """

@@ -19,7 +19,7 @@ REPORT_S = 15.0  # a fault is repaired or reported within this time; the limits 
 SILENT_S = 10.0  # a starting process, or a Dask worker that a run needs, is dead after this time without a sign of life
 LOOK_S = 0.5  # interval between two observations of signs of life of starting processes
 ABSENT_S = 2.0  # an observer that was itself suspended or had no core for longer draws no conclusions about other processes
-BUSY_S = 10.0  # limit for a task to get a thread of its Dask worker, if that is alive but busy with other work
+BUSY_S = 10.0  # limit for a task to get a thread of a live Dask worker, which may be busy with other work
 
 # Starting -------------------------------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ STARTS = 3  # limit of consecutive failed starts of a process or a role
 REACH_S = 7.0  # limit for the answer of a user's scheduler: long enough if packets are lost, and shorter than REPORT_S
 ANSWER_S = 5.0  # limit for an answer that a live Dask worker gives at once
 START_S = 100.0  # limit for the start of a role on a live Dask worker; reached if a call, such as loading data, never returns
-BEGIN_S = 120.0  # limit for a role that is up to wait for the other roles; above START_S. Without a client it exits at once
+BEGIN_S = 120.0  # limit for a role to wait for the other roles; above START_S. A role whose client is gone exits at once
 RETURN_S = REPORT_S  # limit for Dask workers not started by labkit to come back, when none is left
 
 # Recovery -------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class LossHandler(Protocol):
     """The methods of recovery that these commands use."""
 
     def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """Handle that the process of `role` on this Dask worker (None: it has no process) is about to be killed.
+        """Called when the process of `role` on this Dask worker (None: it has no process) is about to be killed.
 
         `restart`: whether the roles of its node are restarted.
         """
@@ -45,7 +45,7 @@ class LossHandler(Protocol):
 
 
 def check_allowed(command: Command, may_kill: bool) -> None:
-    """Raise `BadInput` if the command signals processes, and the cluster does not allow that (see `may_kill`)."""
+    """Raise `BadInput` if the command signals processes, and the cluster does not allow that (`DaskCluster.may_kill`)."""
     if type(command) in SIGNALS and not may_kill:
         role = getattr(command, "role", "")
         raise BadInput(

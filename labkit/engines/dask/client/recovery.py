@@ -127,7 +127,7 @@ class Recovery:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The workers of an elastic run that take part, or are about to."""
+        """The workers of an elastic run that take part, or are about to take part."""
         return self._policy.present
 
     @property

@@ -127,7 +127,7 @@ class Timer(Event):
 
 @dataclass(frozen=True)
 class Announced(Event):
-    """A membership broadcast was acknowledged, or has failed, so its `instances` (role, incarnation) may begin."""
+    """A membership broadcast was acknowledged, or has failed. Now `instances` (role, incarnation) may begin."""
 
     instances: tuple[tuple[str, int], ...]
 
@@ -383,7 +383,7 @@ class RecoveryPolicy:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The workers of an elastic run that take part, or are about to."""
+        """The workers of an elastic run that take part, or are about to take part."""
         if not self._workers:
             return ()
         gone = (self.members.outside | self._leaving.keys()) - self._joining.keys()

@@ -212,7 +212,7 @@ class DaskRun(Engine):
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The workers of an elastic run that take part, or are about to."""
+        """The workers of an elastic run that take part, or are about to take part."""
         return self._present
 
     @property
@@ -226,8 +226,8 @@ class DaskRun(Engine):
     def execute(self, command: Command) -> None:
         """Execute a primitive command now, ignoring its `at`, and wait until it is done. No effect after the end of the run.
 
-        After `Stop`, also waits for the end of the run (at most 30 s). Raises `BadInput` if the command is not
-        supported, names unknown roles, or is not possible in the current state.
+        `Stop` also waits for the end of the run (at most 30 s). Raises `BadInput` if the command is not supported,
+        names unknown roles, or is not possible in the current state.
         """
         self._check(command)
         self._request(lambda done: Execute(command, done))

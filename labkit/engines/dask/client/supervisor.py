@@ -420,6 +420,6 @@ def present_roles(plan: Plan) -> list[RoleSpec]:
 
 
 def _spared_roles(plan: Plan) -> list[str]:
-    """Return the roles without which the run continues. A role of these that is lost is removed from `ctx.peers`."""
+    """Return the roles without which the run continues. When such a role is lost, it is removed from `ctx.peers`."""
     layout, on_loss = plan.layout, plan.strategy.on_loss
     return [spec.name for spec in layout.roles if not_waited_for(layout, spec, on_loss)]

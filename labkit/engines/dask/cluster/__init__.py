@@ -1,4 +1,4 @@
-"""The processes of a `DaskCluster`: processes on this machine, or those of an existing scheduler; and the handle on them.
+"""The processes of a `DaskCluster` (on this machine, or those of an existing scheduler), and the handle on them.
 
 `dask_cluster` defines `DaskCluster`. `dask_connection` starts, connects to, checks and ends its processes. `local`,
 `nannies`, `http_servers` and `credentials` implement a local cluster. `placement` assigns nodes to processes.

@@ -117,7 +117,7 @@ class DaskCluster(Cluster):
 
     @property
     def may_kill(self) -> bool:
-        """Whether a run may kill, freeze and thaw processes. True for processes of labkit's own; for others an option."""
+        """Whether a run may kill, freeze and thaw processes. Always True for processes of labkit's own."""
         return self.spec.may_kill
 
     @property

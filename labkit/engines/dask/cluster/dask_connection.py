@@ -499,7 +499,7 @@ class DaskConnection:
         return _worker_addresses(self.client())
 
     def scale_up(self, nodes: int) -> None:
-        """Start processes until there are `nodes`, including replacements of those that were given up. Does not wait."""
+        """Start processes until there are `nodes`, including replacements of processes that were given up. Does not wait."""
         with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed cannot grow
             self._processes.scale_up(nodes)
 

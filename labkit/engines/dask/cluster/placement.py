@@ -50,10 +50,10 @@ def place(
     """Place all nodes. Returns {node: address}, in the order of the nodes.
 
     `addresses`: the available Dask workers; among equally used Dask workers the first is chosen. `usage`: number of
-    roles on each.
+    roles on each Dask worker.
 
-    Raises `BadInput` if there are too few Dask workers, or the rule names unknown roles or places. Its text lists the
-    available places.
+    Raises `BadInput` if there are too few Dask workers, or the rule names unknown roles or places. The text of the
+    error lists the available places.
     """
     if len(addresses) < len(nodes):
         raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
@@ -91,8 +91,8 @@ def next_worker(
 def check_checkpoint_location(where: Any, hosts: Collection[str]) -> None:
     """Raise `BadInput` if roles on several `hosts` would save their checkpoints in a folder of one of them.
 
-    `where`: the `checkpoint` of `train`. None and a path are folders of this machine; False disables checkpoints; a URL (with
-    `://`) is assumed to be reachable from everywhere.
+    `where`: the `checkpoint` of `train`. None or a path means a folder of this machine; False disables checkpoints; a
+    URL (with `://`) is assumed to be reachable from all hosts.
     """
     count = len(set(hosts))
     if where is False or count < 2 or "://" in str(where):

@@ -145,9 +145,10 @@ class Codec:
         return layout.index
 
     def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
-        """Return (meta, the arrays as flat arrays of uint8). These are views of the message's arrays where those are contiguous.
+        """Return (meta, the arrays as flat arrays of uint8).
 
-        Raises `RoleError`, which names the field, if a value cannot be encoded. The kind must be listed: see `index`.
+        A flat array is a view of the message's array if that array is contiguous. Raises `RoleError`, which names the
+        field, if a value cannot be encoded. The kind must be listed: see `index`.
         """
         layout = self._by_kind[message.__class__]
         values = [getattr(message, name) for name in layout.numbers]

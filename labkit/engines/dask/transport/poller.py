@@ -85,7 +85,7 @@ class Poller:
         self._memories.remove(memory)
 
     def wait(self, timeout_s: float, spin: bool = True) -> list[Pollable]:
-        """Wait at most `timeout_s` seconds. Returns the owners of ready descriptors; none after an event of shared memory.
+        """Wait at most `timeout_s` seconds. Returns the owners of ready descriptors, or [] after an event of shared memory.
 
         The doorbell ends the wait. `spin=False`: sleep at once, without polling repeatedly first; for callers that let
         time pass and do not wait for an answer.

@@ -3,8 +3,8 @@
 The stream has the interface of a socket (ordered, reliable, non-blocking, partial writes), so sockets and shared memory carry
 the same frames. It is a ring buffer with two counters: the bytes written and the bytes read in total. Each counter is stored
 by one side only. The memory is an anonymous file (`memfd`). The writer creates it, and the reader opens it through the writer's
-process. The kernel frees it when both processes have ended, even if they were killed. Its size is sealed, so that neither side
-can truncate it.
+process. The kernel frees the memory when both processes have ended, even if they were killed. The size of the memory is sealed,
+so that neither side can truncate it.
 
 The first frames of a connection go through the socket, until the reader has accepted the offer. The reader accepts by setting a
 word in the memory, and not by sending a byte on the socket: if the writer closed the socket before reading that byte, the

@@ -106,7 +106,7 @@ class RealRole(RoleCore):
     ):  # fmt: skip
         plan, spec, incarnation = assignment.plan, assignment.spec, assignment.incarnation
         recorder = Recorder(assignment.index, incarnation, plan.record, len(plan.role_ids))
-        if spec.shard is not None or spec.backs is not None:  # a report with drops may be lost together with this process
+        if spec.shard is not None or spec.backs is not None:  # keep drops until they are acknowledged
             recorder.unacknowledged = deque()
         members = Membership(dict(plan.layout.peers()), dict.fromkeys(plan.role_ids, 0))
         super().__init__(spec, recorder, plan.role_ids, plan.message_set, members, plan.strategy)
@@ -345,7 +345,7 @@ class RealRole(RoleCore):
         began = self._now()
         until = None if timeout is None else began + nanoseconds(timeout)
         limit = self._plan.budget.seconds if self._evaluator is not None else None
-        if until is None or (limit is not None and until >= nanoseconds(limit)):  # a timeout after the time limit is none
+        if until is None or (limit is not None and until >= nanoseconds(limit)):  # no timeout before the end
             self._waiting = (kinds, sender)
         self._interrupted, left = False, POLL_S
         while not self._interrupted:
