@@ -1,7 +1,8 @@
-"""One algorithm, one file. Start with `async_ps`, then `sync_ps` (one loop differs), then `ring_all_reduce`.
+"""The strategies, one file for each algorithm. Start with `async_ps`, then `sync_ps` (one loop differs), then
+`ring_all_reduce`.
 
-`STRATEGIES` contains all strategies by command-line name: nine to begin with, then the rest by family. All lists, menus and
-tables are generated from it.
+`STRATEGIES` contains all strategies by command-line name: first nine basic strategies, then the other strategies by family. All
+lists, menus and tables are generated from it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ STRATEGIES: dict[str, type[Strategy]] = {name: made for family in FAMILIES.value
 
 
 def strategy_by_name(name: str) -> type[Strategy]:
-    """The strategy with this command-line name."""
+    """Return the class of the strategy with this command-line name. Raises `BadInput` if there is none."""
     if name not in STRATEGIES:
         raise nearest("strategy", name, STRATEGIES)
     return STRATEGIES[name]

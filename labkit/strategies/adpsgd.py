@@ -3,11 +3,14 @@
     worker i:  forever: x <- x_i;  g <- gradient of the loss on the next mini-batch at x;  give g to replica i
     replica i: g arrives: choose a neighbour j;  x_i, x_j <- (x_i + x_j) / 2;  x_i <- x_i - rate * g
 
-Each worker's replica is a separate role on the same node, which answers neighbours while the worker computes, so that a slow
-worker delays no other. To avoid deadlock between replicas that wait for each other's answer, the graph is made bipartite (edges
-within a side are omitted): one side sends requests, the other only answers. The model is the mean of the replicas. A worker
-receives new weights when its gradient has been applied. Averaging in between makes the gradient stale although no update of the
-replica lies in between (only those are counted as staleness).
+The replica of a worker is a separate role on the same node. It answers neighbours while the worker computes, so a slow worker
+delays no other worker. Replicas that wait for each other's answer would deadlock. The workers are therefore divided into two
+sides, and edges within a side are omitted: the replicas of one side send requests, and the replicas of the other side only
+answer.
+
+The model is the mean of the replicas. A worker receives new weights when its gradient has been applied. If its replica is
+averaged while the worker computes, the gradient is stale, although this is not counted as staleness, because averaging is not
+an update of the replica.
 
 Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018.
 """
@@ -40,11 +43,13 @@ class ADPSGD(MixedReplicas):
     description: ClassVar[str] = "asynchronous gossip: no replica waits for another's gradient."
 
     def one_update(self) -> str:
-        """One step of the slowest replica; a budget of updates limits the fast ones to the same number."""
+        """Return the definition of an update: one step of every replica. A budget of updates gives all replicas the same
+        limit.
+        """
         return "one step of every replica; give a budget of seconds to see how fast the fast ones are"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """A worker and its replica share a node; the chief evaluates the mean of the replicas."""
+        """Put each worker and its replica on one node. The chief evaluates the mean of the replicas."""
         plan = super().layout(problem, cluster)
         workers = [replace(r, shard=None, part=None, store=None) for r in plan.roles if r.kind == "worker"]
         replicas = [
@@ -56,11 +61,11 @@ class ADPSGD(MixedReplicas):
         return replace(plan, roles=(*workers, *replicas, chief), observed=tuple(r.name for r in replicas))
 
     async def snapshots(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-        """Snapshots of all replicas as they are when one of them reaches the next multiple of `eval_every`."""
+        """Request snapshots of all replicas when one of them reaches the next multiple of `eval_every`."""
         return await snapshots_of_replicas(ctx, evaluator)
 
     async def worker(self, ctx: Context, model: Any) -> None:
-        """Compute on the replica's weights, send it the gradient, receive its newer weights."""
+        """Compute on the replica's weights, send the gradient to the replica, receive its newer weights."""
         own_replica = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
         ctx.send(own_replica, Pull())
         for batch in ctx.batches():
@@ -69,7 +74,9 @@ class ADPSGD(MixedReplicas):
             ctx.send(own_replica, gradient.push(0))
 
     async def replica(self, ctx: Context, replica: Any) -> None:
-        """Answer neighbours at once; on a gradient, first average with one of them if this side sends requests."""
+        """Answer neighbours at once. When a gradient arrives, average with a neighbour if this side sends requests, then apply
+        it.
+        """
         workers, replicas = ctx.peers("worker"), ctx.peers("replica")
         me, colour = replicas.index(ctx.name), two_colouring(self.graph, len(replicas))
         partners = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if colour[i] != colour[me]]
@@ -90,6 +97,6 @@ class ADPSGD(MixedReplicas):
 
     @staticmethod
     def average(replica: Any, workers: tuple[str, ...], other: Mix) -> None:
-        """Replace the replica by the mean of itself and the other."""
+        """Replace the replica by the mean of it and the other replica."""
         clock = [max(steps) for steps in zip(replica.clock_of(workers), other.clock)]
         replica.assign(replica.weighted_mean([other.values], (0.5, 0.5)), workers, clock)

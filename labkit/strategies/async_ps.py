@@ -3,9 +3,9 @@
     server: forever: receive g from any worker;  w <- w - rate * g;  send w back to that worker
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-No worker waits for another, so a straggler reduces the throughput only by its share. The price is staleness: by the time a
-gradient arrives, the other workers have changed the weights, N-1 times on average, whichever of them is slow. Each gradient is
-applied at the full rate (a synchronous server averages N of them into one step).
+No worker waits for another, so a straggler reduces the throughput only by its share. The price is staleness: before the
+gradient of a worker arrives, the other workers have changed the weights, N-1 times on average, even if one of the workers is
+slow. Each gradient is applied at the full rate; a synchronous server averages N gradients into one step.
 
 Dean et al., "Large scale distributed deep networks", NIPS 2012; Li et al., "Scaling distributed machine learning with the
 parameter server", OSDI 2014.
@@ -32,7 +32,7 @@ class AsyncPS(AsynchronousServer):
     description: ClassVar[str] = "asynchronous: no worker waits."
 
     def mean_staleness(self, workers: int) -> float | None:
-        """N - 1: each of the other workers changes the weights once between a read and the push that follows it."""
+        """Return N - 1: each other worker changes the weights once, on average, between a worker's read and its next push."""
         return workers - 1.0
 
     async def server(self, ctx: Context, shard: Any) -> None:

@@ -1,14 +1,15 @@
-"""Backup workers: start b workers more than a step needs, and do not wait for the last b.
+"""Backup workers: start b workers more than a step needs, and do not wait for the last b workers.
 
     server: forever: receive g from the first N of N + b workers, computed on the present w;  late ones are dropped
                      w <- w - rate * mean(g);  send w to all N + b
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
                      newer w arrives before g is done: give g up and begin again at once
 
-No gradient is stale, and a step takes as long as the N-th fastest of N + b instead of the slowest of all: with
-exponential times H_(N+b) - H_b instead of H_(N+b) on average. The price is the work of b workers, and the samples of
-workers that are always late are hardly ever used. A worker on Dask cannot be interrupted while it computes: it receives
-the newer weights when it has finished (a paced worker at once), so it is also late for the next step.
+No gradient is stale, and a step takes as long as the N-th fastest of N + b workers, not as the slowest. With exponential times
+of mean 1, the mean time of a step is H_(N+b) - H_b; it is H_(N+b) if the server waits for all N + b workers (H_n = 1 + 1/2 +
+... + 1/n). The price is the lost work of b workers; also, the samples of workers that are always late are hardly ever used. On
+Dask a worker cannot be interrupted while it computes. It receives the newer weights when it has finished, so it is also late
+for the next step. (A paced worker receives them at once.)
 
 Chen et al., "Revisiting distributed synchronous SGD", 2016.
 """
@@ -32,7 +33,9 @@ __all__ = ["BackupWorkers"]
 
 @dataclass(frozen=True, kw_only=True)
 class BackupWorkers(ServerStrategy):
-    """The last b workers of every step are not waited for. No staleness; their work is lost."""
+    """Synchronous steps that do not wait for the last b workers. No gradient is stale, but the work of these workers is
+    lost.
+    """
 
     b: int = option(1, low=0, high=100_000, help="workers that a step does not wait for")
     give_up: bool = option(True, help="a late worker begins again at once; False: it finishes its gradient first")
@@ -41,15 +44,15 @@ class BackupWorkers(ServerStrategy):
     description: ClassVar[str] = "synchronous, but the last workers are not waited for."
 
     def mean_staleness(self, workers: int) -> float | None:
-        """Only gradients of the present version are applied."""
+        """Return 0, because only gradients of the present version are applied."""
         return 0.0
 
     def one_update(self) -> str:
-        """The mean of the first gradients of different workers."""
+        """Return the definition of an update: the mean of the first gradients of different workers."""
         return f"the mean of one gradient of all workers but the last {self.b}"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers, workers and a chief. Refused if no worker would be left to wait for."""
+        """Return servers, workers and a chief. Raises `BadInput` if `b` is not less than the number of workers."""
         if self.b >= cluster.workers:
             raise BadInput(
                 f"BackupWorkers(b={self.b}) with workers={cluster.workers}: b is at most {cluster.workers - 1} here."

@@ -1,7 +1,8 @@
-"""Base classes of strategies: frozen dataclasses of options whose async methods are the roles.
+"""Base classes of strategies. A strategy is a frozen dataclass of options; its async methods are the roles.
 
-A role method is named after its kind (`worker`, `server`, `chief`). Its arguments are `ctx` and the components given by the
-layout: a `model` if it computes, a `shard` if it owns parameters. Options common to all strategies are declared here.
+A role method has the name of the kind of role (`worker`, `server`, `chief`). Its arguments are `ctx` and the components that
+the layout gives the role: a `model` if the role computes, a `shard` if it owns parameters. The options that all strategies
+have are declared here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """The base of all strategies. A subclass lists its `messages` and writes its roles."""
+    """The base class of all strategies. A subclass lists its kinds of `messages` and defines its roles as async methods."""
 
     learning_rate: float = option(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     optimizer: Any = option(
@@ -73,7 +74,7 @@ class Strategy:
         return type(self).__name__
 
     def changed(self, **options: Any) -> Strategy:
-        """A copy with other values of live options, during a run. `BadInput` for options not declared `live=True`."""
+        """Return a copy with other values of live options, during a run. Raises `BadInput` if an option is not live."""
         known = options_of(self)
         for name, value in options.items():
             if name not in known:
@@ -85,7 +86,7 @@ class Strategy:
         return replace(self, **options)
 
     def describe(self) -> dict[str, Any]:
-        """Name, options and their defaults ("usual") as plain values, for the header of a trace."""
+        """Return the name, the options and their defaults ("usual") as plain values, for the header of a trace."""
         plain = (int, float, str, bool, type(None))
         values = {name: getattr(self, name) for name in options_of(self)}
         usual = {name: k.default for name, k in options_of(self).items()}
@@ -96,25 +97,27 @@ class Strategy:
         }  # fmt: skip
 
     def one_update(self) -> str:
-        """A text that defines one update, which is needed to compare numbers of updates."""
+        """Return a text that defines one update. Numbers of updates are comparable only if their definitions are equal."""
         return "one gradient, applied at the full rate"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """The theoretical mean staleness with `workers` workers; None if there is no formula."""
+        """Return the theoretical mean staleness with `workers` workers; None if there is no formula."""
         return None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """The roles, their nodes and components: servers and workers, or, if `uses_servers` is False, a replica of the model on
-        every worker. A pure function. `BadInput` for impossible shapes."""
+        """Return the roles with their nodes and components: servers and workers or, if `uses_servers` is False, workers with a
+        replica of the model each. A pure function. Raises `BadInput` if the cluster does not fit the problem or the
+        strategy.
+        """
         make = server_layout if self.uses_servers else replica_layout
         return make(self, problem, cluster)
 
     async def snapshots(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-        """The snapshots to evaluate next: those of the model at the next multiple of `eval_every`."""
+        """Request the snapshots to evaluate next: those of the model at the next multiple of `eval_every`."""
         return await snapshots_of_one_version(ctx, evaluator)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
-        """Evaluate the model every `eval_every` updates; return, which ends the run, when the budget is met."""
+        """Evaluate the model every `eval_every` updates. Returns when the budget is met, which ends the run."""
         while not evaluator.stopped_by:
             snapshots = await self.snapshots(ctx, evaluator)
             began = ctx.now
@@ -126,7 +129,7 @@ class Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class StaleGradients(Strategy):
-    """Options of servers that apply stale gradients: a smaller step, or a compensation of the delay."""
+    """Options of strategies whose servers apply stale gradients: a smaller step, or a compensation of the delay."""
 
     staleness_aware: bool = option(False, help="a gradient that is k updates old makes a step of rate / k")
     compensation: Any = option(
@@ -142,7 +145,7 @@ class StaleGradients(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStrategy(Strategy):
-    """Workers push gradients to servers, which own the parameters."""
+    """Base class of strategies in which workers push gradients to servers, which own the parameters."""
 
     codec: Any = option(
         None, names=CODECS, read=as_codec, write=partial(name_as_text, allowed=CODECS),
@@ -158,25 +161,27 @@ class ServerStrategy(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class AsynchronousServer(ServerStrategy, StaleGradients):
-    """Servers that apply stale gradients, and do not wait for a worker that is lost."""
+    """Base class of strategies whose servers apply stale gradients and, by default, do not wait for a lost worker."""
 
     on_loss: str = same_option(Strategy, "on_loss", default="continue")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedReplicas(Strategy):
-    """No servers: every worker has a replica that steps independently, and replicas are averaged. The model is their mean."""
+    """Base class of strategies without servers in which every worker has a replica that steps independently, and replicas are
+    averaged. The model is the mean of the replicas.
+    """
 
     uses_servers: ClassVar[bool] = False
 
     def mean_staleness(self, workers: int) -> float | None:
-        """0: only the worker applies gradients to its replica; averaging is not an update."""
+        """Return 0, because only the worker applies gradients to its replica, and averaging is not an update."""
         return 0.0
 
     def one_update(self) -> str:
-        """One step of every replica."""
+        """Return the definition of an update: one step of every replica."""
         return "one step of every replica, each with its own gradient"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Every worker has a replica; the chief evaluates their mean."""
+        """Return workers with a replica each, and a chief, which evaluates the mean of the replicas."""
         return replica_layout(self, problem, cluster, "local")

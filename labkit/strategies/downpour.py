@@ -7,9 +7,10 @@
                 if n_push divides t:   push sum;  sum <- 0
                 if n_fetch divides t:  x <- fetch w
 
-Per step, a worker sends 1/n_push of a model and receives 1/n_fetch of one. The price is more staleness: a worker steps on local
-weights, which contain no gradients of the others for n_fetch steps. With n_push = n_fetch = 1 the only difference to `AsyncPS`
-is that a push and the following fetch are two operations, between which other workers' gradients may be applied.
+Per step, a worker sends 1/n_push of a model and receives 1/n_fetch of a model. The price is more staleness: a worker steps on
+local weights, which do not receive the gradients of other workers for n_fetch steps. With n_push = n_fetch = 1 the only
+difference to `AsyncPS` is that a push and the following fetch are two operations. Gradients of other workers may be applied
+between them.
 
 Dean et al., "Large scale distributed deep networks", NIPS 2012, algorithm 7.1.
 """
@@ -41,7 +42,7 @@ class Downpour(AsynchronousServer):
     description: ClassVar[str] = "asynchronous, with a push and a fetch every few steps."
 
     def one_update(self) -> str:
-        """The gradients of one push."""
+        """Return the definition of an update: the gradients of one push."""
         return super().one_update() if self.n_push == 1 else f"the sum of {self.n_push} gradients of one worker"
 
     async def server(self, ctx: Context, shard: Any) -> None:
@@ -58,7 +59,7 @@ class Downpour(AsynchronousServer):
         weights = Local(await pull(ctx), self)
         for step, batch in enumerate(ctx.batches(), 1):
             gradient = await ctx.compute(model.gradient, weights, batch)
-            if self.n_fetch > 1:  # else newer weights replace these before they are used
+            if self.n_fetch > 1:  # otherwise, newer weights replace the local weights before they are used
                 await ctx.compute(weights.step, gradient)
             weights.add(gradient)
             if step % self.n_push == 0:

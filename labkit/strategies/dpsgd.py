@@ -3,10 +3,10 @@
     worker i: forever: send x_i to the neighbours;  g <- gradient of the loss on the next mini-batch at x_i
                        receive their x_j;  x_i <- sum over j of W_ij x_j - rate * g
 
-The matrix W is doubly stochastic (Metropolis weights on the graph), so the mean of all replicas moves by the mean
-gradient, as in synchronous SGD; a worker's gradients reach the others in several hops. A worker sends its model once to every
-neighbour while it computes: one latency per step, independent of the number of workers. A slow worker delays its neighbours,
-these delay theirs, and so on. The model is the mean of the replicas.
+The matrix W is doubly stochastic (Metropolis weights on the graph), so the mean of all replicas moves by the mean gradient, as
+in synchronous SGD. A gradient reaches the replicas of other workers in several steps, from neighbour to neighbour. In each step
+a worker sends its model to every neighbour while it computes, so a step has one latency, independent of the number of workers.
+A slow worker delays its neighbours, which delay their neighbours, and so on. The model is the mean of the replicas.
 
 Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NIPS 2017.
 """
@@ -27,7 +27,7 @@ __all__ = ["DPSGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(MixedReplicas):
-    """Every step a worker averages its parameters with its neighbours'."""
+    """In every step, a worker averages its parameters with those of its neighbours."""
 
     graph: str = option("ring", choices=GRAPHS, help="which workers are neighbours")
 
@@ -36,7 +36,7 @@ class DPSGD(MixedReplicas):
     description: ClassVar[str] = "gossip: each worker averages with its neighbours, and waits for them."
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
-        """Send, compute, mix, step."""
+        """Send the parameters to the neighbours, compute a gradient, average with the neighbours' parameters, take a step."""
         workers = ctx.peers("worker")
         graph, me = neighbours(self.graph, len(workers)), workers.index(ctx.name)
         partners, weights = [workers[i] for i in graph[me]], metropolis(graph, me)

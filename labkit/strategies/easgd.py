@@ -5,16 +5,17 @@
                 g <- gradient of the loss on the next mini-batch at x;  x <- x - rate * g - f
     server: forever: receive x from any worker;  send z;  z <- z + a (x - z)
 
-This is the asynchronous algorithm of Zhang et al. The gradient and the elastic force are both evaluated at the x that was sent;
-evaluating the force after the gradient step would give another, wider region of stability. (At t = 0 there is no force, because
-x is z.) The force acts on both ends equally, so the centre follows the workers and holds them together, but lets them explore.
-The model is the centre z. No worker waits for another.
+This is the asynchronous algorithm of Zhang et al. The gradient and the elastic force are both evaluated at the x that was sent.
+Evaluating the force after the gradient step would be a different algorithm, with a wider region of stability. (At t = 0 the
+force is 0, because x equals z.) The force moves the worker and the centre by the same distance towards each other. The centre
+therefore follows the workers, and each worker can move away from the centre only to some distance. The model is the centre z.
+No worker waits for another.
 
-The moving rate a is `beta` / N with N workers (beta = .9 in the paper's experiments), or rate * `rho`. On f(x) = x^2 / 2
-with tau = 1 and workers in turn, the algorithm is stable for a <= (4 - 2 rate) / (4 - rate), 0 <= rate <= 2: with
-beta = .9 for rates up to .364 with one worker, and up to 1.746 with four.
+The moving rate a is `beta` / N for N workers (beta = 0.9 in the experiments of the paper), or rate * `rho` if rho is given. On
+f(x) = x^2 / 2, with tau = 1 and workers that take turns, the algorithm is stable if a <= (4 - 2 rate) / (4 - rate) and
+0 <= rate <= 2. With beta = 0.9, this is the case for rates up to 0.364 with one worker, and up to 1.746 with four workers.
 
-With `Nesterov` as the optimizer it is EAMSGD, except that the force is evaluated at x + momentum * v, not at x.
+With `Nesterov` as the optimizer, the algorithm is EAMSGD, except that the force is evaluated at x + momentum * v, not at x.
 
 Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015.
 """
@@ -53,15 +54,17 @@ class EASGD(Strategy):
     description: ClassVar[str] = "workers take local steps and are coupled to a centre by an elastic force."
 
     def one_update(self) -> str:
-        """One exchange with the centre."""
+        """Return the definition of an update: one exchange with the centre."""
         return f"one pull of the spring, after {self.tau} steps of one worker"
 
     def moving_rate(self, workers: int) -> float:
-        """The fraction of the distance between a worker and the centre by which one exchange moves each of them."""
+        """Return the moving rate a: an exchange moves the worker and the centre towards each other, each by this fraction of
+        the distance between them.
+        """
         return self.beta / max(workers, 1) if self.rho is None else self.learning_rate * self.rho
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers that own the centre, workers, and a chief. `BadInput` for a moving rate above 1."""
+        """Return servers that own the centre, workers, and a chief. Raises `BadInput` if the moving rate is above 1."""
         if self.moving_rate(cluster.workers) > 1:
             given, most = f"beta={self.beta:g}", f"beta is at most {cluster.workers}, the workers,"
             if self.rho is not None:
@@ -75,7 +78,7 @@ class EASGD(Strategy):
     async def server(self, ctx: Context, shard: Any) -> None:
         """Reply with the centre, then move it towards the worker's position."""
         async for request in ctx.inbox(Position, Pull):
-            ctx.send(request, shard.weights())  # before it moves, so that both ends use the same force
+            ctx.send(request, shard.weights())  # before z moves, so that worker and centre use the same force
             if isinstance(request, Position):
                 await ctx.compute(shard.elastic_step, request, self.moving_rate(len(ctx.peers("worker"))))
 

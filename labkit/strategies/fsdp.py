@@ -1,13 +1,13 @@
-"""Fully sharded data parallel: every worker has its own data, and 1/N of the parameters and state of every layer.
+"""Fully sharded data parallel: every worker has separate data, and 1/N of the parameters and optimizer state of every layer.
 
     worker r: forever: for each layer:              w <- all-gather(w_r);  x <- f(w, x);         forget w
                        for each layer, in reverse:  w <- all-gather(w_r);  g, dx <- its backward;  forget w
                                                     g_r <- reduce-scatter(g) / N;                  forget g
                        w_r <- w_r - rate * g_r
 
-The results are bitwise those of data parallelism with a ring all-reduce. Memory is divided by N: parameters, gradients and
-optimizer state, with one layer at a time gathered. The price: an all-reduce moves 2(N-1)/N of the model per step, FSDP
-3(N-1)/N, because the weights are gathered a second time for the backward pass.
+The results are bitwise equal to those of data parallelism with a ring all-reduce. The memory for parameters, gradients and
+optimizer state is divided by N; in addition, one layer at a time is gathered. The price is communication: FSDP moves 3(N-1)/N
+of the model per step, an all-reduce 2(N-1)/N, because FSDP gathers the weights a second time for the backward pass.
 
 Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020 (stage 3); Zhao et
 al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", 2023.
@@ -36,7 +36,7 @@ __all__ = ["FSDP"]
 
 @dataclass(frozen=True, kw_only=True)
 class FSDP(Strategy):
-    """Each worker keeps 1/N of every layer and of its optimizer state; layers are made whole when they are needed."""
+    """Each worker stores 1/N of every layer and of its optimizer state; whole layers are gathered when they are needed."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
@@ -52,15 +52,15 @@ class FSDP(Strategy):
             )
 
     def one_update(self) -> str:
-        """What one update is, in words."""
+        """Return the definition of an update."""
         return "the mean of one gradient of every worker"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """All take the same step together."""
+        """Return 0, because all workers take each step together."""
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Worker r owns chunk r of every layer and has share r of the data."""
+        """Assign to worker r chunk r of every layer and share r of the data."""
         refuse_servers(self, cluster)
         n, network = cluster.workers, network_of(problem.objective(), self.name)
         layers = [(own.start, shard_slices(own.stop - own.start, n)) for own in network.layout.groups().values()]
@@ -69,7 +69,9 @@ class FSDP(Strategy):
         return model_parallel_layout(self, parts, [partial(ShardedLayers, n, chunks=blocks)] * n, own_data=True)
 
     async def worker(self, ctx: Context, layers: Any, shard: Any) -> None:
-        """Gather, forward; gather, backward, reduce-scatter; step on the worker's chunks."""
+        """Forward: gather and compute each layer. Backward: gather, compute, and reduce-scatter each layer. Then step on the
+        worker's chunks.
+        """
         n = len(ctx.peers("worker"))
         for batch in ctx.batches():
             layers.begin(batch)

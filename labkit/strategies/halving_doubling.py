@@ -5,10 +5,11 @@
                        d = 1, 2 ... N/2:   swap all finished chunks with worker r xor d             (all-gather)
                        w <- w - rate * g / N
 
-Each worker sends M/2, M/4, M/8 ... of a model of M bytes and then the same backwards: 2(N-1)/N M, the least that any
-all-reduce can. Compared with the ring it saves steps, which matters for short messages or high latency. The price: partners
-are far apart, and N should be a power of two. If N = 2^k + m, m workers first send their whole gradient to a neighbour and
-finally receive the sum: two more steps, and the time of 2M more bytes.
+For a model of M bytes, each worker sends M/2, M/4, M/8 ... bytes, and then the same amounts in reverse order. The sum is
+2(N-1)/N M, the minimum for any all-reduce. Compared with the ring, the algorithm saves steps, which matters if messages are
+short or the latency is high. The price: partners are far apart, and N should be a power of two. If N = 2^k + m, m workers
+first send their whole gradient to a neighbour and finally receive the sum. This takes two more steps, and the time of 2M more
+bytes.
 
 Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", 2005.
@@ -26,7 +27,7 @@ __all__ = ["HalvingDoubling"]
 
 @dataclass(frozen=True, kw_only=True)
 class HalvingDoubling(RingAllReduce):
-    """No server: workers swap halves, then quarters ... of their gradients, and all make the same step."""
+    """No server: workers exchange halves, then quarters ... of their gradients, and all take the same step."""
 
     algorithm: ClassVar[str] = "halving-doubling"
     summary: ClassVar[str] = "no server: workers sum gradients in 2 log2 N exchanges; no staleness"

@@ -1,13 +1,13 @@
-"""Hybrid parallelism: replicas of a split model. Inside a replica the model is split, between replicas the data.
+"""Hybrid parallelism: replicas of a split model. The workers of a replica share the model; the replicas share the data.
 
     worker (i, k), part k of replica i:
         forever: g_k <- its part of the gradient, from one pass of replica i's next mini-batch (pipeline or tensor)
                  between = "all-reduce": add up g_k over all parts k;  w_k <- w_k - rate * mean(g_k)
                  between = "server":     send g_k to server k, which waits for all replicas' and steps;  receive w_k
 
-A model that is too big for one machine is split over a few nearby machines; the remaining machines hold replicas of it. With
-shape "RxP" there are R replicas of P parts. The results are those of R data-parallel workers, each with its own batches.
-Between replicas each worker exchanges only its part's gradient, 1/P of the model.
+A model that is too big for one machine is split over a few nearby machines; the remaining machines hold replicas of it. The
+shape "RxP" means R replicas of P parts. The results are those of R data-parallel workers with separate batches. Between
+replicas, each worker exchanges only the gradient of its part, 1/P of the model.
 
 Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021; for servers
 between replicas that are split, Dean et al., "Large scale distributed deep networks", 2012.
@@ -39,7 +39,9 @@ __all__ = ["Hybrid"]
 
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(Strategy):
-    """Replicas of a split model: each has its own data, and equal parts agree by all-reduce or through a server."""
+    """Replicas of a split model with separate data. Equal parts of the replicas exchange gradients by all-reduce or a
+    server.
+    """
 
     shape: str = option("2x2", help="replicas x parts of each, as 2x2")
     split: str = option("pipeline", choices=("pipeline", "tensor"), help="how a replica is split into its parts")
@@ -54,15 +56,15 @@ class Hybrid(Strategy):
     description: ClassVar[str] = "hybrid: replicas of a split model."
 
     def one_update(self) -> str:
-        """What one update is, in words."""
+        """Return the definition of an update."""
         return "the mean of one gradient of every replica"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """All take the same step together."""
+        """Return 0, because all workers take each step together."""
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Worker i x P + k is part k of replica i. Server k, if there are servers, owns part k."""
+        """Assign part k of replica i to worker i x P + k, and part k to server k, if there are servers."""
         replicas, pieces = replicas_and_parts(self.name, self.shape, cluster.workers)
         served = self.between == "server"
         if not served:
@@ -76,7 +78,7 @@ class Hybrid(Strategy):
         return model_parallel_layout(self, *made, replicas=replicas, served=served)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Collect one push of each replica, take one step, answer all."""
+        """Collect one push of each replica, take one step, send the weights to all replicas."""
         workers = ctx.peers(f"part-{shard.index}")
         while True:
             pushes = await first_pushes(ctx, shard, len(workers))
@@ -85,7 +87,9 @@ class Hybrid(Strategy):
                 ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, piece: Any, shard: Any = None) -> None:
-        """One mini-batch through the replica, then one step of each part, synchronized with the same part of other replicas."""
+        """Process one mini-batch with the other parts of the replica, then take one step together with the same part of the
+        other replicas.
+        """
         mine, server = f"part-{piece.index}", f"server-{piece.index}"
         if shard is None:
             ctx.send(server, Pull())
@@ -102,7 +106,7 @@ class Hybrid(Strategy):
                 weights = shard.weights()
 
     async def _one_pass(self, ctx: Context, piece: Any, weights: Weights, batch: Any) -> Gradient:
-        """This part of the gradient of one mini-batch of the replica."""
+        """Compute this part of the gradient of the replica's mini-batch."""
         if self.split == "tensor":
             return await tensor_pass(ctx, piece, weights, batch)
         order = SCHEDULES[self.order](len(ctx.peers(piece.group)), self.micro_batches, piece.index)

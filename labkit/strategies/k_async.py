@@ -1,12 +1,13 @@
-"""K-async and K-batch-async: a step is made of K gradients, stale or not; no gradient is cancelled.
+"""K-async and K-batch-async: a step uses K gradients, stale or not, and no gradient is cancelled.
 
     server: forever: receive g from any worker;  when K have come: w <- w - rate * mean(g)
                      K-async: send w to the workers of those K.    K-batch-async: send w to the worker of each g at once
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-In K-async the K workers wait until their step is made, so they are different workers; the others continue on the weights
-that they have. In K-batch-async no worker waits. K = 1 is the asynchronous server; a larger K makes fewer, less noisy and
-less stale steps: (P-1)/K updates on average for K-batch-async, P workers.
+In K-async each of the K workers waits until the step has been taken, so the K gradients come from different workers. The other
+workers continue on the weights that they have. In K-batch-async no worker waits. K = 1 is the asynchronous server. With a
+larger K, there are fewer steps, and they are less noisy and less stale. The mean staleness of K-batch-async with P workers is
+(P-1)/K updates.
 
 Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018; K-batch-async is the n-softsync of Gupta, Zhang
 and Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM 2016.
@@ -31,7 +32,9 @@ __all__ = ["KAsync", "KBatchAsync"]
 
 @dataclass(frozen=True, kw_only=True)
 class KAsync(AsynchronousServer):
-    """A step is the mean of K workers' gradients, stale or not; those K get the new weights, the others continue."""
+    """A step is the mean of the gradients of K workers, stale or not. These K get the new weights; the other workers
+    continue.
+    """
 
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
 
@@ -43,7 +46,9 @@ class KAsync(AsynchronousServer):
         return f"the mean of {self.K} gradients"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers, workers and a chief. Refused if K workers cannot wait for each other."""
+        """Return servers, workers and a chief. Raises `BadInput` if there are fewer than K workers, or if servers could wait
+        for each other forever.
+        """
         if cluster.workers < self.K:
             raise BadInput(f"KAsync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
         if 1 < self.K < cluster.workers and (cluster.servers or 1) > 2:
@@ -54,7 +59,9 @@ class KAsync(AsynchronousServer):
         return super().layout(problem, cluster)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Collect K gradients, apply their mean, answer their workers. A worker that starts is answered at once."""
+        """Collect K gradients, apply their mean, send the weights to their workers. A worker that starts gets weights at
+        once.
+        """
         accumulator = Accumulator()
         async for request in ctx.inbox(Push, Pull, Left, Joined):
             if isinstance(request, Pull):
@@ -87,7 +94,7 @@ class KBatchAsync(AsynchronousServer):
         return f"the mean of {self.K} gradients"
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Collect K gradients, apply their mean; answer every worker at once, with the weights as they are."""
+        """Collect K gradients and apply their mean. Every worker is answered at once, with the present weights."""
         accumulator = Accumulator()
         async for request in ctx.inbox(Push, Pull, Left, Joined):
             pushes = accumulator.add(request, self.K)

@@ -1,11 +1,12 @@
-"""K-sync and K-batch-sync: a step is made of the first K gradients; all other workers give up and begin again.
+"""K-sync and K-batch-sync: a step uses the first K gradients; the other workers abandon their gradients and start again.
 
     server: forever: receive g_1 ... g_K, computed on the present w;  w <- w - rate * mean(g);  send w to all
     worker: K-sync: send one g for every w, then wait.    K-batch-sync: send one g after another until the next w comes
 
-K-sync waits for K different workers (backup workers, counted from the other side); K-batch-sync for K mini-batches of
-any workers, so fast workers need not wait. With exponential times of mean 1 and P workers a step takes H_P - H_(P-K), or
-K / P. No gradient is stale; a small K makes short steps of noisy gradients.
+K-sync waits for K different workers, which is the same rule as `BackupWorkers` with b = P - K. K-batch-sync waits for K
+mini-batches of any workers, so fast workers need not wait. With exponential times of mean 1 and P workers, the mean time of a
+step is H_P - H_(P-K) for K-sync and K / P for K-batch-sync (H_n = 1 + 1/2 + ... + 1/n). No gradient is stale. With a small K,
+steps take less time, but their gradients are noisier.
 
 Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018.
 """
@@ -30,7 +31,7 @@ __all__ = ["KBatchSync", "KSync"]
 
 @dataclass(frozen=True, kw_only=True)
 class KSync(ServerStrategy):
-    """A step is the mean of the first K workers' gradients; the others begin again."""
+    """A step is the mean of the gradients of the first K workers; the other workers start again with the new weights."""
 
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
     give_up: bool = same_option(BackupWorkers, "give_up")
@@ -47,7 +48,7 @@ class KSync(ServerStrategy):
         return f"the mean of the first {self.K} gradients"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers, workers and a chief. Refused if there are fewer than K workers."""
+        """Return servers, workers and a chief. Raises `BadInput` if there are fewer than K workers."""
         if cluster.workers < self.K:
             raise BadInput(f"KSync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
         return super().layout(problem, cluster)
@@ -73,7 +74,7 @@ class KSync(ServerStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class KBatchSync(ServerStrategy):
-    """A step is the mean of the first K mini-batches' gradients, several of one worker included."""
+    """A step is the mean of the gradients of the first K mini-batches; several of them may be of one worker."""
 
     K: int = same_option(KSync, "K")
     give_up: bool = same_option(BackupWorkers, "give_up")

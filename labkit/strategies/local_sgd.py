@@ -1,12 +1,13 @@
-"""Local SGD: every worker trains alone for H steps, then all average their parameters.
+"""Local SGD: every worker trains alone for H steps, then all workers average their parameters.
 
     worker: forever: H times: g <- gradient of the loss on the next mini-batch at w;  w <- w - rate * g
                      w <- mean of all workers' w     (all-reduce)
 
-It communicates H times less than synchronous SGD, and stragglers matter less: a round takes the maximum over workers of the
-time of H steps, not the sum of H maxima. H = 1 is synchronous SGD. The price is that replicas drift apart between averages; if
-the loss has the same Hessian for all, their mean is not affected. Post-local SGD starts with H = 1 and switches to H after
-`post_local` steps. Every worker keeps the state of its own optimizer.
+Local SGD communicates H times less than synchronous SGD. Stragglers matter less, because H steps take the maximum over the
+workers of the time of H steps, not the sum of H maxima. H = 1 is synchronous SGD. The price is that replicas drift apart
+between two averages. (If all workers have the same loss and it is quadratic, their mean is not affected by the drift.)
+Post-local SGD averages after each of the first `post_local` steps, and then after every H steps. Every worker has a separate
+optimizer state, which is not averaged.
 
 Stich, "Local SGD converges fast and communicates little", ICLR 2019; Lin et al., "Don't use large mini-batches, use
 local SGD", ICLR 2020.
@@ -28,7 +29,7 @@ __all__ = ["LocalSGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD(MixedReplicas):
-    """H steps alone, then the mean of all replicas."""
+    """Every worker takes H steps alone, then the replicas of all workers are averaged."""
 
     H: int = option(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
     post_local: int = option(

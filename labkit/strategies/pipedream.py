@@ -1,15 +1,15 @@
-"""PipeDream: a pipeline that is never emptied; each mini-batch keeps the weights that it began with.
+"""PipeDream: a pipeline that is never emptied. The backward pass of a mini-batch uses the same weights as its forward pass.
 
     stage k: forever: forward of mini-batch t + P-1-k, at the weights as they are; keep a copy of them (the stash)
                       backward of mini-batch t, at the weights of its forward;  w_k <- w_k - rate * g_k, at once
 
-P mini-batches are in progress at once, so no stage is idle once the pipeline is full. The price is staleness, which differs
-by stage: between the forward and the backward of a mini-batch, stage k makes P-1-k steps, so
+P mini-batches are in progress at the same time, so no stage is idle once the pipeline is full. The price is staleness, which
+differs by stage: between the forward and the backward of a mini-batch, stage k takes P-1-k steps. Therefore
 
     w_k(t+1) = w_k(t) - rate * grad_k(w_0(t-(P-1)), w_1(t-(P-2)), ..., w_(P-1)(t))
 
-and it stores P-k versions of its weights. Without the stash, backward would use other weights than forward. (The alternative,
-a flush after every mini-batch, is `Pipeline`.)
+and stage k stores P-k versions of its weights. Without the stash, backward would use other weights than forward. (`Pipeline`
+needs no stash, because it empties the pipeline after every mini-batch.)
 
 Narayanan et al., "PipeDream: generalized pipeline parallelism for DNN training", SOSP 2019, sections 3.2 and 3.3.
 """
@@ -52,20 +52,22 @@ class PipeDream(Strategy):
             )
 
     def one_update(self) -> str:
-        """What one update is, in words."""
+        """Return the definition of an update."""
         return "one gradient of one mini-batch, every stage's part of it"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """None: it differs by stage, P-1-k once the pipeline is full."""
+        """Return None, because the staleness differs by stage: P-1-k for stage k once the pipeline is full."""
         return None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Stage k is worker k: neighbouring layers, with stages of even work."""
+        """Assign stage k to worker k. A stage consists of neighbouring layers; all stages have about the same work."""
         refuse_servers(self, cluster)
         return model_parallel_layout(self, *pipeline_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
-        """Alternate a forward at the newest weights with a backward at the weights of its forward, then step."""
+        """Alternate a forward, at the newest weights, and a backward, at the weights of its forward; step after each
+        backward.
+        """
         batches, stashed = ctx.batches(), dict[int, Weights]()
         for work in pipe_dream(len(ctx.peers("worker")), stage.index):
             if work.kind == FORWARD:

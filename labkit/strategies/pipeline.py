@@ -5,11 +5,13 @@
                  backward: take dy from stage k+1; g_k <- g_k + dy df/dw_k;  send dy df/dx to stage k-1
              w_k <- w_k - rate * g_k                                       (all done: the pipeline is empty, a flush)
 
-The results are those of one process: stages only determine where a layer is computed. No worker holds the whole model; only
-activations are sent, between neighbours. The price is the bubble: stages are idle while the pipeline fills and empties,
-(P-1)/(M+P-1) of the time with P equal stages. `order` determines how many micro-batches' activations a stage stores ("gpipe":
-M, "1f1b": at most P-k), or reduces the bubble: "interleaved" at the cost of more messages (`chunks` pieces of the network per
-stage), "zb-h1" by deferring the gradients of the weights, for which no other stage waits.
+The results are those of one process, because stages determine only where a layer is computed. No worker holds the whole model.
+Neighbouring stages send each other activations and their derivatives. The price is the bubble: stages are idle while the
+pipeline fills and empties, which is (P-1)/(M+P-1) of the time with P equal stages.
+
+`order` is the schedule of the stages. With "gpipe" a stage stores the activations of all M micro-batches, with "1f1b" those of
+at most P-k. "interleaved" and "zb-h1" have a smaller bubble: "interleaved" gives each stage `chunks` pieces of the network, at
+the cost of more messages; "zb-h1" defers the gradients of the weights, for which no other stage waits.
 
 The orders are in `roles/model_parallel/schedules.py`, the computation of a stage in `roles/model_parallel/stages.py`.
 
@@ -40,7 +42,7 @@ __all__ = ["Pipeline"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(Strategy):
-    """Each worker holds some layers; micro-batches flow through, forward and back. The price is the bubble."""
+    """Each worker holds some layers, through which micro-batches flow forward and backward. The price is the bubble."""
 
     micro_batches: int = option(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
     order: str = option("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")
@@ -56,15 +58,15 @@ class Pipeline(Strategy):
     description: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
 
     def one_update(self) -> str:
-        """What one update is, in words."""
+        """Return the definition of an update."""
         return "one gradient of one mini-batch, every stage's part of it"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """The pipeline is empty when the step is made."""
+        """Return 0, because the pipeline is empty when the step is taken."""
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Stage k is worker k: neighbouring layers, with stages of even work."""
+        """Assign stage k to worker k. A stage consists of neighbouring layers; all stages have about the same work."""
         refuse_servers(self, cluster)
         if self.stages not in (None, cluster.workers):
             raise BadInput(
@@ -76,7 +78,7 @@ class Pipeline(Strategy):
         return model_parallel_layout(self, *parts)
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
-        """Repeat: one mini-batch through the stages, then one step."""
+        """Process one mini-batch after another with the other stages, and take a step after each."""
         stages = len(ctx.peers("worker"))
         order = SCHEDULES[self.order](stages, self.micro_batches, stage.index, self.chunks)
         for batch in ctx.batches():

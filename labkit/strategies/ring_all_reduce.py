@@ -5,10 +5,10 @@
                        N-1 times: send a finished chunk to the right, take one from the left     (all-gather)
                        w <- w - rate * g / N
 
-Every worker holds a replica of the weights and makes the same step, so replicas stay bitwise equal. Each sends 2(N-1)/N of the
-model per step, nearly independent of the number of workers: no link is a bottleneck as with a single server. The price is
-waiting for stragglers, as with a synchronous server, and 2(N-1) sequential messages. With a linear `codec` (Float16, PowerSGD)
-compressed gradients are summed, which are fewer bytes.
+Every worker holds a replica of the weights and takes the same step, so the replicas stay bitwise equal. Each worker sends
+2(N-1)/N of the model per step, which is nearly independent of the number of workers, so no link is a bottleneck like that of a
+single server. The price is waiting for stragglers, as with a synchronous server, and 2(N-1) messages one after the other. With
+a linear `codec` (Float16, PowerSGD), the compressed gradients are summed, which have fewer bytes.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del
 Balso, "Horovod", 2018.
@@ -33,7 +33,7 @@ __all__ = ["RingAllReduce"]
 
 @dataclass(frozen=True, kw_only=True)
 class RingAllReduce(Strategy):
-    """No server: workers add up their gradients around a ring, and all make the same step."""
+    """No server: workers add up their gradients around a ring, and all take the same step."""
 
     reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
     codec: Any = same_option(ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2")
@@ -46,22 +46,22 @@ class RingAllReduce(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        linear_codec(self.name, self.codec)  # refuses a codec whose messages cannot be added up
+        linear_codec(self.name, self.codec)  # rejects a codec whose messages cannot be added up
 
     def one_update(self) -> str:
-        """One of every worker makes a step."""
+        """Return the definition of an update: one gradient of every worker, averaged or summed."""
         return f"the {self.reduce} of one gradient of every worker"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """All take the same step together."""
+        """Return 0, because all workers take each step together."""
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Every worker has a replica of the whole model; the chief evaluates the first one."""
+        """Return workers with a replica of the whole model each, and a chief, which evaluates the first replica."""
         return replica_layout(self, problem, cluster)
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
-        """Compute, add up over all workers, step."""
+        """Compute a gradient, sum it over all workers, take a step."""
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)
             total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, compressor=gradient.compressor)

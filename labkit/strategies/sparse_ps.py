@@ -7,10 +7,11 @@
                      g <- gradient at those rows;  push g to the owners
                      the dense part: with the rows, or added up by an all-reduce among the workers
 
-An embedding table is most of a recommender's parameters, and a batch uses few of its rows: a pull moves U (8 + row bytes), and
-a push the same, instead of the whole model. The results are those of `SyncPS` on the whole table if it is synchronous with SGD
-or Adagrad. The price: the hottest row is on one server, and more servers do not divide its load. Dense layers, which every
-batch uses, are better updated by an all-reduce (`dense="all-reduce"`), so that servers are no bottleneck for them.
+An embedding table contains most of a recommender's parameters, and a batch uses few of its rows. For a batch with U distinct
+ids, a pull and a push each move U (8 + row bytes), not the whole model. A synchronous run with SGD or Adagrad has the same
+results as `SyncPS` on the whole table. The price: the most used row is on one server, and more servers do not divide its load.
+The dense layers are used by every batch. They are therefore updated by an all-reduce (`dense="all-reduce"`), so that the
+servers are no bottleneck for them.
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Kim et al., "Parallax:
 sparsity-aware data parallel training of deep neural networks", EuroSys 2019 (servers for sparse, all-reduce for dense).
@@ -42,7 +43,7 @@ __all__ = ["SparsePS"]
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePS(StaleGradients):
-    """Move rows, not tables: pull what a batch needs, push its gradients back to the rows' owners."""
+    """Workers pull only the rows that a batch needs, and push the gradients of these rows to the servers that own them."""
 
     placement: Any = option(
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
@@ -65,19 +66,21 @@ class SparsePS(StaleGradients):
         placement_of(self.placement)  # raises if it is not a placement
 
     def one_update(self) -> str:
-        """What one update is, in words."""
+        """Return the definition of an update."""
         return f"the {self.reduce} of one gradient of every worker" if self.synchronous else super().one_update()
 
     def mean_staleness(self, workers: int) -> float | None:
-        """Synchronous: all take the same step together."""
+        """Return 0 if all workers take each step together (synchronous), else None."""
         return 0.0 if self.synchronous else None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers own rows by the placement; the dense part is on the servers, or replicated on every worker."""
+        """Assign rows to servers by the placement. The dense part is on the servers, or replicated on every worker."""
         return row_layout(self, problem, cluster)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Step when all have pushed (or at once); answer pulls, except of workers whose push is not applied yet."""
+        """Take a step when all workers have pushed (asynchronous: at once). Pulls are answered at once, except those of workers
+        whose push is not applied yet.
+        """
         step, pulls = Round(shard), list[RowPull]()
         async for request in ctx.inbox(RowPull, RowPush, Left, Joined):
             if isinstance(request, RowPull):
@@ -96,7 +99,7 @@ class SparsePS(StaleGradients):
             pulls = [pull for pull in pulls if pull.sender in step.received]
 
     async def worker(self, ctx: Context, model: Any, replica: Any = None) -> None:
-        """Pull the rows of the batch, compute on them, push their gradient; then step on the dense part, if replicated."""
+        """Pull the rows of the batch, compute on them, push their gradient; then step on the dense part if it is replicated."""
         gradient = None
         for batch in ctx.batches():
             weights = await pull_rows(ctx, model.rows_needed(batch), replica, gradient)
@@ -108,7 +111,7 @@ class SparsePS(StaleGradients):
                 await ctx.compute(replica.apply, dense, self.learning_rate)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
-        """Evaluate on the rows of the held-out samples; the final model has all rows that were accessed."""
+        """Evaluate the model with the rows of the held-out samples. The final model contains all rows that were accessed."""
         await super().chief(ctx, evaluator)
         if evaluator.stopped_by == "accuracy":  # otherwise the last snapshots contain all rows
             last = evaluator.layout.assemble_model(await final_snapshots(ctx, evaluator))

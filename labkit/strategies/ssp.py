@@ -1,13 +1,14 @@
-"""Stale synchronous parallel: run ahead, but not further than s iterations ahead of the slowest.
+"""Stale synchronous parallel: a worker may be ahead of the slowest worker, but at most by s iterations.
 
     server: forever: receive g from any worker;  w <- w - rate * g;  clock(worker) += 1
                      send w to every worker that waits with  clock(worker) - slowest clock <= s
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-The gate delays the server's reply, never the push: gradients are applied as they come. At iteration i a worker sees
-every worker's updates up to iteration i - s - 1, and possibly later ones. s = 0 is synchronous (each gradient at the full
-rate: the sum, not the mean); an unbounded s is asynchronous. In between, s compensates for short delays of a worker, not
-for a permanent straggler. Every shard has separate clocks.
+The server delays its reply to a worker that is too far ahead; it applies every gradient when it arrives. At iteration i, the
+weights of a worker contain all updates of every worker up to iteration i - s - 1, and possibly later updates. With s = 0 the
+algorithm is synchronous (each gradient is applied at the full rate, so a step is the sum of the gradients, not their mean).
+With an unbounded s it is asynchronous. A value in between compensates for short delays of a worker, but not for a permanent
+straggler. Every shard has separate clocks.
 
 Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 """
@@ -29,7 +30,7 @@ __all__ = ["SSP"]
 
 @dataclass(frozen=True, kw_only=True)
 class SSP(AsynchronousServer):
-    """A worker may be at most s iterations ahead of the slowest; within that, no worker waits."""
+    """A worker may be at most s iterations ahead of the slowest worker; it waits only if it is further ahead."""
 
     s: int = option(3, low=0, high=1_000_000, live=True, help="iterations that a worker may be ahead of the slowest")
 

@@ -3,10 +3,10 @@
     server: forever: receive g_1 ... g_N, one from each worker;  w <- w - rate * mean(g);  send w to all
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-N workers with batches of b are equivalent to one process with a batch of N*b, without staleness. The price is waiting: a
-step takes as long as its slowest worker. Gradients are averaged (or summed, `reduce="sum"`), in the order of the workers, so
-that the sum does not depend on the order of arrival. If a worker is lost, the others wait until it is restarted
-(`on_loss="wait"`), or a step is the mean of the remaining ones (`on_loss="continue"`).
+N workers with batches of b samples are equivalent to one process with batches of N*b samples, and no gradient is stale. The
+price is waiting: a step takes as long as its slowest worker. Gradients are averaged (or summed, `reduce="sum"`) in the order
+of the workers, so that the result does not depend on the order of arrival. If a worker is lost, the other workers wait until
+it is restarted (`on_loss="wait"`), or a step is the mean of the gradients of the remaining workers (`on_loss="continue"`).
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
 distributed synchronous SGD", 2016.
@@ -36,15 +36,15 @@ class SyncPS(ServerStrategy):
     description: ClassVar[str] = "synchronous: all wait for the slowest."
 
     def mean_staleness(self, workers: int) -> float | None:
-        """All workers take the same step together."""
+        """Return 0, because all workers take each step together."""
         return 0.0
 
     def one_update(self) -> str:
-        """One gradient of every worker makes a step."""
+        """Return the definition of an update: one gradient of every worker, averaged or summed."""
         return f"the {self.reduce} of one gradient of every worker"
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Collect one gradient of every worker, take one step, answer all."""
+        """Collect one gradient of every worker, take one step, send the weights to all workers."""
         while True:
             pushes = await all_pushes(ctx, shard)
             await ctx.compute(shard.apply, pushes, self.learning_rate, self.reduce)

@@ -4,11 +4,11 @@
                        for each pair of layers, in reverse:  dx_r <- df/dx of it, times dz;  dx <- all-reduce(dx_r)
                        w_r <- w_r - rate * g_r
 
-Of each pair of layers worker r has some columns of the first matrix, A_r, and the same rows of the second, B_r: the
-products of the parts sum to the product of the whole, so that one all-reduce forward and one backward per pair is sufficient.
-(The first pair's dx is not needed; it is summed as if an embedding preceded it.) No worker holds the whole model, and no worker
-waits for another stage. The price: activations of the whole mini-batch are communicated, 2(N-1)/N of them in every all-reduce,
-during the computation, which requires fast links.
+Of each pair of layers, worker r has some columns of the first matrix, A_r, and the rows of the second matrix with the same
+numbers, B_r. The products of the parts sum to the product of the whole matrices, so one all-reduce forward and one backward per
+pair are sufficient. (The dx of the first pair is not needed; it is summed as if an embedding preceded the pair.) No worker
+holds the whole model, and there are no stages that wait for each other. The price: the activations of the whole mini-batch are
+communicated during the computation, 2(N-1)/N of them in every all-reduce, which requires fast links.
 
 The arithmetic is in `nn/split.py`, the pass in `roles/model_parallel/tensor_parallel.py`.
 
@@ -33,7 +33,7 @@ __all__ = ["TensorParallel"]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):
-    """Every layer is split over the workers; they add up their products, twice for each pair of layers."""
+    """Every layer is split over the workers, which sum their partial products twice for each pair of layers."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
@@ -41,20 +41,20 @@ class TensorParallel(Strategy):
     description: ClassVar[str] = "tensor parallel: every layer is split over the workers."
 
     def one_update(self) -> str:
-        """What one update is, in words."""
+        """Return the definition of an update."""
         return "one gradient of one mini-batch, every worker's part of it"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """All take the same step together."""
+        """Return 0, because all workers take each step together."""
         return 0.0
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Rank r is worker r: columns and rows of every pair of layers."""
+        """Assign rank r to worker r. A rank has columns and rows of every pair of layers."""
         refuse_servers(self, cluster)
         return model_parallel_layout(self, *tensor_parallel_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, rank: Any, shard: Any) -> None:
-        """One mini-batch through all layers together, then a step of each worker's part."""
+        """Process each mini-batch together with the other workers, then take a step on this worker's part."""
         for batch in ctx.batches():
             gradient = await tensor_pass(ctx, rank, shard.weights(), batch)
             await clip_by_global_norm(ctx, gradient, self.clip_norm, "worker")
