@@ -13,11 +13,14 @@ __all__ = ["Budget", "Limits"]
 
 @dataclass(frozen=True)
 class Budget:
-    """When a run ends: at the first of the given limits.
+    """The budget of a run. The run ends when the first of the given limits is reached.
 
-    `updates` applied to the whole model; `samples` in the applied gradients; `epochs`, passes over the training data;
-    `seconds` of engine time, without pauses; held-out `accuracy`, from 0 to 1. Default: 95% accuracy (or the goal of the data
-    set, if its labels are noisy) or 20 seconds; without an accuracy, 20 seconds.
+    - `updates`: the number of updates of the whole model. `samples`: the number of samples in the applied gradients.
+    - `epochs`: the number of passes over the training data. `seconds`: engine time, without pauses.
+    - `accuracy`: the accuracy on held-out data, from 0 to 1.
+
+    If no limit is given, the limits are 20 seconds and an accuracy of 95%, or of less if the labels of the data set are noisy.
+    A problem without an accuracy has only the limit of 20 seconds.
     """
 
     updates: int | None = option(None, low=1, high=10**12, help="end after this many updates")
@@ -35,7 +38,9 @@ class Budget:
         return self != Budget()
 
     def settled(self, problem: Any) -> Budget:
-        """The budget for `problem`, with defaults filled in; `BadInput` for an accuracy that the problem does not have."""
+        """Return the budget for `problem`, with defaults filled in. Raises `BadInput` if an accuracy is given, but the problem
+        has none.
+        """
         measurable = not problem.timing_only and problem.dataset.classes is not None
         if not self.given:
             return Budget(seconds=20, accuracy=_goal(problem.dataset) if measurable else None)
@@ -66,7 +71,7 @@ def _goal(dataset: Any) -> float:
 
 
 class Limits:
-    """Limits of what a shard applies: `updates`, `samples` (None: no limit). Later gradients are refused."""
+    """Limits of what a shard applies: `updates`, `samples` (None: no limit). Gradients that arrive later are dropped."""
 
     __slots__ = ("samples", "updates")
 
@@ -74,7 +79,7 @@ class Limits:
         self.updates, self.samples = updates, samples
 
     def divided(self, replicas: int) -> Limits:
-        """The limits of each of `replicas` independent replicas: the same number of updates, 1/`replicas` of the samples."""
+        """Return the limits of each of `replicas` independent replicas: the same updates, and 1/`replicas` of the samples."""
         return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
 
     def reached(self, updates: int, samples: int) -> bool:

@@ -1,7 +1,8 @@
-"""The chief's protocol: which snapshots it requests, and when it has all of them.
+"""The chief's protocol: which snapshots the chief requests, and when it has received all of them.
 
 After an evaluation the chief waits nineteen times as long as the evaluation took, so that it uses at most 5% of a core. In
-virtual time an evaluation takes the cluster's `evaluation_time` (default 0). Requests are repeated to restarted shards.
+virtual time an evaluation takes the cluster's `evaluation_time` (default 0). If a shard is restarted, the chief repeats its
+request to the shard.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ MAX_AHEAD = 16  # a common version is requested at most this far ahead, in multi
 
 
 async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-    """Snapshots of all shards at one version, the next multiple of `eval_every`; at the end of the budget, the present ones.
+    """Request snapshots of all shards at one version, the next multiple of `eval_every`; at the end of the budget, at the
+    present versions.
 
-    A shard that is past this version sends its next multiple. In that case a version far enough ahead of all shards is
-    requested, so that all parts belong to one model. (Shards of an asynchronous server may not reach one version at the same
-    time; after a few tries their parts are evaluated as they are, like a worker's torn read.)
+    A shard whose version is higher already sends a snapshot of its next multiple of `eval_every`. In that case a version that
+    no shard has reached is requested, so that all parts belong to one model. (If the versions of the shards still differ after
+    a few tries, as is possible with an asynchronous server, the parts are evaluated as they are, like a worker's torn read.)
     """
     goal, ahead = evaluator.next_goal(), evaluator.eval_every
     while True:
@@ -35,7 +37,7 @@ async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[
             if arrived is None:
                 return await final_snapshots(ctx, evaluator)
             evaluator.register(arrived)
-            shows = len(arrived.values) > 0 or arrived.ids is not None  # the latter of a shard with no row to show
+            shows = len(arrived.values) > 0 or arrived.ids is not None  # ids: from a shard without rows to evaluate
             if shows and (arrived.version >= goal or evaluator.is_full(arrived.shard)):
                 by_shard[arrived.shard] = arrived
         snapshots = tuple(by_shard[shard] for shard in sorted(evaluator.shard_numbers(evaluator.observed(ctx))))
@@ -46,8 +48,10 @@ async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[
 
 
 async def snapshots_of_replicas(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-    """Snapshots of replicas that do not wait for each other, all as they are when one of them reaches its next multiple of
-    `eval_every`. Snapshots of one version would be of different times, the further apart the slower the slowest is.
+    """Request snapshots of all replicas when one of them reaches the next multiple of `eval_every`.
+
+    For replicas that do not wait for each other. Snapshots of the same version would be taken at very different times if one of
+    the replicas is slow.
     """
     goal = evaluator.next_goal()
     going = [owner for owner in evaluator.observed(ctx) if not all(map(evaluator.is_full, evaluator.shard_numbers([owner])))]
@@ -71,22 +75,23 @@ async def pause_after_evaluation(ctx: Context, evaluator: Evaluator, duration: f
 
 
 async def final_snapshots(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-    """Snapshots of all observed shards as they are now."""
+    """Request snapshots of all observed shards as they are now."""
     last: dict[int, Snapshot] = {}
     for owner in evaluator.observed(ctx):
         ctx.send(owner, SnapshotRequest(final=True))
     while not evaluator.complete(ctx, last):
         arrived = await _next_snapshot(ctx, evaluator, SnapshotRequest(final=True))
         if arrived is not None:
-            evaluator.register(arrived)  # a shard reports only once that it is full
+            evaluator.register(arrived)  # a shard reports that it is full only once
             if arrived.final:
                 last[arrived.shard] = arrived
     return tuple(last[shard] for shard in sorted(evaluator.shard_numbers(evaluator.observed(ctx))))
 
 
 async def all_full(ctx: Context, evaluator: Evaluator) -> None:
-    """If the run ended by updates or samples, wait until all shards and replicas have reached this limit. A shard sends its last
-    snapshot once, without a request; a chief that was restarted requests it.
+    """If a limit of updates or samples ended the run, wait until all shards and replicas have reached this limit.
+
+    A shard sends its last snapshot once, without a request. A chief that was restarted may have missed it, and requests it.
     """
     for owner in evaluator.unfinished(ctx) if ctx.incarnation and evaluator.stopped_by else ():
         ctx.send(owner, SnapshotRequest(evaluator.next_goal()))
@@ -98,8 +103,8 @@ async def all_full(ctx: Context, evaluator: Evaluator) -> None:
 
 
 async def _next_snapshot(ctx: Context, evaluator: Evaluator, request: SnapshotRequest) -> Snapshot | None:
-    """The next snapshot; None at the end of the budget (no timeout for final snapshots). Repeats the request to restarted
-    shards.
+    """Wait for the next snapshot. Returns None at the end of the budget (unless the request is final). Repeats the request to
+    shards that are restarted.
     """
     while True:
         left = None if request.final else evaluator.time_left(ctx.now)

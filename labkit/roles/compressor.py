@@ -2,16 +2,17 @@
 
     p <- g + m / rate,   send C(p),   m <- rate (p - decoded C(p))
 
-The memory m is stored in units of a *step*, rate x gradient: it stays the same distance in parameter space when the rate
-changes between two messages. Therefore, with plain SGD, at any time and for any schedule of the rate,
+The memory m is stored as a *step*, i.e. rate x gradient, so a change of the rate between two messages does not change its
+effect on the parameters. With plain SGD, the parameters x therefore satisfy, at any time and for any schedule of the rate,
 
-    x - (the workers' memories, reduced as their gradients are) = x0 - sum of rate x gradient
+    x - (the memories of the workers, averaged or summed in the same way as their gradients) = x0 - sum of rate x gradient
 
-where the rate of a gradient is that of the version it was computed on. It equals the rate of the step if the gradient is
-applied at that version (synchronous training); it differs for a stale gradient under a schedule, and for one in flight while
-`learning_rate` is changed. Memory contained in a push that a server drops is lost, as is the memory of a lost worker.
+The rate of a gradient in this sum is that of the version on which the gradient was computed. It equals the rate of the step if
+the gradient is applied at that version, as in synchronous training. The rates differ if the gradient is stale and there is a
+schedule, or if `learning_rate` is changed while the gradient is in flight. If a server drops a push, the memory that was added
+to it is lost. The memory of a lost worker is lost, too.
 
-Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018, algorithm 1; the codecs: `labkit.nn.codecs`.
+Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018, algorithm 1. The codecs are in `labkit.nn.codecs`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ StreamFactory = Callable[[], np.random.Generator]
 
 
 def check_codec(strategy: Any, servers: int) -> None:
-    """`BadInput` if the strategy's codec does not support this number of servers."""
+    """Raise `BadInput` if the strategy's codec does not support this number of servers."""
     if servers > 1 and isinstance(getattr(strategy, "codec", None), PowerSGD):
         raise BadInput(
             f"{strategy.name}: PowerSGD makes factors of whole matrices, and servers={servers} cut them; it takes "
@@ -40,7 +41,7 @@ def check_codec(strategy: Any, servers: int) -> None:
 
 
 def compressor_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: StreamFactory) -> Compressor | None:
-    """The compressor of one worker, by the strategy's option `codec`; None without a codec.
+    """Return the compressor of one worker for the strategy's option `codec`; None if there is no codec.
 
     `strategy`: the engine's copy, whose rate may change. `parts`: the parts of the parameters owned by the shards (slices or
     boxes); parts are encoded separately. `rng`: creates the random stream of this role's codec.
@@ -62,10 +63,11 @@ def _length(part: Any) -> int:
 
 
 class Compressor:
-    """Encodes the gradients of one worker, part by part. `rate(version)`: length of a step made on that version.
+    """Encodes the gradients of one worker, part by part.
 
-    `shapes[i]`: shapes of the parameters in part i, in order. `memory[i]`: the compression error of part i, in units of a
-    step, flat. Vectors of a timing-only run (zero strides) are encoded as messages of the right size, without memory.
+    `rate(version)` returns the learning rate at a version. `shapes[i]`: the shapes of the parameters in part i, in order.
+    `memory[i]`: the compression error of part i as a step, flat. Vectors of a timing-only run (zero strides) are encoded as
+    arrays of the right size that use no memory.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class Compressor:
         self._make_stream, self._states = rng, dict[int, Any]()
 
     def encode(self, values: np.ndarray, part: int = 0, version: int | None = None) -> tuple[np.ndarray, ...]:
-        """The message of a gradient's `part` (flat), computed on `version` of it. Call it once for each gradient."""
+        """Encode one `part` of a gradient (flat), computed on this `version` of the part. Call it once for each gradient and
+        part.
+        """
         codec, shapes = self.codec, self.shapes[part]
         if values.strides == (0,):
             return tuple(_arrays_without_memory(codec.message(shapes, self.dtype)))
@@ -90,10 +94,10 @@ class Compressor:
         return arrays
 
     def sum_over_workers(self, values: np.ndarray, workers: int) -> Generator[np.ndarray, None, None]:
-        """For an all-reduce of `values`: yields the vectors to be summed over all workers, one after the other.
+        """Yield the vectors that an all-reduce of `values` sums over all workers, one after the other.
 
-        Each must be summed, in place, before the next is requested. At the end `values` contains the sum of the compressed
-        gradients.
+        Each vector must be summed, in place, before the next vector is requested. At the end, `values` contains the sum of the
+        compressed gradients.
         """
         codec, shapes = self.codec, self.shapes[0]
         if values.strides == (0,):
@@ -114,7 +118,7 @@ class Compressor:
         return self._states[part]
 
     def _with_memory(self, values: np.ndarray, part: int, rate: float) -> np.ndarray:
-        """The gradient plus the memory; at rate 0 the gradient alone."""
+        """Return the gradient plus the memory; only the gradient if the rate is 0."""
         memory = self.memory.get(part)
         if memory is None or not rate:
             return values
@@ -122,8 +126,8 @@ class Compressor:
             return values + memory / np.asarray(rate, values.dtype)
 
     def _store_error(self, part: int, target: np.ndarray, sent: np.ndarray, rate: float) -> None:
-        """Store the compression error, if it is finite. Otherwise the memory is unchanged, so that later gradients stay finite;
-        the loss shows that the model has diverged.
+        """Store the compression error if it is finite. Otherwise the memory does not change, so that later gradients stay
+        finite. (The loss shows that the model has diverged.)
         """
         if not rate:
             return

@@ -1,8 +1,8 @@
 """`ctx`: the interface between a role and its engine.
 
-`compute`, `recv`, `sleep` and `inbox` are traps: they are awaited, and time may pass. `send`, `note` and `save` are posts:
-they take effect at once and never block. The traps are the same on every engine (`effects`); each engine has a subclass that
-performs the posts.
+`compute`, `recv`, `sleep` and `inbox` are traps, i.e. they are awaited, and time may pass. `send`, `note` and `save` are posts,
+i.e. they take effect at once and never block. The traps are the same on every engine (`effects`). Each engine has a subclass of
+`Context` that performs the posts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Context(ABC):
     def send(self, to: str | Message, message: Message) -> Posted:
         """Send `message` to role `to`, without blocking. Its arrays are copied and may be overwritten afterwards.
 
-        If `to` is a message, `message` is the reply to it, and is discarded if its sender was restarted in the meantime.
+        If `to` is a message, `message` is the reply to its sender. The reply is discarded if the sender was restarted in the
+        meantime.
         """
 
     @abstractmethod
@@ -80,14 +81,14 @@ class Context(ABC):
         return self._rng
 
     def batches(self) -> Iterator[Any]:
-        """The role's mini-batches, an infinite iterator for a plain `for`."""
+        """Return the role's mini-batches as an infinite iterator. The loop is a `for`, not an `async for`."""
         if self._batches is None:
             raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")
         return self._batches()
 
     def peers(self, role: str) -> tuple[str, ...]:
-        """The names of all roles of a kind ("worker", "server", "chief") that take part now, in order.
+        """Return the names of all roles of a kind ("worker", "server", "chief") that take part now, in order.
 
-        A lost role is included while the others wait for it.
+        A lost role is included while the other roles wait for it.
         """
         return self._peers.get(role, ())

@@ -86,7 +86,9 @@ class Evaluator(Part):
             self.probe.record(self.clock(), update, values, finite, self.stopped_by is not None)
 
     def _samples(self, snapshot: tuple[Snapshot, ...]) -> int:
-        """Samples trained on: the sum over local replicas, the minimum over other shards, which share the same samples."""
+        """Return the number of samples trained on: the sum over local replicas; for other shards, which are trained on the same
+        samples, the minimum.
+        """
         seen = [s.samples for s in snapshot]
         return sum(seen) if self.layout.replication == "local" else min(seen)
 
@@ -102,7 +104,7 @@ class Evaluator(Part):
         return (self.stop_requested or "seconds") if final else None
 
     def register(self, snapshot: Snapshot) -> None:
-        """Register a snapshot: whether its shard has applied all that the budget allows."""
+        """Register whether the shard of this snapshot has applied all that the budget allows."""
         if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
 
@@ -111,7 +113,7 @@ class Evaluator(Part):
         return shard in self._full
 
     def observed(self, ctx: Context) -> tuple[str, ...]:
-        """The roles to evaluate, without absent replicas; of synchronized replicas, one."""
+        """Return the roles whose shards are evaluated: all present replicas; only one if replicas are synchronized."""
         peers = [ctx.peers(kind) for kind in self._kinds]
         if self._replicas and not all(
             a is b for a, b in zip(peers, self._peers)
@@ -143,11 +145,11 @@ class Evaluator(Part):
         return [owner for owner in owners if self._shard_of[owner] not in self._full]
 
     def rejoined(self, name: str) -> None:
-        """Shard `name` was restarted, and may have applied less than before."""
+        """Register that the shard of role `name` was restarted. It may have applied less than before."""
         self._full.discard(self._shard_of.get(name, -1))
 
     def next_goal(self) -> int:
-        """The version to evaluate next: the first multiple of `eval_every` after the last one."""
+        """Return the version to evaluate next: the first multiple of `eval_every` after the last evaluated version."""
         return (self.update // self.eval_every + 1) * self.eval_every
 
     def state(self) -> dict[str, Any]:
@@ -161,7 +163,7 @@ class Evaluator(Part):
         return state if self.contained is None else state | {"held": self.contained}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
-        """Restore the state saved by an earlier incarnation of the chief; None: nothing was saved."""
+        """Restore the state that an earlier incarnation of the chief has saved; None: nothing was saved."""
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
@@ -169,7 +171,7 @@ class Evaluator(Part):
             self.contained = state.get("held")
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until the end of the budget; None without a time limit."""
+        """Return the seconds until the end of the budget; None if there is no time limit."""
         if self.stop_requested:
             return 0.0
         return None if self.budget.seconds is None else max(0.0, self.budget.seconds - now)

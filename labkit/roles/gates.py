@@ -6,8 +6,8 @@
     Accumulator    the next K gradients, stale or not                                 KAsync, KBatchAsync
     Gate           answers a worker when it is at most s iterations ahead             SSP
 
-These components also handle workers that are lost, restarted, or join, so that the strategy need not. They receive, answer and
-drop pushes; they do not apply gradients.
+The gates also handle workers that are lost, are restarted, or join, so a strategy needs no code for these cases. They receive,
+answer and drop pushes; they do not apply gradients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ __all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_wor
 
 
 async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
-    """One push of every worker, all computed on the shard's present version, in the order of the workers.
+    """Receive one push of every worker, all computed on the shard's present version, and return them in the order of the
+    workers.
 
     Until all have arrived, the server answers immediately with its weights
 
@@ -51,8 +52,8 @@ async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
 
 
 async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
-    """The first `count` pushes of different workers that were computed on the shard's present version, in the order of the
-    workers; fewer if there are fewer workers.
+    """Receive the first `count` pushes of different workers that were computed on the shard's present version (fewer if there
+    are fewer workers). They are returned in the order of the workers.
 
     Pushes of an older version are dropped as "late". If a restarted worker pushes again, its first push is dropped. Pulls are
     answered in the meantime.
@@ -69,8 +70,8 @@ async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
 
 
 async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
-    """The next `count` pushes that were computed on the shard's present version, several of one worker included, in the
-    order of the workers. Pushes of an older version are dropped as "late". Pulls are answered in the meantime.
+    """Receive the next `count` pushes that were computed on the shard's present version. Several may be of one worker. They are
+    returned in the order of the workers. Pushes of an older version are dropped as "late". Pulls are answered in the meantime.
     """
     pushes: list[Push] = []
     while len(pushes) < count:
@@ -81,7 +82,7 @@ async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
 
 
 async def _receive_current_push(ctx: Context, shard: Any) -> Push | None:
-    """Receive one message: the push if it was computed on the present version, else None."""
+    """Receive one message. Returns it if it is a push that was computed on the present version, else None."""
     request = await ctx.recv(Push, Pull, Left, Joined)
     if isinstance(request, Pull):
         ctx.send(request, shard.weights())
@@ -115,9 +116,11 @@ class Round:
         return len(self.received) >= max(1, len(workers)) and all(worker in self.received for worker in workers)
 
     def restart(self, servers: Sequence[str]) -> list[Any]:
-        """Restart the round because a worker has joined. With one server, nothing happens. With several, the round may be
-        complete at one server and not at another, and workers that wait for different servers would deadlock. Therefore all
-        pushes are dropped as "late" and returned, to be answered: the next pushes belong to the same round on all servers.
+        """Restart the round because a worker has joined. With one server, this is not necessary, and nothing is done.
+
+        With several servers, the round may be complete at one server and not at another, and workers that wait for different
+        servers would deadlock. Therefore all pushes are dropped as "late" and returned. The caller answers them, so that the
+        next pushes belong to the same round on all servers.
         """
         if len(servers) < 2:
             return []
@@ -127,7 +130,7 @@ class Round:
         return dropped
 
     def pushes(self) -> list[Any]:
-        """Returns all pushes, in the order of the workers, and starts the next round."""
+        """Return all pushes, in the order of the workers, and start the next round."""
         pushes, self.received = in_worker_order(self._shard, self.received.values()), {}
         return pushes
 
@@ -141,14 +144,14 @@ def in_worker_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
 
 
 class Accumulator:
-    """Collects pushes, stale or not, until there are enough for a step (as TensorFlow's conditional accumulator)."""
+    """Collects pushes, stale or not, until there are enough for a step (like TensorFlow's conditional accumulator)."""
 
     def __init__(self) -> None:
         self._pushes: list[Push] = []
 
     def add(self, request: Any, needed: int) -> list[Push]:
-        """Add `request` if it is a push. Returns the collected pushes in order of arrival if there are at least `needed`, else an
-        empty list. When a worker joins, all collected pushes are returned.
+        """Add `request` if it is a push. If there are at least `needed` pushes, or if `request` says that a worker has joined,
+        all collected pushes are returned in order of arrival; otherwise an empty list.
         """
         if isinstance(request, Push):
             self._pushes.append(request)
@@ -175,8 +178,8 @@ class Gate:
     def admit(self, request: Any, slack: int) -> list[Any]:
         """Process `request`, and return the requests that may be answered now, those of the slowest worker first.
 
-        A push completes an iteration of its sender and requests the next; a pull only requests the next. `Left` and `Joined`
-        update the membership.
+        A push completes an iteration of its sender and requests weights for the next iteration; a pull only requests weights.
+        `Left` and `Joined` change the set of workers.
         """
         if isinstance(request, (Left, Joined)):
             self._update_members(self._ctx.peers("worker"))

@@ -1,4 +1,4 @@
-"""Gradients with the version of the weights they were computed on, and the model that computes them.
+"""Gradients with the version of the weights on which they were computed, and the model that computes them.
 
 `Parameters`: the weights that a worker pulled. `Gradient`: a gradient computed on them. `Model`: computes gradients.
 """
@@ -37,8 +37,9 @@ class Parameters:
 class Gradient:
     """A gradient (flat, parameter size) of `count` mini-batches, `samples` examples in all.
 
-    `step`: the number, from 0, of the newest of its worker's gradients in it. `read`: the versions it was computed on.
-    `all_workers`: whether it combines one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
+    `step`: the number of the newest of these gradients, counted by the worker from 0. `read`: the versions of the weights on
+    which it was computed. `all_workers`: whether it combines one gradient of every worker, all of the same step. `loss`: the
+    mean loss over the mini-batch.
     """
 
     __slots__ = ("all_workers", "compressor", "count", "loss", "parts", "read", "samples", "step", "values")
@@ -59,7 +60,7 @@ class Gradient:
         self.loss, self.count, self.all_workers, self.compressor = loss, count, all_workers, compressor
 
     def push(self, shard: int) -> Push:
-        """The message for `shard`: its part of this gradient, encoded if there is a compressor, and the version read."""
+        """Return the message for `shard`: its part of this gradient, encoded if there is a compressor, and the version read."""
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         encoded: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
@@ -72,14 +73,18 @@ class Gradient:
         })  # fmt: skip
 
     def plus(self, other: Gradient) -> Gradient:
-        """Add the next gradient of the same worker, in place: one push of both, with the read version of the older."""
+        """Add the next gradient of the same worker, in place. The sum is pushed once, with the read version of the older
+        gradient.
+        """
         if self.values.strides != (0,):
             np.add(self.values, other.values, out=self.values)
         self.step, self.count, self.samples = other.step, self.count + other.count, self.samples + other.samples
         return self
 
     def of_all_workers(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
-        """This gradient as one contribution of every worker: `total` is their sum, divided if `reduce` is "mean"."""
+        """Make this gradient the combination of one gradient of every worker, in place. `total`: their sum, which is divided
+        by the number of workers if `reduce` is "mean".
+        """
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)
         self.values, self.count, self.samples, self.all_workers = total, workers, self.samples * workers, True
@@ -109,7 +114,7 @@ class Model(Part):
         self.null_values = objective.start(0) if self.null else np.empty(0)
 
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
-        """The gradient of the mean loss over `batch`. The caller owns it."""
+        """Return the gradient of the mean loss over `batch`. The caller owns it."""
         counters = self.recorder.counters
         step, compressor = counters.computed, self.compressor
         if compressor is not None:
@@ -128,7 +133,7 @@ class Model(Part):
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
 
     def cancelled(self) -> None:
-        """Record a gradient whose computation was cancelled: it counts as computed, and is dropped as cancelled."""
+        """Record a gradient whose computation was cancelled. It counts as computed and as dropped ("cancelled")."""
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = counters.released = step + 1

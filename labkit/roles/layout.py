@@ -1,7 +1,7 @@
 """The layout of a run: its roles, their nodes, and their parts of the model and of the data.
 
-A layout is a value computed from a problem and the shape of a cluster before the run starts. Engines execute it and views draw
-it; impossible shapes are refused when it is made.
+A layout is a value that is computed from a problem and the shape of a cluster before the run starts. Engines execute it, and
+views draw it. If the shape of the cluster is not possible, an error is raised when the layout is made.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ NAMES_IN_TRACE = {"": "", "synchronized": "equal", "local": "own"}  # {`replicat
 class RoleSpec:
     """One role. `kind` is the name of the strategy's method that implements it, `index` its number within its kind.
 
-    `node`: roles with the same node share a process (and its cores). `computes`: whether it has a model. `shard`, `part`: the
-    number of its shard, and the part of the parameters that this owns. `data`: the number of its share of the data; roles with
-    the same number draw the same batches.
-
-    `backs`: the index in the layout of the role whose shard it replicates.
-
-    `model`, `store`: factories for the model and the shard, if these are not a `Model` of the whole network and a `Shard`.
-    Both are picklable and called with keywords: `model(objective=, recorder=, clock=, strategy=)` and
-    `store(spec=, plan=, objective=, recorder=, clock=, watcher=, strategy=)`.
+    - `node`: roles with the same node share a process (and its cores).
+    - `computes`: whether the role has a model.
+    - `shard`, `part`: the number of the role's shard, and the part of the parameters that the shard owns.
+    - `data`: the number of the role's share of the data. Roles with the same number draw the same batches.
+    - `backs`: for a backup, the index (in the layout) of the role whose shard it replicates.
+    - `model`, `store`: factories for the model and the shard. None: a `Model` of the whole network, and a `Shard`. Factories
+      are picklable and called with keywords: `model(objective=, recorder=, clock=, strategy=)` and
+      `store(spec=, plan=, objective=, recorder=, clock=, watcher=, strategy=)`.
     """
 
     name: str
@@ -62,11 +61,12 @@ class Layout:
       the parts of a model whose workers own the weights);
     - "local": replicas that step independently and are averaged from time to time.
 
-    `assemble`: computes the model to evaluate from the observed shards' snapshots, in the order of the shards; by default each
-    is inserted at its part.
+    `assemble`: computes the model to evaluate from the snapshots of the observed shards, which are in the order of the shards.
+    None: each snapshot is inserted at its part.
 
-    `positions`: workers push weights instead of gradients. Weights contain every gradient that has moved them, so a shard that
-    contains a worker's gradient of some step also contains the earlier ones, even if it had dropped one of them.
+    `positions`: workers push weights, not gradients. These contain every gradient that was applied to them. A shard that
+    contains a worker's gradient of some step therefore also contains all earlier gradients of this worker, even if it had
+    dropped one.
     """
 
     roles: tuple[RoleSpec, ...]
@@ -83,7 +83,7 @@ class Layout:
         return tuple(dict.fromkeys(role.node for role in self.roles))
 
     def backup_of(self, role: str) -> str | None:
-        """The name of the backup of `role`; None if there is none."""
+        """Return the name of the backup of `role`; None if it has no backup."""
         return self._backups.get(role)
 
     @cached_property
@@ -92,7 +92,7 @@ class Layout:
         return {self.roles[spec.backs].name: spec.name for spec in self.roles if spec.backs is not None}
 
     def roles_on_node(self, role: str) -> set[str]:
-        """The names of the roles that share a node, and so a process, with `role`, including itself."""
+        """Return the names of all roles on the node of `role`, including `role`. They share a process."""
         nodes = {spec.name: spec.node for spec in self.roles}
         return {name for name, node in nodes.items() if node == nodes[role]}
 

@@ -1,13 +1,17 @@
 """The messages that roles send to each other.
 
-A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be sent:
-the transport does not use pickle, and the simulator has the same rule, so that a strategy that runs on one engine runs on the
-other. A message is never aliased: the receiver gets a copy.
+A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be sent,
+because the transport does not use pickle. The simulator has the same rule, so that a strategy that runs on one engine also runs
+on the other. The receiver gets a copy, which shares no memory with the message of the sender.
 
-The payload is counted in bytes, by the same rules on both engines: the bytes of arrays, plus, for fields that are not in the
-`header` of the kind, 8 bytes per number; 1 per boolean, None, or nested tuple; text in UTF-8; and 8 bytes per dimension of an
-empty array that is in a tuple or has more than two dimensions. The headers of labkit's kinds (step, version, part) are sent in
-the frame header and are not counted; a strategy's kind has no header unless it declares one.
+The payload is counted in bytes, by the same rules on both engines. The bytes of all arrays are counted. The other fields are
+counted only if they are not in the `header` of the kind:
+
+- a number: 8 bytes; a boolean, None, or a nested tuple: 1 byte; text: its bytes in UTF-8;
+- an empty array that is in a tuple or has more than two dimensions: 8 bytes per dimension.
+
+The headers of labkit's kinds (step, version, part) are sent in the frame header. A kind defined with a strategy has no header
+unless it declares one.
 """
 
 from __future__ import annotations
@@ -30,14 +34,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Message:
-    """The base of every message. `sender` and `incarnation` are filled in by the engine on delivery.
+    """The base class of every message. The engine sets `sender` and `incarnation` on delivery.
 
     Class attributes that engines use:
 
-    - `carries`: True if it carries gradients, numbered `step - count + 1` to `step` of its sender. The engine counts them as
-      released when the message is sent and as received when a role takes it from its inbox, and reports those that are lost.
-    - `reads`: True if it carries weights of a shard at `version`: its receiver has then read this version, relative to which
-      the staleness of its next gradient is counted.
+    - `carries`: True if the message carries gradients. Their numbers are `step - count + 1` to `step` of the sender. The engine
+      counts the gradients as released when the message is sent, and as received when a role takes the message from its inbox.
+      It reports gradients that are lost.
+    - `reads`: True if the message carries weights of a shard at `version`. The receiver has then read this version; the
+      staleness of its next gradient is counted from it.
     - `header`: the metadata fields. Only arrays in them count as payload.
     """
 
@@ -57,8 +62,9 @@ class Pull(Message):
 class Push(Message):
     """worker -> server: the shard's part of a gradient.
 
-    `values`: flat, the shard's size. `step`: the sender's number of the newest gradient in it; `count`: the number of gradients;
-    `samples`: the number of examples. `generation`, `version`: those of the weights it was computed on.
+    `values`: flat, with the size of the shard. `step`: the number of the newest gradient in the push, as counted by the sender;
+    `count`: the number of gradients; `samples`: the number of examples. `generation`, `version`: those of the weights on which
+    the gradient was computed.
     """
 
     values: np.ndarray
@@ -84,7 +90,7 @@ class Weights(Message):
 
     @property
     def read(self) -> tuple[tuple[int, int], ...]:
-        """The (generation, version) of each shard: here, of a single shard with the whole model."""
+        """The (generation, version) of each shard. A single shard with the whole model has sent this message."""
         return ((self.generation, self.version),)
 
     @property
@@ -95,12 +101,12 @@ class Weights(Message):
 
 @dataclass(frozen=True)
 class Position(Push):
-    """worker -> centre: the shard's part of the worker's weights. Other fields are as in `Push`: `step` and `count` identify the
-    gradients that have moved the weights since the last position.
+    """worker -> centre: the shard's part of the worker's weights. The other fields are those of a `Push`; `step` and `count`
+    identify the gradients that were applied to the weights since the last position.
 
-    `clock`: the gradients of other role instances contained in the values, received with a centre's weights: (role instance, its
-    last step, the next role instance, ...), where the number of a role instance is role + incarnation x roles. Of the sender's
-    role instance, the values contain all gradients up to `step`.
+    The values contain all gradients of the sender's role instance up to `step`, and gradients of other role instances that the
+    sender received with weights of the centre. `clock` lists the latter: (role instance, its last step, the next role instance,
+    ...). The number of a role instance is role + incarnation x roles.
     """
 
     clock: tuple[int, ...] = ()
@@ -109,14 +115,16 @@ class Position(Push):
 
 @dataclass(frozen=True)
 class CentreWeights(Weights):
-    """centre -> worker: as `Weights`. `clock`: the gradients of all role instances contained in the values, as in `Position`."""
+    """centre -> worker: the weights of the shard. `clock`: the gradients of all role instances that the values contain, in the
+    format of `Position.clock`.
+    """
 
     clock: tuple[int, ...] = ()
     header: ClassVar[tuple[str, ...]] = (*Weights.header, "clock")
 
     @property
     def clocks(self) -> tuple[tuple[int, ...], ...]:
-        """For each shard, the gradients contained in its part: here, for a single shard with the whole model."""
+        """For each shard, the gradients contained in its part. A single shard with the whole model has sent this message."""
         return (self.clock,)
 
 
@@ -130,7 +138,7 @@ class Ack(Message):
 
 @dataclass(frozen=True)
 class Chunk(Message):
-    """peer -> peer: one piece of a collective. `tag` numbers the collective, `part` the piece."""
+    """peer -> peer: one piece of a vector in a collective. `tag`: the number of the step; `part`: the number of the piece."""
 
     values: np.ndarray
     tag: int
@@ -152,10 +160,10 @@ class Mix(Message):
 
 @dataclass(frozen=True)
 class SnapshotRequest(Message):
-    """chief -> shard: request for a `Snapshot` of the weights; answered by the engine.
+    """chief -> shard: request for a `Snapshot` of the weights. The engine answers it.
 
-    The snapshot is taken at the first multiple of `eval_every` from version `at` on, or when the budget is used up; if `final`,
-    at once.
+    The snapshot is taken at the first version that is a multiple of `eval_every` and at least `at`, or when the budget is used
+    up. If `final`, it is taken at once.
     """
 
     at: int = 0
@@ -165,10 +173,11 @@ class SnapshotRequest(Message):
 
 @dataclass(frozen=True)
 class Snapshot(Message):
-    """shard -> chief: weights to evaluate; sent by the engine. `final`: whether it answers a final request.
+    """shard -> chief: weights to evaluate, sent by the engine. `final`: whether this is the answer to a final request.
 
-    `ids`: for a shard that owns rows of a table, the rows at the beginning of `values`. `contained`: the gradients contained in
-    the values, as JSON (`AppliedLog.contained`, and the time in ns), in case the shard is lost before it reports them.
+    `ids`: for a shard that owns rows of a table, the numbers of the rows at the beginning of `values`. `contained`: the
+    gradients that the values contain, as JSON (`AppliedLog.contained`, and the time in ns). They are needed if the shard is
+    lost before it reports them.
     """
 
     values: np.ndarray
@@ -183,10 +192,11 @@ class Snapshot(Message):
 
 @dataclass(frozen=True)
 class Joined(Message):
-    """engine -> role: `name` has joined the run, or was restarted with its next `incarnation`.
+    """engine -> role: role `name` has joined the run, or was restarted with its next `incarnation`.
 
-    Unanswered messages to its earlier incarnation are lost. A role that receives this message retransmits them; messages that it
-    sends from now on are addressed to the new incarnation. Sent only in strategies that list this kind.
+    Messages to the earlier incarnation of `name` that it has not answered are lost. The receiver of this message retransmits
+    them. Messages that are sent to `name` from now on are addressed to the new incarnation. `Joined` is sent only in strategies
+    whose `messages` contain it.
     """
 
     name: str = ""
@@ -195,9 +205,9 @@ class Joined(Message):
 
 @dataclass(frozen=True)
 class Left(Message):
-    """engine -> role: `name` has left the run, or was lost and is not waited for; it is no longer a peer.
+    """engine -> role: role `name` is no longer a peer, because it has left the run, or was lost and is not waited for.
 
-    Sent only in strategies that list this kind.
+    `Left` is sent only in strategies whose `messages` contain it.
     """
 
     name: str = ""
@@ -211,7 +221,7 @@ _NUMBERS = "biufc"  # kinds of dtype
 
 
 def field_names(kind: type[Message]) -> tuple[str, ...]:
-    """The fields that are sent, in order (`sender` and `incarnation` are in the frame header)."""
+    """Return the names of the fields that are sent, in order. (`sender` and `incarnation` are in the frame header.)"""
     names = _FIELDS.get(kind)
     if names is None:
         names = _FIELDS[kind] = tuple(f.name for f in dataclasses.fields(kind) if f.init)
@@ -219,7 +229,7 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
 
 
 def bytes_outside_arrays(message: Message) -> int:
-    """The payload bytes of a message outside of arrays: see the docstring of this module."""
+    """Return the payload bytes of a message that are not in arrays, by the rules in the docstring of this module."""
     kind: Any = message.__class__
     have, size = message.__dict__, 0
     for name in _payload_fields(kind):
@@ -252,8 +262,8 @@ def _plain_bytes(value: Any) -> int:
 def timing_only_message(kind: type[Message], fields: dict[str, Any]) -> Any:
     """Create a message of a timing-only run: numbers, and arrays without memory.
 
-    It needs no check and no copy. `fields` includes `timing_only_bytes`, its payload. This takes 0.35 us, the `__init__` of a
-    frozen dataclass 0.7 us (`timeit`).
+    The message needs no check and no copy. `fields` contains `timing_only_bytes`, the size of its payload. A call takes 0.35
+    us; the `__init__` of a frozen dataclass takes 0.7 us (`timeit`).
     """
     made = object.__new__(kind)
     made.__dict__.update(fields)
@@ -261,10 +271,10 @@ def timing_only_message(kind: type[Message], fields: dict[str, Any]) -> Any:
 
 
 def copied_for_sending(message: Message, sender: str, incarnation: int = 0) -> tuple[Message, int]:
-    """(a copy of a message, marked as sent by an `incarnation` of `sender`, its payload bytes).
+    """Return (a copy of the message with `sender` and `incarnation` set, the number of its payload bytes).
 
-    The copy shares no memory with the original. A message without arrays is immutable and may be returned itself. `RoleError`
-    names a field that cannot be sent.
+    The copy shares no memory with the original. A message without arrays is immutable, so the original may be returned. Raises
+    `RoleError`, with the name of the field, if a field cannot be sent.
     """
     kind = message.__class__
     have = message.__dict__

@@ -26,7 +26,11 @@ class Part:
     work: ClassVar[Work]
 
     def cancelled(self) -> None:
-        """Work was cancelled before it was done (`ctx.compute(..., unless=...)` in virtual time): no method was called."""
+        """Called in virtual time if work was cancelled before it was done (`ctx.compute(..., unless=...)`). The method passed
+        to `ctx.compute` was not called.
+        """
 
     def discard(self, result: Any) -> None:
-        """Work was done, but its `result` is not used (`ctx.compute(..., unless=...)` on processes)."""
+        """Called on processes if work was cancelled but was done nevertheless (`ctx.compute(..., unless=...)`). Its `result`
+        is not used.
+        """

@@ -1,8 +1,9 @@
 """Communication of workers with parameter servers: `pull`, `push`, `push_pull`, `post` and `NewestWeights`, for any number of
 shards. Requests to a server that is restarted before it has answered are retransmitted.
 
-A push and the following pull are one operation at each shard: the reply to a push is the shard's newest weights. With several
-shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of versions.
+In `push_pull`, a push and the following pull are one operation at each shard: the reply to the push is the shard's newest
+weights. With several shards, the weights of an asynchronous pull may have a different version on each shard (a torn read). They
+are returned with the version of each shard.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ async def push(ctx: Context, gradient: Gradient) -> None:
 
 
 async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weights) -> Parameters | Weights:
-    """Send `gradient` to every shard and wait for the weights in their replies, messages of this `kind`."""
+    """Send `gradient` to every shard and wait for the replies, which contain the weights. `kind`: the kind of message of the
+    replies.
+    """
     servers = ctx.peers("server")
     if len(servers) == 1:
         return await _request(ctx, servers[0], gradient.push(0), kind)
@@ -51,7 +54,9 @@ async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weig
 
 
 async def _request(ctx: Context, server: str, request: Message, kind: type[Weights]) -> Weights:
-    """Fast path of `replies` for a single server; its weights have all attributes of `Parameters`."""
+    """Send a request to a single server and wait for the reply: the fast path of `replies`. The weights in the reply have all
+    attributes of `Parameters`.
+    """
     ctx.send(server, request)
     kinds = WEIGHTS if kind is Weights else (kind, Joined)
     while True:
@@ -63,7 +68,9 @@ async def _request(ctx: Context, server: str, request: Message, kind: type[Weigh
 
 
 def _send_pushes(ctx: Context, gradient: Gradient) -> list[Any]:
-    """Send the pushes of `gradient`. Returns them for retransmissions, which must not be compressed again."""
+    """Send the pushes of `gradient`, and return them. A retransmission sends the same push, because compressing it again would
+    change the compressor's memory.
+    """
     pushes = []
     for shard, server in enumerate(ctx.peers("server")):
         pushes.append(gradient.push(shard))
@@ -74,8 +81,10 @@ def _send_pushes(ctx: Context, gradient: Gradient) -> list[Any]:
 async def replies(
     ctx: Context, servers: Sequence[str], request: Callable[[int], Any], kind: type[Message] = Weights
 ) -> list[Any]:  # fmt: skip
-    """The replies of all servers, in the order of the servers. The request `request(shard)` is retransmitted to a server that is
-    restarted before it has answered; a push that it had received before is applied only once.
+    """Wait for the replies of all servers, and return them in the order of the servers.
+
+    If a server is restarted before it has answered, `request(shard)` is sent to it again. A push that the server had received
+    before is applied only once.
     """
     kinds = (kind, Joined)
     arrived: list[Any] = [None] * len(servers)
@@ -95,10 +104,11 @@ async def replies(
 class NewestWeights:
     """Receives weights from servers that send every version to all workers without a request.
 
-    A worker that was busy during several versions gets the last one. With several shards it waits until it has the same version
-    of all, which will arrive because every shard sends every version. (After the loss of a role, the versions of the shards may
-    differ permanently: a shard was restored, or only some have received a worker's last push. Newer weights of any shard are
-    then sufficient.)
+    A worker that was busy during several versions gets the newest version. With several shards, it waits until it has the same
+    version of all shards. This version arrives, because every shard sends every version.
+
+    After the loss of a role, the versions of the shards may differ permanently, because a shard was restored, or because only
+    some shards have received the last push of a worker. In that case newer weights of any shard are sufficient.
     """
 
     def __init__(self, ctx: Context):
@@ -114,10 +124,11 @@ class NewestWeights:
         return await self.weights()
 
     async def weights(self, wait: bool = True) -> Parameters | Weights:
-        """Wait for weights newer than those returned last (`wait=False`: return the same again if none have arrived).
+        """Wait for weights that are newer than those returned last. Of several versions that have arrived, the newest is
+        returned.
 
-        Of several arrived versions the newest is returned. If only a duplicate reply arrives, the same weights are returned
-        again.
+        `wait=False`: if no newer weights have arrived, the same weights are returned again. They are also returned again if
+        only a duplicate reply arrives.
         """
         received = False
         while True:
@@ -137,7 +148,7 @@ class NewestWeights:
         return _assemble(parts)
 
     def _incomplete(self) -> bool:
-        """Whether a part is missing, or the newest parts are of different versions, so that more will arrive."""
+        """Return whether more parts will arrive: a part is missing, or the newest parts are of different versions."""
         if len(self._parts) < self._shards:
             return True
         return not self._versions_differ and len({part.version for part in self._parts.values()}) > 1
@@ -147,7 +158,7 @@ class NewestWeights:
 
 
 def _assemble(parts: Sequence[Weights]) -> Parameters | Weights:
-    """The shards' weights as one vector, with the vector of their versions."""
+    """Return the weights of all shards as one vector, with the version of each shard."""
     if len(parts) == 1:
         return parts[0]
     read = tuple((w.generation, w.version) for w in parts)

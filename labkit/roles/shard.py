@@ -3,13 +3,13 @@
 A shard is composed of
 
 - the parameters (`DenseParameters`, `RowParameters`) with the state of their optimizer;
-- the applied log (`AppliedLog`): which gradients were applied, exactly once, and which were dropped or refused;
+- the applied log (`AppliedLog`): which gradients were applied (each exactly once), and which were dropped or refused;
 - the check of pushes (`GradientCheck`): whether a push fits and is finite.
 
-The shard itself has the version, the budget, and the chief's snapshot requests. All updates go through `apply`, so that no
-strategy can bypass staleness, accounting or the budget. A version is (generation, updates applied); a restore starts a new
-generation. Staleness is the number of versions applied since the weights were read, not counting the update itself: 0 is fresh;
-across generations it is unknown.
+The shard itself manages the version, the budget, and the chief's snapshot requests. All updates go through `apply`, so that no
+strategy can bypass the records of staleness and gradients, or the budget. A version is (generation, updates applied); a restore
+starts a new generation. The staleness of a gradient is the number of updates applied between the read of its weights and its
+own update: 0 for a fresh gradient, unknown if the weights are of an earlier generation.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ REDUCTIONS = ("mean", "sum")
 
 
 class ShardParameters(Protocol):
-    """The parameters of a shard. `values`: a read-only view of the flat vector; `nbytes`: its size; `timing_only`: nothing is
-    computed; `steps`: False if `step` need not be called; `correction`: corrects stale gradients.
+    """The parameters of a shard.
+
+    `index`: the number of the shard; `values`: a read-only view of the flat vector; `nbytes`: its size; `timing_only`: whether
+    nothing is computed; `steps`: False if `step` need not be called; `correction`: corrects stale gradients (None: off).
     """
 
     index: int
@@ -57,25 +59,27 @@ class ShardParameters(Protocol):
         """The type of the parameters."""
 
     def part_of(self, gradient: Any) -> np.ndarray:
-        """The decoded part of a gradient for these parameters; `RoleError` if it does not fit."""
+        """Return the decoded part of a gradient for these parameters. Raises `RoleError` if it does not fit."""
 
     def step(self, gradients: Sequence[Any], rate: float, reduce: str, version: int, generation: int) -> None:
-        """One optimizer step, from `version` to the next."""
+        """Take one optimizer step, from `version` to the next version."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Copies of values and optimizer state, as entries of a checkpoint."""
 
     def load(self, arrays: Mapping[str, Any]) -> None:
-        """Restore `arrays()`."""
+        """Restore the parameters and the state from the result of `arrays()`."""
 
 
 class Shard(Part):
-    """Owns `parameters` and applies gradients to them.
+    """A part of the parameters, to which gradients are applied.
 
-    `schedule(version)`: a factor of the learning rate. `senders`: the number of roles that push to the shard. `role_ids`: {name:
-    number in the trace}. `clock` returns ns. `watcher(shard)` is called when the shard reaches a version requested by the chief
-    (a multiple of `eval_every`, or the last one). `on_checkpoint_due(shard)` is called after an update at `save_at` (ns) or
-    later. `observed`: whether the chief evaluates this shard (a synchronized replica only if the first one is absent).
+    - `schedule(version)` returns a factor of the learning rate. `clock()` returns the time in ns.
+    - `senders`: the number of roles that push to the shard. `role_ids`: {role: its number in the trace}.
+    - `watcher(shard)` is called when the shard reaches a version requested by the chief: a multiple of `eval_every`, or the
+      version at which the budget is used up.
+    - `on_checkpoint_due(shard)` is called after an update at time `save_at` (ns) or later.
+    - `observed`: whether the chief evaluates this shard. (Of synchronized replicas it evaluates the first present one.)
     """
 
     work: ClassVar[Work] = "server"
@@ -108,7 +112,9 @@ class Shard(Part):
         cls, *, spec: Any, plan: Any, objective: Any, recorder: Recorder, clock: Callable[[], int],
         watcher: Callable[[Any], None], strategy: Any,
     ) -> Self:  # fmt: skip
-        """The shard of role `spec` in a run of `plan`, with the initial weights. `strategy`: the engine's copy."""
+        """Return the shard of role `spec` in a run of `plan`, with the initial weights. `strategy`: the engine's copy of it,
+        whose live options may change.
+        """
         parameters = DenseParameters(
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
             weight_decay=strategy.weight_decay, codec=getattr(strategy, "codec", None), correction=staleness_correction(strategy),
@@ -133,7 +139,9 @@ class Shard(Part):
     # for strategies ---------------------------------------------------------------------------------------------------
 
     def weights(self) -> Weights:
-        """The present weights as a message. Its array is a view of the shard's parameters; sending makes a copy."""
+        """Return the present weights as a message. Its array is a view of the shard's parameters, which is copied when it is
+        sent.
+        """
         if not self._timing_only:
             if self.parameters.correction is not None:
                 self.parameters.correction.remember(self.version, self.values, self.recorder.counters.reads)
@@ -144,10 +152,10 @@ class Shard(Part):
         })  # fmt: skip
 
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
-        """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the given order).
+        """Apply one gradient, or several gradients as one step: their "mean" or "sum" (`reduce`), added in the given order.
 
-        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and records the reason, if nothing was
-        applied: the budget is used up, or all were duplicates or refused.
+        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False and records the reason if nothing was applied,
+        because the budget is used up or because all gradients were duplicates or were refused.
         """
         if reduce not in REDUCTIONS:
             raise nearest("reduction", reduce, REDUCTIONS)
@@ -173,7 +181,7 @@ class Shard(Part):
     # one application --------------------------------------------------------------------------------------------------
 
     def _admitted(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
-        """The gradients that may be applied now, with decoded pushes; the others are recorded in the log."""
+        """Return the gradients that may be applied now, with decoded pushes. The other gradients are recorded in the log."""
         if self.finished:
             for gradient in gradients:
                 self.log.drop(gradient, AFTER_END, self.version)
@@ -205,12 +213,14 @@ class Shard(Part):
     # snapshots for the chief ------------------------------------------------------------------------------------------
 
     def requested(self, at: int, final: bool) -> bool:
-        """Handle a `SnapshotRequest` of the chief. True if the snapshot is due now; else `watcher` is called when it is due."""
+        """Handle a `SnapshotRequest` of the chief. Returns True if the snapshot is due now; otherwise `watcher` is called
+        later, when it is due.
+        """
         self.observed = True
         return final or self.request(at)
 
     def request(self, at: int) -> bool:
-        """Request a snapshot at the first multiple of `eval_every` from version `at` on. True if it is due now."""
+        """Request a snapshot at the first multiple of `eval_every` that is at least `at`. Returns True if it is due now."""
         self._snapshot_at = at if self.eval_every else NEVER
         return self._snapshot_due()
 
@@ -223,24 +233,28 @@ class Shard(Part):
         return True
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
-        """The parameters for the chief; with `shown=False` only the version and the samples."""
+        """Return a snapshot for the chief: the parameters, the version and the samples; without parameters if not `shown`."""
         return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
 
     def evaluation(self, final: bool, time: int) -> Snapshot:
-        """The snapshot that an engine sends at `time` (ns). If it has parameters, it lists the gradients that they contain."""
+        """Return the snapshot that an engine sends at `time` (ns). If it has parameters, it also lists the gradients that they
+        contain.
+        """
         made = self.snapshot(final, self.observed)
         return replace(made, contained=json.dumps({**self.log.contained(), "time": time})) if self.observed else made
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
-        """A copy of the whole state, {name: array or plain value}, as in a checkpoint; without arrays in a timing-only run."""
+        """Return a copy of the whole state, {name: array or plain value}, for a checkpoint; without arrays in a timing-only
+        run.
+        """
         progress = {"version": self.version, "generation": self.generation, "samples": self.samples}
         return self.log.to_state() | progress | self.parameters.arrays()
 
     def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
-        """Restore the state from `to_state()` (None: keep the present one) and start a new generation. With `same`, nothing was
-        lost, and the generation of `state` continues.
+        """Restore the state from `to_state()` (None: keep the present state) and start a new generation. `same`: `state` is the
+        newest state, so nothing is lost, and its generation continues.
         """
         self.log.restore(state, same)
         self.generation = self.recorder.incarnation

@@ -24,7 +24,7 @@ class Placed(Protocol):
 
 
 def server_layout(strategy: Placed, problem: Any, cluster: Any, store: Any = None) -> Layout:
-    """Parameter servers, workers, and a chief: one node per role, shards of equal size.
+    """Return a layout of parameter servers, workers, and a chief, with one node per role and shards of equal size.
 
     `store`: the factory of a server's shard, if it is not a `Shard`.
     """
@@ -46,16 +46,18 @@ def server_layout(strategy: Placed, problem: Any, cluster: Any, store: Any = Non
 
 
 def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
-    """Workers that compute, each with a share of the data; worker 0 on the chief's node if the chief works."""
+    """Return the roles of workers that compute, each with a share of the data. Worker 0 is on the chief's node if the
+    strategy's option `chief_works` is set.
+    """
     nodes = ["chief" if strategy.chief_works and i == 0 else f"worker-{i}" for i in range(workers)]
     return [RoleSpec(f"worker-{i}", "worker", i, nodes[i], computes=True, data=i, **more) for i in range(workers)]
 
 
 def replica_layout(strategy: Placed, problem: Any, cluster: Any, replication: str = "synchronized") -> Layout:
-    """No servers: every worker holds a replica of the whole model.
+    """Return a layout without servers, in which every worker holds a replica of the whole model.
 
-    `replication`: "synchronized", all make the same steps, and the chief evaluates the first; "local", each steps
-    independently, and the chief evaluates the mean of all.
+    `replication`: "synchronized" if all replicas take the same steps, and the chief evaluates the first replica; "local" if
+    each replica steps independently, and the chief evaluates their mean.
     """
     refuse_servers(strategy, cluster)
     whole, local = slice(0, problem.objective().size), replication == "local"
@@ -69,7 +71,7 @@ def replica_layout(strategy: Placed, problem: Any, cluster: Any, replication: st
 
 
 def refuse_servers(strategy: Placed, cluster: Any) -> None:
-    """`BadInput` if servers were given to a strategy that has none."""
+    """Raise `BadInput` if servers were given to a strategy that has none."""
     if cluster.servers:
         raise BadInput(
             f"{strategy.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."

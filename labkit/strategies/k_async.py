@@ -42,7 +42,7 @@ class KAsync(AsynchronousServer):
     description: ClassVar[str] = "asynchronous, K workers' gradients a step."
 
     def one_update(self) -> str:
-        """K gradients make a step."""
+        """Return the definition of an update: the mean of K gradients."""
         return f"the mean of {self.K} gradients"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:

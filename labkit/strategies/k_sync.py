@@ -44,7 +44,7 @@ class KSync(ServerStrategy):
         return 0.0
 
     def one_update(self) -> str:
-        """The first K gradients make a step."""
+        """Return the first K gradients make a step."""
         return f"the mean of the first {self.K} gradients"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
@@ -87,7 +87,7 @@ class KBatchSync(ServerStrategy):
         return 0.0
 
     def one_update(self) -> str:
-        """The first K gradients make a step."""
+        """Return the first K gradients make a step."""
         return f"the mean of the first {self.K} gradients"
 
     async def server(self, ctx: Context, shard: Any) -> None:

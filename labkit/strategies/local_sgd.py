@@ -5,7 +5,7 @@
 
 Local SGD communicates H times less than synchronous SGD. Stragglers matter less, because H steps take the maximum over the
 workers of the time of H steps, not the sum of H maxima. H = 1 is synchronous SGD. The price is that replicas drift apart
-between two averages. (If all workers have the same loss and it is quadratic, their mean is not affected by the drift.)
+between two averages. (If the losses of all workers have the same constant Hessian, the drift does not affect the mean.)
 Post-local SGD averages after each of the first `post_local` steps, and then after every H steps. Every worker has a separate
 optimizer state, which is not averaged.
 
