@@ -493,7 +493,7 @@ def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:
 def _inherited_processes(cell: tuple[str, str] | None) -> Processes:
     """Return the processes of the lab that an earlier execution of this cell made. That lab is closed.
 
-    If there is none, return a new object, whose processes are not started yet.
+    If there was no such lab, return a new object, whose processes are not started yet.
     """
     for old in stale(cell):
         kept: Processes | None = old.hand_over_processes()

@@ -196,7 +196,7 @@ class Revealed:
 
     @property
     def verdict(self) -> str:
-        """The comparison in one sentence or two."""
+        """The comparison of prediction and result, as text."""
         near = "" if self.shown == self.answer else f" (nearest: {self.answer})"
         if self.committed is None:
             return f"No prediction was made. Measured: {self.shown}{near}."

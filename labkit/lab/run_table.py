@@ -19,7 +19,7 @@ from .settings import Settings
 
 __all__ = ["KEPT", "Entry", "RunTable", "Runs"]
 
-KEPT = 12  # number of finished runs to keep; for older ones only the row is kept
+KEPT = 12  # number of finished runs that are kept; of older runs only the rows are kept
 
 
 @dataclass

@@ -115,7 +115,7 @@ class ScenarioRunner:
         return session.next_advance()
 
     def finish(self) -> None:
-        """Advance a simulated run as fast as possible, for one slice."""
+        """Advance a simulated run by one slice, as fast as possible."""
         self.session.finish()
 
     def _step_over(self) -> None:

@@ -209,7 +209,8 @@ class Session:
     # running ----------------------------------------------------------------------------------------------------------
 
     def start(self, settings: Settings | None = None, commands: Commands | None = None) -> None:
-        """Start a run with these settings and commands (None: with the prepared ones). An active run is stopped first.
+        """Start a run with these settings and commands (None: with the prepared settings and commands). An active run is
+        stopped first.
 
         If the run needs processes that are not ready yet, a simulated preview of the run is played until they are ready.
         """
@@ -391,7 +392,7 @@ class Session:
     # advancing ------------------------------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Do the work that is due now. Return whether the run has just ended by itself, i.e. not by a command."""
+        """Do the work that is due now. Return whether the run has just ended without a command."""
         if self._pending is not None and not self.processes.starting:
             self._end_preview()
         if self.replaying:

@@ -54,12 +54,12 @@ class Settings:
 
     @property
     def problem(self) -> Problem:
-        """Of the next run."""
+        """The problem of the next run."""
         return self.spec.problem
 
     @property
     def strategy(self) -> Strategy:
-        """Of the next run."""
+        """The strategy of the next run."""
         return self.spec.strategy
 
     @property
@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def budget(self) -> Budget:
-        """Of the next run."""
+        """The budget of the next run."""
         return self.spec.budget
 
     def cluster_on(self, processes: DaskCluster | None) -> Any:
@@ -151,8 +151,8 @@ def initial_settings(
     budget: Budget | None,
     run: Run | None,
 ) -> Settings:
-    """Return the initial settings of a lab: those of `run` if it is given, otherwise the arguments, with defaults for
-    missing ones.
+    """Return the initial settings of a lab: those of `run` if it is given, otherwise those of the other arguments, with
+    defaults for missing arguments.
 
     Raises `BadInput` if an argument is not allowed.
     """

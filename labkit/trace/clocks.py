@@ -9,7 +9,8 @@ ahead at that time keeps this lead in addition to the bound.)
 
 A restarted worker counts its gradients from 0 again, but the gate that bounds its lead does not. A new instance therefore
 continues at the clock where the previous instance stopped. If the other workers continued without this role in the
-meantime, the new instance begins at the clock of the slowest of them, and the absent role does not limit the others.
+meantime, the new instance begins at the clock of the slowest of them, and the role does not limit the other workers while
+it is absent.
 
 If rows of spans were skipped (because the run was too fast to report them all), the clocks are the counts of the
 gradients of each worker that the first shard holds (net of rollback). A lead can then be s + 1, because the gradient that
@@ -54,7 +55,7 @@ class Leads:
 
 def roles_with_clock(trace: Trace) -> list[int]:
     """Return the roles that have a clock. Of several roles that draw the same batches (stages of a pipeline), only the
-    first has one.
+    first has a clock.
     """
     seen: dict[int, int] = {}
     for role, spec in enumerate(trace.header["layout"]["roles"]):
@@ -185,7 +186,7 @@ def _over_instances(
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
     finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
     missed = absences(trace, t)
-    for i, role in enumerate(roles):  # an absent role does not limit the others
+    for i, role in enumerate(roles):  # an absent role does not limit the other roles
         for gap in missed.get(role, ()):
             away = (time >= gap.begin) & (time < (t + 1 if gap.end is None else gap.end))
             begun[i, away], finished[i, away] = 0, np.iinfo(np.int64).max

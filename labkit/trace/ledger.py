@@ -290,7 +290,7 @@ def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
     counters = _counters_at(trace, t)
     if (
         applies and spans and not restarted
-    ):  # if replicas are mixed, a gradient is one row, of the first replica that holds it
+    ):  # if replicas are mixed, only the first replica that holds a gradient has a row for it
         return _LedgerBuilder(layout, trace.roles, counters, drops, None, absent(trace, t), set()).build()
     totals = _empty() | {"in_flight": None, "closes": None}
     totals["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None

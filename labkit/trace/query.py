@@ -234,7 +234,7 @@ class Cumulative:
         self.of = of
         self._rows = SortedRows(*(("messages", "sent") if of == "bytes" else ("applies", "time")))
         self._sender, self._amount, self._total = Growing(np.int64), Growing(float), Growing(float)
-        self._own: dict[int, tuple[Growing, Growing]] = {}  # by sender: indices into the arrays above, totals
+        self._own: dict[int, tuple[Growing, Growing]] = {}  # {sender: (indices into the arrays above, totals)}
 
     def gross(self, trace: Trace, t: int, sender: int | None = None) -> Series:
         """Return the amount applied (sent) up to `t` ns by all role instances, from all senders or from `sender`. A
@@ -299,7 +299,7 @@ class Cumulative:
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
         mine = np.flatnonzero((place[who] >= 0) & (amount > 0))
-        order = mine[np.argsort(place[who[mine]], kind="stable")]  # grouped by worker, each sorted by time
+        order = mine[np.argsort(place[who[mine]], kind="stable")]  # grouped by worker, and sorted by time for each worker
         return _rows_by_worker(place[who[order]], when[order], amount[order], len(workers), edges)
 
     @property
@@ -361,8 +361,8 @@ class Cumulative:
 def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarray:
     """Return the amount that a shard holds after each application, shape (n,).
 
-    Where the version of the shard decreases, the shard was restored: it then holds the amount of the version before the
-    new one.
+    If the version of the shard decreases, the shard was restored. It then holds the amount of the version that was
+    restored.
     """
     steps = (np.diff(version) != 0) | (np.diff(time) != 0)
     begins = [0, *(np.flatnonzero(steps & (np.diff(version) <= 0)) + 1).tolist()]
@@ -406,7 +406,7 @@ def _rows_by_worker(
 
 # rates --------------------------------------------------------------------------------------------------------------
 
-RATE_WINDOW = 12  # a rate is counted over this fraction of the elapsed time
+RATE_WINDOW = 12  # a rate is counted over the elapsed time divided by this number
 SUBWINDOWS = 4  # a rate is the mean over this many shorter windows, which turns a step of the curve into a smooth slope
 TURNS = 3  # minimum number of turns of the slowed worker (or of each worker) for a rate
 SILENT = 20  # after this many turns of all other workers without a turn of the slowed worker, no further turn of it is expected
@@ -487,8 +487,8 @@ def steady_window(
     `series`: gross applied gradients, one entry per instant. The first third is left out as transient.
 
     `slow`: {role: slowdown factor} in that time. The window then covers whole turns of the slowest worker (if a worker is
-    sped up, of one of the others), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N of the
-    rate.
+    sped up, whole turns of another worker), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N
+    of the rate.
     """
     workers = trace.role_ids("worker")
     pace = {worker: (slow or {}).get(worker, 1.0) for worker in workers}
@@ -695,7 +695,7 @@ def staleness(trace: Trace) -> dict[str, Any]:
     if layout.get("copies") == "equal" and parts.count(parts[0]) == len(parts):
         shards = shards[:1]  # replicas that apply the same gradients: count one of them
     for counters in shards:
-        for value, count in list(counters.staleness.items()):  # a copy: the counters of a live run change
+        for value, count in list(counters.staleness.items()):  # a copy, because the counters of a live run change
             histogram[value] = histogram.get(value, 0) + count
     unknown = histogram.pop(UNKNOWN, 0)
     counts = np.zeros(max(histogram, default=-1) + 1, np.int64)
@@ -883,13 +883,14 @@ def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
 
     If each read is followed by one gradient, the two sides are equal for any timing:
 
-    sum(staleness) = sum over updates of (readers outstanding before it - 1) - counters at the end, where a reader is
-    outstanding from its read until its gradient is applied or dropped, and its counter is the number of updates applied in
-    between. Every update adds one to the counters of all outstanding readers except the one that it serves, and removes the
-    counter of that one.
+    sum(staleness) = sum over updates of (outstanding readers before the update - 1) - sum of the counters at the end
 
-    The left side is the sum of the recorded staleness of each gradient; the right side is counted from reads and updates.
-    Neither is sampled.
+    A reader is outstanding from its read until its gradient is applied or dropped. Its counter is the number of updates
+    applied in this time. Every update applies the gradient of one reader: it removes the counter of this reader, and adds
+    one to the counters of all other outstanding readers.
+
+    The left side is the sum of the recorded staleness of each gradient. The right side is counted from reads and updates.
+    Both are exact, because they come from counters.
     """
     c = trace.counters[shard_role]
     left = sum(value * count for value, count in c.staleness.items() if value != UNKNOWN)
@@ -931,7 +932,7 @@ def evaluations(trace: Trace, t: int) -> list[tuple[float, float, float, float]]
 
 
 def first_loss(trace: Trace) -> float | None:
-    """Return the loss at the first evaluation, or None before it."""
+    """Return the loss at the first evaluation, or None before the first evaluation."""
     loss = trace.column("evaluations", "loss")
     return float(loss[0]) if len(loss) else None
 
@@ -981,7 +982,7 @@ class Norms:
         new = data.where(self._rows.rows[self._count : count])
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
-        new = new.where(place[new["role"].astype(int)] >= 0)  # sorted by time: the last of several assignments to one entry stays
+        new = new.where(place[new["role"].astype(int)] >= 0)  # sorted by time, so the newest row of an entry is assigned last
         row, layer = place[new["role"].astype(int)], new["layer"].astype(int)
         self._known[row, layer] = np.stack(new.columns("gradient", "weight"), axis=1)
         self._count = count
@@ -1252,7 +1253,7 @@ class FaultEffect:
 
 def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> FaultEffect:
     """Measure the effect of `period` up to `t` ns."""
-    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # exclude this instant: more may follow
+    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # exclude this instant, because more rows may follow
     fault_free = next((p for p in reversed(periods(trace, period.since)) if p.fault_free and p.until > p.since), None)
     usual = None if fault_free is None else steady_window(trace, applied, fault_free.since, fault_free.until)
     now = steady_window(trace, applied, period.since, period.until, period.slow)

@@ -30,7 +30,7 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
-# The names in files of the counters that have another name there.
+# {counter: its name in files}, for the counters that have another name there.
 _EXPORTED = {"released": "handed", "last_received": "taken", "rounds_by_incarnation": "eras"}
 
 

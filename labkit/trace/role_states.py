@@ -57,8 +57,8 @@ class RoleStates:
         self._held: dict[int, tuple[str, ...]] = {}
 
     def condition(self, role: int) -> str:
-        """Return one of `CONDITIONS`, or "" if the role runs. If several hold, those in `GONE` precede the others, then
-        the earliest counts.
+        """Return one of `CONDITIONS`, or "" if the role runs. If several hold, a condition in `GONE` is returned,
+        otherwise the earliest one.
         """
         return self._gone.get(role) or (self._held.get(role) or ("",))[0]
 

@@ -21,11 +21,11 @@ noise, and m is the number of durations from which the usual duration was comput
 its last three durations is less than 1.5 times the usual one, and the mean is below the limit by more than this margin.
 Small slowdowns are not reported: the excess must be at least a fifth of the elapsed time.
 
-Detection. A straggler is a role that is slower than the others, not a role that waits for it: a role that waits as long
-as the others is not a straggler. If a model is split over the workers, their work differs, and each worker is compared
-with its own first durations. The findings as of a time depend only on the rows up to that time. The test runs each time
-that as many gradients were computed as there are workers. In a long run it runs less often, so that a long run costs
-little more than a short one. Each row is read once.
+Detection. A straggler is a role that is slower than the other roles. A role that waits for the straggler as long as all
+other roles is not a straggler. If a model is split over the workers, their work differs, and each worker is compared with
+its own first durations. The findings as of a time depend only on the rows up to that time. The test runs each time that
+as many gradients were computed as there are workers. In a long run it runs less often, so that its cost hardly increases
+with the length of the run. Each row is read once.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ WINDOWS = (3, 6, 12, 24, 48)
 BASELINE_DURATIONS = 12  # number of first durations that define the usual duration of a role without comparable peers
 SLOW, RECOVERED = math.log(2.0), math.log(1.5)
 Z_THRESHOLD = 4.0
-MIN_EXCESS = 0.2  # share of the elapsed time
+MIN_EXCESS = 0.2  # minimum excess of a straggler, as a share of the elapsed time
 MANY = 16  # with more roles than this, a single role does not change the median
 BUCKET = NANO // 2
 SLICE = NANO // 100  # ns; a busy machine can delay a process this long, so shorter delays do not count
 NOTHING = np.empty((0, 5), np.int64)
-TESTS_PER_DOUBLING = 128  # tests, before the number of gradients between two tests doubles
-ORDER = ("computing", "applying", "messages", "waiting")  # the first match counts
+TESTS_PER_DOUBLING = 128  # number of tests after which the number of gradients between two tests doubles
+ORDER = ("computing", "applying", "messages", "waiting")  # a slow role is reported for the first of these kinds in which it is slow
 
 
 # the test ------------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Durations:
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
         self.pieces = self.split or shards  # a gradient is computed in pieces, so durations are per update
-        self.clock = trace.roles.index(layout["observed"][0])  # if so, the updates of this role divide the time
+        self.clock = trace.roles.index(layout["observed"][0])  # then durations are measured between the updates of this role
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.test.roles}
         self._unread = {table: Unread(table) for table in ("spans", "messages", "applies")}

@@ -56,7 +56,7 @@ class DataDistribution(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return what is counted, and for which workers."""
+        """Return the meaning of the numbers."""
         shares = trace.header.get("shares", {})
         if "counts" not in shares:
             return ""

@@ -1,7 +1,7 @@
 """Events on time axes: a dotted orange line for each command or fault, with a short label.
 
-Labels never overlap, are never cut off, and avoid curves. The newest event is placed first; if there is no room for a label,
-only the line is drawn, and the text is in the log.
+Labels never overlap, are never cut off, and avoid curves. The newest event is placed first. If there is no room for a
+label, only the line is drawn; the text is in the log.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Events:
                 sides = [x + 5] if x + 5 + wide <= room.wide else []
                 sides += [x - 5 - wide] if x - 5 - wide >= 0 else []
                 left, bottom, cost = room.near(wide, x, room.high, sides or [min(x + 5, room.wide - wide)])
-                free = cost < HINT * HIGH / CELL  # not even over the line of another event
+                free = cost < HINT * HIGH / CELL  # the label does not even cover the line of another event
                 if free or (cost < WORDS and said != label):
                     words.set_text(said)
                     room.put(words, left, bottom, wide)

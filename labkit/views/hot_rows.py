@@ -58,7 +58,7 @@ class HotRows(Panel):
         widest = 5 + max((style.width(str(row)) for row, _, _ in rows), default=0.0)
         rows = rows[
             : max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)
-        ]  # as many as there is room for a name
+        ]  # as many rows as have room for their names
         self.note.set_text("" if rows else "this model has no embedding table")
         batches = max(1, computed_gradients(trace))
         heights = np.zeros(len(self.bars))

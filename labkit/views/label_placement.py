@@ -19,7 +19,7 @@ __all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "LabelPlacement", "pixels_of
 
 CELL = 3  # pixels
 HIGH = 13  # height of a line of text
-WORDS, LINE, HINT, WEAK = 50.0, 1.0, 0.25, 0.0006  # cost of covering a cell: a text; a curve; an event; one of many
+WORDS, LINE, HINT, WEAK = 50.0, 1.0, 0.25, 0.0006  # cost of covering a cell of a text, a curve, an event line, one of many lines
 
 
 def pixels_of(axes: Axes) -> tuple[float, float]:

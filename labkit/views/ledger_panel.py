@@ -34,7 +34,7 @@ Line = tuple[str, int | None]
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Ledger:
-    """Draw the ledger at `t` (ns), on empty axes."""
+    """Draw the ledger at `t` (ns) on empty axes."""
     return Ledger().draw(trace, t, axes)
 
 
@@ -81,7 +81,7 @@ class Ledger(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return what is shown."""
+        """Return an explanation of the bars."""
         return "each gradient is in one category"
 
     def update(self, trace: Trace, t: int | None = None) -> None:

@@ -27,16 +27,16 @@ from ..trace.trace import Trace
 
 __all__ = ["Replay", "Update", "build_replay", "last_update", "loop_ns", "phase_of", "replay"]
 
-LOOP, SHIFT = 4.0, 0.8  # seconds of real time; phase of a loop at full seconds, when gradients are in flight
-BUSY, SLOW = 0.3, 0.7  # slowed evenly if messages are in flight for this share of the time; else the share of the loop they get
-LEAST, REST = 0.03, 0.06  # shares of the loop: minimum time that a message is visible; pause at the end, after the application
+LOOP, SHIFT = 4.0, 0.8  # length of a loop on a cluster (s); phase of a loop at time 0
+BUSY, SLOW = 0.3, 0.7  # share of the time with messages in flight from which time is slowed evenly; otherwise their share of the loop
+LEAST, REST = 0.03, 0.06  # shares of the loop: minimum time for which a message is visible; pause at the end
 MOST = 240  # maximum number of dots
-CANDIDATES, FIRST = 40, 200  # applications that are searched: from the last one back, from the first one on
-NEWEST = 4096  # applications searched before all are
+CANDIDATES, FIRST = 40, 200  # number of applications that are searched, from the newest backwards and from the oldest forwards
+NEWEST = 4096  # number of the newest applications that are searched before all are searched
 
 
 def loop_ns(trace: Trace) -> int:
-    """Return the length of a loop in engine time, ns: four seconds of real time, or about forty gradients of virtual
+    """Return the length of a loop in engine time (ns): four seconds on a cluster, or about forty gradients in virtual
     time.
     """
     if not simulated(trace):
@@ -86,7 +86,7 @@ def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
     names = ("role", "time", "sender", "step", "count", "staleness", "version")
     role, time, sender, step, count, stale, version = rows.columns(*names)
     mine = np.flatnonzero(role == owner)
-    cut = skipped(trace, "applies")  # then an interval between non-consecutive steps of a sender contains skipped rows
+    cut = skipped(trace, "applies")  # if so, an interval between non-consecutive steps of a sender lacks rows
     together = layout["copies"] == "equal" and not cut
     makers = sum(spec["shard"] is not None for spec in layout["roles"])
     for i in mine[::-1][:CANDIDATES]:
@@ -127,7 +127,7 @@ def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay |
     phase, began = phase_of(trace, t)
     lookup = lookup or Lookup()
     update = last_update(trace, began, lookup)
-    if update is None:  # no update was complete in the first loop: use the run's first, as soon as there is one
+    if update is None:  # no update was complete when the loop began: use the first update of the run
         done = np.unique(lookup.applies.oldest(trace, t, FIRST * len(trace.roles))["time"])
         found = (last_update(trace, int(time), lookup) for time in done[:FIRST])
         update = next((update for update in found if update is not None), None)

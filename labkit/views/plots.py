@@ -204,7 +204,7 @@ def _reference(given: Any) -> Trace | None:
 
 
 def _trace_of(name: str, given: Any) -> Trace:
-    """Return the trace of a run, or `given` itself if it is a trace."""
+    """Return the trace of a run, or `given` if it is a trace."""
     return check_trace(given if isinstance(given, Trace) else getattr(given, "trace", given), name)
 
 

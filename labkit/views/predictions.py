@@ -52,8 +52,9 @@ class Samples:
 class Predictions(Panel):
     """The panel "predictions": held-out samples with the model's prediction at the last evaluation.
 
-    `arrays`: (images, labels, predicted) to draw instead of the samples in the trace. The shape of images is (n, height,
-    width) or (n, side * side), the others have shape (n,). Raises `BadInput` if the shapes do not match.
+    `arrays`: (images, labels, predicted) to draw instead of the samples in the trace. The shape of `images` is (n,
+    height, width) or (n, side * side). The shape of `labels` and `predicted` is (n,). Raises `BadInput` if the shapes do
+    not match.
     """
 
     name: ClassVar[str] = "predictions"
@@ -260,7 +261,7 @@ def _answers(name: str, given: Any) -> Any:
 
 
 def _square(images: np.ndarray) -> np.ndarray:
-    """Return the images of shape (n, height, width), also from flat ones."""
+    """Return images as an array of shape (n, height, width). Flat images are reshaped."""
     if images.ndim == 3:
         return images
     side = round(images.shape[-1] ** 0.5) if images.ndim == 2 else 0

@@ -1,4 +1,4 @@
-"""Clocks: the lead of each worker over the slowest one, in gradients, over time (see `trace.clocks`).
+"""Clocks: the lead of each worker over the slowest worker, in gradients, over time (see `trace.clocks`).
 
 In a run with an option `s`, no line crosses the red bound, because a worker that is ahead waits there. With more than six
 workers, only the leading worker, the slowed workers and a band with 90% of the workers are drawn.
@@ -34,7 +34,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Progress:
 
 
 class Progress(Curves):
-    """The panel "progress": the lead of each worker over the slowest one, in gradients."""
+    """The panel "progress": the lead of each worker over the slowest worker, in gradients."""
 
     name: ClassVar[str] = "progress"
     title: ClassVar[str] = "Worker clocks"

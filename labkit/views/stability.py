@@ -78,7 +78,7 @@ def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position |
     since = max((time for time in changed if time <= t), default=0)
     _, stale, count = staleness_between(
         trace, (since + t) // 2, t, lookup
-    )  # the first half may still be from the previous state
+    )  # the first half is left out, because it may be from the previous state
     if not count.sum():
         _, stale, count = staleness_between(trace, 0, t, lookup)
     if not count.sum() or not steps:
@@ -131,7 +131,7 @@ class Stability(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the verdict as text."""
+        """Return whether the run is stable, as text with rate x curvature and the edge."""
         place = locate_run(trace, moment(trace, t), self._lookup)
         options = trace.header["strategy"]["options"]
         plain = options.get("optimizer") == "SGD()" and not options.get("compensation")

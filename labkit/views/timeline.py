@@ -61,8 +61,8 @@ def window_ns(trace: Trace) -> int:
 def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
     """Return the rows from top to bottom: servers, their backups, then workers.
 
-    If there are more than `most` workers, return those that are slowed or do not run, and an evenly spaced selection of
-    the others.
+    If there are more than `most` workers, return the workers that are slowed or do not run, and an evenly spaced
+    selection of the other workers.
     """
     servers = [role for kind in SERVES for role in trace.role_ids(kind)[:MOST_SERVERS]]
     workers = [i for i, kind in enumerate(trace.kinds) if kind not in (*SERVES, "chief")]

@@ -1,4 +1,4 @@
-"""Scenarios about staleness: how large it is, when training diverges, and what bounds it.
+"""Scenarios about staleness: its mean, the edge of stability, and bounded staleness.
 
     mean staleness             N - 1, also with a slow worker: on average, every other worker updates the weights once in between
     constant staleness k       on the loss w^2 / 2 converges iff rate x curvature < 2 sin(pi / (2 (2 k + 1)))

@@ -1,4 +1,4 @@
-"""Three figures for comparing architectures: scaling, memory against traffic, and throughput by situation.
+"""Three figures that compare architectures: scaling, memory against traffic, and throughput by situation.
 
     scaling    throughput against workers, both logarithmic: dots are measured, a red line is the formula of each
     memory_traffic      bytes that a worker holds against bytes that it sends: no architecture is low in both

@@ -1,8 +1,8 @@
 """The pipeline bubble: the stages of a pipeline are idle while it fills and empties.
 
-A mini-batch in M micro-batches through P equal stages takes M + P - 1 turns (a forward and a backward each), of which each
-stage is busy for M. The idle share is (P - 1) / (M + P - 1): 75% for one micro-batch and four stages, and less for more
-micro-batches.
+A mini-batch of M micro-batches takes M + P - 1 turns in a pipeline of P equal stages, where a turn is a forward and a
+backward pass of one micro-batch. Each stage is busy for M turns. The idle share is therefore (P - 1) / (M + P - 1): 75%
+for one micro-batch and four stages, and less for more micro-batches.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _spiral(axes: Axes, place: Position, w: np.ndarray) -> None:
     frame.
     """
     late = max(1, round(place.tau))
-    x, y = np.r_[np.full(late, w[0]), w][: len(w)], w  # the first readers read the start
+    x, y = np.r_[np.full(late, w[0]), w][: len(w)], w  # the first gradients are computed at the start
     begun = float(np.hypot(x[0], y[0]))
     reach = FRAME * min(max(float(np.nanmax(np.abs(w))), begun), FAR * begun)
     gone = np.flatnonzero(~(np.maximum(np.abs(x), np.abs(y)) <= reach))
@@ -199,7 +199,7 @@ def _edge(axes: Axes, places: list[Position]) -> None:
         words, pixel = f"rate {number(place.rate)}", right / pixels_of(axes)[0]
         wide = style.width(words, LABEL, bold=True) * pixel
         x, y = place.tau + 12 * pixel, product
-        if place.stable:  # the edge decreases: place the text away from it, to the left, or below if there is no room
+        if place.stable:  # the edge decreases, so the text is on the left, or below if there is no room
             x, y = place.tau - 12 * pixel - wide, product
             if x < 6 * pixel:
                 x, y = max(6 * pixel, place.tau - wide / 2), product * (low / high) ** (19 / SIDE)

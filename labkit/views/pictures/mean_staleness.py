@@ -58,7 +58,7 @@ def mean_staleness(runs: Any) -> LabFigure:
         _key(traces),
     )
     right = max(_last_value(trace) for trace in traces.values())
-    panels = max(2, len(traces))  # a single panel has the width of one of two
+    panels = max(2, len(traces))  # a single panel is as wide as each of two panels
     wide = (WIDTH - LEFT - EDGE - GAP * (panels - 1)) // panels
     shares = {n: _shares(trace) for n, trace in traces.items()}
     for k, (n, trace) in enumerate(traces.items()):

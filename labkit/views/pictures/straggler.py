@@ -1,6 +1,6 @@
 """Stragglers: the same workers, one of them slow, with and without synchronization.
 
-One of N workers is F times slower; a gradient of the other workers takes c seconds. With synchronization, N gradients are
+One of N workers is F times slower. A gradient of the other workers takes c seconds. With synchronization, N gradients are
 applied every F c seconds, so the throughput is N / (F c). Without synchronization, no worker waits, and the throughput is
 (N - 1) / c + 1 / (F c). For N = 4 and F = 5, that is one fifth and four fifths of the throughput of equal workers.
 """
