@@ -1253,7 +1253,7 @@ class FaultEffect:
 
 def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> FaultEffect:
     """Measure the effect of `period` up to `t` ns."""
-    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # exclude this instant, because more rows may follow
+    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # more rows may follow at this instant
     fault_free = next((p for p in reversed(periods(trace, period.since)) if p.fault_free and p.until > p.since), None)
     usual = None if fault_free is None else steady_window(trace, applied, fault_free.since, fault_free.until)
     now = steady_window(trace, applied, period.since, period.until, period.slow)

@@ -54,7 +54,7 @@ BUCKET = NANO // 2
 SLICE = NANO // 100  # ns; a busy machine can delay a process this long, so shorter delays do not count
 NOTHING = np.empty((0, 5), np.int64)
 TESTS_PER_DOUBLING = 128  # number of tests after which the number of gradients between two tests doubles
-ORDER = ("computing", "applying", "messages", "waiting")  # a slow role is reported for the first of these kinds in which it is slow
+ORDER = ("computing", "applying", "messages", "waiting")  # a role is reported for the first kind in which it is slow
 
 
 # the test ------------------------------------------------------------------------------------------------------------

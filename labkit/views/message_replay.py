@@ -28,7 +28,7 @@ from ..trace.trace import Trace
 __all__ = ["Replay", "Update", "build_replay", "last_update", "loop_ns", "phase_of", "replay"]
 
 LOOP, SHIFT = 4.0, 0.8  # length of a loop on a cluster (s); phase of a loop at time 0
-BUSY, SLOW = 0.3, 0.7  # share of the time with messages in flight from which time is slowed evenly; otherwise their share of the loop
+BUSY, SLOW = 0.3, 0.7  # messages in flight for at least `BUSY` of the time: even speed; otherwise they get `SLOW` of the loop
 LEAST, REST = 0.03, 0.06  # shares of the loop: minimum time for which a message is visible; pause at the end
 MOST = 240  # maximum number of dots
 CANDIDATES, FIRST = 40, 200  # number of applications that are searched, from the newest backwards and from the oldest forwards
