@@ -314,11 +314,11 @@ def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_pat
     [(lk.AsyncPS(), "worker-0"), (lk.SyncPS(), "worker-0"), (lk.SyncPS(), "server-1"), (lk.AsyncPS(), "chief")],
     ids=lambda part: getattr(part, "name", part),
 )
-@pytest.mark.parametrize("when", ["lost", "starting", "here"])
+@pytest.mark.parametrize("when", ["lost", "starting", "running"])
 def test_a_role_is_killed_again_during_its_restart(processes, tmp_path, strategy, role, when):
     """Three kills: of the running incarnation, and of the next two while they are placed, start, or have begun."""
     with run_of(processes, strategy, tmp_path) as run:
-        states = {"lost": ("lost", "starting", "here"), "starting": ("starting", "here"), "here": ("here",)}[when]
+        states = {"lost": ("lost", "starting", "running"), "starting": ("starting", "running"), "running": ("running",)}[when]
         killed(run, role)
         for _ in range(2):
             eventually(lambda: state(run, role) in states, REPORT_S)

@@ -132,7 +132,7 @@ def test_a_role_is_lost_while_it_is_starting(small, started):
     eventually(lambda: run.engine.members.state["worker-1"] == "starting")
     os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
     eventually(lambda: run.engine.members.incarnation["worker-1"] >= 2)
-    eventually(lambda: run.engine.members.state["worker-1"] == "here")
+    eventually(lambda: run.engine.members.state["worker-1"] == "running")
     comes_to_its_end(run, 300)
 
 
