@@ -38,7 +38,9 @@ def this_cell() -> tuple[str, str] | None:
 
 
 def remember(lab: Any, where: tuple[str, str] | None) -> None:
-    """Register `lab` for this cell. Labs of an earlier execution are closed; several labs of one execution stay open."""
+    """Register `lab` for this cell. Labs of an earlier execution are closed, but several labs of the same execution stay
+    open.
+    """
     if where is None:
         return
     cell, execution = where

@@ -1,8 +1,8 @@
 """Discrete events of a run: one frozen dataclass for each kind of event.
 
-High-rate records (spans, applied gradients, messages) are rows of packed tables, see `trace.schema`. Rare occurrences
-are `Event` objects in `Trace.events`: a lost role, a cut link, a changed option. All information about an event is in its
-fields; `str(event)` formats them as one sentence, and no code parses that sentence. Only `Note`, `EngineWarning` and
+High-rate records (spans, applied gradients, messages) are rows of packed tables, see `trace.schema`. Rare occurrences are
+`Event` objects in `Trace.events`: a lost role, a cut link, a changed option. All information about an event is in its
+fields. `str(event)` formats the fields as one sentence, which no code parses. Only `Note`, `EngineWarning` and
 `ConnectionRefused` carry free text.
 
 Between processes, and in files, an event is a plain dict: `to_dict` and `from_dict`.
@@ -300,7 +300,7 @@ class LinkReconnected(LinkEvent):
 
 @dataclass(frozen=True)
 class LinkDelayed(LinkEvent):
-    """Messages take `seconds` longer; 0 removes the delay."""
+    """Messages take `seconds` longer. A value of 0 removes the delay."""
 
     kind = "delayed"
 
@@ -312,7 +312,9 @@ class LinkDelayed(LinkEvent):
 
 @dataclass(frozen=True)
 class LinkLossy(LinkEvent):
-    """Each transmission is lost with probability `chance` (0 to 1) and retransmitted; 0 removes the loss."""
+    """Each transmission is lost with probability `chance` (0 to 1), and is then retransmitted. A `chance` of 0 removes
+    the fault.
+    """
 
     kind = "lossy"
 

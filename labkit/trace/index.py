@@ -79,7 +79,9 @@ class Unread:
 
 
 class Growing:
-    """An array that grows at its end and whose last entries can be replaced, at a cost proportional to the new entries."""
+    """An array that can grow at its end, and whose last entries can be replaced. The cost depends on the number of new
+    entries.
+    """
 
     __slots__ = ("_count", "_data")
 

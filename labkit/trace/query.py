@@ -811,7 +811,10 @@ def recent_staleness(
 
 
 class StalenessHistory:
-    """Staleness over time: the mean and the percentiles `low` and `high` of the gradients applied in short intervals of time."""
+    """Staleness over time: the mean and two percentiles of the staleness of gradients applied in short intervals of time.
+
+    `low`, `high`: the percentiles, as shares from 0 to 1.
+    """
 
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
         self._shares = low, high

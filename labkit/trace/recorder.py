@@ -311,7 +311,9 @@ class Recorder:
         self.events.append(replace(event, recorder=self.role))
 
     def add_predictions(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
-        """Record the predictions of the model of `update` for the held-out samples and on the grid, one byte each."""
+        """Record the predictions of the model of `update` for the held-out samples and for the cells of the grid, one
+        byte each.
+        """
         self.predictions.append((time, update, samples, grid))
 
     def restored(self, now: int) -> None:

@@ -124,7 +124,9 @@ def stack(rows: list[list[Any]], trace: Trace, t: int | None = None) -> LabFigur
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure to a file; the extension sets the format (.png, .svg, .pdf). Raises `BadInput` if it cannot be written."""
+    """Write a figure to a file. The extension sets the format (.png, .svg, .pdf). Raises `BadInput` if the file cannot be
+    written.
+    """
     name = as_path("path", path)
     ending, known = Path(name).suffix.lower().removeprefix("."), figure.canvas.get_supported_filetypes()
     if ending and ending not in known:

@@ -60,9 +60,10 @@ _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
 
 def make_panel(name: str, reference: Trace | None = None, **options: Any) -> Panel:
-    """Create the panel of this name; `reference` is the reference run, if the panel supports one.
+    """Create the panel of this name. `reference`: the trace of a reference run; it is ignored by panels that do not
+    support one.
 
-    `options`: those of the panel's class, as `against="updates"`.
+    `options`: arguments of the panel's class, for example `against="updates"`.
     """
     if name not in PANELS:
         raise nearest("panel", name, PANELS)
@@ -188,7 +189,7 @@ class Plots:
         return compare([self._get_trace(), *traces], None if labels is None else _listed("labels", labels))
 
     def save(self, path: str | Path) -> Path:
-        """Write the overview to a file; the extension sets the format (.png, .svg, .pdf)."""
+        """Write the overview to a file. The extension sets the format (.png, .svg, .pdf)."""
         return save(self.overview(), path)
 
     def __repr__(self) -> str:

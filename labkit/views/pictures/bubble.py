@@ -65,7 +65,7 @@ def bubble(runs: Any) -> LabFigure:
 
 
 def _steps(m: int, trace: Trace) -> np.ndarray:
-    """Return the end of each mini-batch (ns), i.e. the time at which the last stage applied its step."""
+    """Return the end of each mini-batch (ns), i.e. the time at which all stages have applied their steps."""
     role, time = Lookup().applies.between(trace, 0, trace.watermark()).columns("role", "time")
     stages = trace.role_ids("worker")
     given = trace.header["strategy"].get("options", {}).get("micro_batches")
