@@ -56,7 +56,7 @@ class Side:
 
     @property
     def missing(self) -> str | None:
-        """Return why this side cannot be measured on this machine; None if it can."""
+        """Why this side cannot be measured on this machine; None if it can."""
         absent = [module for module in self.needs if importlib.util.find_spec(module) is None]
         absent += [program for program in self.programs if shutil.which(program) is None]
         return f"not installed: {', '.join(absent)}" if absent else None

@@ -25,7 +25,7 @@ def open_pair() -> AbstractContextManager[RoundTrips]:
 
 
 class Server:
-    """The class of the actor."""
+    """The actor, which replies to every gradient with weights."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(0, np.float32)

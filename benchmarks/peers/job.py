@@ -60,7 +60,7 @@ class Job:
 
     @property
     def start(self) -> np.ndarray:
-        """Return the initial weights, one flat vector of float32: for every dense layer W (inputs, outputs), then b."""
+        """The initial weights, one flat vector of float32: for every dense layer W (inputs, outputs), then b."""
         return self.problem.objective().start(self.seed)
 
     def batches(self, worker: int) -> Batches:

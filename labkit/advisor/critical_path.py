@@ -102,7 +102,7 @@ def pipeline_period(
     progress = [_StageProgress(stages[i % count], draw) for i, draw in enumerate(draws)]
     ready: list[
         tuple[int, int]
-    ] = []  # (end of its next piece of work, its number): in the order of time, in which links are occupied
+    ] = []  # (end of the next piece of work, number of its stage), in the order in which links are occupied
 
     def schedule(i: int) -> None:
         end = None if progress[i].scheduled else progress[i].next_end()
@@ -169,7 +169,7 @@ def gossip_period(
     ]  # by iteration: when the neighbours' models arrived
     ready, total = [(0, 0, i) for i in range(n)], [0, 0]
     while ready:
-        now, _, i = heapq.heappop(ready)  # worker i begins its next iteration; in the order of time, as links are occupied
+        now, _, i = heapq.heappop(ready)  # worker i begins its next iteration
         if count[i] in (iterations // 2, iterations):
             total[count[i] // iterations] += now
         if count[i] == iterations:
@@ -184,5 +184,5 @@ def gossip_period(
             if count[j] and len(received) == len(graph[j]):
                 time, number = max([ends[j], *received])
                 heapq.heappush(ready, (time + nanoseconds(after), number, j))
-                arrivals[j].pop(count[j] - 1, None)  # None: a worker without neighbours
+                arrivals[j].pop(count[j] - 1, None)  # a worker without neighbours has no entry
     return seconds(total[1] - total[0]) / n / (iterations - iterations // 2)

@@ -10,7 +10,7 @@ __all__ = ["Estimate", "slots", "time_text"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimate for one update: its seconds along the longest path, its bytes and memory.
+    """The estimate for one update: the seconds along the longest path, the bytes and the memory.
 
     `compute` (including waiting and server work), `latency` and `wire` add up to `seconds`. `gradients`: the number of
     gradients that one update applies. `busiest`: bytes through the busiest direction of a node's link. `memory`: bytes

@@ -28,8 +28,8 @@ from .order_statistics import OrderStatistics
 __all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "Table", "gather_inputs"]
 
 # Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
-DASK_LATENCY = 30e-6  # seconds, of a message of 40 KB
-DASK_BANDWIDTH = 5e9  # bytes per second, of messages of 10 MB
+DASK_LATENCY = 30e-6  # seconds; measured with messages of 40 KB
+DASK_BANDWIDTH = 5e9  # bytes per second; measured with messages of 10 MB
 DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 
@@ -74,7 +74,7 @@ class CostInputs:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a parameter."""
+        """The bytes of a parameter."""
         return int(np.dtype(self.objective.dtype).itemsize)
 
     @property
@@ -93,7 +93,7 @@ class CostInputs:
 
     @property
     def m(self) -> float:
-        """Seconds for which the whole model occupies a link."""
+        """The seconds for which the whole model occupies a link."""
         return self.transfer_seconds(self.model)
 
     @cached_property
@@ -103,7 +103,7 @@ class CostInputs:
 
     @cached_property
     def s(self) -> float:
-        """Mean seconds of one piece of server work."""
+        """The mean seconds of one piece of server work."""
         return 0.0 if self.cluster.server_time is None else OrderStatistics(self.cluster.server_time).mean
 
     @property

@@ -106,7 +106,7 @@ def _first_k(strategy: Any, f: CostInputs, k: int, name: str, max_gradients: int
     free = wait + f.s + 2 * a + m * (1 + after / servers)
     alone = (free - m * (1 - 1 / servers)) / f.c.mean if f.c.mean else max_gradients
     sent = min(max_gradients, max(1, int(alone) if f.c.constant else alone))
-    sends = n * sent * m / servers  # the next step's messages queue behind this one's
+    sends = n * sent * m / servers  # the messages of the next step queue behind those of this step
     text = f"max(ck + s + 2a + m (1 + K/S), {'' if sent == 1 else f'{sent:.3g} '}N m/S), ck = {name}: max({t(max(wait, 0.0))} + "
     text += f"{t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {after}/{servers}), {t(sends)})"
     compute = max(wait, 0.0) + f.s  # `wait` is negative if k gradients are done before the k-th worker has its weights

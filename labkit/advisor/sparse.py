@@ -31,7 +31,7 @@ ID = 8  # bytes
 def sparse_ps(strategy: Any, f: CostInputs) -> Estimate:
     """Estimate `SparsePS`: rows are exchanged with servers, and the dense part with servers or by a ring all-reduce."""
     table = f.table
-    assert table is not None  # the layout has refused a model without one
+    assert table is not None  # for a model without a table, the layout has raised `BadInput`
     ids, rows = ID * table.used, table.row_bytes * table.used
     memory = _memory(strategy, f, table, ids, rows)
     if strategy.dense == "server":
@@ -61,7 +61,7 @@ def _dense_on_servers(
     blocked, used = (
         f.transfer_seconds(pushed + requested / servers),
         _used(f.table),
-    )  # a server's ingress, for each worker
+    )  # blocked: seconds for which a server's ingress is occupied by each worker
     if strategy.synchronous:
         slowest, wire = f.c.slowest(n), (n - 1) * blocked + f.transfer_seconds(pushed + received / servers)
         text = f"c* + s + 2a + (N-1)(P + I/S) + P + R/S = {t(slowest)} + {t(f.s)} + 2 x {t(f.a)} + {t(wire)}, {used}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GivenOptions", "ResultFiles", "RunCommand", "file_options", "given_options", "run_specs", "writable_files"]
 
-# sections of the help: title, part of the specification, and its options, as {name on the command line: declared name}
+# Sections of the help: title, part of the specification, and options, as {name on the command line: declared name}.
 SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Strategy", "strategy", {"learning-rate": "learning_rate", "optimizer": "optimizer", "chief-works": "chief_works"}),
     (
@@ -47,7 +47,7 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Cluster, only with --engine dask", "cluster", {"pace": "compute", "scheduler": "scheduler"}),
 )  # fmt: skip
 ENGINE_OPTIONS = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
-EXTRA_OPTIONS = {  # options that are not part of the specification: the section that they end, and their declaration
+EXTRA_OPTIONS = {  # options that are not in the specification: (section at whose end they are, names, declaration)
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
              "help": "Any option of the strategy (labkit strategies --options NAME lists them); repeatable."}),
     "options": ("Problem", ["--option", "options"], {"multiple": True, "metavar": "NAME=VALUE",

@@ -42,7 +42,7 @@ __all__ = [
 
 FORMAT = 1
 SCHEMA_VERSION = 3
-MAX_POINTS = 1_000_000  # of one test
+MAX_POINTS = 1_000_000  # points of one test
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,100}")
 

@@ -24,7 +24,7 @@ __all__ = ["Batch", "Batches", "NullBatches"]
 
 
 class Batch(NamedTuple):
-    """A mini-batch. x: (b, d) floats; y: (b,) int64 labels or (b, k) floats; samples: b; epoch: of the first sample, from 0."""
+    """A mini-batch. x: (b, d) floats; y: (b,) int64 labels or (b, k) floats; samples: b; epoch: that of the first sample."""
 
     x: np.ndarray
     y: np.ndarray

@@ -143,7 +143,7 @@ class DaskDataset(Described):
 
 @dataclass(frozen=True)
 class Assignment:
-    """The function position -> worker, computed without a table: position p has q = (a p + c) mod n, see `labkit.data.lazy`."""
+    """The function position -> worker, computed without a table: position p has the number (a p + c) mod n."""
 
     sizes: np.ndarray
     a: int

@@ -66,7 +66,7 @@ class Sized(Partition):
 
 @dataclass(frozen=True)
 class Even(Sized):
-    """The default: every worker gets the same number of samples; if n is not divisible, the numbers differ by one."""
+    """The default: every worker gets the same number of samples; the numbers differ by at most one."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """Return n // workers for each worker, and one more for each of the first n % workers."""
@@ -126,7 +126,9 @@ class BySize(Sized):
 
 @dataclass(frozen=True)
 class ByLabel(Partition):
-    """Non-identical label distributions: each label is split over the workers in proportions drawn from a Dirichlet distribution.
+    """A partition in which workers have different distributions of labels.
+
+    The samples of each label are split over the workers in proportions drawn from a Dirichlet(alpha) distribution.
 
     Large alpha: every worker has samples of every label. Small alpha: one or two workers have most samples of a label.
     From Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual

@@ -25,7 +25,7 @@ __all__ = ["AdaptiveCompensation", "DelayCompensation", "compensation_by_name"]
 
 @dataclass(frozen=True)
 class DelayCompensation:
-    """g + strength g g (w_now - w_then): DC-ASGD with a constant strength."""
+    """DC-ASGD with a constant strength. The compensated gradient is g + strength g g (w_now - w_then)."""
 
     strength: float = option(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
 
@@ -54,7 +54,10 @@ class DelayCompensation:
 
 @dataclass(frozen=True)
 class AdaptiveCompensation(DelayCompensation):
-    """The strength divided by the root of a running mean of g g: the correction is smaller where gradients are large."""
+    """DC-ASGD with an adaptive strength, which is divided by the root of a running mean of g g.
+
+    So the correction is smaller where gradients are large.
+    """
 
     strength: float = option(2.0, low=0.0, high=1e6, help="of the compensation, before it is divided by the root")
     decay: float = option(0.95, low=0.0, high=0.999999, help="share of the running mean that is kept")

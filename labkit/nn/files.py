@@ -31,7 +31,7 @@ from .rows import SparseParameters
 
 __all__ = ["FORMAT", "load_model", "save_model"]
 
-FORMAT = 2  # 2: models with an embedding table; models that older versions can read are still written as 1
+FORMAT = 2  # format 2 has embedding tables; models without a table are written as 1, which older versions can read
 KIND = "labkit model"
 PREFIX = "array."
 DAMAGED: tuple[type[BaseException], ...] = (

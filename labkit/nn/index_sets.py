@@ -19,7 +19,7 @@ __all__ = ["Box", "Boxes"]
 
 
 class Box(NamedTuple):
-    """Columns low..high-1 of a (rows, stride) matrix that begins at `offset`."""
+    """The columns low..high-1 of a (rows, stride) matrix that begins at index `offset` of the flat vector."""
 
     offset: int
     rows: int

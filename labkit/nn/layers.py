@@ -54,9 +54,10 @@ class Layer(Protocol):
 
 @dataclass(frozen=True)
 class Dense:
-    """y = x W + b, with W of shape (inputs, outputs) and b of shape (outputs,), W before b in the flat slice.
+    """A dense layer: y = x W + b.
 
-    With G = dy:  dW = x^T G,  db = sum of G over the batch,  dx = G W^T.
+    W has the shape (inputs, outputs) and b the shape (outputs,); W is before b in the flat slice. The gradients are
+    dW = x^T dy,  db = sum of dy over the batch,  dx = dy W^T.
 
     `start` is the distribution of the initial weights. "he" is normal with variance 2/inputs (He et al. 2015, "Delving
     deep into rectifiers", section 2.2), which keeps the size of activations through ReLUs. "glorot" is uniform on
@@ -118,10 +119,10 @@ class _Elementwise:
     multiply_adds: ClassVar[int] = 0
 
     def draw(self, rng: np.random.Generator, out: Array) -> None:
-        """No parameters, nothing to do."""
+        """Do nothing, because the layer has no parameters."""
 
     def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
-        """No parameters, nothing to do."""
+        """Do nothing, because the layer has no parameters."""
 
     def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
         raise NotImplementedError
@@ -132,7 +133,7 @@ class _Elementwise:
 
 @dataclass(frozen=True)
 class ReLU(_Elementwise):
-    """y = max(x, 0);  dx = dy where y > 0, else 0 (also at x = 0, where the derivative does not exist). Saves y."""
+    """y = max(x, 0). dx is dy where y > 0, else 0 (also at x = 0, where the derivative does not exist). Saves y."""
 
     def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
         y = np.maximum(x, 0, out=out)
@@ -144,7 +145,7 @@ class ReLU(_Elementwise):
 
 @dataclass(frozen=True)
 class Tanh(_Elementwise):
-    """y = tanh(x);  dx = dy (1 - y^2). Saves y."""
+    """y = tanh(x), and dx = dy (1 - y^2). Saves y."""
 
     def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
         y = np.tanh(x, out=out)

@@ -28,7 +28,7 @@ LOSSES: dict[str, type[SoftmaxCrossEntropy] | type[SquaredError]] = {
     "squared-error": SquaredError,
 }
 DTYPES = ("float32", "float64")
-ROWS_AT_ONCE = 4096  # per pass of an evaluation, to bound its memory
+ROWS_AT_ONCE = 4096  # rows of one pass of an evaluation, which bounds its memory
 BATCH_SIZES_KEPT = 4  # batch sizes with buffers; a run uses one or two of them
 
 

@@ -52,7 +52,7 @@ def _scratch(params: Array, gradient: Array, state: State) -> Array:
 
 @dataclass(frozen=True)
 class SGD:
-    """w -= r g  (Robbins and Monro 1951)."""
+    """Stochastic gradient descent: w -= r g  (Robbins and Monro 1951)."""
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype)
@@ -66,9 +66,9 @@ class SGD:
 
 @dataclass(frozen=True)
 class Momentum:
-    """v = m v + g;  w -= r v  (Polyak 1964; the rate is not inside v, so it may change between updates).
+    """Momentum: v = m v + g;  w -= r v  (Polyak 1964). The rate is not inside v, so it may change between updates.
 
-    A momentum below 0 is allowed: it can cancel the momentum that asynchrony adds by itself (Mitliagkas et al. 2016).
+    A momentum below 0 is allowed, because it can cancel the implicit momentum of asynchrony (Mitliagkas et al. 2016).
     """
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
@@ -90,7 +90,7 @@ class Momentum:
 
 @dataclass(frozen=True)
 class Nesterov:
-    """v = m v + g;  w -= r (g + m v).
+    """Nesterov momentum: v = m v + g;  w -= r (g + m v).
 
     Nesterov's accelerated gradient (1983) as a momentum rule (Sutskever et al. 2013), written for the looked-ahead
     parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is computed at w.
@@ -117,7 +117,7 @@ class Nesterov:
 
 @dataclass(frozen=True)
 class Adagrad:
-    """s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; DistBelief's choice)."""
+    """Adagrad: s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; used by DistBelief)."""
 
     epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
@@ -141,9 +141,10 @@ class Adagrad:
 
 @dataclass(frozen=True)
 class Adam:
-    """m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= r (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon).
+    """Adam (Kingma and Ba 2015, algorithm 1).
 
-    t is the step. Kingma and Ba 2015, algorithm 1.
+    m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= r (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon), where
+    t is the step.
     """
 
     beta1: float = option(0.9, low=0.0, high=0.9999, help="share of the mean gradient that is kept")

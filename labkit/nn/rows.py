@@ -55,7 +55,7 @@ class SparseParameters:
         return self.values[len(self.ids) * self.bag.columns :]
 
     def __len__(self) -> int:
-        """The number of stored values."""
+        """Return the number of stored values."""
         return len(self.values)
 
     def table(self, ids: Array) -> Array:

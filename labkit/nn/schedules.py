@@ -35,7 +35,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Step:
-    """factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates."""
+    """Step decay, factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates."""
 
     every: int = option(MISSING, low=1, high=10**15, help="updates between two steps")
     factor: float = option(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
@@ -49,7 +49,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Cosine:
-    """floor + (1 - floor) (1 + cos(pi update / total)) / 2 until `total`, then floor (Loshchilov and Hutter 2017, eq. 5)."""
+    """Cosine decay (Loshchilov and Hutter 2017, eq. 5).
+
+    The factor is floor + (1 - floor) (1 + cos(pi update / total)) / 2 until update `total`, and then `floor`.
+    """
 
     total: int = option(MISSING, low=1, high=10**15, help="updates until the floor is reached")
     floor: float = option(0.0, low=0.0, high=1.0, help="what remains of the rate")
@@ -64,9 +67,10 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Warmup:
-    """(update + 1) / updates for the first `updates` updates, then the schedule `after`, counted from the end of the warm-up.
+    """Linear warm-up (Goyal et al. 2017, section 2.2), followed by another schedule.
 
-    Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates, because 0 would waste a gradient.
+    The factor is (update + 1) / updates for the first `updates` updates. Then it is that of the schedule `after`, whose
+    updates are counted from the end of the warm-up. The first factor is 1/updates, because 0 would waste a gradient.
     """
 
     updates: int = option(MISSING, low=1, high=10**15, help="updates until the full rate is reached")

@@ -57,7 +57,7 @@ class SplitPair:
         boxes += [Box(at2 + rows * columns, 1, columns, bias.start, bias.stop)]
         self.boxes = tuple(boxes)
         self.size = sum(box.size for box in boxes)
-        self._cut = self.size - boxes[-1].size - boxes[-2].size  # where W2 begins
+        self._cut = self.size - boxes[-1].size - boxes[-2].size  # index at which W2 begins
         self.layers: tuple[tuple[int, int, int], ...] = ((number, 0, self.size),)
         if first is not None:
             self.layers = ((number, 0, self._cut), (number + 1, self._cut, self.size))

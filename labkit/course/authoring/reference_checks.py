@@ -104,7 +104,7 @@ def _cell(reference: Assignment, cell: Cell) -> list[str]:
             ast.parse(text)
         except SyntaxError as why:
             return [*wrong, f"{whose}line {why.lineno} is not Python: {why.msg} (no IPython magics here)"]
-        except (ValueError, RecursionError, MemoryError) as why:  # a NUL; brackets in thousands of brackets
+        except (ValueError, RecursionError, MemoryError) as why:  # for example, a NUL, or thousands of nested brackets
             return [*wrong, f"{whose}Python cannot read it: {str(why) or type(why).__name__}"]
     return [*wrong, *(_solution(reference, cell, left) if cell.kind == "solution" else ())]
 

@@ -98,7 +98,7 @@ class _Collector:
         """Assign the next cell to an answer or to the helpers, or ignore it."""
         known = self.other_ids.get(cell.grade_id)
         if known is None and cell.grade_id not in self.solution_ids:
-            known = self.keys.get(cell.key)  # the cell id is the least reliable, because programs change it
+            known = self.keys.get(cell.key)  # the cell id is used last, because programs change it
             known = known if known and known.kind in ("solution", "explain", "live") else None
         if cell.type != "code":
             self._text(cell, known.id if known else "")

@@ -20,9 +20,9 @@ from .submitted_notebook import MAX_FILE_BYTES, too_large
 
 __all__ = ["DAMAGED", "MAX_FILES", "MAX_UNPACKED_BYTES", "ZipReader", "escapes_folder", "is_hidden", "members"]
 
-MAX_FILES = 20_000  # in one zip, of any kind
-MAX_UNPACKED_BYTES = 2 * 2**30  # unpacked, of all zips of one submission
-MAX_PATH_LENGTH = 1_000  # characters
+MAX_FILES = 20_000  # files of any kind in one zip
+MAX_UNPACKED_BYTES = 2 * 2**30  # unpacked bytes of all zips of one submission
+MAX_PATH_LENGTH = 1_000  # characters of a path in a zip
 MAX_DEPTH = 1  # levels of zips in a zip: a student's zip may be in the platform's zip
 
 DAMAGED = (

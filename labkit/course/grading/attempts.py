@@ -15,7 +15,7 @@ from ...errors import BadInput
 
 __all__ = ["LAST", "MAX_GRADED", "AttemptPolicy"]
 
-MAX_GRADED = 10  # attempts of one student
+MAX_GRADED = 10  # the most attempts of one student that are graded
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class AttemptPolicy:
 
     @property
     def sentence(self) -> str:
-        """The policy for the student's feedback."""
+        """The policy as a clause for the student's feedback."""
         if self.kind == "best":
             return f"the best of the last {self.most} counts" if self.most > 1 else "the last one counts"
         return f"the {self.kind} one counts"

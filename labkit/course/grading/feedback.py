@@ -66,7 +66,7 @@ def file_names(students: Sequence[Student]) -> list[str]:
     for student in students:
         plain = "_".join(filter(None, (student.name, student.id)))
         stem = re.sub(r"[^\w-]+", "_", plain, flags=re.ASCII).strip("_")[:80] or "student"
-        again = tried.get(stem.lower(), 1)  # keeps the search linear for thousands of equal names
+        again = tried.get(stem.lower(), 1)  # the first number to try, so that thousands of equal names take linear time
         name = f"{stem}.html" if again == 1 else f"{stem}-{again}.html"
         while name.lower() in taken:
             again += 1

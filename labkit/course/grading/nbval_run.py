@@ -30,7 +30,7 @@ from .rebuild import ANSWERS_MODULE, SETUP_CELL, SOURCES, Rebuilt
 __all__ = ["CellResult", "Harness", "Interrupted", "RunResult", "require_nbval", "run_notebook"]
 
 NOTEBOOK, REPORT = "rebuilt.ipynb", "report.json"
-MAX_ROOT_BYTES = 80  # bytes; the path of a socket may have about 100
+MAX_ROOT_BYTES = 80  # bytes of the folder's path; the path of a socket in the folder may have about 100
 MEMORY = 3 << 30  # bytes of data of each process of a run; the sandbox limits what submissions use to about 256 MB
 POLL_S = 0.05  # between two checks of the process
 _KEPT = (
@@ -51,7 +51,7 @@ _FIXED = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", "JUPYTER_PLATFORM_DIRS": "1",
     "NO_COLOR": "1",
 }  # fmt: skip
-# `rfc3987_syntax` is blocked because jsonschema would build a grammar with it that notebooks do not need, which is slow.
+# The import of `rfc3987_syntax` is blocked, because jsonschema would use it to build a grammar, which is slow and not needed.
 _START = (  # a limit on memory, where the system has one, protects the machine from a bug in a check
     f"import sys\ntry:\n import resource; resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY}, {MEMORY}))\n"
     "except (ImportError, AttributeError, ValueError, OSError): pass\n"

@@ -39,7 +39,7 @@ MAX_OUTPUT_BYTES = 64 << 20  # bytes of all lines of one process
 WALL_S = 600.0  # wall time, for a process that hangs; the limit on processor time is lower
 POLL_MS = 50
 MAX_PROCESSES = 3  # for one submission; if a notebook ends the process, another process reads the remaining notebooks
-MAX_NOTEBOOKS = 20  # of one submission
+MAX_NOTEBOOKS = 20  # notebooks of one submission that are read
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ __all__ = ["ANSWERS_MODULE", "SETUP_CELL", "SOURCES", "Rebuilt", "rebuild", "sol
 
 ANSWERS_MODULE = "labkit.course.sandbox.remote_answers"
 SOURCES = "sources.json"
-SETUP_CELL, VARIANT_CELL = "(setup)", "(variant)"  # not valid as a grade_id
+SETUP_CELL, VARIANT_CELL = "(setup)", "(variant)"  # names that cannot be a grade_id
 
 Outputs = Mapping[str, Sequence[Mapping[str, Any]]]
 

@@ -34,7 +34,7 @@ _ENDED = re.compile(r"-+\n\w+ +Traceback \(most recent call last\)\nCell In\[\d+
 class TestScore:
     """The score of one test cell. `hint` is for the student; `detail` is for the instructor only."""
 
-    __test__ = False  # not for pytest
+    __test__ = False  # tells pytest that this class is not a test
 
     id: str
     points: float
@@ -91,12 +91,12 @@ class Result:
 
     @property
     def earned(self) -> float:
-        """Points of all tests that passed."""
+        """The points of all tests that passed."""
         return sum(question.earned for question in self.questions)
 
     @property
     def points(self) -> float:
-        """Points of all tests."""
+        """The points of all tests."""
         return sum(question.points for question in self.questions)
 
     def as_json(self) -> dict[str, Any]:

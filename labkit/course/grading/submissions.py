@@ -156,7 +156,7 @@ class _Finder:
             if path.is_dir():
                 one = known and (self.platform or "moodle") == "moodle" and student_of(path.name, "moodle") is not None
             elif path.suffix.lower() == ".zip":
-                one = known and len(paths) > 1 and all(matching)  # else a platform's zip, which can have any name
+                one = known and len(paths) > 1 and all(matching)  # else it is a platform's zip, which can have any name
             else:
                 one = True
             if one:

@@ -28,7 +28,7 @@ __all__ = ["MAX_FRAME_BYTES", "MalformedFrame", "decode", "encode"]
 
 HEAD = struct.Struct("<QQ")
 MAX_FRAME_BYTES = 32 << 20  # bytes of one frame
-MAX_TEXT_BYTES = 1 << 20  # bytes of its text, which takes up to a hundred times as much memory when parsed
+MAX_TEXT_BYTES = 1 << 20  # bytes of the JSON text of a frame, which takes up to a hundred times as much memory when parsed
 NUMBER_KINDS = "biufc"  # kinds of dtype
 TEXT_KINDS = "US"
 DTYPE = re.compile(
@@ -36,8 +36,8 @@ DTYPE = re.compile(
 )  # as `dtype.str` writes it; NumPy would parse other texts as dtypes too
 MAX_DEPTH = 40  # nested containers
 MAX_ITEMS = 100_000  # items of a range or an iterator
-MAX_FIELDS = 100  # of a named tuple
-MAX_BITS = 100_000  # of a whole number
+MAX_FIELDS = 100  # fields of a named tuple
+MAX_BITS = 100_000  # bits of a whole number
 
 # dict views and containers with their tags in a frame
 _VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}

@@ -25,8 +25,8 @@ from .confine import BROKEN, MEMORY, PROCESSOR_S, UNCONFINED, confinement_proble
 
 __all__ = ["ForkServer", "ProcessEnded", "StudentConnection"]
 
-MAX_FRAMES = 50_000  # from one process; a role in a trial of 100 updates sends about 1,000
-MAX_BYTES = 1 << 30  # from one process
+MAX_FRAMES = 50_000  # frames that one process may send; a role in a trial of 100 updates sends about 1,000
+MAX_BYTES = 1 << 30  # bytes that one process may send
 MAX_IDLE_S = 8  # a process that should answer, but uses no processor time for so many seconds, is ended
 LAUNCH = Path(__file__).with_name("launch.py")
 
@@ -137,7 +137,7 @@ class StudentConnection:
 
     def send(self, frame: Any) -> None:
         """Send a frame. Raises `ProcessEnded` if the process has ended."""
-        if not self._open:  # the numbers of its descriptors may be in use again
+        if not self._open:  # the numbers of the closed descriptors may be in use again
             raise ProcessEnded(self._why)
         try:
             data = memoryview(frames.encode(frame, self._refer))

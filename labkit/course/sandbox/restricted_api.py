@@ -28,7 +28,7 @@ AWAITED_TOOLS = {"pull", "push", "push_pull", "all_reduce", "all_gather", "reduc
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """The base class of a submitted strategy. Its fields are its options, its `async` methods are its roles."""
+    """The base class of submitted strategies. The fields of a strategy are its options; its `async` methods are its roles."""
 
     messages: ClassVar[tuple[type, ...]] = ()
     uses_servers: ClassVar[bool] = True

@@ -25,11 +25,11 @@ from .request_validation import RequestValidator, python_number, size_of
 
 __all__ = ["ERRORS", "MemoryBudget", "Session", "SubmittedCode"]
 
-MAX_REFERENCES = 20_000  # of one process
-MAX_MEMORY = 256 << 20  # bytes that the grader holds for all processes of a submission at a time: see `MemoryBudget`
+MAX_REFERENCES = 20_000  # objects to which one process may have references
+MAX_MEMORY = 256 << 20  # the most bytes that the grader holds at a time for a submission, see `MemoryBudget`
 MAX_ITERATORS = 100  # iterators over mini-batches of one process; each holds an order of all samples
 OVERHEAD = 512  # bytes counted for an object besides its content
-MAX_ERROR_TEXT = 800  # characters
+MAX_ERROR_TEXT = 800  # characters of the text of an error
 RENEW_AT = 0.4  # a process that only answers calls is replaced when it has used this fraction of its processor time
 
 

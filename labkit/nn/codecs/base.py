@@ -16,7 +16,7 @@ __all__ = ["Codec", "Messages", "Shapes", "Sums"]
 
 Shapes = Sequence[tuple[int, ...]]  # of the parameters that a vector consists of, in order
 Messages = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # (shape, dtype) of each array of a message
-Sums = Generator[Array, None, Array]  # vectors to be added up in place over all workers, one after the other
+Sums = Generator[Array, None, Array]  # yields vectors to be added up in place over all workers, one after the other
 
 
 @dataclass(frozen=True)
