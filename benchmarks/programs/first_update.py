@@ -1,6 +1,6 @@
 """Starts a cluster and a run, and prints when the cluster was ready, when the first update was applied, and the memory used.
 
-`python -m benchmarks.programs.first_update WORKERS SERVERS`. Times are those of the machine's monotonic clock.
+`python -m benchmarks.programs.first_update WORKERS SERVERS`. Times are read from the machine's monotonic clock.
 """
 
 from __future__ import annotations

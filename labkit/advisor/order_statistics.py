@@ -6,9 +6,9 @@
 | exponential (shifted) | shift + mean (H_n - H_(n-k)), H_n = 1 + 1/2 + ... + 1/n |
 | any other | the integral of its quantiles over the density of the k-th of n uniform numbers (a Beta), numerically |
 
-For "any other", the quantiles are those of 200,000 draws with a fixed seed. The result is reproducible, and accurate to
-about 1% (less for heavy tails). Sequences of dependent waits (stale synchronous parallel) have no closed form; their
-recursion is evaluated, with draws of a fixed seed.
+For "any other", the quantiles are computed from 200,000 draws with a fixed seed. The result is reproducible, and
+accurate to about 1% (less for heavy tails). Sequences of dependent waits (stale synchronous parallel) have no closed
+form; their recursion is evaluated, with draws of a fixed seed.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def gustafson(serial: float, workers: Any) -> Any:
     """Return the scaled speed-up of a job that grows with the number of workers.
 
     `serial` is the part (0 to 1) of the time on `workers` machines in which the work is not divided. Types, limits and
-    errors are those of `amdahl`.
+    errors are as in `amdahl`.
     """
     n = _checked(serial, workers)
     return serial + (1 - serial) * n

@@ -1,8 +1,9 @@
 """Mini-batches for one worker: an endless sequence of batches of equal size, drawn without replacement within an epoch.
 
-An epoch is a permutation of the worker's samples. Epochs are concatenated: a batch that reaches the end of one epoch
-takes the rest from the beginning of the next, so no sample is skipped and all batches of all workers have equal weight.
-(Where gradients are averaged, each sample of a short last batch would count more than a sample of a full batch.)
+An epoch is a permutation of the worker's samples. Epochs are concatenated, which means that a batch that reaches the
+end of an epoch takes its remaining samples from the beginning of the next epoch. So no sample is skipped, and all
+batches of all workers have equal weight. (Where gradients are averaged, each sample of a short last batch would count
+more than a sample of a full batch.)
 
 Every batch is a pair of *new* arrays, which are never overwritten. Two alternating buffers would save little: 0.36 us
 against 0.46 us for 32 x 64 float32, and 8.0 us against 8.8 us for 128 x 784 (`timeit` on `x.take(rows, 0, out, "clip")`

@@ -1,6 +1,6 @@
 """Handwritten digits: 1,797 pictures of 8 x 8 pixels, shipped with labkit.
 
-They are identical to those of `sklearn.datasets.load_digits` (pixels 0 to 16). Source and licence are in
+The pictures are identical to the pictures of `sklearn.datasets.load_digits` (pixels 0 to 16). Source and licence are in
 `files/digits.txt`: Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI Machine Learning
 Repository, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0.
 """

@@ -7,8 +7,8 @@ dense gradients whose entries are nearly all 0. The *compact* form computes the 
 the vector is [U rows | dense part], and x contains indices of those rows. The cost of the compact form does not depend
 on the total number of rows.
 
-The architecture is that of the models for which parameter servers were built (Cheng et al., "Wide & deep learning for
-recommender systems", 2016; Naumov et al., "Deep learning recommendation model", 2019).
+The architecture is typical of the models for which parameter servers were built (Cheng et al., "Wide & deep learning
+for recommender systems", 2016; Naumov et al., "Deep learning recommendation model", 2019).
 """
 
 from __future__ import annotations

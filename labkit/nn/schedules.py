@@ -69,8 +69,8 @@ class Cosine:
 class Warmup:
     """Linear warm-up (Goyal et al. 2017, section 2.2), followed by another schedule.
 
-    The factor is (update + 1) / updates for the first `updates` updates. Then it is that of the schedule `after`, whose
-    updates are counted from the end of the warm-up. The first factor is 1/updates, because 0 would waste a gradient.
+    The factor is (update + 1) / updates for the first `updates` updates. Then it is the factor of the schedule `after`,
+    whose updates are counted from the end of the warm-up. The first factor is 1/updates, because 0 would waste a gradient.
     """
 
     updates: int = option(MISSING, low=1, high=10**15, help="updates until the full rate is reached")

@@ -324,7 +324,7 @@ def _attempts(units: Sequence[_StudentFiles], base: Assignment, policy: AttemptP
 
 
 def _read(files: Sequence[_File], base: Assignment, reader: Reader) -> tuple[list[ReadNotebook], int]:
-    """Read files in one process. The result is that of `Reader.read`."""
+    """Read files in one process, and return the result of `Reader.read`."""
     first = files[0]
     if first.problem:
         return [ReadNotebook("", problem=first.problem)], 0

@@ -99,7 +99,7 @@ class RemoteRole:
 
 
 class _InstanceOf:
-    """Instances have an empty class with the given name, for the text of an error."""
+    """Calling it returns an instance of an empty class with the given name, for the text of an error."""
 
     def __new__(cls, name: str) -> Any:
         return object.__new__(type(str(name)[:60], (), {"__module__": "yours"}))

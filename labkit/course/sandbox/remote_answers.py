@@ -29,8 +29,8 @@ class RemoteAnswers:
         confined: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
         reference: the reference notebook's cells, up to the last cell of kind "reference". In a cell of this kind the
         reference's answer replaces the student's. Student processes can call the reference's functions and read its
-        values, but not use its classes. These cells run in separate processes. server: a fork server that is used, and
-        closed, instead of a new one.
+        values, but not use its classes. These cells run in separate processes. server: a fork server to use, which
+        `close` closes; None starts a new fork server.
     """
 
     def __init__(
