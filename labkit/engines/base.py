@@ -1,8 +1,8 @@
 """Abstract interfaces of engines and clusters, as used by `Run`, the lab and the command line.
 
-A `Cluster` describes where runs take place, and starts them. An `Engine` is one run. Where engines differ, the difference is
-declared: `supported_commands` lists the commands that an engine executes; an engine in virtual time is a
-`VirtualTimeEngine`, which can also be advanced and forked; `Cluster.virtual_time` tells the kind of engine before a run exists.
+A `Cluster` describes where runs take place, and starts them. An `Engine` is one run. Engines declare their differences:
+`supported_commands` lists the commands that an engine executes. An engine in virtual time is a `VirtualTimeEngine`, which can
+also be advanced and forked. `Cluster.virtual_time` tells which kind of engine the cluster starts.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Engine(ABC):
     def execute(self, command: Command) -> None:
         """Execute a primitive command now; its `at` is ignored. Can be called from any thread.
 
-        Does nothing if the run is over. `BadInput` if the command is not supported, names roles that do not exist, or is not
-        possible now; the run goes on.
+        Does nothing if the run is over. Raises `BadInput` if the command is not supported, names roles that do not exist, or is
+        not possible now; the run then continues.
         """
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Engine(ABC):
     def step(self, timeout: float | None = None) -> bool:
         """Continue to the next update, then pause. Returns False once the run is over.
 
-        `timeout`: the approximate wall time, in seconds, after which the run is paused also without an update.
+        `timeout`: the approximate wall time, in seconds, after which the run is paused even if no update was applied.
         """
 
     @abstractmethod
@@ -92,14 +92,14 @@ class VirtualTimeEngine(Engine):
 
     @abstractmethod
     def fork(self, at: float | None = None) -> VirtualTimeEngine:
-        """A new run at time zero that repeats this one, bit for bit, up to `at` seconds (None: up to the present)."""
+        """Return a new run, at time zero, that repeats this run bit for bit up to `at` seconds (None: the present time)."""
 
 
 class Cluster(ABC):
-    """Where runs take place. A context manager that closes the cluster on exit.
+    """The place where runs take place: processes, or a simulation of them. As a context manager, it closes the cluster on exit.
 
-    `spec`: its options as values. `engine`: its name in specifications and traces. `virtual_time`: whether its runs are
-    `VirtualTimeEngine`s.
+    `spec`: the options of the cluster. `engine`: the name of its engine in specifications and traces. `virtual_time`: whether
+    its runs are `VirtualTimeEngine`s.
     """
 
     spec: ClusterSpec
@@ -131,16 +131,17 @@ class Cluster(ABC):
     ) -> Engine:  # fmt: skip
         """Start a run of `plan`.
 
-        `commands`: primitive commands, executed at their times, and log entries of an earlier run. `checkpoint`: where roles
-        save their states: a folder or URL, None (the cluster's default), False (no checkpoints). `resume`: the states of an
-        earlier run, stored at `checkpoint`, from which this run continues; not used in virtual time, where the log is repeated.
+        `commands`: primitive commands, which are executed at their times, and log entries of an earlier run. `checkpoint`:
+        where the roles save their states: a folder or URL, None (the cluster's default), False (no checkpoints). `resume`: the
+        store at `checkpoint` with the states of an earlier run, from which this run continues. It is not used in virtual time,
+        where the log of the earlier run is repeated.
 
-        `BadInput` if the plan does not fit the cluster, `ClusterError` if the run cannot be started.
+        Raises `BadInput` if the plan does not fit the cluster, `ClusterError` if the run cannot be started.
         """
 
     @abstractmethod
     def with_spec(self, spec: ClusterSpec) -> Cluster:
-        """The same cluster with the options of `spec`."""
+        """Return this cluster with the options of `spec`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -37,7 +37,7 @@ PACE = {"simulated": "compute", "dask": "pace"}  # {engine: the name of the opti
 
 
 def check_factor(factor: Any) -> float:
-    """A slowdown factor from 0.001 to 1000, as a float; `BadInput` for anything else."""
+    """Return a slowdown factor as a float. Raises `BadInput` if it is not a number from 0.001 to 1000."""
     number = as_number(factor)
     if number is None or not 0.001 <= number <= 1000:
         raise BadInput(f"factor={shown(factor)}: how many times slower is a number from 0.001 to 1000.")
@@ -45,14 +45,16 @@ def check_factor(factor: Any) -> float:
 
 
 def check_slow(slow: Any) -> dict[str, float]:
-    """A checked copy of {role: slowdown factor}; None means no role. Names of roles are checked later, with the strategy."""
+    """Return a checked copy of {role: slowdown factor}; None means no role. The role names are checked later, when the strategy
+    is known.
+    """
     if not isinstance(slow, Mapping | None):
         raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
     return {role: check_factor(factor) for role, factor in ({} if slow is None else slow).items()}
 
 
 def slow_from_text(text: str) -> dict[str, float]:
-    """`"worker-2:5,worker-1:2"` -> `{"worker-2": 5.0, "worker-1": 2.0}`; "none" and "" mean no role."""
+    """Convert `"worker-2:5,worker-1:2"` to `{"worker-2": 5.0, "worker-1": 2.0}`. "none" and "" mean no role."""
     slow = {}
     for part in text.split(",") if text not in ("", "none") else ():
         role, _, factor = part.strip().rpartition(":")
@@ -66,7 +68,7 @@ def slow_from_text(text: str) -> dict[str, float]:
 
 
 def slow_as_text(slow: Mapping[str, float]) -> str:
-    """The inverse of `slow_from_text`."""
+    """Return the text that `slow_from_text` reads as `slow`."""
     return ",".join(f"{role}:{factor!r}" for role, factor in slow.items()) or "none"
 
 
@@ -74,10 +76,10 @@ def slow_as_text(slow: Mapping[str, float]) -> str:
 class ClusterSpec:
     """The options of a cluster: engine, number of nodes, speeds, and recovery from faults.
 
-    `compute` is called `pace` on Dask, where None means full speed; in virtual time None means 10 ms per gradient. Options that
-    the engine does not have keep their values, so that `replace(spec, engine=...)` is reversible.
+    `compute` is called `pace` by `DaskCluster`, where None means full speed; in virtual time None means 10 ms per gradient.
+    Options that the engine does not have keep their values, so that `replace(spec, engine=...)` can be undone.
 
-    Raises `BadInput`; the text names the cluster class of the engine.
+    Raises `BadInput`, with the name of the cluster class of the engine, if an option is not allowed.
     """
 
     engine: str = option("simulated", choices=ENGINES, help="simulated: virtual time, exact; dask: real processes")
@@ -144,7 +146,7 @@ class ClusterSpec:
         return self.virtual_time or self.compute is not None
 
     def widened(self) -> ClusterSpec:
-        """The spec with `max_workers` workers from the start."""
+        """Return the spec with `max_workers` workers from the start."""
         return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
 
     def describe(self) -> dict[str, Any]:

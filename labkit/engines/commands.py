@@ -1,4 +1,4 @@
-"""Commands to a run, as values: one class per command, with one text form and one dict form.
+"""Commands to a run, as values. Each command is a class with a text form and a dict form.
 
     lk.Kill("worker-1", at=2.0)                             kill:worker-1@2
     lk.Kill("worker-1", at=2.0, restart=False)              kill:worker-1:for-good@2
@@ -9,12 +9,12 @@
     SetOptions({"learning_rate": 0.2}, at=7.25)             set:learning_rate:0.2@7.25
 
 Fault schedules (`faults.py`), the methods of `Run`, the buttons of the lab, the command log of a run and its saved files use
-these values. A text is `word:part:part@start-stop`; a missing stop and a start at 0 are omitted. A log entry of a run in
-virtual time also has the turn of the event loop: `slow:worker-2:5@5#731`.
+these values. A text is `word:part:part@start-stop`. The stop is omitted if there is none, and the start if it is 0. A log entry
+of a run in virtual time also has the turn of the event loop: `slow:worker-2:5@5#731`.
 
-A command is primitive if it concerns one role or one link and has no end. Engines execute primitive commands;
-`commands(plan)` expands all others into primitive ones. Values are checked on construction; `check(roles)` refuses roles that
-a run does not have.
+A command is primitive if it concerns one role or one link and has no end. Engines execute only primitive commands;
+`commands(plan)` expands all other commands into primitive commands. Values are checked on construction. `check(roles)` raises
+`BadInput` for roles that a run does not have.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
 
 
 def at_option() -> Any:
-    """Declares the field `at` of a command: when it is executed, engine seconds."""
+    """Declare the field `at` of a command: the time, in engine seconds, at which it is executed."""
     return option(0.0, low=0.0, high=LATEST)
 
 
 def until_option() -> Any:
-    """Declares the field `until` of a command: when it is undone, engine seconds; None: never."""
+    """Declare the field `until` of a command: the time, in engine seconds, at which it is undone; None: never."""
     return option(None, low=0.0, high=LATEST)
 
 
 class Command:
-    """The base of all commands, and of the faults that expand into them.
+    """The base class of all commands, and of the faults that expand into commands.
 
-    `at`: when it is executed, engine seconds. `word`: the first word of its text; `parts`: the fields between the colons;
-    `example`: an example text.
+    `at`: the time, in engine seconds, at which the command is executed. `word`: the first word of its text; `parts`: the fields
+    that follow it in the text, separated by colons; `example`: an example text.
     """
 
     word: ClassVar[str] = ""
@@ -74,12 +74,14 @@ class Command:
         check_options(self)
 
     def commands(self, plan: Plan) -> list[Command]:
-        """The primitive commands that it expands into, in order of time. `BadInput` if a role does not exist."""
+        """Return the primitive commands into which this command expands, in order of time. Raises `BadInput` if a role does not
+        exist.
+        """
         self.check(plan.role_ids)
         return [self]
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """`BadInput` unless it is primitive and all roles that it names are in `roles`."""
+        """Raise `BadInput` unless this command is primitive and all roles that it names are in `roles`."""
         role, peer = getattr(self, "role", None), getattr(self, "peer", None)
         for name in (role, peer):
             if name is not None:
@@ -88,11 +90,11 @@ class Command:
             raise BadInput(f"{self.word}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
 
     def undone(self, at: float) -> Command:
-        """The primitive command that undoes this one, at `at` seconds."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         raise BadInput(f"{self.word}: there is no command that undoes it.")
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values, without checks: the caller guarantees that they are allowed."""
+        """Return a copy with other values, which are not checked: the caller guarantees that they are allowed."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, **values)
         return made
@@ -100,7 +102,7 @@ class Command:
     # text -------------------------------------------------------------------------------------------------------------
 
     def text(self, timed: bool = False) -> str:
-        """The text form; the inverse is `parse_command`. `timed`: also write a start at 0."""
+        """Return the text form, which `parse_command` reads. `timed`: also write a start at 0."""
         until = getattr(self, "until", None)
         when = f"@{_number(self.at)}" if timed or self.at or until is not None else ""
         return ":".join([self.word, *self._words()]) + when + ("" if until is None else f"-{_number(until)}")
@@ -111,7 +113,7 @@ class Command:
 
     @classmethod
     def _read(cls, words: list[str]) -> dict[str, Any] | None:
-        """The values of the fields, parsed from the words of a text; None if they do not describe this command."""
+        """Return the values of the fields, parsed from the words of a text; None if the words do not describe this command."""
         if len(words) != len(cls.parts):
             return None
         kinds = {f.name: f.type for f in fields(cls)}  # type: ignore[arg-type]
@@ -128,7 +130,7 @@ class Command:
     # dict -------------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The dict form: {"command": its word, its fields ...}; the inverse is `from_dict`."""
+        """Return the dict form, {"command": its word, its fields ...}, which `from_dict` reads."""
         names = [f.name for f in fields(self) if f.name != "during"]  # type: ignore[arg-type]
         return {"command": self.word} | {name: _plain(getattr(self, name)) for name in names}
 
@@ -165,7 +167,7 @@ class Lasting(Command):
         return begin if self.until is None else begin + [command.undone(self.until) for command in begin]
 
     def _begin(self, plan: Plan) -> list[Command]:
-        """The primitive commands at its start."""
+        """Return the primitive commands that are executed at its start."""
         begin = self.changed(until=None)
         begin.check(plan.role_ids)
         return [begin]
@@ -178,7 +180,7 @@ class Lasting(Command):
 
 
 class OnLinks(Lasting):
-    """A command about the links between roles, in both directions.
+    """A command that affects the links between roles, in both directions.
 
     `a`, `b`: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*" (every other role).
     """
@@ -193,7 +195,7 @@ class OnLinks(Lasting):
 
     @property
     def role(self) -> str:
-        """The role whose links a primitive command is about."""
+        """The role whose links a primitive command affects."""
         return _word(self.a)
 
     @property
@@ -233,7 +235,7 @@ class OnLinks(Lasting):
 
 @dataclass(frozen=True)
 class OnRole(Command):
-    """A command about one role."""
+    """A command that affects one role."""
 
     role: str = option("worker-0")
     at: float = at_option()
@@ -295,7 +297,7 @@ class Thaw(OnRole):
 
 @dataclass(frozen=True)
 class Slow(Lasting):
-    """Makes `role` compute `factor` times slower from `at` (engine seconds) on; until `until`, if given."""
+    """Makes `role` compute `factor` times slower from `at` until `until` (engine seconds; None: to the end of the run)."""
 
     role: str = option("worker-0")
     factor: float = option(2.0, low=0.001, high=1000.0)
@@ -315,7 +317,7 @@ class Slow(Lasting):
 
 @dataclass(frozen=True)
 class Delay(OnLinks):
-    """Delays messages between `a` and `b` by `seconds`, from `at` on; until `until`, if given."""
+    """Delays messages between `a` and `b` by `seconds`, from `at` until `until` (None: to the end of the run)."""
 
     a: Who
     b: Who = EVERY
@@ -333,8 +335,8 @@ class Delay(OnLinks):
 
 @dataclass(frozen=True)
 class Drop(OnLinks):
-    """Loses every transmission and acknowledgement between `a` and `b` with probability `chance`, from `at` on; until
-    `until`, if given. A transmission is repeated every `RESEND_S` seconds until it is acknowledged."""
+    """Loses every transmission and acknowledgement between `a` and `b` with probability `chance`, from `at` until `until`
+    (None: to the end of the run). A transmission is repeated every `RESEND_S` seconds until it is acknowledged."""
 
     a: Who
     b: Who = EVERY
@@ -351,7 +353,7 @@ class Drop(OnLinks):
 
 
 class OnLink(Command):
-    """A command about the link between two roles, or about all links of one (`peer` None)."""
+    """A command that affects the link between two roles, or all links of one role (`peer` None)."""
 
     role: str
     peer: str | None
@@ -449,7 +451,9 @@ class Pause(Command):
 
 @dataclass(frozen=True)
 class Resume(Command):
-    """Continues a paused run. In a scheduled pause, seconds are counted until a scheduled `Resume` or `Stop` is due."""
+    """Continues a paused run. Engine time stops in a pause, so the times of a scheduled `Resume` or `Stop` after a scheduled
+    pause are counted in wall time.
+    """
 
     at: float = at_option()
 
@@ -487,7 +491,7 @@ class Inject(Command):
             command.check(roles)
 
     def text(self, timed: bool = False) -> str:
-        """Raises `BadInput`: there is no text form."""
+        """Raise `BadInput`, because this command has no text form."""
         raise BadInput("Faults were injected into this run by a program: what was done to it has no short text.")
 
     @classmethod
@@ -520,7 +524,7 @@ def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
 
 
 def check_who(owner: str, name: str, who: Any) -> Who:
-    """One name as a string, or several as a tuple of at least two; `BadInput` for anything else."""
+    """Return one name as a string, or several names as a tuple. Raises `BadInput` if `who` is anything else."""
     several = tuple(who) if isinstance(who, (tuple, list)) else (who,)
     if (
         not several
@@ -534,7 +538,9 @@ def check_who(owner: str, name: str, who: Any) -> Who:
 
 
 def named(who: Who, plan: Plan) -> tuple[str, ...]:
-    """The roles that `who` refers to, without repetition; "*": all roles. `BadInput` with the nearest name if one is unknown."""
+    """Return the roles that `who` refers to, without repetition; "*": all roles. Raises `BadInput`, with the most similar
+    name, if a name is unknown.
+    """
     if who == EVERY:
         return tuple(plan.role_ids)
     kinds: dict[str, list[str]] = {}
@@ -552,10 +558,11 @@ def named(who: Who, plan: Plan) -> tuple[str, ...]:
 
 
 def parse_command(text: str, kinds: Mapping[str, type[Command]] = COMMANDS, what: str = "command") -> Command:
-    """`slow:worker-2:5@2-4` -> `Slow("worker-2", 5, at=2, until=4)`: the inverse of `Command.text`.
+    """Convert the text form of a command: `slow:worker-2:5@2-4` is `Slow("worker-2", 5, at=2, until=4)`.
 
-    "worker-0,worker-1" means two roles, "*" every other role, and `kill:worker-1:for-good@2` is without a restart. `kinds`:
-    {word: class} of the allowed commands; `what`: what to call them in errors. `BadInput` names the mistake, with an example.
+    "worker-0,worker-1" means two roles, "*" means every other role, and `kill:worker-1:for-good@2` is a loss without a restart.
+    `kinds`: {word: class} of the allowed commands; `what`: their name in errors. Raises `BadInput`, with an example, if the
+    text is not a command.
     """
     head, at, when = text.strip().partition("@")
     word = head.split(":")[0].strip()
@@ -589,7 +596,7 @@ def _parsed(text: str, kinds: Mapping[str, type[Command]]) -> Command | None:
 
 
 def value_of_text(text: str) -> Any:
-    """Parses a bool, int or float; otherwise returns the text itself, which is refused later where a number is needed."""
+    """Parse a bool, int or float. Other text is returned unchanged; it is rejected later if a number is needed."""
     if text in ("True", "False", "true", "false"):
         return text.lower() == "true"
     kinds: tuple[Callable[[str], Any], ...] = (int, float)
@@ -625,7 +632,7 @@ def _word(value: Any) -> str:
 
 
 def from_dict(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command:
-    """The inverse of `Command.to_dict`. Only commands in `kinds` ({word: class}) are allowed; `BadInput` for anything else."""
+    """Return the command that `Command.to_dict` has encoded. Raises `BadInput` if it is not one of `kinds` ({word: class})."""
     word = plain.get("command") if isinstance(plain, Mapping) else None
     kind = kinds.get(word) if isinstance(word, str) else None
     if kind is None:
@@ -662,7 +669,7 @@ class Executed:
 
     @property
     def at(self) -> float:
-        """When it was executed, engine seconds."""
+        """The time of execution, in engine seconds."""
         return self.command.at
 
     def commands(self, plan: Plan) -> list[Executed]:
@@ -686,15 +693,15 @@ REPEATED = {word: kind for word, kind in COMMANDS.items() if kind not in NOT_REP
 def log_text(log: Iterable[Executed]) -> str:
     """A command log as a short text: `slow:worker-2:5@5#731,kill:worker-1:for-good@6.5#902`.
 
-    `BadInput` if the log of a run in virtual time has an `Inject`, which has no text. (In real time, injected commands that were
-    executed are in the log themselves.)
+    Raises `BadInput` if the log of a run in virtual time contains an `Inject`, which has no text. (The log of a run in real
+    time contains the injected commands that were executed.)
     """
     entries = [entry for entry in log if not isinstance(entry.command, NOT_REPEATED)]
     return ",".join(e.text() for e in entries if e.turn is not None or not isinstance(e.command, Inject))
 
 
 def parse_log(text: str) -> tuple[Command | Executed, ...]:
-    """The inverse of `log_text`: log entries where a turn is given, else commands."""
+    """Return the entries of a text made by `log_text`: log entries if they have a turn, otherwise commands."""
     return tuple(_parsed_entry(part) for part in filter(None, text.split(",")))
 
 
@@ -707,9 +714,10 @@ def _parsed_entry(text: str) -> Command | Executed:
 
 
 def read_entry(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command | Executed:
-    """The inverse of `to_dict` of a command or log entry; `BadInput` for anything else. `kinds`: see `from_dict`.
+    """Return the command or log entry that `to_dict` has encoded. Raises `BadInput` if it is anything else. `kinds`: {word:
+    class} of the allowed commands.
 
-    Also reads format 1: (seconds, name, arguments) or (seconds, name, arguments, turn).
+    The former format 1 is also read: (seconds, name, arguments) or (seconds, name, arguments, turn).
     """
     if isinstance(plain, (list, tuple)):
         return _converted(plain)

@@ -17,17 +17,17 @@ from ..trace.prediction_history import NO_ANSWER
 
 __all__ = ["samples_in_plain", "shares_in_plain", "probe_inputs_of"]
 
-SAMPLES, POINTS = 18, 200  # held-out samples that are probed; training points that are drawn in the plane
-SIDE, FEWEST = 40, 12  # cells along a side of the grid: at most, at least
+SAMPLES, POINTS = 18, 200  # number of held-out samples that are probed, and of training points that are drawn in the plane
+SIDE, FEWEST = 40, 12  # maximum and minimum number of cells along a side of the grid
 WORK = 30_000_000  # multiply-adds of one grid: about a millisecond
 DOTS = 16  # largest height and width of a picture
-MARGIN = 0.06  # of the range of the training data, around it
+MARGIN = 0.06  # margin around the training data, as a fraction of their range
 GROUPS, CLASSES = 64, 32  # rows and columns of the table of shares
 MOST_COUNTED = 200_000  # training samples; partitioning this many took 10 ms
 
 
 def reason_not_shown(problem: Any, record: bool) -> str:
-    """Why no samples of this problem can be shown, as a sentence; "" if they can."""
+    """Return, as a sentence, why no samples of this problem can be shown; "" if they can be shown."""
     if problem.timing_only:
         return "timing only: nothing is evaluated"
     if not record:

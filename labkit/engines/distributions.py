@@ -1,7 +1,8 @@
 """Distributions of the duration of work, in seconds, on both engines.
 
-In virtual time the drawn duration determines when work ends. On a cluster it is the pace: the work is done, and then the role
-sleeps until the duration has passed. One draw per `ctx.compute`, from the role's random stream, rounded to whole nanoseconds.
+In virtual time the drawn duration determines when work ends. On a cluster it is the pace: after the work is done, the role
+sleeps until the duration has passed. Each `ctx.compute` draws one duration from the role's random stream, rounded to whole
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution of durations. `draw(rng, n)` gives n of them, in seconds."""
+    """A distribution of durations. `draw(rng, n)` returns n durations, in seconds."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -37,7 +38,7 @@ class Distribution:
         raise TypeError(f"{type(self).__name__} does not say how to draw.")
 
     def describe(self) -> str:
-        """`exponential:0.01`, as on the command line; the `repr` of a user-defined class."""
+        """Return the notation of the command line, `exponential:0.01`, or the `repr` of a user-defined class."""
         if type(self) not in _NAMES:
             return repr(self)
         return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in options_of(self))])
@@ -45,7 +46,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Deterministic(Distribution):
-    """Always `seconds`."""
+    """Every duration is `seconds`."""
 
     seconds: float = option(0.01, low=0.0, high=1e6)
 
@@ -150,8 +151,8 @@ _NAMES: dict[type, str] = {kind: name for name, kind in DISTRIBUTIONS.items()}
 
 
 def distribution_by_name(text: str) -> Distribution | None:
-    """Parses `"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma), ...; a number alone is deterministic, in seconds,
-    and `"none"` returns None.
+    """Convert `"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma), ... to a distribution. A number alone is a
+    deterministic duration in seconds; `"none"` is None.
     """
     name, *words = (part.strip() for part in text.split(":"))
     if name.lower() in ("", "none") and not words:
@@ -178,7 +179,9 @@ def _number(text: str) -> float | None:
 
 
 def distribution_as_text(distribution: Distribution) -> str | None:
-    """The exact inverse of `distribution_by_name`; None for `Measured` and for user-defined classes."""
+    """Return the text that `distribution_by_name` reads as exactly this distribution; None for `Measured` and user-defined
+    classes.
+    """
     if type(distribution) not in _NAMES:
         return None
     return ":".join([_NAMES[type(distribution)], *(repr(getattr(distribution, k)) for k in options_of(distribution))])
@@ -249,9 +252,10 @@ class Sampler:
 
 
 def _drawn(distribution: Distribution, rng: Any) -> Iterator[int]:
-    """Draws in blocks of growing size, 8 to 1024: short runs compute few durations, long runs seldom call NumPy.
+    """Yield durations (ns), drawn in blocks of growing size, 8 to 1024, so that short runs draw few durations and long runs
+    seldom call NumPy.
 
-    A block is an `array` of int64: as Python integers, the blocks of 10,000 workers would take 400 MB and miss every cache.
+    A block is an `array` of int64, because with Python integers the blocks of 10,000 workers would take 400 MB.
     """
     size = 8
     while True:

@@ -1,8 +1,8 @@
 """Elastic membership: which workers are present at the start of a run, and how data are partitioned as workers join and leave.
 
-The layout has `max_workers` workers; those beyond `workers` are absent until they join. At each epoch, a worker takes its part
-of all samples according to the current membership, so that no sample is left out for longer than an epoch. (Nothing is
-partitioned if all workers share the data.)
+The layout has `max_workers` workers. At the start, `workers` of them are present; the other workers are absent until they join.
+At each epoch, a worker takes its part of all samples according to the current membership, so that no sample is unused for
+longer than an epoch. (If all workers share the data, they are not partitioned.)
 """
 
 from __future__ import annotations

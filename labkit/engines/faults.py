@@ -4,9 +4,9 @@
     lk.Preempt(0.01)                                        preempt:worker:0.01
 
 The primitive faults (`Kill`, `Freeze`, `Slow`, `Cut`, `Delay`, `Drop`) are commands: see `commands.py`. A fault is a value that
-expands into a finite list of them, each with its time. The expansion depends only on the fault and the plan of the run, so a
-run with faults can be saved, repeated and compared like any other. Times are engine seconds since the start of the run, or since
-the injection if the fault is injected into a run.
+expands into a finite list of primitive commands, each with its time. The expansion depends only on the fault and the plan of
+the run, so a run with faults can be saved, repeated and compared like any other run. Times are engine seconds since the start
+of the run, or since the injection if the fault is injected into a run.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ LATEST_S = 1e9  # engine seconds
 
 @dataclass(frozen=True)
 class Partition(OnLinks):
-    """Cuts all links between the roles of `a` and those of `b`, from `at` on; until `until`, if given.
+    """Cuts all links between the roles of `a` and those of `b`, from `at` until `until` (None: to the end of the run).
 
-    "*" means every role outside of the other group; messages inside a group are delivered. A single role that is partitioned
+    "*" means every role outside of the other group. Messages inside a group are delivered. A single role that is partitioned
     from "*" is also cut off from the client.
     """
 
@@ -82,10 +82,11 @@ class Partition(OnLinks):
 
 @dataclass(frozen=True)
 class Preempt(Lasting):
-    """Kills each of `roles` at random, `rate` times per second on average, and restarts it: preemptible machines.
+    """Kills each of `roles` at random times, `rate` times per second on average, and restarts it, like preemptible machines.
 
-    Intervals are exponential. The times depend only on the run's seed, the role and the text of this fault. They end at `until`,
-    at the budget's seconds, or after 10,000 preemptions, whichever comes first.
+    The intervals between two losses of a role are exponential. The times depend only on the seed of the run, the role and the
+    text of this fault. There are no more preemptions after `until`, after the budget's seconds, or after 10,000 preemptions,
+    whichever comes first.
     """
 
     rate: float = option(0.01, low=1e-9, high=1e3)
@@ -120,9 +121,9 @@ KINDS: dict[str, type[Command]] = COMMANDS | FAULTS  # all commands and faults t
 
 
 def parse_fault(text: str) -> Command:
-    """`slow:worker-2:5@2-4` -> `lk.Slow("worker-2", 5, at=2, until=4)`: `parse_command` for the values of `--fault`.
+    """Convert a value of `--fault`: `slow:worker-2:5@2-4` is `lk.Slow("worker-2", 5, at=2, until=4)`.
 
-    `word:part:part`, then `@start` or `@start-stop` in seconds unless it is for the whole run.
+    The text is `word:part:part`, followed by `@start` or `@start-stop` (seconds) unless the fault is for the whole run.
     """
     return parse_command(text, FAULTS, "fault")
 

@@ -1,7 +1,7 @@
 """The lifecycle of one role: states, triggers and the table of transitions.
 
-A role has incarnations, of which at most one is present. The table lists the triggers that are possible in each state; any
-other is a bug in labkit and raises `InvalidTransition`. Late and duplicate events are filtered out before the table is used.
+A role has incarnations, of which at most one is present. The table lists the triggers that are possible in each state. Any
+other trigger is a bug in labkit and raises `InvalidTransition`. Late and duplicate events are removed before the table is used.
 """
 
 from __future__ import annotations

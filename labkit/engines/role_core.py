@@ -3,15 +3,16 @@
 `RoleCore` has no clock, no network and no control flow. Each engine has a driver, a subclass that drives the coroutine, lets
 time pass, and transports messages (`transmit`, `deliver`).
 
-- **Matching.** A coroutine that waits for some kinds of message (from one sender) receives the first that matches, in order
-  of arrival; the others stay in the inbox.
-- **Incarnations.** When a peer is restarted, a role that waits for `Joined` has to repeat what it sent to the lost instance.
-  Until it has received `Joined`, or a message of the new instance, its messages to this peer are addressed to the lost instance
-  and are not delivered (`unacknowledged`). An answer to a message goes to the instance that sent the message, or is lost.
-- **Accounting.** Bytes are payload bytes. The sender counts them when it sends, also if the addressed instance is gone. Messages
-  between two roles of which neither has computed a gradient are start-up traffic; snapshots and requests for them are
-  evaluation; all others are training.
-- **Membership.** A role reads from a `Membership`, which its engine keeps up to date, which roles take part.
+- **Matching.** A coroutine waits for certain kinds of message, possibly from one sender. It receives the first matching message
+  in order of arrival; the other messages stay in the inbox.
+- **Incarnations.** When a peer is restarted, a role that receives `Joined` has to repeat what it sent to the lost instance.
+  Until the role has received `Joined`, or a message of the new instance, its messages to this peer are addressed to the lost
+  instance and are not delivered (`unacknowledged`). The reply to a message is sent to the instance that sent the message; if
+  this instance is gone, the reply is lost.
+- **Accounting.** Bytes are payload bytes. The sender counts them when it sends, even if the receiving instance is gone.
+  Messages between two roles of which neither has computed a gradient are start-up traffic. Snapshots and requests for
+  snapshots are evaluation traffic. All other messages are training traffic.
+- **Membership.** A `Membership`, which the engine updates, tells the role which roles take part.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Membership:
 
 
 class StrategyDeclaration(Protocol):
-    """What a role core needs of a strategy: its name and the kinds of message that its roles send."""
+    """The attributes of a strategy that a role core uses: the name, and the kinds of message that the roles send."""
 
     @property
     def name(self) -> str:
@@ -82,9 +83,13 @@ class GradientMessage(Protocol):
 class RoleCore(ABC):
     """One role instance.
 
-    `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. Read-only for others: `inbox`;
-    `awaited_kinds`, the kinds that the role waited for last; `unacknowledged`, peers that were lost or restarted and whose
-    present instance the role has not seen yet; `trained`, peers whose present instance is known to have computed a gradient.
+    `ids`: {role: its number in the trace}. `kinds`: the kinds of message that may be sent. Other objects may read, but not
+    change:
+
+    - `inbox`: the messages that were not received by the coroutine yet;
+    - `awaited_kinds`: the kinds of message for which the role waited last;
+    - `unacknowledged`: the peers that were lost or restarted, and from whose present instance the role has no message yet;
+    - `trained`: the peers whose present instance is known to have computed a gradient.
     """
 
     __slots__ = (
@@ -128,10 +133,14 @@ class RoleCore(ABC):
 
     @abstractmethod
     def deliver(self, message: Message) -> None:
-        """Process a message that has arrived: pass it to the coroutine if that waits for it, else put it into the inbox."""
+        """Process a message that has arrived: pass it to the coroutine if the coroutine waits for it; otherwise put it into the
+        inbox.
+        """
 
     def has_computed(self, peer: str) -> bool:
-        """Whether the present instance of `peer`, not in `trained`, has computed a gradient. False if the engine cannot tell."""
+        """Return whether the present instance of `peer`, which is not in `trained`, has computed a gradient. False if
+        unknown.
+        """
         return False
 
     # work -------------------------------------------------------------------------------------------------------------
@@ -238,7 +247,9 @@ class RoleCore(ABC):
             self.send_snapshot(request.final)
 
     def send_snapshot(self, final: bool = False) -> None:
-        """Send a snapshot of the shard to the chief, unless it is lost: it requests snapshots again after its restart."""
+        """Send a snapshot of the shard to the chief. Nothing is sent while the chief is lost, because a restarted chief
+        requests snapshots again.
+        """
         if "chief" not in self.members.absent:
             assert self.shard is not None
             size = self.transmit("chief", self.shard.evaluation(final, self.clock()), EVALUATION)

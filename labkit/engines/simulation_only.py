@@ -1,8 +1,8 @@
 """Simulation-only mode, for machines that are shared by many notebook sessions.
 
 With the environment variable `LABKIT_LIGHT=1`, runs that would start processes on this machine are simulated instead, with the
-same pace and layout; the run's log contains a note. A session then needs no more than its kernel. Clusters on an existing
-scheduler are used unchanged.
+same pace and layout, and the log of the run contains a note. A notebook session then needs no process except its kernel.
+Clusters on an existing scheduler are used unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Checkpoints of shards in virtual time. They are stored in memory and survive losses of roles, as on a disk that does not fail.
+"""Checkpoints of shards in virtual time. They are stored in memory and survive losses of roles, like files on a disk.
 
-A shard is saved after the first update that is due: every `checkpoint_every` seconds of virtual time (by default every second,
-but for at most 5% of its time). Saving takes `checkpoint_time`, during which the role is suspended; the checkpoint is complete
-after that. Of synchronized replicas, the first one that is present saves for all.
+A shard is saved every `checkpoint_every` seconds of virtual time, after the next update. (By default it is saved every second,
+but less often if saving would take more than 5% of the time.) Saving takes `checkpoint_time`, during which the role is
+suspended; after that the checkpoint is complete. Of synchronized replicas, only the first present replica is saved, for all
+replicas.
 """
 
 from __future__ import annotations

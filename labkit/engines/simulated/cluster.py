@@ -19,24 +19,22 @@ __all__ = ["SimulatedCluster"]
 
 @dataclass(frozen=True)
 class SimulatedCluster(Cluster):
-    """Runs a strategy in virtual time: exact and repeatable. Up to 100,000 workers are allowed; 10,000 have been measured.
+    """A simulated cluster: runs a strategy in virtual time. Runs are exactly repeatable. Up to 100,000 workers are allowed;
+    runs with 10,000 workers have been measured.
 
-    `compute`: distribution of the time of one gradient. `server_time`: distribution of the time of one piece of server work
-    (None: no time). `latency` (s) and `bandwidth` (bytes/s) of every node. `slow`: {role: factor}. `servers=None`: as many as
-    the strategy needs. `cores` of every node: roles on one node queue for them. `record=False`: counters only. `spec`: these
-    values.
-
-    `evaluation_time`: seconds for which an evaluation keeps the chief busy. As on a cluster of processes, the chief then waits
-    nineteen times as long while training continues, so a run may end that much later than its budget's seconds. With
-    `Strategy(chief_works=True)` worker 0 queues for the cores of the same node.
-
-    `replicas=1`: every server has a backup on a separate node, which stores each update before it is acknowledged.
-
-    `max_workers`: the largest number of workers at a time; those not present at the start can join (`run.scale(workers=6)`).
-
-    Faults: a role that is silent for `patience` seconds is declared lost. A lost role is restarted after `restart_after` seconds
-    (None: not automatically). Shards are saved every `checkpoint_every` seconds (None: every second, but for at most 5% of
-    their time), which takes `checkpoint_time`.
+    - `compute`: distribution of the time of one gradient. `server_time`: distribution of the time of one operation of a server
+      (None: no time). `slow`: {role: factor}.
+    - `latency` (s) and `bandwidth` (bytes/s) of every node. `cores`: the cores of every node; roles on one node queue for them.
+    - `servers`: None: as many as the strategy needs. `record=False`: only counters are recorded. `spec`: all these values.
+    - `evaluation_time`: seconds for which an evaluation keeps the chief busy. As on a cluster of processes, the chief then
+      waits nineteen times as long while training continues, so a run may end that much later than its budget's seconds. With
+      `Strategy(chief_works=True)` worker 0 queues for the cores of the same node.
+    - `replicas=1`: every server has a backup on a separate node, which stores each update before the update is acknowledged.
+    - `max_workers`: the maximum number of workers. Workers that are not present at the start can join (`run.scale(workers=6)`).
+    - `patience`: a role that is silent for this time (s) is declared lost. `restart_after`: a lost role is restarted after this
+      time (s; None: not automatically).
+    - `checkpoint_every`: seconds between two checkpoints of a shard (None: every second, but for at most 5% of its time).
+      `checkpoint_time`: seconds that saving takes.
     """
 
     workers: int = same_option(ClusterSpec, "workers")

@@ -1,8 +1,8 @@
 """The event loop of virtual time.
 
-Events and ready roles are ordered by (integer nanoseconds, priority, sequence number). Within an instant the order is causal:
-all workers that finish together push before the first of them pulls again. The loop neither reads the machine's clock nor
-iterates over a set, so that runs are exactly reproducible.
+Events and ready roles are ordered by (integer nanoseconds, priority, sequence number). Within an instant, the sequence numbers
+give a causal order: if several workers finish at the same time, all of them push before the first of them pulls again. The loop
+does not read the clock of the machine and does not iterate over sets, so runs are exactly reproducible.
 
 A turn is one event of a role, or one step of a ready role. Turns are counted: when a run is repeated, each command of its log
 is executed before the same turn.
@@ -35,9 +35,10 @@ Outcome = RunEvent | str
 class EventLoop:
     """A heap of events and a queue of roles that are ready in this instant.
 
-    Read-only for others: `now` (ns), `turn` (the number of turns so far). `pause`: `run` returns before this turn. `sequence`:
-    the newest sequence number; a role takes the next one by adding 1. `add_event` and `add_ready` add complete entries, like
-    `schedule` and `make_ready`, but are implemented in C, which is faster for one call per message.
+    Other objects may read, but not change, `now` (ns) and `turn` (the number of turns so far). `pause`: `run` returns before
+    this turn. `sequence`: the newest sequence number; a role takes the next number by adding 1. `add_event` and `add_ready`
+    add complete entries, like `schedule` and `make_ready`. They are implemented in C and therefore faster, which matters for
+    messages.
     """
 
     __slots__ = ("_heap", "_ready", "add_event", "add_ready", "now", "pause", "sequence", "turn")

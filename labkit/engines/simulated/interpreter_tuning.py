@@ -1,12 +1,12 @@
 """Settings of the process while a run in virtual time advances: linear algebra on one thread, so that the same plan gives the
-same bytes everywhere, and a higher threshold for garbage collection.
+same bytes on every machine, and a higher threshold for garbage collection.
 
-Every event creates objects that live until the next event of their role. With so many survivors the collector runs often and
-finds nothing: with 10,000 workers it took a third of a run. Reference counts free the objects of a run; cycles made by roles
-are still collected, later.
+Every event creates objects that live until the next event of their role. The garbage collector would therefore run often and
+find nothing: with 10,000 workers it took a third of the time of a run. The objects of a run are freed by reference counts.
+Cycles that roles create are still collected, but later.
 
-Several threads may each advance a run, so open blocks are counted: the first one changes the settings, the last one restores
-them.
+Several threads may advance runs at the same time, so open blocks are counted. The first block changes the settings, and the
+last block restores them.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """The network of virtual time, and faults of its links.
 
-The network is cut-through and full duplex. A message starts when the egress of the sender's node and, `latency` later, the
-ingress of the receiver's are free, and holds both for bytes / bandwidth. Roles on one node exchange messages in no time. All
-times are whole nanoseconds.
+The network is cut-through and full duplex. A message starts as soon as the egress of the sender's node is free and the ingress
+of the receiver's node is free `latency` later. It occupies both for bytes / bandwidth seconds. Messages between roles on one
+node take no time. All times are whole nanoseconds.
 
-Link faults change the time of arrival only: a link stays first-in first-out, and every message is delivered exactly once. There
-is no link between two roles on one node.
+Link faults change only the time of arrival: a link stays first-in first-out, and every message is delivered exactly once. Two
+roles on one node have no link.
 
 - Delayed: a message arrives `delay` later.
 - Lossy: transmissions and acknowledgements are lost with the same probability. An unacknowledged transmission is repeated after
-  `RESEND_S`; all of this is drawn when the message is sent. A message whose first K transmissions are lost arrives
-  K x RESEND_S later; duplicates are discarded and counted. Retransmissions count as bytes sent, but do not occupy the nodes.
-- Cut: messages are held, and sent when the link is reconnected. A message in flight when the link is cut is delivered.
+  `RESEND_S`. All losses of a message are drawn when it is sent. A message whose first K transmissions are lost arrives
+  K x RESEND_S later. Duplicates are discarded and counted. Retransmissions count as sent bytes, but do not occupy the nodes.
+- Cut: messages are held, and are sent when the link is reconnected. A message that is in flight when the link is cut is
+  delivered.
 
-Evaluation is not part of the measured system: its messages are held by a cut, but neither delayed nor lost.
+Evaluation is not part of the measured system. Its messages are held by a cut, but they are neither delayed nor lost.
 """
 
 from __future__ import annotations

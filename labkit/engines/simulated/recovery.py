@@ -1,14 +1,15 @@
 """Loss and restart of roles in virtual time, by the same rules as on a cluster of processes.
 
 A loss is detected at once if the process was killed, and after `patience` seconds if the role is silent (frozen, or isolated).
-The work of a lost instance and the messages in flight from and to it are lost. `restart_after` seconds later the next
-incarnation of the role starts from its newest checkpoint, and peers that wait for `Joined` are notified. A silent role that
-recovers within `patience` resumes where it was. After that it is fenced, because its next incarnation has replaced it.
+The work of the lost instance and all messages in flight from and to it are lost. `restart_after` seconds later, the next
+incarnation of the role starts from the newest checkpoint, and peers that wait for `Joined` are notified. A silent role that
+recovers within `patience` seconds continues where it was. A silent role that recovers later is fenced, i.e. told to exit,
+because it has been declared lost.
 
 If roles form a group (replicas, parts of one model), all members start their next incarnation together.
 
-A worker that leaves drops its work. Messages that it has sent are delivered; messages in flight to it are lost. It is then
-outside until a `Join`.
+When a worker leaves, its work is dropped. Messages that it has sent are delivered; messages in flight to it are lost. The
+worker is outside until a `Join`.
 """
 
 from __future__ import annotations

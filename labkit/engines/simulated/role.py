@@ -1,7 +1,7 @@
 """A role in virtual time: drives its coroutine and performs the effects that it awaits.
 
-The coroutine is driven by `coroutine.send`. The duration of work is drawn from the distribution of its kind. The function is
-called at the end of this time, so the function of cancelled work is never called.
+The coroutine is driven by `coroutine.send`. The duration of work is drawn from the distribution for its kind of work. The
+function of the work is called at the end of this duration, so it is never called if the work is cancelled.
 """
 
 from __future__ import annotations

@@ -352,7 +352,7 @@ class SimulatedRun(VirtualTimeEngine):
             self.wait()
 
     def _execute_planned(self, command: Command) -> None:
-        """Execute a command of a schedule or of an earlier run's log. If it is refused, a warning is recorded."""
+        """Execute a command of a schedule or of an earlier run's log. If it is rejected, a warning is recorded."""
         try:
             self.execute(command)
         except BadInput as error:
@@ -473,27 +473,31 @@ class SimulatedRun(VirtualTimeEngine):
         self._chief.interrupt()
 
     def role_returned(self, role: SimulatedRole) -> None:
-        """A coroutine has returned. If it is the chief's, the run ends; if it was the last player, a final evaluation follows."""
+        """Process the return of a coroutine. If it is the chief's, the run ends. If it is the last for which the run waits, a
+        final evaluation follows.
+        """
         if role is self._chief:
             self._end(self.evaluator.stopped_by or "finished", "")
         else:
             self._end_if_finished()
 
     def _end_if_finished(self) -> None:
-        """End the run, with a final evaluation, if a player has returned and the run waits for no other."""
+        """End the run, with a final evaluation, if one of the required roles has returned and the run waits for no other
+        role.
+        """
         required_roles = self._required_roles
         ending = self.stopped_by is not None or self.evaluator.stop_requested is not None
         if not ending and all(map(self._recovery.is_done, required_roles)) and any(r.returned for r in required_roles):
             self._evaluate_and_end("finished")
 
     def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
-        """A coroutine has raised `error`, which ends the run."""
+        """End the run because a coroutine has raised `error`."""
         step = role.counters.computed if role.spec.computes else role.counters.version
         self.error = render_failure(failure_report(role.name, step, error))
         self._end("error", str(self.error))
 
     def _end_deadlocked(self) -> None:
-        """No role can continue: a deadlock, unless the run waits for a role that a command can restart."""
+        """End the run because no role can continue: a deadlock, unless the run waits for a role that a command can restart."""
         if self._recovery.report_waiting(self._required_roles):
             return
         waiting = {

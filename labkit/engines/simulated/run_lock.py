@@ -1,8 +1,8 @@
 """A fair lock for a run in virtual time, and the time slices in which the run is advanced.
 
-A thread that advances a run, executes commands, or reads its records holds its lock. A long move is divided into time slices of
-about 20 ms, between which other threads can take the lock. (With a plain lock, released and taken again at once, they waited
-for up to 2 s.) Time slices do not affect the results of a run.
+A thread holds the lock of a run while it advances the run, executes commands, or reads the records of the run. A long advance
+is divided into time slices of about 20 ms, between which other threads can take the lock. (If a plain lock was released and
+taken again at once, other threads waited for up to 2 s.) Time slices do not affect the results of a run.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RunLock:
 
 
 class TimeSlices:
-    """The slices of one move, which may take about `timeout` seconds (None: any time).
+    """The time slices of one advance of a run, which may take about `timeout` seconds (None: no limit).
 
-    `turns`: the number of turns of the next slice. It is adapted, because a turn of a timing-only run takes 5 us and one with
-    the gradient of a large network 50 ms. The initial value is `turns`.
+    `turns`: the number of turns of the next slice; the argument is its initial value. The number is adapted after each slice,
+    because a turn takes 5 us in a timing-only run, but 50 ms if it computes the gradient of a large network.
     """
 
     def __init__(self, timeout: float | None, turns: int = FIRST):
@@ -75,11 +75,11 @@ class TimeSlices:
 
 
 class DeferredInterrupt:
-    """Context manager that defers Ctrl-C to a point between two events. Inside an event it would leave a role that can neither
-    continue nor end.
+    """Context manager that defers Ctrl-C to a point between two events. An interrupt inside an event would leave a role that
+    can neither continue nor end.
 
-    The first Ctrl-C calls `requested()` and waits for `check()`; a second one takes effect at once. Both call the previously
-    installed handler. In threads other than the main thread the block does nothing.
+    The first Ctrl-C calls `requested()` and takes effect in the next call of `check()`. A second Ctrl-C takes effect at once.
+    In both cases the previously installed handler is called. In threads other than the main thread the block does nothing.
     """
 
     def __init__(self, requested: Callable[[], None]):

@@ -3,8 +3,8 @@
     magic (8) | format (2) | length of the body (8) | BLAKE2b-256 of the body (32) | body
     body = length of the outline (8) | the outline, JSON | the arrays' bytes, one after the other
 
-`decode_state(encode_state(state)) == state`; missing, added or changed bytes are detected and refused. Pickle is not used:
-reading a file executes no code from it.
+`decode_state(encode_state(state)) == state`. A file with missing, added or changed bytes is detected and rejected. Pickle is
+not used, so reading a file executes no code from it.
 """
 
 from __future__ import annotations

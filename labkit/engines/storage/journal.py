@@ -4,7 +4,7 @@
     commands.json   the command log of a run in virtual time; durable, written at every command
     reached.json    the engine time reached, and what stopped the run
 
-A run in virtual time is determined by its manifest and its commands: these files are sufficient to resume it.
+A run in virtual time is determined by its manifest and its commands, so these files are sufficient to resume it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ COMMANDS, REACHED = "commands.json", "reached.json"
 
 
 class RunJournal:
-    """Writes the journal of a run in virtual time into its `store`; does nothing if that is None.
+    """Writes the journal of a run in virtual time into `store`. Writes nothing if `store` is None.
 
-    If writing fails, `warn(text)` is called, without repetition of the same text, and the run continues.
+    If writing fails, `warn(text)` is called, but only once with the same text, and the run continues.
     """
 
     def __init__(self, store: Store | None, warn: Callable[[str], None]):

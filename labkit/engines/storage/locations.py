@@ -1,7 +1,7 @@
 """Storage locations: a local folder or an fsspec URL, with the same five operations.
 
-`put` replaces a file atomically: a reader finds either the previous or the new file, also while it is being written and after
-the writer was killed. When `put` returns, the file survives a crash of the machine. All failures are raised as `OSError`.
+`put` replaces a file atomically: a reader finds either the previous or the new file, even while the file is being written or
+after the writer was killed. When `put` has returned, the file survives a crash of the machine. All failures raise `OSError`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checkpoint store: the newest states of every role of a run, from which lost roles are restarted.
 
 A file is `<role>.<number>.ckpt`. The number grows with the version of a shard, with the incarnation of a role, and with each
-resumption of the run. It is not a clock time, because clocks may jump. States survive a crash once `write` has returned;
-`read` returns complete states only, and falls back to the previous one if the newest is damaged. An incarnation that was
-declared lost and still writes does not replace states of its successor.
+resumption of the run. It is not a clock time, because clocks may jump. A state survives a crash once `write` has returned.
+`read` returns only complete states; if the newest state is damaged, it returns the previous state. If an incarnation that was
+declared lost still writes, its states do not replace those of the next incarnation.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Store:
     def write(self, role: str, state: Mapping[str, Any], tag: int) -> None:
         """Save `state` of `role` under `tag`, an integer >= 0; see `encode_state` for the allowed values.
 
-        When it returns, the state is durable and all but the `keep` newest (by tag) are removed. `OSError`: nothing has changed,
-        earlier states are kept. `BadInput` names a value that cannot be stored.
+        When the call returns, the state is durable, and all states except the `keep` newest (by tag) are removed. If it raises
+        `OSError`, the earlier states are unchanged. Raises `BadInput`, with the name of the value, if a value cannot be stored.
         """
         if isinstance(tag, bool) or not isinstance(tag, (int, np.integer)) or not 0 <= tag < TAGS_PER_RESUMPTION:
             raise BadInput(f"tag={shown(tag)}: checkpoints are numbered by whole numbers from 0.")
