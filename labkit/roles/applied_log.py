@@ -1,15 +1,15 @@
 """The applied log of a shard: which gradients were applied to its parameters, exactly once, and which were dropped.
 
-A gradient is identified by (sender, incarnation, step). A duplicate push is answered but not applied: with the table of the
-last step of each sender's role instance, delivery at least once results in application exactly once. The table is saved and
-restored with the parameters.
+A gradient is identified by (sender, incarnation, step). A push may arrive more than once. The log has a table of the last step
+of each role instance that pushes, by which duplicates are detected. A duplicate is answered but not applied, so every gradient
+is applied at most once. The table is saved and restored with the parameters.
 
-The log stores the last applied step of each role instance; drop rows list the earlier steps that were not applied. Drop rows
-that may be missing in the trace when the shard is lost are part of the saved state (`unheard`) and are reported again by the
-next incarnation; otherwise a dropped gradient would count as applied.
+In the trace, a role instance's gradients up to its last applied step count as applied, except those listed in drop rows. If the
+shard is lost, its newest drop rows may be missing in the trace, so the dropped gradients would count as applied. These rows are
+therefore part of the saved state (`unheard`), and the next incarnation reports them again.
 
-Gradients that a shard loses by a restore are rolled back. Their senders have continued with later steps, so the rows are
-written at the next push of each sender.
+Gradients that a shard loses by a restore are rolled back. Their senders have continued with later steps. The drop rows of
+rolled back gradients are therefore written at the next push of each sender.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class AppliedLog:
     """The gradients applied, dropped and refused by shard number `shard`; written to `recorder`.
 
     `role_ids`: {name of a role: its number in the trace}. `clock` returns the time in ns. `served(sender, version, newest)` is
-    called for each applied push: `version` is the one it was computed on, `newest` the latest version read by its sender if
-    outstanding, else None. `cumulative`: a push contains all earlier steps of its sender, so steps in between are never missing
-    (positions of elastic averaging).
+    called for each applied push. `version`: the version on which the gradient was computed; `newest`: the last version that the
+    sender has read, if a gradient computed on it is outstanding, else None. `cumulative`: a push contains all earlier steps of
+    its sender, so no step before it is missing (positions of elastic averaging).
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class AppliedLog:
     # applied once -----------------------------------------------------------------------------------------------------
 
     def without_duplicates(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
-        """The gradients that were neither applied nor dropped before, without repetition. Others are counted as duplicates."""
+        """Return the gradients that were neither applied nor dropped before, without repetition. All others are counted as
+        duplicates.
+        """
         if len(gradients) == 1:
             g = gradients[0]
             if not self._dropped and not isinstance(g, Gradient) and g.step > self._last.get((g.sender, g.incarnation), -1):
@@ -99,7 +101,7 @@ class AppliedLog:
         return samples
 
     def _computed_here(self, g: Gradient) -> int:
-        """The sender of a gradient that was computed in this role: the role, or all workers. It is counted as released."""
+        """Return the sender of a gradient that was computed in this role: the role, or all workers. Counts it as released."""
         counters = self._recorder.counters
         counters.released = max(counters.released, g.step + 1)
         if g.all_workers and counters.reads:
@@ -162,8 +164,8 @@ class AppliedLog:
         return tuple(number for instance, (_, last) in applied.items() for number in (instance, last))
 
     def merge_position(self, position: Position) -> None:
-        """Add the gradients that `position` contains, except those it is pushed for, which are recorded separately. A position
-        contains all steps of a role instance up to some step.
+        """Add the gradients that `position` contains, except those computed since the sender's last position, which are
+        recorded separately. Of each role instance, a position contains all steps up to some step.
         """
         counters, recorder = self._recorder.counters, self._recorder
         applied, clock = counters.applied, position.clock
@@ -204,7 +206,9 @@ class AppliedLog:
         }
 
     def restore(self, state: Mapping[str, Any] | None, same: bool) -> None:
-        """Restore a shard's `to_state()`; None: the log of the initial parameters. `same`: nothing was lost since `state`."""
+        """Restore the log from a shard's `to_state()`; None: the log of the initial parameters. `same`: `state` is the newest
+        state.
+        """
         if state is not None:
             counters = self._recorder.counters
             counters.updates = counters.version = int(state["version"])

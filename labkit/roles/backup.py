@@ -3,10 +3,10 @@
     server: forever: ... apply;  send what was applied to the backup;  wait for its acknowledgement;  reply ...
     backup: forever: receive what was applied;  apply it, too;  acknowledge
 
-All state that a worker has seen is therefore on two nodes. If the server is lost, its next incarnation restores the copy and no
-update is lost: unanswered pushes are retransmitted, and the table of applied pushes is part of the copy. If the backup is lost,
-the server continues alone; the next backup requests the whole shard. The cost is one round trip per update. Strategies need no
-change, because replication is done in the server's `ctx.compute`.
+All state that a worker has received is therefore on two nodes. If the server is lost, its next incarnation restores the copy.
+No update is lost, because unanswered pushes are retransmitted. No push is applied twice, because the copy contains the table of
+applied pushes. If the backup is lost, the server continues alone; the next incarnation of the backup requests the whole shard.
+The cost is one round trip per update. Strategies need no change, because replication is part of the server's `ctx.compute`.
 
 Chain replication of the same kind: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
 """
@@ -38,8 +38,8 @@ class CopyRequest(Message):
 
 @dataclass(frozen=True)
 class Copy(Message):
-    """server <-> backup: a whole shard. `json_text`: its plain values as JSON. `array_names`: the names of `arrays`.
-    Empty if the sender has no copy.
+    """server <-> backup: a whole shard. `json_text`: the plain values of the shard as JSON. `array_names`: the names of
+    `arrays`. All three are empty if the sender has no copy.
     """
 
     json_text: str
@@ -75,7 +75,7 @@ BACKUP_KINDS = (CopyRequest, Copy, Applied, ReplicaAck)
 
 
 def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
-    """The layout with a backup for every server, each on a separate node; `BadInput` if there are no servers to back up."""
+    """Return the layout with a backup for every server, each on a separate node. Raises `BadInput` if there are no servers."""
     if not replicas:
         return layout
     servers = [role for role in layout.roles if role.kind == "server" and role.shard is not None]
@@ -89,7 +89,7 @@ def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
 
 
 async def run_backup(ctx: Context, shard: Any) -> None:
-    """The backup: applies all updates of the server."""
+    """Run the role of a backup: apply all updates of the server."""
     server = ctx.name.replace("backup", "server")
     has_copy = not ctx.incarnation  # at the start of a run both have the initial weights
     if not has_copy:
@@ -113,7 +113,7 @@ async def run_backup(ctx: Context, shard: Any) -> None:
 
 
 async def run_with_backup(method: Callable[..., Any], ctx: Context, shard: Any, backup: str) -> None:
-    """The server's coroutine `method(ctx, shard)`, with replication to `backup`."""
+    """Run the server's coroutine `method(ctx, shard)`, with replication to `backup`."""
     replicating = _ReplicatingContext(ctx, shard, backup)
     if ctx.incarnation:
         await replicating.restore_from_backup()
@@ -131,7 +131,9 @@ class _ReplicatingContext:
         return getattr(self._ctx, name)
 
     async def compute(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """See `Context.compute`. A method of the shard completes when the backup has acknowledged it."""
+        """Run `fn`, as `Context.compute`. If `fn` is a method of the shard, wait until the backup has acknowledged the
+        update.
+        """
         value = await self._ctx.compute(fn, *args, **options)
         if getattr(fn, "__self__", None) is self._shard and self._backup_is_present():
             self._number += 1
@@ -145,7 +147,7 @@ class _ReplicatingContext:
         return self._backup in self._ctx.peers("backup")
 
     async def _wait_for_ack(self) -> None:
-        """Wait until the backup acknowledges the update or is absent. A restarted backup is sent the whole shard."""
+        """Wait until the backup has acknowledged the update or is absent. If it was restarted, send it the whole shard."""
         while self._backup_is_present():
             answer = await self._ctx.recv(ReplicaAck, CopyRequest, timeout=CHECK_INTERVAL_S)
             if isinstance(answer, CopyRequest):

@@ -1,6 +1,7 @@
 """Collectives: all members of a group call the same function, and all get the same result.
 
-Two all-reduce algorithms for M bytes per member, both in chunks; each member sends 2(N-1)/N M (latency a, seconds per byte b):
+There are two all-reduce algorithms. For a vector of M bytes, each of the N members sends 2(N-1)/N M bytes, in chunks. The times
+are given for a latency a and b seconds per byte:
 
 | all-reduce | steps | time |
 |---|---|---|
@@ -8,8 +9,9 @@ Two all-reduce algorithms for M bytes per member, both in chunks; each member se
 | `halving_doubling`, N = 2^k | 2k, with the members 1, 2, 4 ... places away | 2k a + 2(N-1)/N M b |
 | the same, N = P + m, m < P = 2^k | 2k + 2: m members send their vector and receive the sum | (2k+2) a + (2(P-1)/P + 2) M b |
 
-Each chunk is summed on one member and then distributed, so all members end with identical bits. Arithmetic is in place on
-`values`; timing-only vectors (zero strides) are sent without arithmetic. `reduce_scatter` and `all_gather` use the ring.
+Each chunk is summed on one member and then distributed, so the results of all members have identical bits. The functions change
+`values` in place. Timing-only vectors (zero strides) are sent without arithmetic. `reduce_scatter` and `all_gather` use the
+ring.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009 (the ring);
 Rabenseifner, "Optimization of collective reduction operations", 2004, and Thakur, Rabenseifner and Gropp,
@@ -35,9 +37,10 @@ __all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "re
 async def all_reduce(
     ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", compressor: Compressor | None = None
 ) -> np.ndarray:
-    """The sum of all members' `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` otherwise.
+    """Replace `values` (flat) by the sum of all members' `values`, in place. `algorithm`: a name in `ALL_REDUCE`; raises
+    `BadInput` if it is unknown.
 
-    `compressor`: messages are compressed by a linear codec, and the sum is that of the compressed values.
+    `compressor`: messages are compressed by a linear codec, and the result is the sum of the compressed values.
     """
     if algorithm not in ALL_REDUCE:
         raise nearest("all-reduce", algorithm, ALL_REDUCE)
@@ -50,17 +53,17 @@ async def all_reduce(
 
 
 async def ring(ctx: Context, values: np.ndarray, group: str) -> None:
-    """N-1 steps of a reduce-scatter, N-1 of an all-gather."""
+    """Sum `values` by a reduce-scatter (N-1 steps) and an all-gather (N-1 steps)."""
     await reduce_scatter(ctx, values, group)
     await all_gather(ctx, values, group)
 
 
 async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None:
-    """A reduce-scatter by recursive halving, an all-gather by recursive doubling, among 2^k members.
+    """Sum `values` by a reduce-scatter (recursive halving) and an all-gather (recursive doubling) among 2^k members.
 
-    With 2^k + m members, the even ones of the first 2m first send their vectors to their right neighbours, and finally receive
-    the sum. These neighbours start late and are therefore last in the order of the 2^k: in other orders, messages of earlier
-    members delay theirs, and the time is up to a quarter longer.
+    With 2^k + m members, every second of the first 2m members first sends its vector to its right neighbour, and finally
+    receives the sum from it. These neighbours start late. They are therefore the last in the order of the 2^k members; in
+    other orders, their messages are delayed by those of other members, and the time is up to a quarter longer.
     """
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
@@ -79,7 +82,7 @@ async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None
 
 
 async def _halve_and_double(ctx: Context, values: np.ndarray, members: tuple[str, ...]) -> None:
-    """Halving and doubling among 2^k `members`. This member holds, or will hold, the sum of chunks low .. low + size - 1."""
+    """Halving and doubling among 2^k `members`. This member computes, or has, the sum of the chunks low .. low + size - 1."""
     n, rank = len(members), members.index(ctx.name)
     edges = [part.start for part in shard_slices(len(values), n)] + [len(values)]
     size, low = n, 0
@@ -157,7 +160,7 @@ async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "w
 
 
 async def barrier(ctx: Context, group: str = "worker") -> None:
-    """No member continues before all have arrived (dissemination barrier: log2 N steps)."""
+    """Wait until all members have called this function (dissemination barrier: log2 N steps)."""
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     span = 1

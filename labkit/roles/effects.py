@@ -1,11 +1,11 @@
 """The closed set of effects that a role can await. This is the only module whose functions yield to an engine.
 
-A role is a coroutine that an engine drives: `coroutine.send(value)` returns the next effect, the engine performs it, and sends
-the result back. An effect is a tuple whose first item is one of the tags below; anything else that a coroutine yields is an
-error (`engines.error_texts.foreign_effect`).
+A role is a coroutine that an engine drives: `coroutine.send(value)` returns the next effect; the engine performs the effect and
+sends the result into the coroutine. An effect is a tuple whose first item is one of the tags below. If a coroutine yields
+anything else, this is an error (`engines.error_texts.foreign_effect`).
 
-`compute`, `recv`, `sleep` and `inbox` are the methods of the same name of `Context`. `call` is awaited only by graded code, and
-performed by the grader, which forwards the other effects of that code to the engine.
+`compute`, `recv`, `sleep` and `inbox` are methods of `Context`. Only graded code awaits `call`. The grader performs it and
+forwards the other effects of the graded code to the engine.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ LONGEST = 1e9  # seconds, and times the usual cost: engines count nanoseconds in
 def compute(
     ctx: Any, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None
 ) -> Generator[Effect, Any, Any]:
-    """`await ctx.compute(fn, *args)`: run `fn(*args)` and return its result.
+    """Run `fn(*args)` and return its result: `await ctx.compute(fn, *args)`.
 
-    On processes the call is measured, and paced if the cluster has a pace; in virtual time its duration is drawn from the
-    distribution of the work, times `cost`.
+    On processes the duration of the call is measured, and paced if the cluster has a pace. In virtual time the duration is
+    `cost` times a draw from the distribution for this kind of work.
 
-    `unless`: a kind of message. If one arrives before the work is done, the work is cancelled and None is returned (in
-    virtual time at once; on processes the result is discarded when the call returns).
+    `unless`: a kind of message. If such a message arrives before the work is done, the work is cancelled and None is returned:
+    in virtual time at once, on processes when the call returns, whose result is discarded.
 
-    `RoleError` if `cost` is not a number from 0 to 1e9, or `unless` is not a class.
+    Raises `RoleError` if `cost` is not a number from 0 to 1e9, or if `unless` is not a class.
     """
     if cost.__class__ is not float or cost != 1.0 or unless is not None:
         _check_work(cost, unless)
@@ -53,10 +53,11 @@ def compute(
 def recv(
     ctx: Any, *kinds: type[Message], timeout: float | None = None, sender: str | None = None
 ) -> Generator[Effect, Any, Any]:
-    """`await ctx.recv(*kinds)`: the next message of these kinds (from role `sender`), in order of arrival.
+    """Return the next message of these kinds (from role `sender`), in order of arrival: `await ctx.recv(*kinds)`.
 
-    None after `timeout` seconds of engine time; `timeout=0` does not wait. Every link is first-in first-out. `RoleError` if
-    `kinds` are not classes, or `timeout` is not a number up to 1e9, or None.
+    Returns None if no such message has arrived after `timeout` seconds of engine time (None: no limit); `timeout=0` does not
+    wait. Every link is first-in first-out. Raises `RoleError` if `kinds` are not classes, or if `timeout` is neither None nor
+    a number up to 1e9.
     """
     if not (0 < len(kinds) <= 2 and kinds[0].__class__ is kinds[-1].__class__ is type):  # fast path
         _check_kinds("recv", kinds)
@@ -67,7 +68,7 @@ def recv(
 
 @types.coroutine
 def sleep(ctx: Any, seconds: float) -> Generator[Effect, Any, None]:
-    """`await ctx.sleep(seconds)`: let engine time pass. `RoleError` if `seconds` is not a number up to 1e9."""
+    """Let engine time pass: `await ctx.sleep(seconds)`. Raises `RoleError` if `seconds` is not a number up to 1e9."""
     _check_seconds(seconds, "ctx.sleep({})")
     yield (SLEEP, seconds)
 
@@ -89,14 +90,16 @@ class Inbox:
 
 
 def inbox(ctx: Any, *kinds: type[Message]) -> Inbox:
-    """`async for message in ctx.inbox(*kinds)`: iterates over the messages of these kinds, in order of arrival, forever."""
+    """Return an infinite iterator over the messages of these kinds, in order of arrival: `async for message in
+    ctx.inbox(*kinds)`.
+    """
     _check_kinds("inbox", kinds)
     return Inbox(kinds)
 
 
 @types.coroutine
 def call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Generator[Effect, Any, Any]:
-    """Request the grader to call labkit's function `name`. Engines refuse this effect."""
+    """Request the grader to call labkit's function `name`. Engines raise an error for this effect."""
     return (yield (CALL, name, args, keywords))
 
 

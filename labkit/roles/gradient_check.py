@@ -1,8 +1,8 @@
-"""Checks each push before it is applied: its values have to fit the shard and to be finite.
+"""Checks each push before it is applied: the values must fit the shard and be finite.
 
-A push that fails is refused and recorded, and the shard continues, because one worker may be faulty. If the last push of every
-worker has failed, the cause is not a single worker: a gradient that does not fit is then an error in the strategy and raises; a
-gradient that is not finite is applied, because the model has diverged, which the loss shows.
+A push that fails is refused and recorded, and the shard continues, because a single worker may be faulty. If the last push of
+every worker has failed, the cause is not a single worker. In that case a gradient that does not fit raises an error, because
+the strategy is wrong. A gradient that is not finite is applied, because the model has diverged, and the loss will show this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .messages import Push
 
 __all__ = ["GradientCheck"]
 
-# refused pushes, of senders without an accepted push since, that count as a failure of all workers
+# this number of refused pushes counts as a failure of all workers; an accepted push resets the number of its sender
 MAX_CONSECUTIVE_REFUSALS = 1000
 
 
@@ -32,10 +32,10 @@ class GradientCheck:
         self._failed: dict[str, int] = {}  # sender whose last push was refused -> number of consecutive refusals
 
     def __call__(self, push: Push) -> tuple[Push, str]:
-        """(the push with decoded values, the reason for refusing it or "").
+        """Return (the push with decoded values, the reason for refusing it or "").
 
         Raises:
-            RoleError: it does not fit, and neither does the last push of any other worker.
+            RoleError: the push does not fit, and the last push of every other worker has failed, too.
         """
         try:
             values = self._part_of(push)
@@ -56,7 +56,7 @@ class GradientCheck:
         return push, ""
 
     def _all_fail(self, sender: str) -> bool:
-        """Count a failed push of `sender`; whether the last push of every sender has failed."""
+        """Count a failed push of `sender`. Returns whether the last push of every sender has failed."""
         self._failed[sender] = self._failed.get(sender, 0) + 1
         return len(self._failed) >= self._senders or sum(self._failed.values()) >= MAX_CONSECUTIVE_REFUSALS
 

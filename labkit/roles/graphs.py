@@ -68,8 +68,8 @@ def neighbours(graph: str, workers: int) -> Graph:
 
 @lru_cache(maxsize=4)  # called by every replica
 def two_colouring(graph: str, workers: int) -> tuple[int, ...]:
-    """A two-colouring, 0 or 1 for each worker, such that the edges between different colours still connect all workers. On a grid
-    (coloured like a chess board) and on a ring of an even number of workers, these are all edges.
+    """Return a colour, 0 or 1, for each worker, such that the edges between different colours connect all workers. On a grid
+    (coloured like a chess board), and on a ring of an even number of workers, all edges are between different colours.
     """
     columns = _columns(workers) if graph == "grid" else workers
     return tuple((i // columns + i % columns) % 2 for i in range(workers))

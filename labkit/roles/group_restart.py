@@ -1,14 +1,14 @@
 """Group restart: the states from which roles that restart together begin, on every engine.
 
-Roles of strategies without servers (rings, local replicas, split models) exchange messages in rounds. If one is lost, its round
-cannot end, so all end their present incarnation and start the next one together, from
+Roles of strategies without servers (rings, local replicas, split models) exchange messages in rounds. If a role is lost, its
+round cannot end. All roles therefore end their present incarnation and start the next incarnation together, with these states:
 
-- synchronized replicas: the state of the survivor that is furthest ahead. No applied gradient is lost.
-- local replicas: the mean of the survivors, which is the model; each keeps the state of its optimizer.
-- parts of a split model: the newest version that all parts have saved, else the initial weights.
+- synchronized replicas: the state of the survivor that has applied the most updates. No applied gradient is lost.
+- local replicas: the mean of the survivors, which is the model. Each survivor keeps the state of its optimizer.
+- parts of a split model: the newest version that all parts have saved; the initial weights if there is none.
 
-If no replica has survived, all start from the last checkpoint. Parts of a split model save every `SAVE_EVERY` updates, all at
-the same versions, so that a common version exists.
+If no replica has survived, all replicas start from the last checkpoint. All parts of a split model are saved at the same
+versions, every `SAVE_EVERY` updates, so that a common version exists.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def group_restart_states(
     layout: Layout, survivors: Mapping[str, State], saved: Callable[[str], Mapping[int, State]],
     members: Iterable[str],
 ) -> dict[str, State | None]:  # fmt: skip
-    """{role with a shard: its initial state, None: the initial weights}.
+    """Return {role with a shard: the state from which it starts, or None for the initial weights}.
 
-    `survivors`: {role: the present state of its shard}. `saved(role)`: {version: state} of its checkpoints. `members`: the roles
-    that restart.
+    `survivors`: {role: the present state of its shard}. `saved(role)` returns {version: state} of the role's checkpoints.
+    `members`: the roles that restart.
     """
     owners = [role.name for role in layout.roles if role.shard is not None and role.name in set(members)]
     if not whole_replicas(layout):
@@ -93,8 +93,8 @@ def _mean(states: list[State]) -> dict[str, Any]:
 
 
 def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
-    """Record, for a role instance that ends in a group restart, that its gradients which are neither in `state` nor in flight
-    are dropped as cancelled. `state`: the state from which all roles restart.
+    """Record which gradients of a role instance are dropped ("cancelled") because the instance ends in a group restart: those
+    that are neither contained in `state`, from which all roles restart, nor in flight.
     """
     counters, held = recorder.counters, 0
     if state is not None:

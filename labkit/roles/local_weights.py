@@ -3,9 +3,9 @@
 Downpour SGD accumulates the gradients of several steps and pushes their sum; elastic averaging pushes the weights themselves.
 Both need weights that change without a server, and both push several gradients at once.
 
-Weights that are pulled towards a centre also contain gradients of other workers: those contained in the centre's weights. A
-position therefore lists them (clocks, one per shard, because shards may contain different gradients). A centre that was
-restored recovers these gradients from the next position, and can account for them.
+Weights that are pulled towards a centre also contain gradients of other workers, which were contained in the centre's weights.
+A position therefore lists these gradients. (It has one clock per shard, because shards may contain different gradients.) A
+centre that was restored receives these gradients with the next position, and can account for them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["Local", "MovedWeights"]
 
 
 class MovedWeights(Gradient):
-    """Weights (flat, parameter size), pushed in place of the `gradients`, which were applied to them. `clocks`: for each
-    shard, the gradients of other role instances contained in its part of the weights, {role instance: last step}.
+    """Weights (flat, parameter size) that are pushed in place of the `gradients` that were applied to them. `clocks`: for each
+    shard, the gradients of other role instances that its part of the weights contains, {role instance: last step}.
     """
 
     __slots__ = ("clocks",)
@@ -68,7 +68,7 @@ class Local(Part):
         self._merge_clocks(weights.clocks)
 
     def step(self, gradient: Gradient) -> None:
-        """One step of the optimizer, and of the spring if the weights are tied to a centre."""
+        """Take one step of the optimizer, and apply the elastic force if one is set."""
         strategy = self.strategy
         rate = strategy.learning_rate * strategy.schedule(self.steps)
         self.steps += 1
@@ -92,13 +92,13 @@ class Local(Part):
         return total
 
     def position(self) -> MovedWeights:
-        """The weights, in place of the gradients since the last position: elastic averaging's push."""
+        """Return the weights, which elastic averaging pushes in place of the gradients since the last position."""
         return MovedWeights(self.values, self.gradients(), self._clocks)
 
     def set_elastic_force(self, centre: Weights | Any, share: float) -> None:
-        """Pull the weights towards the servers' weights z, together with the next step:
-        x <- x - rate g(x) - share (x - z), with the present x. From now on the version of z counts as read, and later positions
-        contain the gradients in z, because a step lies in between.
+        """Set the force that pulls the weights x towards the servers' weights z. It is applied with the next step:
+        x <- x - rate g(x) - share (x - z), where x are the present weights. From now on the version of z counts as read. Later
+        positions contain the gradients in z, because the force is applied before the next position is pushed.
         """
         self.read = centre.read
         self._merge_clocks(centre.clocks)

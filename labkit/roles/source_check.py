@@ -1,8 +1,8 @@
 """Checks the source of a strategy before it runs: a missing or superfluous `await`, and state that roles share.
 
-A coroutine that is not awaited does nothing. A global that is shared by roles works only if all roles are in one process, as in
-virtual time. The error names the line. Mistakes that the check cannot find (no source, a function under another name) raise
-when the role runs.
+A coroutine that is not awaited does nothing. A global variable that roles share works only if all roles are in one process, as
+in virtual time. The error contains the line number. Some mistakes cannot be found (no source, a function under another name);
+they raise an error when the role runs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CONTAINERS = (MutableSequence, MutableMapping, MutableSet, deque, np.ndarray)
 
 
 def check_source(strategy: Any) -> None:
-    """`BadInput` for the first mistake in the methods of a strategy's classes, except labkit's own."""
+    """Raise `BadInput` for the first mistake in the methods of a strategy's classes. Classes of labkit are not checked."""
     for cls in type(strategy).__mro__:
         if cls is object or cls.__module__.partition(".")[0] == "labkit":
             continue

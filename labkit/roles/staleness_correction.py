@@ -53,8 +53,10 @@ class StalenessCorrection:
             self.state = self.compensation.state(len(values), values.dtype)
 
     def applied(self, reader: int, version: int, newest: int | None) -> None:
-        """Register that a gradient of `reader`, computed on `version`, was applied; `newest`: the version that the reader read
-        last, if outstanding. A worker may read again before its gradient is applied; that version is then kept.
+        """Register that a gradient of `reader`, computed on `version`, was applied.
+
+        `newest`: the version that the reader has read last, if a gradient computed on it is outstanding, else None. A worker
+        may read again before its gradient is applied; the weights of this read are then kept.
         """
         if newest is not None:
             self._has_read(reader, newest)
@@ -67,7 +69,7 @@ class StalenessCorrection:
             reads.append(version)
 
     def correct(self, gradient: np.ndarray, read: int, version: int, now: np.ndarray) -> np.ndarray:
-        """The corrected gradient. It was computed on version `read`, and is applied at `version`, with the weights `now`."""
+        """Correct a gradient that was computed on version `read` and is applied at `version`, where the weights are `now`."""
         then = self.kept.get(read)  # None if the version is not stored, as after a restore
         if self.compensation is not None and then is not None:
             gradient = self.compensation.compensate(gradient, now, then, self.state)

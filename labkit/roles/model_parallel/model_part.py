@@ -1,8 +1,8 @@
 """A model that is partitioned over several roles; each computes its part of the gradient.
 
 The roles of a group (the stages of a pipeline, the ranks of a tensor-parallel network) draw the same mini-batches, process each
-of them together, and all make the same step, each on its part of the parameters. There is therefore one gradient per mini-batch:
-it is counted by the first role of the group, its leader, and counts as applied when every part has made its step.
+mini-batch together, and take the same step, each on its part of the parameters. There is therefore one gradient per mini-batch.
+The first role of the group, its leader, counts the gradient. It counts as applied when every role has taken its step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..part import Part, Work
 
 __all__ = ["ModelPart", "clip_by_global_norm", "mean_of_pushes", "network_of", "model_parallel_layout"]
 
-NORMS_EVERY = 10  # gradient norms are recorded every so many mini-batches
+NORMS_EVERY = 10  # number of mini-batches between two records of gradient norms
 
 
 class ModelPart(Part):
@@ -102,7 +102,7 @@ def model_parallel_layout(
     strategy: Any, parts: Sequence[Boxes], models: Sequence[Any], *, replicas: int = 0, served: bool = False,
     own_data: bool = False,
 ) -> Layout:  # fmt: skip
-    """Workers that share a model, with part k on worker k, and a chief.
+    """Return a layout of workers that share a model, with part k on worker k, and a chief.
 
     `models[k]`: the factory of part k's model. `replicas`: the number of replicas of the model, each with its share of the data;
     the groups "replica-i" and "part-k" contain the workers of one replica and of one part. `served`: server k owns part k,
@@ -129,7 +129,9 @@ def model_parallel_layout(
 
 
 async def clip_by_global_norm(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:
-    """Scale down a gradient, partitioned over the members of `group`, to `max_norm`; squares are summed by an all-reduce."""
+    """Scale a gradient that is partitioned over the members of `group` down to the norm `max_norm`. Its norm is computed by an
+    all-reduce of the sums of squares.
+    """
     if max_norm is None:
         return
     values = gradient.values

@@ -1,17 +1,19 @@
 """Pipeline schedules: the order in which each stage processes the micro-batches of one mini-batch.
 
-A schedule is a pure function that returns the list of `Work` of stage k. It does not determine start times: a stage performs its
-list in order, and waits for the inputs of each item from its neighbours. With P stages, M micro-batches and tf, tb the time of
-a forward and of a backward of one stage on one micro-batch:
+A schedule is a pure function that returns the list of `Work` of stage k. It does not determine start times: a stage performs
+its list in order, and waits until its neighbours have sent the inputs of an item. There are P stages and M micro-batches; tf
+and tb are the times of a forward and of a backward of one stage on one micro-batch. The duration of a mini-batch and the
+memory are:
 
     gpipe        all forwards, then all backwards           (M + P - 1)(tf + tb); M micro-batches are held
     1f1b         P - 1 - k forwards ahead, then by turns    the same time; min(M, P - k) are held at stage k
     interleaved  v chunks of blocks a stage, each 1/v long  M (tf + tb) + (P - 1)(tf + tb) / v
     zb-h1        1f1b; weight gradients fill the gaps       M (tf + tb) + (P - 1)(tf + tb - 2 tw), tw in tb
 
-In zb-h1 a backward has two parts, the gradients of the inputs and of the weights (tw); other stages wait only for the first.
-In every schedule the backwards of a chunk are in the order of its micro-batches, so their gradients are summed in the same
-order, and all schedules give bitwise equal results (GPipe's authors draw them in reverse, which takes as long).
+In zb-h1 a backward has two parts: the gradient of the inputs, and then the gradient of the weights, which takes the time tw.
+Other stages wait only for the first part. In every schedule, the backwards of a chunk are in the order of the micro-batches,
+so gradients are summed in the same order, and all schedules give bitwise equal results. (In the figures of the GPipe paper the
+backwards are in reverse order, which takes the same time.)
 
 Huang et al., "GPipe", 2019; Narayanan et al., "PipeDream", 2019 (1F1B), and "Efficient large-scale language model
 training on GPU clusters using Megatron-LM", 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism", 2024.
@@ -69,7 +71,8 @@ def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) ->
 
 
 def zero_bubble(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
-    """1F1B whose backwards compute only the gradient of the inputs; stage k defers that of the weights by k micro-batches.
+    """1F1B with split backwards: a backward computes only the gradient of the inputs, and stage k computes the gradient of the
+    weights k micro-batches later.
 
     The deferred work fills the time in which a stage would wait.
     """

@@ -164,9 +164,10 @@ class PipelineStage(ModelPart):
 
 
 class ShardedLayers(PipelineStage):
-    """The blocks of a network whose parameters are sharded: this worker owns one of `of` chunks of every block.
+    """The blocks of a network whose parameters are sharded: the worker owns one of `of` chunks of every block.
 
-    `chunks[i]`: the slice of block i that it owns; `own[i]`: the slice of this chunk in the worker's vector.
+    `chunks[i]`: the slice of block i that the worker owns; `own[i]`: the position of this chunk in the worker's vector, as a
+    slice.
     """
 
     def __init__(self, of: int, **more: Any):
@@ -227,7 +228,9 @@ async def pipeline_pass(ctx: Context, stage: PipelineStage, weights: Weights, ba
 
 
 def stash(stage: PipelineStage, shard: Any, kept: Mapping[int, Weights]) -> Weights:
-    """A copy of the shard's present weights, or the one of the same version in `kept`, if there is one."""
+    """Return a copy of the shard's present weights. If `kept` has weights of the same version, these are returned, not
+    copied.
+    """
     now: Weights = shard.weights()
     same = [weights for weights in kept.values() if weights.read == now.read]
     if not same and not stage.null:

@@ -53,7 +53,7 @@ class RangePlacement(Placement):
     rows: int = option(0, low=0, high=2**40, help="ids in all; 0: the problem's")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
-        """id * servers // rows."""
+        """Return the server of each id: id * servers // rows."""
         numbers = _numbers(servers)
         if self.rows < 1:
             raise BadInput("RangePlacement divides a table of known length: give rows, as RangePlacement(rows=1000).")
@@ -71,7 +71,7 @@ class HashPlacement(Placement):
     seed: int = option(0, low=0, high=2**63 - 1, help="of the hash")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
-        """scrambled(id) mod servers."""
+        """Return the server of each id: scrambled(id) mod servers."""
         numbers = _numbers(servers)
         return numbers[(scramble(self.seed, np.asarray(ids)) % np.uint64(len(numbers))).astype(np.int64)]
 
@@ -122,7 +122,9 @@ PLACEMENTS: Mapping[str, type[Placement]] = {
 
 
 def placement_of(given: Any) -> Placement:
-    """Converts `"range"`, `"hash:3"` (seed), `"consistent-hash:100"` or a placement; `BadInput` with the nearest name."""
+    """Convert `"range"`, `"hash:3"` (seed) or `"consistent-hash:100"` (points) to a placement. A placement is returned
+    unchanged. Raises `BadInput`, with the most similar name, if the name is unknown.
+    """
     if isinstance(given, Placement):
         return given
     if isinstance(given, type) and issubclass(given, Placement):

@@ -21,10 +21,10 @@ LAZY = (SGD, Adagrad)
 
 
 def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
-    """Servers that own rows by `strategy.placement`, workers, and a chief.
+    """Return a layout of servers that own rows by `strategy.placement`, workers, and a chief.
 
-    The dense part is divided into one slice per server, or, with `strategy.dense="all-reduce"`, replicated on every worker.
-    `BadInput` for unsupported combinations.
+    The dense part is divided into one slice per server or, with `strategy.dense="all-reduce"`, replicated on every worker.
+    Raises `BadInput` if the model has no table, or if an option of the strategy is not supported.
     """
     network = _recommender(strategy, problem)
     servers = 1 if cluster.servers is None else cluster.servers

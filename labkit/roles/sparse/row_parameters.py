@@ -1,10 +1,10 @@
 """The parameters of a shard that owns rows of an embedding table and optionally a slice of the dense part of the model.
 
-Rows are created on first access: their initial values depend only on (seed, row), so a table of 10,000,000 rows needs memory
-only for its used rows. The optimizer state is created with the row, and changes only in steps with a gradient for the row
-("lazy"). For SGD and Adagrad this equals the dense rule bit for bit, because a gradient of 0 changes nothing. Optimizers with
-decaying state (momentum, Adam) also move rows without a gradient; a lazy version would differ, so they are refused
-(`row_layout`).
+Rows are created on first access. Their initial values depend only on (seed, row), so a table of 10,000,000 rows needs memory
+only for the rows that are used. The optimizer state of a row is created with the row and changes only in steps with a gradient
+for the row ("lazy"). For SGD and Adagrad the results equal those of dense updates bit for bit, because a gradient of 0 changes
+nothing. Optimizers with decaying state (momentum, Adam) also move rows without a gradient. Lazy updates would have other
+results, so these optimizers are rejected (`row_layout`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RowTable:
         return self._rows[slots].reshape(-1)
 
     def put(self, slots: np.ndarray, values: np.ndarray) -> None:
-        """The inverse of `get`; `slots` without repetition."""
+        """Set the values of the rows in `slots`, which must not repeat. `values`: flat, as returned by `get`."""
         self._rows[slots] = values.reshape(len(slots), self._bag.columns)
 
     def remembered(self, name: str, slots: np.ndarray) -> np.ndarray:
@@ -91,7 +91,7 @@ class RowTable:
         return self._memory[name][slots].reshape(-1)
 
     def remember(self, name: str, slots: np.ndarray, values: np.ndarray) -> None:
-        """The inverse of `remembered`; `slots` without repetition."""
+        """Set the state `name` of the rows in `slots`, which must not repeat. `values`: flat, as returned by `remembered`."""
         self._memory[name][slots] = values.reshape(len(slots), self._bag.columns)
 
     def count_pulls(self, slots: np.ndarray) -> None:
@@ -117,7 +117,9 @@ class RowTable:
         return rows
 
     def hottest(self) -> list[list[int]]:
-        """[row, pulls, pushes] of the at most `HOTTEST` rows with the most pulls; ties are resolved by the lower row."""
+        """Return [row, pulls, pushes] of the rows with the most pulls, at most `HOTTEST`. Of rows with equally many pulls,
+        those with lower numbers are preferred.
+        """
         used = len(self._slots)
         pulls, most = self._pulls[:used], np.arange(used)
         if used > HOTTEST:
