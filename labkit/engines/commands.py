@@ -162,7 +162,7 @@ class Lasting(Command):
             raise BadInput(f"{name}(at={self.at:g}, until={self.until:g}): it has to end after it has begun.")
 
     def commands(self, plan: Plan) -> list[Command]:
-        """See `Command.commands`."""
+        """Return the primitive commands into which this command expands, in order of time."""
         begin = self._begin(plan)
         return begin if self.until is None else begin + [command.undone(self.until) for command in begin]
 
@@ -173,7 +173,7 @@ class Lasting(Command):
         return [begin]
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """See `Command.check`."""
+        """Raise `BadInput` unless this command is primitive and all roles that it names are in `roles`."""
         if self.until is not None:
             raise BadInput(f"{self.text()} is two commands, one at its start and one at its end: inject it into the run.")
         super().check(roles)
@@ -252,7 +252,7 @@ class Kill(OnRole):
     word, example = "kill", "kill:worker-1@2.0"
 
     def undone(self, at: float) -> Command:
-        """See `Command.undone`."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         return Restart(self.role, at)
 
     def _words(self) -> list[str]:
@@ -284,7 +284,7 @@ class Freeze(Lasting):
     word, parts, example = "freeze", ("role",), "freeze:worker-1@1-3"
 
     def undone(self, at: float) -> Command:
-        """See `Command.undone`."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         return Thaw(self.role, at)
 
 
@@ -308,7 +308,7 @@ class Slow(Lasting):
     word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
 
     def undone(self, at: float) -> Command:
-        """See `Command.undone`."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         return self.changed(factor=1.0, at=at)
 
 
@@ -329,7 +329,7 @@ class Delay(OnLinks):
     word, parts, example = "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
 
     def undone(self, at: float) -> Command:
-        """See `Command.undone`."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         return self.changed(seconds=0.0, at=at)
 
 
@@ -348,7 +348,7 @@ class Drop(OnLinks):
     word, parts, example = "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
 
     def undone(self, at: float) -> Command:
-        """See `Command.undone`."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         return self.changed(chance=0.0, at=at)
 
 
@@ -384,7 +384,7 @@ class Cut(OnLink):
     word, parts, example = "cut", ("role", "peer"), "cut:worker-1:server-0@3"
 
     def undone(self, at: float) -> Command:
-        """See `Command.undone`."""
+        """Return the primitive command that undoes this command at `at` seconds."""
         return Reconnect(self.role, self.peer, at)
 
 
@@ -486,7 +486,7 @@ class Inject(Command):
         super().__post_init__()
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """See `Command.check`."""
+        """Raise `BadInput` unless this command is primitive and all roles that it names are in `roles`."""
         for command in self.scheduled:
             command.check(roles)
 
@@ -512,7 +512,7 @@ COMMANDS: dict[str, type[Command]] = {
 
 
 def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
-    """`BadInput` unless `command` is an instance of one of the supported classes."""
+    """Raise `BadInput` unless `command` is an instance of one of the supported classes."""
     if not isinstance(command, Command):
         raise BadInput(f"{shown(command)} is not a command; give for example lk.Kill('worker-1').")
     if type(command) not in supported:
@@ -578,7 +578,7 @@ def parse_command(text: str, kinds: Mapping[str, type[Command]] = COMMANDS, what
 
 
 def _parsed(text: str, kinds: Mapping[str, type[Command]]) -> Command | None:
-    """The command of a text; None if the text does not describe a command. `BadInput` if a value is not allowed."""
+    """The command of a text; None if the text does not describe a command. Raises `BadInput` if a value is not allowed."""
     head, _, when = text.strip().partition("@")
     word, *words = (part.strip() for part in head.split(":"))
     kind = kinds.get(word)
@@ -673,7 +673,7 @@ class Executed:
         return self.command.at
 
     def commands(self, plan: Plan) -> list[Executed]:
-        """See `Command.commands`."""
+        """Return the primitive commands into which this command expands, in order of time."""
         self.command.check(plan.role_ids)
         return [self]
 

@@ -48,7 +48,9 @@ class Elastic:
 
 
 def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout, seed: int) -> Elastic | None:
-    """The elastic part of a plan; None without `max_workers`. `BadInput` if strategy or data do not allow elastic workers."""
+    """The elastic part of a plan; None without `max_workers`. Raises `BadInput` if strategy or data do not allow elastic
+    workers.
+    """
     if cluster.max_workers is None:
         return None
     if cluster.max_workers < cluster.workers:
@@ -69,7 +71,7 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
 
 
 def check_elastic(command: Any, plan: Any) -> None:
-    """`BadInput` unless the role of a `Join` or `Leave` is a worker of an elastic run."""
+    """Raise `BadInput` unless the role of a `Join` or `Leave` is a worker of an elastic run."""
     kinds = {role.name: role.kind for role in plan.layout.roles}
     if plan.elastic is None or kinds[command.role] != "worker":
         raise BadInput(

@@ -102,7 +102,7 @@ class Preempt(Lasting):
         super().__post_init__()
 
     def commands(self, plan: Plan) -> list[Command]:
-        """See `Command.commands`."""
+        """Return the primitive commands into which this command expands, in order of time."""
         roles = [plan.layout.roles[plan.role_ids[name]] for name in named(self.roles, plan)]
         return list(islice(merge(*(self._of(role, plan) for role in roles), key=attrgetter("at")), MAX_PREEMPTIONS))
 

@@ -86,7 +86,8 @@ def default_local_workers(cpus: float | None = None, free: int | None = None) ->
 
 
 def check_capacity(nodes: int, running: int = 0, free: int | None = None) -> None:
-    """`BadInput` if `nodes` processes are too many for one machine or its memory; `running`: how many of them already run.
+    """Raise `BadInput` if `nodes` processes are too many for one machine or its memory; `running`: how many of them already
+    run.
 
     `free`: bytes, measured if None. If a container runs out of memory, the system kills a process, often the notebook.
     """
@@ -108,7 +109,7 @@ def check_capacity(nodes: int, running: int = 0, free: int | None = None) -> Non
 
 
 def _check_files(processes: int, more: int) -> None:
-    """`BadInput` if the limit of open files is too low to start `processes` more; `more`: other files to be opened."""
+    """Raise `BadInput` if the limit of open files is too low to start `processes` more; `more`: other files to be opened."""
     try:
         import resource
 

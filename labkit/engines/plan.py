@@ -117,7 +117,7 @@ class Plan:
 def make_plan(
     problem: Problem, strategy: Any, cluster: ClusterSpec, budget: Budget | None = None, seed: int | None = None
 ) -> Plan:  # fmt: skip
-    """The plan of a run. `BadInput` if problem, strategy, cluster and budget do not fit together.
+    """The plan of a run. Raises `BadInput` if problem, strategy, cluster and budget do not fit together.
 
     `budget`: None for the default of the problem. `seed`: None for the problem's seed.
     """
@@ -159,7 +159,7 @@ def make_plan(
 
 
 def check_fits(objective: object) -> None:
-    """`BadInput` if the parameter vector (as of an embedding table) is too large for strategies that send it whole."""
+    """Raise `BadInput` if the parameter vector (as of an embedding table) is too large for strategies that send it whole."""
     if isinstance(objective, Recommender):
         objective.check_dense()
 

@@ -147,7 +147,8 @@ class RoleCore(ABC):
 
     def kind_of_work(self, part: object) -> str:
         """The kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For other
-        objects: "gradient" if the role computes gradients, else "server". `RoleError` if a `Part` declares no valid kind.
+        objects: "gradient" if the role computes gradients, else "server". Raises `RoleError` if a `Part` declares no valid
+        kind.
         """
         usual = "gradient" if self.spec.computes else "server"
         work: object = getattr(part, "work", None) if isinstance(part, Part) else usual
@@ -161,7 +162,7 @@ class RoleCore(ABC):
     def send(self, to: str | Message, message: Message) -> Posted:
         """Send `message` to role `to`, or to the instance that sent the message `to`. See `Context.send`.
 
-        `RoleError` if there is no such role, or if the strategy does not list this kind of message.
+        Raises `RoleError` if there is no such role, or if the strategy does not list this kind of message.
         """
         kind, asked = message.__class__, -1
         if to.__class__ is not str:

@@ -15,7 +15,9 @@ __all__ = ["check_strategy"]
 
 
 def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
-    """`BadInput` if options are not dataclass fields, `messages` lists other classes, or a role of the layout has no method."""
+    """Raise `BadInput` if options are not dataclass fields, `messages` lists other classes, or a role of the layout has no
+    method.
+    """
     cls, kinds = type(strategy), sorted(set(kinds))
     for name in dir(cls):
         if isinstance(inspect.getattr_static(cls, name, None), dataclasses.Field):

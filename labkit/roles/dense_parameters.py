@@ -45,7 +45,7 @@ class DenseParameters:
         return self._values.dtype
 
     def part_of(self, gradient: Contribution) -> np.ndarray:
-        """The decoded part of a gradient for these parameters, shape (size,). `RoleError` if it does not fit."""
+        """The decoded part of a gradient for these parameters, shape (size,). Raises `RoleError` if it does not fit."""
         values, own = gradient.values, self._values
         if values.__class__ is tuple:
             assert self._codec is not None

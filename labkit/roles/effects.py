@@ -104,7 +104,7 @@ def call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Gener
 
 
 def _check_kinds(method: str, kinds: tuple[Any, ...]) -> None:
-    """`RoleError` unless `kinds` are classes, at least one."""
+    """Raise `RoleError` unless `kinds` are classes, at least one."""
     for kind in kinds:
         if kind.__class__ is not type:
             break
@@ -116,7 +116,7 @@ def _check_kinds(method: str, kinds: tuple[Any, ...]) -> None:
 
 
 def _check_seconds(seconds: Any, call: str, also: str = "") -> None:
-    """`RoleError` unless `seconds` is a number up to `LONGEST`. Negative numbers mean no wait."""
+    """Raise `RoleError` unless `seconds` is a number up to `LONGEST`. Negative numbers mean no wait."""
     kind = seconds.__class__
     if (kind is float or kind is int or _is_number(seconds)) and seconds <= LONGEST:
         return
@@ -128,7 +128,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_work(cost: Any, unless: Any) -> None:
-    """`RoleError` unless `cost` is a number from 0 to `LONGEST`, and `unless` is a class or None."""
+    """Raise `RoleError` unless `cost` is a number from 0 to `LONGEST`, and `unless` is a class or None."""
     if not (_is_number(cost) and 0 <= cost <= LONGEST):
         raise RoleError(f"ctx.compute(cost={shown(cost)}): give a number from 0 to 1e9; 1 is the usual cost.")
     if unless is not None and unless.__class__ is not type:

@@ -206,7 +206,7 @@ class LinkFaults:
         self.send_held()
 
     def send_held(self) -> None:
-        """See `Network.send_held`."""
+        """Send the held messages whose links are no longer cut."""
         free = [mail for mail in self._held if not self._is_cut(mail.role, mail.target)]
         self._held = [mail for mail in self._held if self._is_cut(mail.role, mail.target)]
         for mail in free:
@@ -227,11 +227,11 @@ class LinkFaults:
             self._send(mail)
 
     def held(self) -> list[tuple[SimulatedRole, Message]]:
-        """See `Network.held`."""
+        """Return (receiver, message) of all held messages, in order of sending."""
         return [(mail.target, mail.message) for mail in self._held]
 
     def discard_messages(self, names: Collection[str], sent: bool) -> None:
-        """See `Network.discard_messages`."""
+        """Discard held messages to these roles and, if `sent`, from them."""
         self._held = [m for m in self._held if m.target.name not in names and not (sent and m.role.name in names)]
 
     def _send(self, mail: Mail) -> None:

@@ -530,11 +530,11 @@ class SimulatedContext(Context):
         self.send = _discard  # type: ignore[method-assign]
 
     def send(self, to: str | Message, message: Message) -> Posted:
-        """See `Context.send`."""
+        """Send `message` to role `to`, or as a reply to the message `to`."""
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
-        """See `Context.note`."""
+        """Add a note to the trace."""
         if not self._ended:
             role = self._role
             role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))

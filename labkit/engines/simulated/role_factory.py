@@ -93,7 +93,7 @@ class RoleFactory:
 
 
 def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:
-    """`BadInput` if no operation takes time and the budget has no limit of updates or samples: time would not advance."""
+    """Raise `BadInput` if no operation takes time and the budget has no limit of updates or samples: time would not advance."""
     lengthless = [
         distribution is None or (isinstance(distribution, Deterministic) and distribution.seconds == 0)
         for distribution in (cluster.compute, cluster.server_time)

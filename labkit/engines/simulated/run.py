@@ -175,7 +175,7 @@ class SimulatedRun(VirtualTimeEngine):
         return self.stopped_by is None
 
     def wait(self, timeout: float | None = None) -> None:
-        """See `Engine.wait`."""
+        """Wait until the run is over. Raises `TimeoutError` after `timeout` seconds of wall time; the run then continues."""
         if self.stopped_by is None and not self._advance_in_slices(FOREVER, timeout, then=self._end_waiting):
             self._save_reached()
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
@@ -341,7 +341,7 @@ class SimulatedRun(VirtualTimeEngine):
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> None:
-        """See `Engine.execute`."""
+        """Execute a primitive command now; its `at` is ignored. Does nothing if the run is over."""
         check_supported(command, self.supported_commands)
         command.check(self._by_name)
         with self._lock:
@@ -593,7 +593,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     @property
     def parameters(self) -> np.ndarray | SparseParameters | None:
-        """See `Engine.parameters`."""
+        """The evaluated parameters that met the budget, or the newest evaluated ones; None if nothing was evaluated."""
         parameters: np.ndarray | SparseParameters | None = self.evaluator.parameters
         return parameters
 
@@ -616,7 +616,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     @property
     def present(self) -> tuple[str, ...]:
-        """See `Engine.present`."""
+        """The names of the workers that take part in the run, or are joining it, in the order of the layout."""
         return self._members.peers["worker"]
 
 

@@ -57,8 +57,8 @@ class RunJournal:
 
 
 def save_commands(store: Store, log: Iterable[Executed], now: float) -> None:
-    """Save the command log of a run, durably; `now`: virtual seconds. `OSError` if it cannot be written; the previous log is
-    then unchanged.
+    """Save the command log of a run, durably; `now`: virtual seconds. Raises `OSError` if it cannot be written; the previous
+    log is then unchanged.
     """
     write_json(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
 
@@ -75,7 +75,7 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None) -> Non
 
 
 def read_commands(store: Store) -> tuple[list[Executed], float]:
-    """(the command log, the virtual seconds reached); `([], 0.0)` if there is none. `BadInput` if it is damaged or of an
+    """(the command log, the virtual seconds reached); `([], 0.0)` if there is none. Raises `BadInput` if it is damaged or of an
     unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
     """
     found = read_json(store, COMMANDS) or {"commands": [], "now": 0.0}
@@ -103,7 +103,7 @@ def write_json(store: Store, name: str, values: Any, durable: bool = True) -> No
 
 
 def read_json(store: Store, name: str) -> Any:
-    """The values that `write_json` wrote; None if there is no such file; `BadInput` if it is damaged."""
+    """The values that `write_json` wrote; None if there is no such file. Raises `BadInput` if it is damaged."""
     try:
         data = store.files.get(name)
     except (FileNotFoundError, NotADirectoryError):

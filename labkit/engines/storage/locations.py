@@ -46,7 +46,7 @@ class Location(Protocol):
 
 
 def open_location(location: str | os.PathLike[str]) -> Location:
-    """The location of a path or URL. `BadInput` if no installed file system supports the URL."""
+    """The location of a path or URL. Raises `BadInput` if no installed file system supports the URL."""
     text = as_path("checkpoint", location)
     if "://" not in text:
         return Folder(Path(text))
@@ -118,7 +118,7 @@ class Folder:
         (self.path / name).unlink(missing_ok=True)
 
     def remove_drafts(self) -> None:
-        """See `Location.remove_drafts`."""
+        """Remove the drafts of killed writers. Must not be called while a writer is at work."""
         for path in self.path.glob(f".*{DRAFT}"):
             path.unlink(missing_ok=True)
 
@@ -173,7 +173,7 @@ class Bucket:
             return []
 
     def _listed(self) -> list[str]:
-        """The names of all files, drafts included. `FileNotFoundError` if the location does not exist yet."""
+        """The names of all files, drafts included. Raises `FileNotFoundError` if the location does not exist yet."""
 
         def listed() -> list[str]:
             self._fs.invalidate_cache(self._root)  # other processes also write here
@@ -187,7 +187,7 @@ class Bucket:
             _as_oserror(lambda: self._fs.rm_file(self._path(name)))
 
     def remove_drafts(self) -> None:
-        """See `Location.remove_drafts`."""
+        """Remove the drafts of killed writers. Must not be called while a writer is at work."""
         with contextlib.suppress(FileNotFoundError):
             for name in self._listed():
                 if name.startswith(".") and name.endswith(DRAFT):
@@ -204,7 +204,7 @@ class Bucket:
 
 
 def _open_filesystem(url: str) -> tuple[Any, str]:
-    """(the file system, the path on it); `BadInput` if the URL is not supported."""
+    """(the file system, the path on it). Raises `BadInput` if the URL is not supported."""
     from fsspec.core import url_to_fs
 
     try:

@@ -55,7 +55,7 @@ class Store:
         return isinstance(self.files, Folder)
 
     def check(self) -> Store:
-        """Create the location if necessary, and test a write; `BadInput` if that fails. Returns the store."""
+        """Create the location if necessary, and test a write. Raises `BadInput` if that fails. Returns the store."""
         try:
             self.files.make()
             self.files.put("labkit-probe", [b"?"])
@@ -177,7 +177,7 @@ def _damage_text(role: str, damaged: list[tuple[int, str]]) -> str:
 
 
 def check_folder(checkpoint: Any) -> Path | None:
-    """The folder for checkpoints, created if necessary; `BadInput` if it is not writable."""
+    """The folder for checkpoints, created if necessary. Raises `BadInput` if it is not writable."""
     store = open_store(checkpoint)
     return None if store is None else Path(store.location)
 

@@ -27,7 +27,7 @@ Blocks = tuple[int, int]  # blocks first..last-1 of the network
 def pipeline_parts(
     strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
 ) -> tuple[list[Boxes], list[Any]]:
-    """(the parameters of each stage, the factory of each stage's model); `BadInput` if the network cannot be cut so."""
+    """(the parameters of each stage, the factory of each stage's model). Raises `BadInput` if the network cannot be cut so."""
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
     network = network_of(problem.objective(), strategy.name)
     own = stages_of(network, stages, chunks, strategy.name)
@@ -37,7 +37,7 @@ def pipeline_parts(
 def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:
     """The blocks of every worker's chunks: the network in workers x chunks pieces, assigned round-robin.
 
-    `BadInput` if there are fewer blocks than that.
+    Raises `BadInput` if there are fewer blocks than that.
     """
     blocks = len(network.blocks)
     if workers * chunks > blocks:
@@ -52,7 +52,7 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
 
 
 def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
-    """Parses "2x3", 2 replicas of 3 parts; `BadInput` if the product is not `workers`."""
+    """Parses "2x3", 2 replicas of 3 parts. Raises `BadInput` if the product is not `workers`."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
     replicas, parts = map(int, found.groups()) if found else (0, 0)
     if replicas * parts != workers:

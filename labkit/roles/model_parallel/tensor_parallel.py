@@ -87,7 +87,7 @@ class TensorRank(ModelPart):
 
 
 def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
-    """(the parameters of each rank, the factory of each rank's model); `BadInput` if the network cannot be split so."""
+    """(the parameters of each rank, the factory of each rank's model). Raises `BadInput` if the network cannot be split so."""
     network = network_of(problem.objective(), strategy.name)
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
     return parts, [partial(TensorRank, ranks)] * ranks

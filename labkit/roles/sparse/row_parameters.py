@@ -49,7 +49,7 @@ class RowTable:
         return len(self._slots)
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
-        """The slots of the rows `ids`; missing rows are created. `RoleError` if an id is out of range."""
+        """The slots of the rows `ids`; missing rows are created. Raises `RoleError` if an id is out of range."""
         find = self._slots.get
         slots = np.array([find(i, -1) for i in ids.tolist()], np.int64)
         new = slots < 0
@@ -176,7 +176,7 @@ class RowParameters:
         self.table = RowTable(index, bag, dtype, seed, memory, counters, timing_only)
 
     def part_of(self, push: RowPush) -> np.ndarray:
-        """All values of a push: its rows, then the slice of the dense part. `RoleError` if they do not fit."""
+        """All values of a push: its rows, then the slice of the dense part. Raises `RoleError` if they do not fit."""
         ids, values = push.ids, push.values
         due = len(ids) * self.bag.columns + len(self._values)
         if values.shape != (due,):
