@@ -117,7 +117,7 @@ class Cluster(ABC):
         return self.spec.paced
 
     def describe(self) -> dict[str, object]:
-        """The options as plain values, as in the header of a trace."""
+        """Return the options as plain values, as in the header of a trace."""
         return self.spec.describe()
 
     @property

@@ -150,7 +150,9 @@ class ClusterSpec:
         return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
 
     def describe(self) -> dict[str, Any]:
-        """The options of this engine as plain values, for the header of a trace: distributions as text, infinity as None."""
+        """Return the options of this engine as plain values, for the header of a trace: distributions as text, infinity as
+        None.
+        """
         found: dict[str, Any] = {"engine": self.engine}
         for name in cluster_options(self.engine):
             if name not in _NOT_DESCRIBED:
@@ -162,13 +164,13 @@ _NOT_DESCRIBED = ("engine", "record", "scheduler", "place", "dashboard", "may_ki
 
 
 def cluster_options(engine: str) -> dict[str, Option]:
-    """The options of a cluster of this engine, by their names in `ClusterSpec`."""
+    """Return the options of a cluster of this engine, by their names in `ClusterSpec`."""
     other = {name for owner, names in ONLY.items() if owner != engine for name in names}
     return {name: k for name, k in options_of(ClusterSpec).items() if name not in other}
 
 
 def default_workers(engine: str, scheduler: Any = None) -> int:
-    """The default number of workers: 4; fewer for processes on this machine if it is a small container."""
+    """Return the default number of workers: 4; fewer for processes on this machine if it is a small container."""
     return default_local_workers() if engine == "dask" and scheduler is None else DEFAULT_WORKERS
 
 

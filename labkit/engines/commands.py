@@ -108,7 +108,7 @@ class Command:
         return ":".join([self.word, *self._words()]) + when + ("" if until is None else f"-{_number(until)}")
 
     def _words(self) -> list[str]:
-        """The words of the text between the colons."""
+        """Return the words of the text between the colons."""
         return [_word(getattr(self, part)) for part in self.parts]
 
     @classmethod
@@ -207,7 +207,7 @@ class OnLinks(Lasting):
         return [self.changed(a=role, b=peer, until=None) for role, peer in self._ends(plan)]
 
     def _ends(self, plan: Plan) -> list[tuple[str, str]]:
-        """(role, peer) of each link, without repetition; peer "*": every other role."""
+        """Return (role, peer) of each link, without repetition; peer "*": every other role."""
         if EVERY in (self.a, self.b):
             near = self.b if self.a == EVERY else self.a
             return [(role, EVERY) for role in named(near, plan)]
@@ -578,7 +578,9 @@ def parse_command(text: str, kinds: Mapping[str, type[Command]] = COMMANDS, what
 
 
 def _parsed(text: str, kinds: Mapping[str, type[Command]]) -> Command | None:
-    """The command of a text; None if the text does not describe a command. Raises `BadInput` if a value is not allowed."""
+    """Return the command of a text; None if the text does not describe a command. Raises `BadInput` if a value is not
+    allowed.
+    """
     head, _, when = text.strip().partition("@")
     word, *words = (part.strip() for part in head.split(":"))
     kind = kinds.get(word)
@@ -617,12 +619,12 @@ def _is_number(word: str) -> bool:
 
 
 def _number(value: float) -> str:
-    """The shortest exact form of a number."""
+    """Return the shortest exact form of a number."""
     return repr(value).removesuffix(".0")
 
 
 def _word(value: Any) -> str:
-    """One part of a text; several names are separated by commas."""
+    """Return one part of a text; several names are separated by commas."""
     if isinstance(value, float):
         return _number(value)
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -678,11 +680,11 @@ class Executed:
         return [self]
 
     def text(self) -> str:
-        """The text form, always with the time; the inverse is `parse_log`."""
+        """Return the text form, always with the time; the inverse is `parse_log`."""
         return self.command.text(timed=True) + ("" if self.turn is None else f"#{self.turn}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The dict form; the inverse is `read_entry`."""
+        """Return the dict form; the inverse is `read_entry`."""
         return {**self.command.to_dict(), "turn": self.turn}
 
 
@@ -691,7 +693,7 @@ REPEATED = {word: kind for word, kind in COMMANDS.items() if kind not in NOT_REP
 
 
 def log_text(log: Iterable[Executed]) -> str:
-    """A command log as a short text: `slow:worker-2:5@5#731,kill:worker-1:for-good@6.5#902`.
+    """Return a command log as a short text: `slow:worker-2:5@5#731,kill:worker-1:for-good@6.5#902`.
 
     Raises `BadInput` if the log of a run in virtual time contains an `Inject`, which has no text. (The log of a run in real
     time contains the injected commands that were executed.)
@@ -749,7 +751,7 @@ def _converted(entry: Any) -> Command | Executed:
 
 
 def not_executed(planned: Iterable[Command | Executed], log: Iterable[Executed]) -> list[Command | Executed]:
-    """The planned commands that are not in `log`. Each log entry accounts for at most one planned command."""
+    """Return the planned commands that are not in `log`. Each log entry accounts for at most one planned command."""
     happened = [_identity(entry) for entry in log]
     left = []
     for entry in planned:
@@ -761,6 +763,6 @@ def not_executed(planned: Iterable[Command | Executed], log: Iterable[Executed])
 
 
 def _identity(entry: Command | Executed) -> tuple[int, Command]:
-    """(the time of execution in whole ns, the command without its time), for comparison."""
+    """Return (the time of execution in whole ns, the command without its time), for comparison."""
     command = entry.command if isinstance(entry, Executed) else entry
     return nanoseconds(command.at), command.changed(at=0.0)

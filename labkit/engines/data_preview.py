@@ -43,7 +43,9 @@ def reason_not_shown(problem: Any, record: bool) -> str:
 
 
 def probe_inputs_of(problem: Any, record: bool) -> ProbeInputs | None:
-    """The chief's probe inputs: a few held-out samples, and a grid if there are two features and the network is small."""
+    """Return the chief's probe inputs: a few held-out samples, and a grid if there are two features and the network is
+    small.
+    """
     if reason_not_shown(problem, record):
         return None
     dataset, side = problem.dataset, _side(problem)
@@ -62,14 +64,14 @@ def _side(problem: Any) -> int:
 
 
 def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and highest corner of the drawn part of the plane, in raw (not standardised) coordinates."""
+    """Return the lowest and highest corner of the drawn part of the plane, in raw (not standardised) coordinates."""
     ends = dataset.raw(np.stack([dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)])).astype(float)
     wide = np.where(ends[1] > ends[0], ends[1] - ends[0], 1.0)
     return ends[0] - MARGIN * wide, ends[1] + MARGIN * wide
 
 
 def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: bool) -> dict[str, Any]:
-    """{"labels", "classes", "names", "shape", "features", "plane"} of the probed held-out samples.
+    """Return {"labels", "classes", "names", "shape", "features", "plane"} of the probed held-out samples.
 
     `features`: lists of raw values for small pictures (`shape` (height, width)) and for points in the plane, else None.
     `plane`, for points: {"low", "high", "side", "points", "labels"}: the grid's corners and its cells along a side (0: no
@@ -112,7 +114,7 @@ def _rounded(values: np.ndarray) -> Any:
 
 
 def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
-    """{"shares", "shared", "first", "classes", "names", "counts"}: training samples per share and class.
+    """Return {"shares", "shared", "first", "classes", "names", "counts"}: training samples per share and class.
 
     `counts`: one list per row. A row is one share, or, with more than 64 shares, the sum of a group of neighbours that begins
     with share `first[row]`. `classes` 0: a row has one number, because there are no classes or too many. If all workers share

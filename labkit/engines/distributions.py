@@ -51,7 +51,7 @@ class Deterministic(Distribution):
     seconds: float = option(0.01, low=0.0, high=1e6)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """`n` equal durations."""
+        """Return `n` equal durations."""
         return np.full(n, self.seconds)
 
 
@@ -139,7 +139,7 @@ class Measured(Distribution):
         return rng.choice(np.asarray(self.durations), n)
 
     def describe(self) -> str:
-        """The number of measurements and their mean."""
+        """Return the number of measurements and their mean."""
         return f"measured ({len(self.durations)} durations, mean {np.mean(self.durations):g} s)"
 
 
@@ -188,7 +188,7 @@ def distribution_as_text(distribution: Distribution) -> str | None:
 
 
 def distribution_with_mean(name: str, mean: float) -> Distribution:
-    """The distribution of this name in `DISTRIBUTIONS` with this mean (seconds) and a default spread."""
+    """Return the distribution of this name in `DISTRIBUTIONS` with this mean (seconds) and a default spread."""
     match name:
         case "deterministic":
             return Deterministic(mean)
@@ -222,7 +222,7 @@ def mean_seconds(distribution: Distribution | None) -> float | None:
 
 
 def distribution_name(distribution: Distribution) -> str | None:
-    """The name of a distribution in `DISTRIBUTIONS`; None for `Measured` and for user-defined classes."""
+    """Return the name of a distribution in `DISTRIBUTIONS`; None for `Measured` and for user-defined classes."""
     return _NAMES.get(type(distribution))
 
 

@@ -31,7 +31,8 @@ class Elastic:
     seed: int
 
     def epoch_sampler(self, name: str, y: np.ndarray, present: Callable[[], Sequence[str]]) -> Callable[[], np.ndarray] | None:
-        """A function that returns the samples of worker `name` for the next epoch, as int64 indices; None if all are shared.
+        """Return a function that returns the samples of worker `name` for the next epoch, as int64 indices; None if all are
+        shared.
 
         y: (n,) or (n, k), of all samples. `present()`: the workers that take part now.
         """
@@ -48,7 +49,7 @@ class Elastic:
 
 
 def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout, seed: int) -> Elastic | None:
-    """The elastic part of a plan; None without `max_workers`. Raises `BadInput` if strategy or data do not allow elastic
+    """Return the elastic part of a plan; None without `max_workers`. Raises `BadInput` if strategy or data do not allow elastic
     workers.
     """
     if cluster.max_workers is None:

@@ -25,7 +25,7 @@ ASYNCIO = f"No asyncio inside a role: {ONLY}"
 
 
 def foreign_effect(role: str, thing: Any) -> RoleError:
-    """The error for a coroutine that yielded something that is not an effect of labkit."""
+    """Return the error for a coroutine that yielded something that is not an effect of labkit."""
     what = (
         type(thing).__module__ + "." + type(thing).__name__
         if thing is not None
@@ -35,7 +35,9 @@ def foreign_effect(role: str, thing: Any) -> RoleError:
 
 
 def failure_report(role: str, step: int, error: BaseException) -> dict[str, Any]:
-    """A failure inside `role` as plain values. Source lines are added by `render_failure`, possibly in another process."""
+    """Return a failure inside `role` as plain values. Source lines are added by `render_failure`, possibly in another
+    process.
+    """
     frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
     hint = forgotten_await(error) or (ASYNCIO if "event loop" in str(error) and isinstance(error, RuntimeError) else "")
     return {
@@ -50,7 +52,7 @@ def failure_report(role: str, step: int, error: BaseException) -> dict[str, Any]
 
 
 def forgotten_await(error: BaseException) -> str:
-    """A hint if a local variable of the failing role holds a coroutine or generator that was never awaited; else ""."""
+    """Return a hint if a local variable of the failing role holds a coroutine or generator that was never awaited; else ""."""
     tb = error.__traceback__
     while tb is not None:
         for name, value in tb.tb_frame.f_locals.items():
@@ -67,7 +69,7 @@ def _unstarted(value: Any) -> bool:
 
 
 def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleError:
-    """The error shown to the user: role, step, what failed, and source lines of the role."""
+    """Return the error shown to the user: role, step, what failed, and source lines of the role."""
     lines: list[str] = []
     frames: Sequence[Any] = report["frames"]
     for filename, line, name in frames:
@@ -83,18 +85,19 @@ def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleEr
 
 
 def loss_text(now: int, what: str) -> str:
-    """The text for a run that ended at `now` (ns) because roles were lost; `what`: the reason."""
+    """Return the text for a run that ended at `now` (ns) because roles were lost; `what`: the reason."""
     return f"The run ended after {seconds(now):.2f} s because {what}. Its trace is kept."
 
 
 def divergence_text(update: int, learning_rate: float | None) -> str:
-    """The text for a run that ended because the loss at `update` was infinite or NaN."""
+    """Return the text for a run that ended because the loss at `update` was infinite or NaN."""
     rate = f", learning_rate {learning_rate:g}" if learning_rate else ""
     return f"the loss is no longer a finite number at update {update}{rate}"
 
 
 def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ...], str | None]], most: int = 8) -> str:
-    """The text for a deadlock: which role waits for what. `waiting`: {role: (names of message kinds, only sender or None)}.
+    """Return the text for a deadlock: which role waits for what. `waiting`: {role: (names of message kinds, only sender or
+    None)}.
 
     If a role has received more messages from some peers than from others, the peers with the fewest are named as the ones that
     it waits for.

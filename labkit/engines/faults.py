@@ -129,7 +129,7 @@ def parse_fault(text: str) -> Command:
 
 
 def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command | Executed]:
-    """The primitive commands of one or several faults (values or texts), sorted by time; times are relative to `since`
+    """Return the primitive commands of one or several faults (values or texts), sorted by time; times are relative to `since`
     (engine seconds). `BadInput` for anything that is not a fault or does not fit the run."""
     commands: list[Command | Executed] = []
     for fault in _as_list(faults):
@@ -144,7 +144,7 @@ def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command
 
 
 def _as_list(faults: Any) -> list[Any]:
-    """A list of faults, from one or several."""
+    """Return a list of faults, from one or several."""
     if isinstance(faults, str):
         return [faults]
     try:

@@ -95,7 +95,7 @@ class InvalidTransition(RuntimeError):
 
 
 def next_state(role: str, state: State, trigger: Trigger) -> State:
-    """The state of `role` after `trigger`. Raises `InvalidTransition` if the table does not list it."""
+    """Return the state of `role` after `trigger`. Raises `InvalidTransition` if the table does not list it."""
     try:
         return TRANSITIONS[state][trigger]
     except KeyError:

@@ -50,7 +50,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def memory_limit(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> tuple[int | None, int]:
-    """(bytes allowed by the tightest limit, bytes in use there without file cache); (None, 0) without a limit.
+    """Return (bytes allowed by the tightest limit, bytes in use there without file cache); (None, 0) without a limit.
 
     If `MEM_LIMIT` is the tightest, the bytes in use are those of the tightest control group, or 0 (unknown) without one.
     """
@@ -71,12 +71,13 @@ def free_memory(root: Path = Path("/"), environ: Mapping[str, str] | None = None
 
 
 def process_capacity(free: int) -> int:
-    """The number of further role processes that fit into `free` bytes of memory."""
+    """Return the number of further role processes that fit into `free` bytes of memory."""
     return max(0, free - RESERVED_BYTES) // PROCESS_BYTES
 
 
 def default_local_workers(cpus: float | None = None, free: int | None = None) -> int:
-    """The default number of workers: 4; fewer, but at least 1, in a container with less than one CPU or with little memory.
+    """Return the default number of workers: 4; fewer, but at least 1, in a container with less than one CPU or with little
+    memory.
 
     `cpus` (CPUs) and `free` (bytes) are measured if None. Memory for a server and a chief is reserved in addition.
     """
@@ -130,7 +131,7 @@ def _check_files(processes: int, more: int) -> None:
 
 
 def _positive_number(name: str, environ: Mapping[str, str] | None) -> float | None:
-    """The value of an environment variable if it is a positive number below `UNLIMITED`; else None."""
+    """Return the value of an environment variable if it is a positive number below `UNLIMITED`; else None."""
     try:
         number = float((os.environ if environ is None else environ)[name])
     except (KeyError, ValueError):
@@ -139,7 +140,7 @@ def _positive_number(name: str, environ: Mapping[str, str] | None) -> float | No
 
 
 def _cgroup_memory(root: Path) -> tuple[int | None, int]:
-    """(bytes allowed by the tightest control group, bytes in use there); (None, 0) without a limit."""
+    """Return (bytes allowed by the tightest control group, bytes in use there); (None, 0) without a limit."""
     found: list[tuple[int, int, int]] = []
     for folder in _cgroup_folders(root, "memory"):
         for limit_file, use_file in MEMORY_FILES:

@@ -66,11 +66,11 @@ class Plan:
     elastic: Elastic | None = None  # set if workers may join and leave
 
     def without_data(self) -> Plan:
-        """The plan as sent to roles in other processes, without the problem; their data are sent separately."""
+        """Return the plan as sent to roles in other processes, without the problem; their data are sent separately."""
         return replace(self, problem=None)  # type: ignore[arg-type]
 
     def start(self, objective: Objective) -> np.ndarray:
-        """The initial weights of the whole model: made once, read-only."""
+        """Return the initial weights of the whole model: made once, read-only."""
         if "_start" not in self.__dict__:
             made = objective.start(self.seed)
             made.flags.writeable = False
@@ -84,7 +84,7 @@ class Plan:
         return {role.name: i for i, role in enumerate(self.layout.roles)}
 
     def header(self, cluster: ClusterSpec) -> dict[str, Any]:
-        """The header of the trace: the run as plain values."""
+        """Return the header of the trace: the run as plain values."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
             "problem": self.problem.describe(),
@@ -117,7 +117,7 @@ class Plan:
 def make_plan(
     problem: Problem, strategy: Any, cluster: ClusterSpec, budget: Budget | None = None, seed: int | None = None
 ) -> Plan:  # fmt: skip
-    """The plan of a run. Raises `BadInput` if problem, strategy, cluster and budget do not fit together.
+    """Return the plan of a run. Raises `BadInput` if problem, strategy, cluster and budget do not fit together.
 
     `budget`: None for the default of the problem. `seed`: None for the problem's seed.
     """
@@ -168,7 +168,7 @@ def batch_maker(
     plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None, incarnation: int = 0,
     present: Callable[[], Sequence[str]] = tuple,
 ) -> Callable[[], Iterator[Any]] | None:  # fmt: skip
-    """The function behind `ctx.batches()`; None for a role without data.
+    """Return the function behind `ctx.batches()`; None for a role without data.
 
     The order of the batches is determined by (seed, share, incarnation): roles with the same share draw the same batches, and a
     restarted role draws other ones than before. `present()`: the workers that take part, in elastic runs.
@@ -196,7 +196,7 @@ def build_parts(
     test: tuple[np.ndarray, np.ndarray] | None,
     incarnation: int = 0,
 ) -> tuple[Any, ...]:
-    """The components of one role, in the order of its method's arguments: model, shard, or the chief's evaluator.
+    """Return the components of one role, in the order of its method's arguments: model, shard, or the chief's evaluator.
 
     `objective`: one for each thread, because it has buffers. `strategy`: the engine's instance, whose live options may change.
     `test`: held-out data (needed by the chief).
@@ -257,7 +257,7 @@ def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], object
 def make_coroutine(
     strategy: Any, plan: Plan, spec: RoleSpec, context: Context, parts: tuple[Any, ...]
 ) -> Coroutine[Any, Any, None]:  # fmt: skip
-    """The coroutine of one role: the strategy's method, wrapped if the role has a backup or is one."""
+    """Return the coroutine of one role: the strategy's method, wrapped if the role has a backup or is one."""
     if spec.backs is not None:
         return run_backup(context, *parts)
     method = getattr(strategy, spec.kind)
@@ -268,7 +268,7 @@ def make_coroutine(
 
 
 def local_data(problem: Problem) -> Any:
-    """The problem's data set in the memory of this process; Dask arrays are computed here."""
+    """Return the problem's data set in the memory of this process; Dask arrays are computed here."""
     dataset = problem.dataset
     return dataset.gathered() if hasattr(dataset, "gathered") else dataset
 
@@ -276,7 +276,9 @@ def local_data(problem: Problem) -> Any:
 def split(
     dataset: Any, problem: Problem, shares: int, elastic: Elastic | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(x, y) of each share, by the problem's partition; all samples for each if they are partitioned anew at each epoch."""
+    """Return (x, y) of each share, by the problem's partition; all samples for each if they are partitioned anew at each
+    epoch.
+    """
     labels = dataset.y_train if dataset.classes is not None else len(dataset.x_train)
     whole = (dataset.x_train, dataset.y_train)
     if elastic is not None:
@@ -286,7 +288,7 @@ def split(
 
 
 def find_role(name: str, roles: Mapping[str, T]) -> T:
-    """The role of this name; `BadInput` with the nearest name if there is none."""
+    """Return the role of this name; `BadInput` with the nearest name if there is none."""
     if not isinstance(name, str) or name not in roles:
         raise nearest("role", name, roles)
     return roles[name]

@@ -52,7 +52,7 @@ class Membership:
     absent: set[str] = field(default_factory=set)
 
     def is_current(self, role: str, incarnation: int) -> bool:
-        """Whether this is the present instance of `role`."""
+        """Return whether this is the present instance of `role`."""
         return role not in self.absent and self.incarnations[role] == incarnation
 
 
@@ -146,8 +146,9 @@ class RoleCore(ABC):
     # work -------------------------------------------------------------------------------------------------------------
 
     def kind_of_work(self, part: object) -> str:
-        """The kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For other
-        objects: "gradient" if the role computes gradients, else "server". Raises `RoleError` if a `Part` declares no valid
+        """Return the kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For
+        other objects: "gradient" if the role computes gradients, else "server". Raises `RoleError` if a `Part` declares no
+        valid
         kind.
         """
         usual = "gradient" if self.spec.computes else "server"
@@ -202,7 +203,7 @@ class RoleCore(ABC):
         counters.released = max(counters.released, message.step + 1)
 
     def _send_error(self, to: str, message: object) -> RoleError:
-        """The error for a message that may not be sent."""
+        """Return the error for a message that may not be sent."""
         if to not in self.ids:
             there = ", ".join(list(self.ids)[:8])
             return RoleError(f"{self.name} sends to {to!r}; there is no such role in this run (there is {there}).")

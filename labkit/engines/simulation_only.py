@@ -17,12 +17,12 @@ ENVIRONMENT_VARIABLE = "LABKIT_LIGHT"
 
 
 def is_simulation_only() -> bool:
-    """Whether simulation-only mode is on."""
+    """Return whether simulation-only mode is on."""
     return os.environ.get(ENVIRONMENT_VARIABLE, "") not in ("", "0")
 
 
 def to_simulated(cluster: Cluster) -> Cluster:
-    """The cluster to use: `cluster` itself, or, in simulation-only mode, a simulated one in place of local processes."""
+    """Return the cluster to use: `cluster` itself, or, in simulation-only mode, a simulated one in place of local processes."""
     if not is_simulation_only() or not cluster.starts_processes:
         return cluster
     from .simulated import SimulatedCluster

@@ -145,7 +145,7 @@ class AppliedLog:
     # mixed parameters -------------------------------------------------------------------------------------------------
 
     def vector_clock(self, workers: Iterable[str]) -> tuple[int, ...]:
-        """The last applied step of each worker's instance of the same incarnation as this shard; -1 for none."""
+        """Return the last applied step of each worker's instance of the same incarnation as this shard; -1 for none."""
         applied = self._recorder.counters.applied
         return tuple(applied.get(self._instance(worker), (0, -1))[1] for worker in workers)
 
@@ -159,7 +159,7 @@ class AppliedLog:
                 applied[instance] = [count + step - last, step]
 
     def all_steps(self) -> tuple[int, ...]:
-        """(role instance, its last applied step, the next role instance, ...), as in `Position.clock`."""
+        """Return (role instance, its last applied step, the next role instance, ...), as in `Position.clock`."""
         applied = self._recorder.counters.applied
         return tuple(number for instance, (_, last) in applied.items() for number in (instance, last))
 
@@ -182,13 +182,15 @@ class AppliedLog:
             applied[own] = [before + 1, before]
 
     def _instance(self, worker: str) -> int:
-        """The number of a worker's role instance of the shard's incarnation (replicas are restarted together)."""
+        """Return the number of a worker's role instance of the shard's incarnation (replicas are restarted together)."""
         return self._ids[worker] + self._recorder.incarnation * self._recorder.roles
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def contained(self) -> dict[str, Any]:
-        """The gradients that the parameters contain now, as JSON values. `unheard`: drop rows whose report may be lost."""
+        """Return the gradients that the parameters contain now, as JSON values. `unheard`: drop rows whose report may be
+        lost.
+        """
         recorder, counters = self._recorder, self._recorder.counters
         contained: dict[str, Any] = {
             "incarnation": recorder.incarnation, "rounds": counters.rounds,
@@ -198,7 +200,7 @@ class AppliedLog:
         return contained if recorder.unacknowledged is None else contained | {"unheard": recorder.unreported_drops()}
 
     def to_state(self) -> dict[str, Any]:
-        """The whole log as plain values."""
+        """Return the whole log as plain values."""
         return self.contained() | {
             "gradients": self._recorder.counters.gradients,
             "last": [[sender, incarnation, step] for (sender, incarnation), step in self._last.items()],

@@ -170,13 +170,13 @@ class _ReplicatingContext:
 
 
 def _encode_push(push: Message) -> tuple[Any, ...]:
-    """A push as a tuple of plain values and arrays, as in `Applied`."""
+    """Return a push as a tuple of plain values and arrays, as in `Applied`."""
     fields = (getattr(push, name) for name in field_names(type(push)))
     return (type(push).__name__, push.sender, push.incarnation, *fields)
 
 
 def _decode_push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
-    """The inverse of `_encode_push`."""
+    """Return the inverse of `_encode_push`."""
     push = shard.pushes[kind](*fields)
     push.__dict__.update(sender=sender, incarnation=incarnation)
     return push

@@ -53,20 +53,20 @@ class Budget:
         return self
 
     def limits(self, problem: Any) -> Limits:
-        """The part of the budget that shards enforce."""
+        """Return the part of the budget that shards enforce."""
         counts = [] if self.samples is None else [self.samples]
         if self.epochs is not None:
             counts.append(round(self.epochs * problem.dataset.n_train))
         return Limits(self.updates, min(counts, default=None))
 
     def describe(self) -> dict[str, Any]:
-        """The given limits as plain values."""
+        """Return the given limits as plain values."""
         names = ("updates", "samples", "epochs", "seconds", "accuracy")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def _goal(dataset: Any) -> float:
-    """The default accuracy goal for a data set."""
+    """Return the default accuracy goal for a data set."""
     return float(getattr(dataset, "extra", {}).get("goal_accuracy", 0.95))
 
 
@@ -83,7 +83,7 @@ class Limits:
         return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
 
     def reached(self, updates: int, samples: int) -> bool:
-        """Whether a limit is reached."""
+        """Return whether a limit is reached."""
         return (self.updates is not None and updates >= self.updates) or (
             self.samples is not None and samples >= self.samples
         )

@@ -45,7 +45,7 @@ class DenseParameters:
         return self._values.dtype
 
     def part_of(self, gradient: Contribution) -> np.ndarray:
-        """The decoded part of a gradient for these parameters, shape (size,). Raises `RoleError` if it does not fit."""
+        """Return the decoded part of a gradient for these parameters, shape (size,). Raises `RoleError` if it does not fit."""
         values, own = gradient.values, self._values
         if values.__class__ is tuple:
             assert self._codec is not None
@@ -70,7 +70,7 @@ class DenseParameters:
         self._optimizer.step(self._values, step, rate, version + 1)
 
     def _effective(self, gradient: Contribution, version: int, generation: int) -> np.ndarray:
-        """The part of a gradient for this shard, with the staleness correction applied if there is one."""
+        """Return the part of a gradient for this shard, with the staleness correction applied if there is one."""
         values = self.part_of(gradient)
         if self.correction is None or isinstance(gradient, Gradient) or gradient.generation != generation:
             return values
@@ -89,7 +89,7 @@ class DenseParameters:
             self._values += pull
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Copies of values and optimizer state, as entries of a checkpoint; {} in a timing-only run."""
+        """Return copies of values and optimizer state, as entries of a checkpoint; {} in a timing-only run."""
         if self.timing_only:
             return {}
         learned = {} if self.correction is None else self.correction.arrays()

@@ -109,7 +109,7 @@ class Evaluator(Part):
             self._full.add(snapshot.shard)
 
     def is_full(self, shard: int) -> bool:
-        """Whether the shard with this number has applied all that the budget allows."""
+        """Return whether the shard with this number has applied all that the budget allows."""
         return shard in self._full
 
     def observed(self, ctx: Context) -> tuple[str, ...]:
@@ -126,21 +126,21 @@ class Evaluator(Part):
         return self._observed
 
     def shard_numbers(self, owners: Iterable[str]) -> set[int]:
-        """The numbers of these roles' shards."""
+        """Return the numbers of these roles' shards."""
         return {self._shard_of[owner] for owner in owners}
 
     def complete(self, ctx: Context, snapshots: Collection[int]) -> bool:
-        """Whether there is a snapshot of every shard to be evaluated."""
+        """Return whether there is a snapshot of every shard to be evaluated."""
         owners = self.observed(ctx)
         return len(snapshots) >= len(owners) and all(self._shard_of[owner] in snapshots for owner in owners)
 
     def all_full(self, ctx: Context) -> bool:
-        """Whether all shards that take part have applied what the budget allows."""
+        """Return whether all shards that take part have applied what the budget allows."""
         owners = self._present if self._replicas and self.observed(ctx) else tuple(self._shard_of)
         return len(self._full) >= len(owners) and all(self._shard_of[owner] in self._full for owner in owners)
 
     def unfinished(self, ctx: Context) -> list[str]:
-        """The roles that take part and have not reported yet that they have applied all that the budget allows."""
+        """Return the roles that take part and have not reported yet that they have applied all that the budget allows."""
         owners = self._present if self._replicas and self.observed(ctx) else tuple(self._shard_of)
         return [owner for owner in owners if self._shard_of[owner] not in self._full]
 
@@ -153,7 +153,7 @@ class Evaluator(Part):
         return (self.update // self.eval_every + 1) * self.eval_every
 
     def state(self) -> dict[str, Any]:
-        """The state that the chief saves: the evaluated parameters and their version."""
+        """Return the state that the chief saves: the evaluated parameters and their version."""
         timing_only = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
         parameters = None if timing_only else self.parameters
         state = {

@@ -112,7 +112,7 @@ class Round:
         return True
 
     def complete(self, workers: Sequence[str]) -> bool:
-        """Whether there is a push of each of `workers`, and at least one."""
+        """Return whether there is a push of each of `workers`, and at least one."""
         return len(self.received) >= max(1, len(workers)) and all(worker in self.received for worker in workers)
 
     def restart(self, servers: Sequence[str]) -> list[Any]:
@@ -136,7 +136,7 @@ class Round:
 
 
 def in_worker_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
-    """`pushes` in the order of their senders, so that their sum does not depend on the order of arrival."""
+    """Return `pushes` in the order of their senders, so that their sum does not depend on the order of arrival."""
     return sorted(pushes, key=lambda push: shard.role_ids[push.sender])
 
 

@@ -56,7 +56,7 @@ class Graph(Sequence[tuple[int, ...]]):
 
 
 def neighbours(graph: str, workers: int) -> Graph:
-    """The graph of this name for `workers` workers.
+    """Return the graph of this name for `workers` workers.
 
     "grid": rows and columns as nearly equal as `workers` can be divided, edges not joined; a prime number gives a line.
     Raises `BadInput` for an unknown graph.
@@ -76,12 +76,12 @@ def two_colouring(graph: str, workers: int) -> tuple[int, ...]:
 
 
 def _columns(workers: int) -> int:
-    """The columns of the grid: the largest divisor of `workers` that is at most its square root."""
+    """Return the columns of the grid: the largest divisor of `workers` that is at most its square root."""
     return next(c for c in range(math.isqrt(workers), 0, -1) if workers % c == 0)
 
 
 def metropolis(graph: Sequence[tuple[int, ...]], worker: int) -> tuple[float, ...]:
-    """The weight of `worker` itself, then those of its neighbours in order; they sum to 1."""
+    """Return the weight of `worker` itself, then those of its neighbours in order; they sum to 1."""
     others = graph[worker]
     shares = [1 / (1 + max(len(others), len(graph[other]))) for other in others]
     return (1 - sum(shares), *shares)

@@ -27,18 +27,18 @@ State = Mapping[str, Any]
 
 
 def restarts_as_group(layout: Layout) -> bool:
-    """Whether all roles restart when one of them is lost."""
+    """Return whether all roles restart when one of them is lost."""
     return bool(layout.replication)
 
 
 def whole_replicas(layout: Layout) -> bool:
-    """Whether every role with parameters has the whole model, so that the others can continue without it."""
+    """Return whether every role with parameters has the whole model, so that the others can continue without it."""
     owners = [role for role in layout.roles if role.shard is not None]
     return restarts_as_group(layout) and len({str(role.part) for role in owners}) == 1 and not layout.groups
 
 
 def not_waited_for(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
-    """Whether the other roles continue without a lost role until it is restarted; otherwise they wait for it."""
+    """Return whether the other roles continue without a lost role until it is restarted; otherwise they wait for it."""
     if spec.backs is not None:
         return True
     return spec.computes and on_loss == "continue" and (not restarts_as_group(layout) or whole_replicas(layout))
@@ -77,7 +77,7 @@ def _common_states(layout: Layout, owners: list[str], saved: Callable[[str], Map
 
 
 def _mean(states: list[State]) -> dict[str, Any]:
-    """The mean of replicas, which contains every gradient that one of them contains."""
+    """Return the mean of replicas, which contains every gradient that one of them contains."""
     last: dict[int, list[int]] = {}
     for state in states:
         for instance, count, step in state["applied"]:

@@ -107,7 +107,7 @@ class Layout:
         return bool(self.replication)
 
     def assemble_model(self, snapshots: Snapshots) -> Any:
-        """The model assembled from the observed shards' snapshots."""
+        """Return the model assembled from the observed shards' snapshots."""
         if self.assemble is not None:
             return self.assemble(snapshots)
         if len(snapshots) == 1 or snapshots[0].values.strides == (0,):
@@ -121,14 +121,14 @@ class Layout:
         return whole
 
     def peers(self) -> dict[str, tuple[str, ...]]:
-        """The names of all roles, by kind and by group."""
+        """Return the names of all roles, by kind and by group."""
         kinds: dict[str, list[str]] = {}
         for role in self.roles:
             kinds.setdefault(role.kind, []).append(role.name)
         return {kind: tuple(names) for kind, names in kinds.items()} | dict(self.groups)
 
     def describe(self) -> dict[str, Any]:
-        """The layout as plain values, for the header of a trace."""
+        """Return the layout as plain values, for the header of a trace."""
         roles = [
             {
                 "name": r.name, "kind": r.kind, "node": r.node, "shard": r.shard,
@@ -148,7 +148,7 @@ def _part_in_plain(part: slice | Boxes) -> list[Any]:
 
 
 def mean_of_replicas(snapshots: Snapshots) -> np.ndarray:
-    """The mean of the parameters of local replicas, which is the evaluated model."""
+    """Return the mean of the parameters of local replicas, which is the evaluated model."""
     total = snapshots[0].values.copy()
     for snapshot in snapshots[1:]:
         total += snapshot.values

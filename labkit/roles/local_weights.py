@@ -38,7 +38,7 @@ class MovedWeights(Gradient):
         self.clocks = tuple(tuple(number for entry in clock.items() for number in entry) for clock in clocks)
 
     def push(self, shard: int) -> Position:
-        """The message for the centre's `shard`."""
+        """Return the message for the centre's `shard`."""
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         generation, version = self.read[shard]
         return Position(values, self.step, generation, version, self.count, self.samples, self.clocks[shard])
@@ -86,7 +86,7 @@ class Local(Part):
         self._sum = gradient if self._sum is None else self._sum.plus(gradient)
 
     def gradients(self) -> Gradient:
-        """The sum of the gradients since the last call, as one gradient with a `count`: Downpour's push."""
+        """Return the sum of the gradients since the last call, as one gradient with a `count`: Downpour's push."""
         assert self._sum is not None
         total, self._sum = self._sum, None
         return total

@@ -245,7 +245,7 @@ def bytes_outside_arrays(message: Message) -> int:
 
 @cache
 def _payload_fields(kind: Any) -> tuple[str, ...]:
-    """The fields of a kind of message that are payload."""
+    """Return the fields of a kind of message that are payload."""
     return tuple(name for name in field_names(kind) if name not in kind.header)
 
 
@@ -302,7 +302,7 @@ def copied_for_sending(message: Message, sender: str, incarnation: int = 0) -> t
 
 
 def payload_bytes(message: Message) -> int:
-    """The bytes of a message's payload."""
+    """Return the bytes of a message's payload."""
     size: int | None = message.__dict__.get("timing_only_bytes")
     if size is None:
         have = message.__dict__

@@ -28,7 +28,7 @@ class OptimizerState:
         self._apply(values, gradient, rate, self._state, update)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The state, copied, as entries of a checkpoint."""
+        """Return the state, copied, as entries of a checkpoint."""
         return saved_state("optimizer", self._state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -37,7 +37,7 @@ class OptimizerState:
 
 
 def saved_state(name: str, state: State) -> dict[str, np.ndarray]:
-    """Copies of the arrays in `state` as "name:key"; work space (keys that begin with "_") is omitted."""
+    """Return copies of the arrays in `state` as "name:key"; work space (keys that begin with "_") is omitted."""
     return {f"{name}:{key}": value.copy() for key, value in state.items() if not key.startswith("_")}
 
 

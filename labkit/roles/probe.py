@@ -34,7 +34,7 @@ class ProbeInputs:
     high: tuple[float, float] = (1.0, 1.0)
 
     def cells(self) -> np.ndarray:
-        """The centres of the cells, float64, shape (side * side, 2): row by row from the lowest y, x from the left."""
+        """Return the centres of the cells, float64, shape (side * side, 2): row by row from the lowest y, x from the left."""
         steps = (np.arange(self.side) + 0.5) / max(self.side, 1)
         x, y = (low + steps * (high - low) for low, high in zip(self.low, self.high))
         return np.stack([np.tile(x, self.side), np.repeat(y, self.side)], axis=1)
@@ -61,5 +61,5 @@ class Probe:
         self.recorder.add_predictions(time, update, predictions[: self._samples], predictions[self._samples :])
 
     def predict(self, values: Any) -> bytes:
-        """The predicted classes, one byte each, of the samples, then of the cells."""
+        """Return the predicted classes, one byte each, of the samples, then of the cells."""
         return b"".join(self.objective.predict(values, part).astype(np.uint8).tobytes() for part in self._parts)

@@ -61,7 +61,7 @@ class Replica(Shard):
         return applied
 
     def copy(self) -> np.ndarray:
-        """A copy of the parameters, shape (size,)."""
+        """Return a copy of the parameters, shape (size,)."""
         return self.values if self.parameters.timing_only else self.values.copy()
 
     def clock_of(self, workers: Sequence[str]) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class ShardParameters(Protocol):
         """Take one optimizer step, from `version` to the next version."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Copies of values and optimizer state, as entries of a checkpoint."""
+        """Return copies of values and optimizer state, as entries of a checkpoint."""
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Restore the parameters and the state from the result of `arrays()`."""
@@ -126,7 +126,7 @@ class Shard(Part):
         cls, parameters: ShardParameters, spec: Any, plan: Any, recorder: Recorder, clock: Callable[[], int],
         watcher: Callable[[Any], None], strategy: Any,
     ) -> Self:  # fmt: skip
-        """A shard of `parameters` with the limits and options of role `spec` in a run of `plan`."""
+        """Return a shard of `parameters` with the limits and options of role `spec` in a run of `plan`."""
         shard = cls(
             parameters, recorder, clock, plan.role_ids,
             plan.limits.divided(plan.layout.shares) if plan.layout.replication == "local" else plan.limits,
@@ -175,7 +175,7 @@ class Shard(Part):
         self.log.drop(gradient, REASONS.index(why), self.version)
 
     def fresh(self, gradient: Any) -> bool:
-        """Whether a push was computed on the present version of the weights."""
+        """Return whether a push was computed on the present version of the weights."""
         return bool(gradient.version == self.version and gradient.generation == self.generation)
 
     # one application --------------------------------------------------------------------------------------------------

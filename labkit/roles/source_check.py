@@ -85,7 +85,7 @@ class _Method:
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
     def value(self, node: ast.expr) -> Any:
-        """The value of a name or dotted name; None if it is not known."""
+        """Return the value of a name or dotted name; None if it is not known."""
         if isinstance(node, ast.Name):
             if node.id in self.locals:
                 return self.owner if node.id == self.self_name else None
@@ -97,7 +97,7 @@ class _Method:
         return None
 
     def ctx_call(self, node: ast.AST) -> str:
-        """`name` if the node is the call `ctx.name(...)`, else ""."""
+        """Return `name` if the node is the call `ctx.name(...)`, else ""."""
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -132,7 +132,7 @@ def _awaits(method: _Method) -> Iterator[tuple[Any, str]]:
 
 
 def _is_awaited(method: _Method, node: ast.AST, awaited: set[str]) -> bool:
-    """Whether a call is awaited or returned, directly or through the variable that it is assigned to."""
+    """Return whether a call is awaited or returned, directly or through the variable that it is assigned to."""
     parent = method.parents.get(node)
     if isinstance(parent, ast.Await | ast.Return | ast.Lambda):
         return True
@@ -164,8 +164,8 @@ def _shared(method: _Method) -> Iterator[tuple[Any, str]]:
 
 
 def _changed(method: _Method, node: ast.Attribute | ast.Subscript, kinds: tuple[type, ...] = ()) -> str:
-    """A text for the shared object that is changed by a store to `node`, or, with `kinds`, by a call of the method `node` of an
-    object of these classes; "" if there is none."""
+    """Return a text for the shared object that is changed by a store to `node`, or, with `kinds`, by a call of the method
+    `node` of an object of these classes; "" if there is none."""
     root: ast.expr = node
     inner: ast.expr = node
     while isinstance(root, ast.Attribute | ast.Subscript):

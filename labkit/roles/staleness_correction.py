@@ -23,7 +23,9 @@ __all__ = ["StalenessCorrection", "staleness_correction"]
 
 
 def staleness_correction(strategy: Any) -> StalenessCorrection | None:
-    """The correction for the strategy's options `staleness_aware` and `compensation`; None if they are missing or off."""
+    """Return the correction for the strategy's options `staleness_aware` and `compensation`; None if they are missing or
+    off.
+    """
     compensation = getattr(strategy, "compensation", None)
     aware = bool(getattr(strategy, "staleness_aware", False))
     return StalenessCorrection(compensation, aware) if compensation is not None or aware else None
@@ -76,13 +78,13 @@ class StalenessCorrection:
         return self.slowed(gradient, version - read)
 
     def slowed(self, gradient: np.ndarray, staleness: int) -> np.ndarray:
-        """The gradient divided by its staleness, if the rate is staleness-aware."""
+        """Return the gradient divided by its staleness, if the rate is staleness-aware."""
         if self.aware and staleness > 1:
             return gradient / np.asarray(staleness, gradient.dtype)
         return gradient
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """A copy of the state of the compensation, as entries of a checkpoint."""
+        """Return a copy of the state of the compensation, as entries of a checkpoint."""
         return saved_state("correction", self.state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:

@@ -80,9 +80,9 @@ class Checkpoints:
             del kept[next(iter(kept))]
 
     def of(self, name: str) -> Mapping[int, State]:
-        """{version: state} of a role's checkpoints, oldest first."""
+        """Return {version: state} of a role's checkpoints, oldest first."""
         return self._kept.get(name, {})
 
     def newest(self, name: str) -> State | None:
-        """The newest checkpoint of a role; None if there is none."""
+        """Return the newest checkpoint of a role; None if there is none."""
         return next(reversed(list(self.of(name).values())), None)

@@ -70,7 +70,9 @@ class SimulatedCluster(Cluster):
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> SimulatedCluster:
-        """The cluster with the values of `spec`, which may be for another engine; options of other engines are ignored."""
+        """Return the cluster with the values of `spec`, which may be for another engine; options of other engines are
+        ignored.
+        """
         return cls(**{name: getattr(spec, name) for name in options_of(cls)} | {"compute": spec.compute or GRADIENT})
 
     def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:

@@ -153,14 +153,14 @@ class EventLoop:
         return bool(self._ready)
 
     def messages(self) -> list[tuple[SimulatedRole, Message]]:
-        """(receiver, message) of all messages in flight, in order of arrival."""
+        """Return (receiver, message) of all messages in flight, in order of arrival."""
         return [(e[4], e[5]) for e in sorted(self._heap, key=lambda e: e[:3]) if e[3] == DELIVER]
 
     def roles_have_events(self, but_chief: bool = False) -> bool:
-        """Whether a message is in flight, or a role has a timer or work. `but_chief`: ignore the chief's timers."""
+        """Return whether a message is in flight, or a role has a timer or work. `but_chief`: ignore the chief's timers."""
         last = WAKE if but_chief else CHIEF_WAKE
         return any(e[3] <= last and (e[3] == DELIVER or e[4].token == e[5]) for e in self._heap)
 
     def run_has_events(self) -> bool:
-        """Whether a call by the run is scheduled."""
+        """Return whether a call by the run is scheduled."""
         return any(e[3] == CALL for e in self._heap)

@@ -57,8 +57,8 @@ class Links:
         self._egress, self._ingress = [0] * nodes, [0] * nodes
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """The time (ns) at which a message of `size` bytes, sent now from node `source`, has arrived at node `target`; both nodes
-        are busy until then.
+        """Return the time (ns) at which a message of `size` bytes, sent now from node `source`, has arrived at node `target`;
+        both nodes are busy until then.
         """
         if source == target or self.free:
             return now
@@ -113,11 +113,11 @@ class Network:
         return self._faults
 
     def held(self) -> list[tuple[SimulatedRole, Message]]:
-        """(receiver, message) of all messages held by cut links, in order of sending."""
+        """Return (receiver, message) of all messages held by cut links, in order of sending."""
         return [] if self._faults is None else self._faults.held()
 
     def held_links(self) -> list[Link]:
-        """The links that hold messages, without repetition."""
+        """Return the links that hold messages, without repetition."""
         return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
 
     def isolated(self) -> Collection[str]:
@@ -258,7 +258,7 @@ class LinkFaults:
             self._loop.schedule(arrival, EARLY, DELIVER, target, message)
 
     def _stream(self, link: Link, role: SimulatedRole, target: SimulatedRole) -> np.random.Generator:
-        """The random stream of a link. It depends only on the seed and the two roles."""
+        """Return the random stream of a link. It depends only on the seed and the two roles."""
         if link not in self._streams:
             spec, other = role.spec, target.spec
             more = (*other.kind.encode(), 0, other.index)

@@ -225,7 +225,7 @@ class Recovery:
             self._members.absent.discard(role.name)
 
     def is_not_waited_for(self, role: SimulatedRole) -> bool:
-        """Whether the other roles continue without `role` while it is lost."""
+        """Return whether the other roles continue without `role` while it is lost."""
         return role.name in self.outside or not_waited_for(self._layout, role.spec, self._plan.strategy.on_loss)
 
     def _unacknowledged(self, names: Iterable[str]) -> None:
@@ -344,8 +344,8 @@ class Recovery:
         return not any(role.down for role in self._roles)
 
     def awaited(self, required_roles: Iterable[SimulatedRole]) -> str:
-        """A text about the roles that the run waits for and that will not be restarted automatically; "" if there are none.
-        `required_roles`: the roles that have to return for the run to be finished."""
+        """Return a text about the roles that the run waits for and that will not be restarted automatically; "" if there are
+        none. `required_roles`: the roles that have to return for the run to be finished."""
         away = [role for role in self._roles if role.down and role.name not in self._restarting]
         if any(not role.down for role in required_roles):  # else no role is left that could continue without them
             away = [role for role in away if not self.is_not_waited_for(role)]
@@ -355,7 +355,7 @@ class Recovery:
         return "; ".join(found)
 
     def report_waiting(self, required_roles: Iterable[SimulatedRole]) -> bool:
-        """Whether the run waits for roles that will not be restarted automatically. If so, this is recorded once."""
+        """Return whether the run waits for roles that will not be restarted automatically. If so, this is recorded once."""
         awaited = self.awaited(required_roles)
         changes = [e for e in self._trace.events if isinstance(e, RunWaits | RoleLost | RoleRestarted)]
         last = changes[-1] if changes else None
@@ -369,15 +369,15 @@ class Recovery:
         return not any(role.suspended for role in self._roles)
 
     def may_wait(self) -> bool:
-        """Whether a role is down or a worker outside, and no role is suspended."""
+        """Return whether a role is down or a worker outside, and no role is suspended."""
         return not self.all_present and self.none_suspended
 
     def chief_is_lost(self) -> bool:
-        """Whether the chief is lost and will not be restarted automatically."""
+        """Return whether the chief is lost and will not be restarted automatically."""
         return bool(self._chief.down) and self._chief.name not in self._restarting
 
     def is_done(self, role: SimulatedRole) -> bool:
-        """Whether the run can be finished without `role`: it has returned, is outside, or is lost, will not be restarted
+        """Return whether the run can be finished without `role`: it has returned, is outside, or is lost, will not be restarted
         automatically, and is not waited for."""
         if role.returned or role.name in self.outside:
             return True
@@ -385,7 +385,9 @@ class Recovery:
 
 
 def _initial_state(role: SimulatedRole, state: Any, before: int) -> dict[str, Any]:
-    """The initial state of a restarted role, as fields of `RoleRestarted`. `before`: updates applied by the lost shard."""
+    """Return the initial state of a restarted role, as fields of `RoleRestarted`. `before`: updates applied by the lost
+    shard.
+    """
     if role.shard is None:
         return {}
     if state is None:

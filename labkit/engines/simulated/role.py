@@ -304,7 +304,9 @@ class SimulatedRole(RoleCore):
         return _WAIT
 
     def _at_once(self) -> Any:
-        """The result of a receive or sleep that takes no time. After `POLLS` of these in one instant the role gets an error."""
+        """Return the result of a receive or sleep that takes no time. After `POLLS` of these in one instant the role gets an
+        error.
+        """
         instant, polls = self._polls
         self._polls = (self._loop.now, polls + 1 if instant == self._loop.now else 1)
         if polls < POLLS:
@@ -345,7 +347,7 @@ class SimulatedRole(RoleCore):
         return _WAIT
 
     def _job_of(self, fn: Any) -> Job:
-        """The duration and phase of work by its kind: see `RoleCore.kind_of_work`."""
+        """Return the duration and phase of work by its kind: see `RoleCore.kind_of_work`."""
         part = getattr(fn, "__self__", None)
         job = self._jobs[self.kind_of_work(part)]
         if part is not None:
@@ -385,7 +387,7 @@ class SimulatedRole(RoleCore):
             self._loop.make_ready(self, None)
 
     def _effect_first(self, effect: Any) -> Callable[[Any], Any]:
-        """A replacement for `coroutine.send` that first returns `effect`, which is already known."""
+        """Return a replacement for `coroutine.send` that first returns `effect`, which is already known."""
 
         def resume(_: Any) -> Any:
             self._resume = self._coroutine.send
@@ -394,7 +396,7 @@ class SimulatedRole(RoleCore):
         return resume
 
     def _error_first(self, error: BaseException) -> Callable[[Any], Any]:
-        """A replacement for `coroutine.send` that first raises `error` inside the coroutine, at the role's next turn."""
+        """Return a replacement for `coroutine.send` that first raises `error` inside the coroutine, at the role's next turn."""
 
         def resume(_: Any) -> Any:
             self._resume = self._coroutine.send
@@ -487,8 +489,8 @@ class SimulatedRole(RoleCore):
     # the record -------------------------------------------------------------------------------------------------------
 
     def report(self, now: int) -> dict[str, Any]:
-        """A batch for the trace: the records since the last report. Counters are copied, because other threads read the trace
-        while the role continues."""
+        """Return a batch for the trace: the records since the last report. Counters are copied, because other threads read the
+        trace while the role continues."""
         self.touched = False
         self.counters.open = [] if self._working is None else [self._working[2], self.since]
         return self.recorder.take(now, plain=False) | {"counters": _copied(self.counters)}

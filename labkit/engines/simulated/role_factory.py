@@ -42,7 +42,7 @@ class RoleFactory:
         self._test = None if dataset is None else (dataset.x_test, dataset.y_test)
 
     def make_roles(self, endings: Endings) -> list[SimulatedRole]:
-        """The roles of the layout, in its order, before their first incarnation."""
+        """Return the roles of the layout, in its order, before their first incarnation."""
         plan, cluster = self._plan, self._cluster
         assert cluster.compute is not None  # in virtual time a gradient has a distribution
         strategy = copy.copy(plan.strategy)

@@ -85,7 +85,7 @@ class UpdateWatch:
         self._base = changes(), versions()
 
     def updated(self) -> bool:
-        """Whether there was an update since the watch was created."""
+        """Return whether there was an update since the watch was created."""
         changes, versions = self._changes(), self._versions()
         if changes != self._base[0]:
             self._base = changes, versions
@@ -261,7 +261,7 @@ class SimulatedRun(VirtualTimeEngine):
         return False
 
     def _cannot_end(self) -> bool:
-        """Whether the chief, which is needed to end the run, is lost, and no command or restart is scheduled."""
+        """Return whether the chief, which is needed to end the run, is lost, and no command or restart is scheduled."""
         return self._recovery.chief_is_lost() and not self._commands_to_repeat and not self._loop.run_has_events()
 
     def _run_event(self, event: RunEvent) -> bool:
@@ -292,15 +292,15 @@ class SimulatedRun(VirtualTimeEngine):
         self._execute_planned(entry.command)
 
     def _versions(self) -> int:
-        """The number of updates of the whole model; 0 while a shard that updates need is lost."""
+        """Return the number of updates of the whole model; 0 while a shard that updates need is lost."""
         observed = [self._by_name[owner] for owner in self.plan.layout.observed]
         if any(role.down and not self._recovery.is_not_waited_for(role) for role in observed):
             return 0
         return min((role.shard.version for role in observed if not role.down and role.shard is not None), default=0)
 
     def _idle(self, time: int) -> bool:
-        """Whether the run was stuck before the chief wakes at `time` (ns), at the end of the budget's seconds: all roles are
-        present and wait without timeout, none is suspended, and no message is in flight or held by a cut link.
+        """Return whether the run was stuck before the chief wakes at `time` (ns), at the end of the budget's seconds: all
+        roles are present and wait without timeout, none is suspended, and no message is in flight or held by a cut link.
 
         Commands planned for later are ignored, because this run will not execute them.
         """
@@ -541,7 +541,7 @@ class SimulatedRun(VirtualTimeEngine):
             role.close()
 
     def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
-        """The gradients contained in the returned parameters, if the shards have changed since their last evaluation:
+        """Return the gradients contained in the returned parameters, if the shards have changed since their last evaluation:
         {"returned": {"held": [[shard, gradients], ...], "over": why the parameters do not contain later gradients}}.
 
         {} if nothing was evaluated or nothing has changed. A replica that was not evaluated is unchanged if it contains the same
@@ -621,7 +621,7 @@ class SimulatedRun(VirtualTimeEngine):
 
 
 def _gradients(contained: dict[str, Any]) -> Any:
-    """The gradients in a shard, from `AppliedLog.contained` or a snapshot, in a comparable form."""
+    """Return the gradients in a shard, from `AppliedLog.contained` or a snapshot, in a comparable form."""
     return [contained["incarnation"], contained["rounds"], *(sorted(map(list, contained[name])) for name in ("eras", "applied"))]
 
 

@@ -86,7 +86,7 @@ def _digest(pieces: Iterable[Bytes]) -> bytes:
 
 
 def _encode_value(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
-    """`value` as JSON; its arrays are appended to `arrays` in order of occurrence."""
+    """Return `value` as JSON; its arrays are appended to `arrays` in order of occurrence."""
     if isinstance(value, np.generic) and value.dtype.kind in KINDS:
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -135,7 +135,7 @@ class _ArrayReader:
 
 
 def _decode_value(outline: Any, arrays: _ArrayReader) -> Any:
-    """The inverse of `_encode_value`."""
+    """Return the inverse of `_encode_value`."""
     if not isinstance(outline, list):
         return outline
     kind, *rest = outline

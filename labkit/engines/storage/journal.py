@@ -75,8 +75,8 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None) -> Non
 
 
 def read_commands(store: Store) -> tuple[list[Executed], float]:
-    """(the command log, the virtual seconds reached); `([], 0.0)` if there is none. Raises `BadInput` if it is damaged or of an
-    unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
+    """Return (the command log, the virtual seconds reached); `([], 0.0)` if there is none. Raises `BadInput` if it is damaged
+    or of an unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
     """
     found = read_json(store, COMMANDS) or {"commands": [], "now": 0.0}
     if found.get("format", 1) not in (1, 2):
@@ -88,7 +88,7 @@ def read_commands(store: Store) -> tuple[list[Executed], float]:
 
 
 def read_reached(store: Store) -> tuple[float, str | None]:
-    """(engine seconds, what stopped the run or None); (0.0, None) if the file is missing or damaged."""
+    """Return (engine seconds, what stopped the run or None); (0.0, None) if the file is missing or damaged."""
     try:
         found = read_json(store, REACHED) or {}
     except BadInput:
@@ -103,7 +103,7 @@ def write_json(store: Store, name: str, values: Any, durable: bool = True) -> No
 
 
 def read_json(store: Store, name: str) -> Any:
-    """The values that `write_json` wrote; None if there is no such file. Raises `BadInput` if it is damaged."""
+    """Return the values that `write_json` wrote; None if there is no such file. Raises `BadInput` if it is damaged."""
     try:
         data = store.files.get(name)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,7 +126,7 @@ def _digest(values: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A NumPy scalar as a Python number; `BadInput` for other values that JSON cannot represent."""
+    """Return a NumPy scalar as a Python number; `BadInput` for other values that JSON cannot represent."""
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
     raise BadInput(f"{shown(value)} is no plain value: it cannot be stored in a log.")

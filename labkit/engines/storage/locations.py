@@ -30,10 +30,10 @@ class Location(Protocol):
         """Write the pieces as file `name`, atomically. If not `durable`, the file may be lost if the machine crashes."""
 
     def get(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
 
     def names(self) -> list[str]:
-        """The names of all files, sorted, without drafts. Empty if the location does not exist yet."""
+        """Return the names of all files, sorted, without drafts. Empty if the location does not exist yet."""
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -46,7 +46,7 @@ class Location(Protocol):
 
 
 def open_location(location: str | os.PathLike[str]) -> Location:
-    """The location of a path or URL. Raises `BadInput` if no installed file system supports the URL."""
+    """Return the location of a path or URL. Raises `BadInput` if no installed file system supports the URL."""
     text = as_path("checkpoint", location)
     if "://" not in text:
         return Folder(Path(text))
@@ -103,11 +103,11 @@ class Folder:
                 path.unlink(missing_ok=True)
 
     def get(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return (self.path / name).read_bytes()
 
     def names(self) -> list[str]:
-        """The names of all files except drafts and other hidden ones, sorted."""
+        """Return the names of all files except drafts and other hidden ones, sorted."""
         try:
             return sorted(entry.name for entry in os.scandir(self.path) if not entry.name.startswith("."))
         except FileNotFoundError:
@@ -127,7 +127,7 @@ class Folder:
 
 
 def _process_exists(pid: int) -> bool:
-    """Whether a process with this ID exists on this machine. True if this cannot be determined."""
+    """Return whether a process with this ID exists on this machine. True if this cannot be determined."""
     import psutil
 
     return bool(psutil.pid_exists(pid))
@@ -162,18 +162,18 @@ class Bucket:
         _as_oserror(write)
 
     def get(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return _as_oserror(lambda: bytes(self._fs.cat_file(self._path(name))))
 
     def names(self) -> list[str]:
-        """The names of all files except drafts and other hidden ones, sorted."""
+        """Return the names of all files except drafts and other hidden ones, sorted."""
         try:
             return sorted(name for name in self._listed() if not name.startswith("."))
         except FileNotFoundError:
             return []
 
     def _listed(self) -> list[str]:
-        """The names of all files, drafts included. Raises `FileNotFoundError` if the location does not exist yet."""
+        """Return the names of all files, drafts included. Raises `FileNotFoundError` if the location does not exist yet."""
 
         def listed() -> list[str]:
             self._fs.invalidate_cache(self._root)  # other processes also write here
@@ -204,7 +204,7 @@ class Bucket:
 
 
 def _open_filesystem(url: str) -> tuple[Any, str]:
-    """(the file system, the path on it). Raises `BadInput` if the URL is not supported."""
+    """Return (the file system, the path on it). Raises `BadInput` if the URL is not supported."""
     from fsspec.core import url_to_fs
 
     try:

@@ -84,7 +84,7 @@ class Store:
             self.files.remove(self._file(role, old))
 
     def read(self, role: str, tag: int | None = None) -> tuple[dict[str, Any], str] | None:
-        """(state, remark) of the newest intact checkpoint of `role`, or of the one with this tag; None if there is none.
+        """Return (state, remark) of the newest intact checkpoint of `role`, or of the one with this tag; None if there is none.
 
         `remark`: a text about newer checkpoints that are damaged, or "". Damaged files raise no error.
         """
@@ -101,7 +101,7 @@ class Store:
         return None
 
     def damage_report(self, role: str) -> str:
-        """A text about the damaged checkpoints of `role`; "" if there are none."""
+        """Return a text about the damaged checkpoints of `role`; "" if there are none."""
         damaged = []
         for number in reversed(self.all_tags(role)):
             try:
@@ -113,11 +113,11 @@ class Store:
         return _damage_text(role, damaged) if damaged else ""
 
     def tags(self, role: str) -> list[int]:
-        """The tags of the intact states of `role`, ascending."""
+        """Return the tags of the intact states of `role`, ascending."""
         return [number for number in self.all_tags(role) if self.read(role, number) is not None]
 
     def roles(self) -> list[str]:
-        """The roles that have files here, sorted."""
+        """Return the roles that have files here, sorted."""
         return sorted({found[0] for found in map(_parse_name, self.files.names()) if found is not None})
 
     def clear(self) -> None:
@@ -128,7 +128,7 @@ class Store:
         self.files.remove_drafts()
 
     def all_tags(self, role: str) -> list[int]:
-        """The tags of all states of `role`, ascending, intact or damaged: files are listed, not read."""
+        """Return the tags of all states of `role`, ascending, intact or damaged: files are listed, not read."""
         found = (_parse_name(name) for name in self.files.names())
         before = self.times_resumed * TAGS_PER_RESUMPTION
         return sorted(parts[1] - before for parts in found if parts is not None and parts[0] == role)
@@ -156,7 +156,9 @@ class Store:
 
 
 def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
-    """The store for the value of `train(checkpoint=...)`, checked; None for None, False and True, which name no location."""
+    """Return the store for the value of `train(checkpoint=...)`, checked; None for None, False and True, which name no
+    location.
+    """
     if checkpoint is None or isinstance(checkpoint, bool):
         return None
     if not isinstance(checkpoint, (str, os.PathLike)):
@@ -165,7 +167,7 @@ def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
 
 
 def _parse_name(name: str) -> tuple[str, int] | None:
-    """(role, number) of a file name; None if it is not a checkpoint."""
+    """Return (role, number) of a file name; None if it is not a checkpoint."""
     role, _, number = name.removesuffix(SUFFIX).rpartition(".")
     return (unquote(role), int(number)) if name.endswith(SUFFIX) and role and number.isdigit() else None
 
@@ -177,7 +179,7 @@ def _damage_text(role: str, damaged: list[tuple[int, str]]) -> str:
 
 
 def check_folder(checkpoint: Any) -> Path | None:
-    """The folder for checkpoints, created if necessary. Raises `BadInput` if it is not writable."""
+    """Return the folder for checkpoints, created if necessary. Raises `BadInput` if it is not writable."""
     store = open_store(checkpoint)
     return None if store is None else Path(store.location)
 

@@ -54,7 +54,7 @@ class ModelPart(Part):
         self.layers: list[tuple[int, slice]] = []  # (number of a layer, its slice in this part's vector), for norms
 
     def null_values(self, size: int) -> np.ndarray:
-        """An array of a timing-only run: shape (size,), no memory."""
+        """Return an array of a timing-only run: shape (size,), no memory."""
         return np.broadcast_to(self.dtype.type(0), (size,))
 
     def count(self, samples: int) -> None:
@@ -66,7 +66,7 @@ class ModelPart(Part):
             self.recorder.counters.steps += 1
 
     def gradient(self, weights: Weights, step: int | None = None) -> Gradient:
-        """This role's part of the gradient number `step` (default: the newest), computed on `weights`.
+        """Return this role's part of the gradient number `step` (default: the newest), computed on `weights`.
 
         Its values are a reused buffer, valid until the backward pass of the next mini-batch.
         """
@@ -77,7 +77,7 @@ class ModelPart(Part):
         return Gradient(self.values, step, weights.read, self.samples, self.parts, all_workers=True)
 
     def measures(self, step: int) -> bool:
-        """Whether the norms of this gradient's layers are recorded."""
+        """Return whether the norms of this gradient's layers are recorded."""
         return step % NORMS_EVERY == 0 and self.recorder.record and not self.null
 
     def measure(self, step: int, layer: int, gradient: np.ndarray, weights: np.ndarray) -> None:
@@ -88,7 +88,7 @@ class ModelPart(Part):
 
 
 def network_of(objective: Any, who: str) -> Network:
-    """The layered network of an objective; `BadInput` for an objective without layers."""
+    """Return the layered network of an objective; `BadInput` for an objective without layers."""
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Network):
         raise BadInput(
@@ -144,7 +144,7 @@ async def clip_by_global_norm(ctx: Context, gradient: Gradient, max_norm: float 
 
 
 def mean_of_pushes(pushes: Sequence[Push]) -> Gradient:
-    """The mean of one push of each replica, as one gradient of all workers; added in the given order."""
+    """Return the mean of one push of each replica, as one gradient of all workers; added in the given order."""
     first = pushes[0]
     total = first.values
     if total.strides != (0,):

@@ -27,7 +27,9 @@ Blocks = tuple[int, int]  # blocks first..last-1 of the network
 def pipeline_parts(
     strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
 ) -> tuple[list[Boxes], list[Any]]:
-    """(the parameters of each stage, the factory of each stage's model). Raises `BadInput` if the network cannot be cut so."""
+    """Return (the parameters of each stage, the factory of each stage's model). Raises `BadInput` if the network cannot be cut
+    so.
+    """
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
     network = network_of(problem.objective(), strategy.name)
     own = stages_of(network, stages, chunks, strategy.name)
@@ -35,7 +37,7 @@ def pipeline_parts(
 
 
 def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:
-    """The blocks of every worker's chunks: the network in workers x chunks pieces, assigned round-robin.
+    """Return the blocks of every worker's chunks: the network in workers x chunks pieces, assigned round-robin.
 
     Raises `BadInput` if there are fewer blocks than that.
     """
@@ -92,5 +94,5 @@ def balanced(work: Sequence[int], pieces: int) -> list[Blocks]:
 
 
 def part_of(network: Network, chunks: Sequence[Blocks]) -> Boxes:
-    """The parameters of these blocks, in the order of the chunks."""
+    """Return the parameters of these blocks, in the order of the chunks."""
     return Boxes(box for blocks in chunks for box in Boxes.of(network.stage(*blocks).slice).boxes)

@@ -43,7 +43,7 @@ class Work(NamedTuple):
 
 
 def gpipe(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
-    """All forwards, then all backwards."""
+    """Return all forwards, then all backwards."""
     return tuple(Work(kind, m) for kind in (FORWARD, BACKWARD) for m in range(micro_batches))
 
 
@@ -107,7 +107,7 @@ def _backwards(micro_batches: int) -> list[Work]:
 
 
 def _alternate(forwards: list[Work], ahead: int, backwards: list[Work]) -> tuple[Work, ...]:
-    """`ahead` forwards, then alternately a forward and a backward, then the remaining backwards."""
+    """Return `ahead` forwards, then alternately a forward and a backward, then the remaining backwards."""
     order = forwards[:ahead]
     for forward, backward in zip(forwards[ahead:], backwards):
         order += [forward, backward]

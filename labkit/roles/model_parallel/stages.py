@@ -80,7 +80,7 @@ class PipelineStage(ModelPart):
             self._batches[i] = batch.x[rows], batch.y[rows]
 
     def x(self, work: Work) -> np.ndarray:
-        """The network's input for this work's micro-batch."""
+        """Return the network's input for this work's micro-batch."""
         return self._batches[work.micro][0]
 
     def rows(self, work: Work) -> int:
@@ -95,8 +95,8 @@ class PipelineStage(ModelPart):
         return share * self.rows(work) / self.samples * thirds / 3
 
     def forward(self, params: np.ndarray, work: Work, x: np.ndarray) -> np.ndarray:
-        """The output of chunk `work.chunk` with `params` for input x (flat or by rows), flat. The last chunk also computes the
-        derivative of the loss."""
+        """Return the output of chunk `work.chunk` with `params` for input x (flat or by rows), flat. The last chunk also
+        computes the derivative of the loss."""
         stage, rows = self.stages[work.chunk], self.rows(work)
         if self.null:
             self.saved[work.micro, work.chunk] = None
@@ -110,7 +110,7 @@ class PipelineStage(ModelPart):
         return y.reshape(-1)
 
     def _loss(self, scores: np.ndarray, work: Work) -> np.ndarray:
-        """The derivative of the mini-batch's mean loss with respect to this micro-batch's scores."""
+        """Return the derivative of the mini-batch's mean loss with respect to this micro-batch's scores."""
         loss, dy = self.network.loss, np.empty_like(scores)
         with np.errstate(over="ignore", invalid="ignore"):
             loss.gradient(scores, loss.check(self._batches[work.micro][1], *scores.shape), dy)
@@ -119,7 +119,8 @@ class PipelineStage(ModelPart):
         return dy
 
     def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
-        """The derivative with respect to the chunk's input, flat; the gradient of its parameters is accumulated in `out`.
+        """Return the derivative with respect to the chunk's input, flat; the gradient of its parameters is accumulated in
+        `out`.
 
         `dy`: None for the last chunk, which uses the derivative of the loss. A split backward leaves the gradient of the
         parameters to `weights`.
@@ -155,7 +156,9 @@ class PipelineStage(ModelPart):
         return self.saved.pop((work.micro, work.chunk))
 
     def _target(self, work: Work, out: np.ndarray) -> np.ndarray:
-        """The buffer for a micro-batch's gradient: `out` itself for the first one, else scratch space to be added to `out`."""
+        """Return the buffer for a micro-batch's gradient: `out` itself for the first one, else scratch space to be added to
+        `out`.
+        """
         return out if work.micro % self.micro_batches == 0 else self._scratch[: len(out)]
 
     def _add(self, target: np.ndarray, out: np.ndarray) -> None:
@@ -185,7 +188,7 @@ class ShardedLayers(PipelineStage):
         return dx
 
     def gather_buffer(self, i: int, mine: np.ndarray | None = None) -> np.ndarray:
-        """A vector for the whole block i, with this worker's chunk of `mine` (the worker's parameters) filled in."""
+        """Return a vector for the whole block i, with this worker's chunk of `mine` (the worker's parameters) filled in."""
         size = self.stages[i].size
         if self.null:
             return self.null_values(size)

@@ -46,7 +46,7 @@ class TensorRank(ModelPart):
         self._y, self._saved, self._behind = batch.y, [], []
 
     def forward(self, params: np.ndarray, i: int, x: np.ndarray) -> np.ndarray:
-        """This rank's partial sum of pair i's output, flat. x: the batch's input, or the sum of the previous pair."""
+        """Return this rank's partial sum of pair i's output, flat. x: the batch's input, or the sum of the previous pair."""
         pair = self.pairs[i]
         if self.null:
             return self.null_values(self.samples * pair.outputs)
@@ -57,7 +57,9 @@ class TensorRank(ModelPart):
         return y.reshape(-1)
 
     def backward(self, params: np.ndarray, i: int, dy: np.ndarray) -> np.ndarray:
-        """This rank's partial sum of pair i's dx, flat. dy: the scores for the last pair, else the sum of the next pair's dx."""
+        """Return this rank's partial sum of pair i's dx, flat. dy: the scores for the last pair, else the sum of the next
+        pair's dx.
+        """
         pair, own = self.pairs[i], self.slices[i]
         if self.null:
             return self.null_values(self.samples * pair.inputs)
@@ -80,14 +82,16 @@ class TensorRank(ModelPart):
         return y
 
     def _loss(self, scores: np.ndarray) -> np.ndarray:
-        """The derivative of the mean loss with respect to the scores."""
+        """Return the derivative of the mean loss with respect to the scores."""
         loss, dy = self.network.loss, np.empty_like(scores)
         loss.gradient(scores, loss.check(self._y, *scores.shape), dy)
         return dy
 
 
 def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
-    """(the parameters of each rank, the factory of each rank's model). Raises `BadInput` if the network cannot be split so."""
+    """Return (the parameters of each rank, the factory of each rank's model). Raises `BadInput` if the network cannot be split
+    so.
+    """
     network = network_of(problem.objective(), strategy.name)
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
     return parts, [partial(TensorRank, ranks)] * ranks

@@ -42,7 +42,7 @@ class Placement:
         raise NotImplementedError
 
     def of_table(self, rows: int) -> Placement:
-        """The placement for a table with `rows` rows."""
+        """Return the placement for a table with `rows` rows."""
         return self
 
 
@@ -60,7 +60,7 @@ class RangePlacement(Placement):
         return numbers[np.minimum(np.asarray(ids, np.int64), self.rows - 1) * len(numbers) // self.rows]
 
     def of_table(self, rows: int) -> RangePlacement:
-        """The placement with the table's number of rows, unless it was given."""
+        """Return the placement with the table's number of rows, unless it was given."""
         return self if self.rows else replace(self, rows=rows)
 
 
@@ -84,13 +84,13 @@ class ConsistentHash(Placement):
     seed: int = option(0, low=0, high=2**63 - 1, help="of the hash")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
-        """The server of the first point at or after the id's position on the ring."""
+        """Return the server of the first point at or after the id's position on the ring."""
         places, owners = _ring(self.points, self.seed, tuple(_numbers(servers).tolist()))
         next_point = np.searchsorted(places, scramble(self.seed, np.asarray(ids)))
         return owners[next_point % len(owners)]
 
     def shares(self, servers: Servers) -> np.ndarray:
-        """The fraction of the ring that each server owns, float64, in the order of the servers; the sum is 1."""
+        """Return the fraction of the ring that each server owns, float64, in the order of the servers; the sum is 1."""
         numbers = _numbers(servers)
         if len(numbers) == 1:
             return np.ones(1)
@@ -101,7 +101,7 @@ class ConsistentHash(Placement):
 
 @functools.lru_cache(maxsize=64)
 def _ring(points: int, seed: int, servers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(sorted positions of all points, the server of each). A point's position depends only on its server."""
+    """Return (sorted positions of all points, the server of each). A point's position depends only on its server."""
     numbers = np.repeat(np.array(servers, np.int64), points)
     # points are hashed with another key than ids, so that their positions are independent
     places = scramble(seed ^ 0x52494E47, numbers * 100_000 + np.tile(np.arange(points), len(servers)))

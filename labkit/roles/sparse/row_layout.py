@@ -56,7 +56,7 @@ def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
 
 
 def _recommender(strategy: Any, problem: Any) -> Recommender:
-    """The problem's model. Raises `BadInput` if it has no embedding table."""
+    """Return the problem's model. Raises `BadInput` if it has no embedding table."""
     objective = problem.objective()
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Recommender):

@@ -49,7 +49,7 @@ class RowTable:
         return len(self._slots)
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
-        """The slots of the rows `ids`; missing rows are created. Raises `RoleError` if an id is out of range."""
+        """Return the slots of the rows `ids`; missing rows are created. Raises `RoleError` if an id is out of range."""
         find = self._slots.get
         slots = np.array([find(i, -1) for i in ids.tolist()], np.int64)
         new = slots < 0
@@ -79,7 +79,7 @@ class RowTable:
             self._memory = {name: _grown(kept, rows) for name, kept in self._memory.items()}
 
     def get(self, slots: np.ndarray) -> np.ndarray:
-        """The values of the rows in `slots`, flat, copied."""
+        """Return the values of the rows in `slots`, flat, copied."""
         return self._rows[slots].reshape(-1)
 
     def put(self, slots: np.ndarray, values: np.ndarray) -> None:
@@ -87,7 +87,7 @@ class RowTable:
         self._rows[slots] = values.reshape(len(slots), self._bag.columns)
 
     def remembered(self, name: str, slots: np.ndarray) -> np.ndarray:
-        """A copy of the state `name` of the rows in `slots`, flat."""
+        """Return a copy of the state `name` of the rows in `slots`, flat."""
         return self._memory[name][slots].reshape(-1)
 
     def remember(self, name: str, slots: np.ndarray, values: np.ndarray) -> None:
@@ -105,11 +105,11 @@ class RowTable:
         self._counters.row_pushes += len(slots)
 
     def touched(self) -> np.ndarray:
-        """The ids of all stored rows, ascending."""
+        """Return the ids of all stored rows, ascending."""
         return np.sort(self._ids[: len(self._slots)])
 
     def peek(self, ids: np.ndarray) -> np.ndarray:
-        """The present (or initial) values of rows, shape (k, columns). Missing rows are not created."""
+        """Return the present (or initial) values of rows, shape (k, columns). Missing rows are not created."""
         known = [self._slots.get(i, -1) for i in ids.tolist()]
         rows = self._rows[known] if self._slots else np.empty((len(ids), self._bag.columns), self._dtype)
         new = np.array(known, np.int64) < 0
@@ -131,7 +131,7 @@ class RowTable:
         return np.column_stack([self._ids[most], pulls[most], self._pushes[most]]).tolist()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Copies of all stored rows, as entries of a checkpoint."""
+        """Return copies of all stored rows, as entries of a checkpoint."""
         used = len(self._slots)
         rows = {"ids": self._ids, "pulls": self._pulls, "pushes": self._pushes, "rows": self._rows}
         kept = {name: array[:used].copy() for name, array in rows.items()}
@@ -176,7 +176,7 @@ class RowParameters:
         self.table = RowTable(index, bag, dtype, seed, memory, counters, timing_only)
 
     def part_of(self, push: RowPush) -> np.ndarray:
-        """All values of a push: its rows, then the slice of the dense part. Raises `RoleError` if they do not fit."""
+        """Return all values of a push: its rows, then the slice of the dense part. Raises `RoleError` if they do not fit."""
         ids, values = push.ids, push.values
         due = len(ids) * self.bag.columns + len(self._values)
         if values.shape != (due,):
@@ -186,7 +186,7 @@ class RowParameters:
         return np.asarray(values)
 
     def read(self, pull: RowPull) -> np.ndarray:
-        """The values of the pulled rows, then the slice of the dense part: flat, a new array."""
+        """Return the values of the pulled rows, then the slice of the dense part: flat, a new array."""
         slots = self.table.slots(pull.ids)
         self.table.count_pulls(slots)
         if self.timing_only:
@@ -197,7 +197,7 @@ class RowParameters:
         return values
 
     def peek(self, ids: np.ndarray) -> np.ndarray:
-        """The values of rows, without creating them, then the slice of the dense part: flat, a new array."""
+        """Return the values of rows, without creating them, then the slice of the dense part: flat, a new array."""
         return np.concatenate([self.table.peek(ids).reshape(-1), self._values])
 
     def step(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:
@@ -225,7 +225,7 @@ class RowParameters:
     def _summed(
         self, pushes: Sequence[RowPush], version: int, generation: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(unique ids, the sum of their gradients, the sum for the dense slice), added in the given order."""
+        """Return (unique ids, the sum of their gradients, the sum for the dense slice), added in the given order."""
         ids, places = np.unique(np.concatenate([push.ids for push in pushes]), return_inverse=True)
         total = np.zeros((len(ids), self.bag.columns), self.dtype)
         dense = np.zeros(len(self._values), self.dtype)
@@ -239,7 +239,7 @@ class RowParameters:
         return ids, total, dense
 
     def _corrected(self, push: RowPush, version: int, generation: int) -> np.ndarray:
-        """The corrected gradient of a push. It was computed on the weights that were sent to its sender last."""
+        """Return the corrected gradient of a push. It was computed on the weights that were sent to its sender last."""
         correction, table, values = self.correction, self.table, push.values
         then = self._given.pop(push.sender, None)
         assert correction is not None
@@ -275,12 +275,12 @@ class RowParameters:
 
 
 def _learned(name: str) -> str:
-    """The name in the row table of the compensation's state `name`."""
+    """Return the name in the row table of the compensation's state `name`."""
     return f"of gradients: {name}"
 
 
 def _grown(array: np.ndarray, rows: int) -> np.ndarray:
-    """A copy with capacity for `rows` rows, filled with zeros."""
+    """Return a copy with capacity for `rows` rows, filled with zeros."""
     more = np.zeros((rows, *array.shape[1:]), array.dtype)
     more[: len(array)] = array
     return more

@@ -50,7 +50,7 @@ class RowShard(Shard):
         return shard
 
     def rows(self, pull: RowPull) -> Rows:
-        """The reply to `pull`: the present values of its rows, then the slice of the dense part."""
+        """Return the reply to `pull`: the present values of its rows, then the slice of the dense part."""
         return Rows(self.parameters.read(pull), self.index, self.generation, self.version)
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
@@ -86,12 +86,12 @@ class Assembly:
 
 
 def dense_replica(*, objective: Any, **more: Any) -> Shard:
-    """A worker's replica of the whole dense part."""
+    """Return a worker's replica of the whole dense part."""
     return Shard.make(objective=_dense_part(objective), **more)
 
 
 def _dense_part(objective: Any) -> Any:
-    """The dense layers of a recommender; in a timing-only run, a `NullObjective` of their size."""
+    """Return the dense layers of a recommender; in a timing-only run, a `NullObjective` of their size."""
     if isinstance(objective, NullObjective):
         return NullObjective(objective.network.tower.size, dtype=str(objective.dtype))
     return objective.tower

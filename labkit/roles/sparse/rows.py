@@ -108,7 +108,7 @@ class RowGradient(Gradient):
     rows_needed: BatchRows
 
     def push(self, shard: int) -> RowPush:  # type: ignore[override]
-        """The message for `shard`: the rows that it owns, and its slice of the dense part."""
+        """Return the message for `shard`: the rows that it owns, and its slice of the dense part."""
         rows_needed, part = self.rows_needed, self.parts[shard]
         place, table = rows_needed.places[shard], self.rows_needed.table
         generation, version = self.read[shard]
@@ -120,7 +120,7 @@ class RowGradient(Gradient):
         return RowPush(rows_needed.ids[place], values, self.step, generation, version, self.count, self.samples)
 
     def dense_for(self, replica: Any) -> Gradient:
-        """The dense part (a view), as a gradient with the version of the worker's replica of it."""
+        """Return the dense part (a view), as a gradient with the version of the worker's replica of it."""
         read = ((replica.generation, replica.version),)
         return Gradient(self.values[self.rows_needed.table :], self.step, read, self.samples, ())
 
@@ -140,7 +140,7 @@ class RowModel(Model):
         self._rng = np.random.default_rng([seed, recorder.role]) if self.null else None
 
     def rows_needed(self, batch: Any) -> BatchRows:
-        """The rows that a batch needs, and their servers."""
+        """Return the rows that a batch needs, and their servers."""
         x = batch.x if self._rng is None else self.recipe.draw(self._rng, batch.samples)
         ids, index = np.unique(x, return_inverse=True)
         servers = len(self.parts)
@@ -151,7 +151,7 @@ class RowModel(Model):
         return BatchRows(ids, index.reshape(x.shape), places, bag.columns, tower.size, self.null)
 
     def gradient(self, parameters: RowWeights, batch: Any) -> RowGradient:
-        """The gradient of the mean loss over `batch` with respect to its rows and the dense part."""
+        """Return the gradient of the mean loss over `batch` with respect to its rows and the dense part."""
         counters, rows_needed = self.recorder.counters, parameters.rows_needed
         step, like, loss = counters.computed, parameters.values, float("nan")
         values = like
@@ -215,5 +215,5 @@ def push_rows(ctx: Context, gradient: RowGradient) -> None:
 
 
 def _timing_only_array(like: np.ndarray, size: int) -> np.ndarray:
-    """An array of a timing-only run, without memory (zero strides)."""
+    """Return an array of a timing-only run, without memory (zero strides)."""
     return np.broadcast_to(like.dtype.type(0), (size,))
