@@ -34,7 +34,7 @@ class Distribution:
         check_options(self)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """`n` durations, float64, seconds."""
+        """Return `n` durations in seconds, float64."""
         raise TypeError(f"{type(self).__name__} does not say how to draw.")
 
     def describe(self) -> str:

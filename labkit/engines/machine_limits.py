@@ -38,7 +38,7 @@ def usable_cpus(root: Path = Path("/"), environ: Mapping[str, str] | None = None
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """CPUs allowed by control group quotas; None without a quota."""
+    """Return the number of CPUs allowed by control group quotas; None if there is no quota."""
     quotas = []
     for folder in _cgroup_folders(root, "cpu"):
         quota, _, period = _read(folder / "cpu.max").partition(" ")

@@ -66,7 +66,7 @@ class Plan:
     elastic: Elastic | None = None  # set if workers may join and leave
 
     def without_data(self) -> Plan:
-        """Return the plan as sent to roles in other processes, without the problem; their data are sent separately."""
+        """Return the plan without the problem, as it is sent to roles in other processes. Their data are sent separately."""
         return replace(self, problem=None)  # type: ignore[arg-type]
 
     def start(self, objective: Objective) -> np.ndarray:
@@ -288,7 +288,7 @@ def split(
 
 
 def find_role(name: str, roles: Mapping[str, T]) -> T:
-    """Return the role of this name; `BadInput` with the nearest name if there is none."""
+    """Return the role of this name. Raises `BadInput`, with the most similar name, if there is none."""
     if not isinstance(name, str) or name not in roles:
         raise nearest("role", name, roles)
     return roles[name]

@@ -176,7 +176,7 @@ def _encode_push(push: Message) -> tuple[Any, ...]:
 
 
 def _decode_push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
-    """Return the inverse of `_encode_push`."""
+    """Return the push that `_encode_push` has encoded."""
     push = shard.pushes[kind](*fields)
     push.__dict__.update(sender=sender, incarnation=incarnation)
     return push

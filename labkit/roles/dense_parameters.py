@@ -57,7 +57,9 @@ class DenseParameters:
         return values
 
     def step(self, gradients: Sequence[Contribution], rate: float, reduce: str, version: int, generation: int) -> None:
-        """One optimizer step, from `version` to the next, with the "mean" or "sum" of gradients, added in the order given."""
+        """Take one optimizer step, from `version` to the next version, with the "mean" or "sum" (`reduce`) of the gradients,
+        which are added in the given order.
+        """
         step = self._effective(gradients[0], version, generation)
         if len(gradients) > 1:
             total = self._sum
@@ -82,7 +84,7 @@ class DenseParameters:
             np.copyto(self._values, values)
 
     def move_towards(self, goal: np.ndarray, share: float) -> None:
-        """w += share (goal - w)."""
+        """Move the values w towards `goal`, shape (size,): w += share (goal - w)."""
         if not self.timing_only:
             pull = goal - self._values
             pull *= pull.dtype.type(share)
@@ -96,7 +98,7 @@ class DenseParameters:
         return {"values": self._values.copy()} | self._optimizer.arrays() | learned
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore `arrays()`."""
+        """Restore the values and the state from the result of `arrays()`."""
         if not self.timing_only:
             np.copyto(self._values, arrays["values"])
             self._optimizer.load(arrays)

@@ -90,7 +90,7 @@ class KBatchAsync(AsynchronousServer):
     description: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."
 
     def one_update(self) -> str:
-        """K gradients make a step."""
+        """Return the definition of an update: the mean of K gradients."""
         return f"the mean of {self.K} gradients"
 
     async def server(self, ctx: Context, shard: Any) -> None:

@@ -76,13 +76,13 @@ class SimulatedCluster(Cluster):
         return cls(**{name: getattr(spec, name) for name in options_of(cls)} | {"compute": spec.compute or GRADIENT})
 
     def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:
-        """See `Cluster.with_spec`. Equivalent to `of`, because there are no processes to share."""
+        """Return a cluster with the options of `spec`. Equivalent to `of`, because there are no processes to share."""
         return SimulatedCluster.of(spec)
 
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
     ) -> VirtualTimeEngine:  # fmt: skip
-        """See `Cluster.start`. The run is at time zero. `resume` is not used: the log of an earlier run is repeated instead."""
+        """Start a run, which is at time zero. `resume` is not used, because the log of an earlier run is repeated."""
         from .run import SimulatedRun
 
         return SimulatedRun(plan, self, commands, checkpoint)

@@ -103,9 +103,9 @@ class EventLoop:
 
     def make_ready_at(self, role: SimulatedRole, value: Any, number: int) -> bool:
         """Resume `role` with `value` at the sequence number `number`. The role has reserved this number before work that takes
-        no time, so that it is resumed before all consequences of the work.
+        no time, so that the role is resumed before all consequences of the work.
 
-        Returns True if nothing else is ahead in this instant: the role then continues at once, which counts as a turn.
+        Returns True if nothing else precedes the role in this instant. The role then continues at once, which counts as a turn.
         """
         ready, heap = self._ready, self._heap
         if not ready and self.turn + 1 < self.pause and not (heap and heap[0][0] == self.now):
@@ -132,7 +132,9 @@ class EventLoop:
         return timers, values
 
     def cancel(self, role: SimulatedRole) -> None:
-        """Remove `role` from the ready queue. Its timers become void when its token changes."""
+        """Remove `role` from the ready queue. (Its timers are not removed; they become void when the token of the role
+        changes.)
+        """
         kept = [entry for entry in self._ready if entry[3] is not role]
         self._ready.clear()
         self._ready.extend(kept)

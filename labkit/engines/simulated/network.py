@@ -153,8 +153,8 @@ class Mail(NamedTuple):
 
 
 def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, int]:
-    """Draws the transmissions of one message on a lossy link: (times sent, times lost before its first arrival, times that it
-    arrived again)."""
+    """Draw the transmissions of one message on a lossy link. Returns (number of transmissions, number of transmissions lost
+    before the first arrival, number of further arrivals)."""
     sent = lost = arrived = 0
     while True:
         sent += 1

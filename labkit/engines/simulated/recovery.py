@@ -183,7 +183,7 @@ class Recovery:
         self._loop.call_at(at, self._heartbeat_timed_out, names, self._serial)
 
     def _heartbeat_timed_out(self, names: list[str], serial: int) -> None:
-        """Declare the roles lost that have been silent since then."""
+        """Declare those of the roles `names` lost that have been silent since the timer with this serial number was started."""
         isolated = [name for name in names if self._isolated.get(name) == serial]
         frozen = [name for name in names if self._frozen.get(name) == serial]
         for fenced, silent in ((self._fenced_frozen, frozen), (self._fenced_isolated, isolated)):

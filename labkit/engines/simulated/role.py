@@ -47,10 +47,10 @@ class Endings(Protocol):
     """Callbacks for the end of coroutines."""
 
     def role_returned(self, role: SimulatedRole) -> None:
-        """The coroutine of `role` has returned."""
+        """Called when the coroutine of `role` has returned."""
 
     def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
-        """The coroutine of `role` has raised `error`."""
+        """Called when the coroutine of `role` has raised `error`."""
 
 
 class Cores:
@@ -75,7 +75,9 @@ class Cores:
                 ends[role] += delay
 
     def release(self, role: str) -> None:
-        """Release the core of `role`, whose work is done or cancelled. Roles that have queued behind it keep their times."""
+        """Release the core of `role`, whose work is done or cancelled. The times of roles that queue behind it do not
+        change.
+        """
         for ends in self._ends:
             ends.pop(role, None)
 
@@ -201,7 +203,7 @@ class SimulatedRole(RoleCore):
             self.token += 1
 
     def resume(self) -> None:
-        """Undo one `suspend`. When all are undone, the role resumes where it was."""
+        """Undo one `suspend`. When all calls of `suspend` are undone, the role continues where it was."""
         self._suspensions -= 1
         if self._suspensions or self._suspended is None:
             return
@@ -232,7 +234,7 @@ class SimulatedRole(RoleCore):
         return self._suspensions > 0
 
     def interrupt(self) -> None:
-        """If it waits for a message, resume it without one: now, or when it is no longer suspended."""
+        """If the role waits for a message, end the wait without a message: now, or when the role is no longer suspended."""
         before = self._suspended
         if before is not None and before.waiting is not None:
             before.waiting, before.timers = None, []
@@ -355,7 +357,9 @@ class SimulatedRole(RoleCore):
         return job
 
     def _update(self, fn: Any, args: tuple[Any, ...]) -> Any:
-        """Perform an update that takes no time. It ends a turn, so that a run can be stepped; earlier ready roles go first."""
+        """Perform an update that takes no time. It ends the turn, so that a run can stop after each update. Roles that were
+        ready before continue first.
+        """
         loop = self._loop
         loop.sequence = number = loop.sequence + 1
         value = self._call(fn, args)
@@ -431,7 +435,7 @@ class SimulatedRole(RoleCore):
     # events -----------------------------------------------------------------------------------------------------------
 
     def work_done(self) -> None:
-        """The duration of the work has passed: call its function, and resume with the result."""
+        """Complete the work, whose duration has passed: call its function, and resume the coroutine with the result."""
         fn, args, phase = self._working
         self._working = self._unless = None
         if self.cores is not None:
@@ -452,7 +456,7 @@ class SimulatedRole(RoleCore):
         self.drive(None)
 
     def deliver(self, message: Message) -> None:
-        """See `RoleCore.deliver`. A snapshot request is answered without the coroutine."""
+        """Process a message that has arrived, as `RoleCore.deliver`. A snapshot request is answered without the coroutine."""
         kind, waiting, loop = message.__class__, self.waiting, self._loop
         self.touched = True
         if waiting is not None and kind in waiting and (self._wait_sender is None or self._wait_sender == message.sender):
@@ -482,7 +486,7 @@ class SimulatedRole(RoleCore):
         return self._loop.now
 
     def has_computed(self, peer: str) -> bool:
-        """See `RoleCore.has_computed`. In virtual time this is always known."""
+        """Return whether the present instance of `peer` has computed a gradient. In virtual time this is always known."""
         counters = self.by_name[peer].counters
         return bool(counters.computed or counters.steps)
 
@@ -543,7 +547,7 @@ class SimulatedContext(Context):
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:
-        """See `Context.save`. The state is stored in memory and survives the loss of the role."""
+        """Save `state` for the next incarnation of this role. It is stored in memory and survives the loss of the role."""
         if not self._ended:
             self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
         return SAVED
@@ -555,5 +559,5 @@ class SimulatedContext(Context):
 
 
 def _discard(to: str | Message, message: Message) -> Posted:
-    """Replaces `send` of an instance that has ended: discards the message."""
+    """Discard the message. This function replaces `send` of an instance that has ended."""
     return SENT

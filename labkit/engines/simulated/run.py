@@ -95,10 +95,10 @@ class UpdateWatch:
 class SimulatedRun(VirtualTimeEngine):
     """One run in virtual time. Time passes only in `advance`, `wait` and `step`, which any thread may call.
 
-    `commands`: primitive commands, executed at their times, and entries of an earlier run's log, executed before the same
-    turns of the loop. A command that cannot be executed at its time is recorded as a warning. The attribute `commands` is the
-    log of this run. `supported_commands`: the classes of commands that `execute` accepts. `checkpoint`: where to save the
-    journal from which another process can resume the run; None: nowhere.
+    The argument `commands` contains primitive commands, which are executed at their times, and entries of the log of an earlier
+    run, which are executed before the same turns of the loop. If a command cannot be executed at its time, a warning is
+    recorded. The attribute `commands` is the log of this run. `supported_commands`: the classes of commands that `execute`
+    accepts. `checkpoint`: the location of the journal, from which another process can resume the run; None: no journal.
     """
 
     def __init__(
@@ -160,7 +160,9 @@ class SimulatedRun(VirtualTimeEngine):
     # advancing --------------------------------------------------------------------------------------------------------
 
     def advance(self, until: float, timeout: float | None = None) -> bool:
-        """See `VirtualTimeEngine.advance`. The result does not depend on the intervals in which the run is advanced."""
+        """Advance virtual time up to `until` seconds. The result does not depend on the intervals in which the run is
+        advanced.
+        """
         goal = min(nanoseconds(min(until, seconds(FOREVER))), FOREVER)
 
         def set_time() -> None:
@@ -181,7 +183,7 @@ class SimulatedRun(VirtualTimeEngine):
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
 
     def step(self, timeout: float | None = None) -> bool:
-        """See `Engine.step`: to the next update."""
+        """Continue to the next update. Returns False once the run is over."""
         with self._lock:
             watch = UpdateWatch(self._versions, lambda: self._recovery.changes)
         self._advance_in_slices(FOREVER, timeout, watch)
@@ -327,8 +329,7 @@ class SimulatedRun(VirtualTimeEngine):
             self._journal.reached(self.seconds)
 
     def fork(self, at: float | None = None) -> SimulatedRun:
-        """See `VirtualTimeEngine.fork`.
-
+        """Return a new run that repeats this run up to `at` seconds (None: the present time).
         The fork repeats the commands of this run up to `at`, except a command that ended this run, and executes its planned
         faults at their times.
         """
@@ -564,8 +565,8 @@ class SimulatedRun(VirtualTimeEngine):
         return {"returned": {"held": [list(one) for one in evaluated.items()], "over": over}}
 
     def _in_flight(self) -> list[list[int]]:
-        """[shard, sender, incarnation, step, count] of every gradient that is in flight, held by a cut link, or in an inbox,
-        unless its receiver is lost.
+        """Return [shard, sender, incarnation, step, count] of every gradient that is in flight, held by a cut link, or in an
+        inbox, unless its receiver is lost.
         """
         pending = self._loop.messages()
         for role in self._roles:

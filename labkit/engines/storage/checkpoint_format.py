@@ -135,7 +135,7 @@ class _ArrayReader:
 
 
 def _decode_value(outline: Any, arrays: _ArrayReader) -> Any:
-    """Return the inverse of `_encode_value`."""
+    """Return the value that `_encode_value` has encoded."""
     if not isinstance(outline, list):
         return outline
     kind, *rest = outline

@@ -126,7 +126,7 @@ def _digest(values: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Return a NumPy scalar as a Python number; `BadInput` for other values that JSON cannot represent."""
+    """Return a NumPy scalar as a Python number. Raises `BadInput` if JSON cannot represent the value."""
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
     raise BadInput(f"{shown(value)} is no plain value: it cannot be stored in a log.")

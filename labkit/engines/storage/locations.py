@@ -33,7 +33,7 @@ class Location(Protocol):
         """Return the bytes of a file."""
 
     def names(self) -> list[str]:
-        """Return the names of all files, sorted, without drafts. Empty if the location does not exist yet."""
+        """Return the names of all files, sorted, without drafts. The list is empty if the location does not exist yet."""
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -66,7 +66,7 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """See `Location.put`. Writes and syncs a draft, renames it, then syncs the folder."""
+        """Write the pieces as file `name`, atomically: write and sync a draft, rename it, then sync the folder."""
         draft = self.path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}"
         try:
             with open(draft, "xb") as file:
@@ -145,7 +145,9 @@ class Bucket:
         _as_oserror(lambda: self._fs.makedirs(self._root, exist_ok=True))
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """See `Location.put`. Writes and closes a draft, then renames it. A killed writer leaves its draft: `remove_drafts`."""
+        """Write the pieces as file `name`: write and close a draft, then rename it. The draft of a killed writer is not removed
+        until `remove_drafts`.
+        """
         draft = self._path(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}")
 
         def write() -> None:
@@ -217,7 +219,7 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
 
 
 def _as_oserror(operation: Callable[[], T]) -> T:
-    """Calls `operation()`; any exception of the file system is raised as `OSError`."""
+    """Call `operation()`. Any exception of the file system is raised as `OSError`."""
     try:
         return operation()
     except OSError:

@@ -51,7 +51,7 @@ class Store:
 
     @property
     def local(self) -> bool:
-        """Whether it is a local folder, which may be inaccessible to roles on other hosts."""
+        """Whether the location is a local folder, which may be inaccessible to roles on other hosts."""
         return isinstance(self.files, Folder)
 
     def check(self) -> Store:
@@ -84,9 +84,10 @@ class Store:
             self.files.remove(self._file(role, old))
 
     def read(self, role: str, tag: int | None = None) -> tuple[dict[str, Any], str] | None:
-        """Return (state, remark) of the newest intact checkpoint of `role`, or of the one with this tag; None if there is none.
+        """Return (state, note) of the newest intact checkpoint of `role`, or of the checkpoint with this tag; None if there is
+        none.
 
-        `remark`: a text about newer checkpoints that are damaged, or "". Damaged files raise no error.
+        The note is a text about newer checkpoints that are damaged, or "". Damaged files raise no error.
         """
         damaged: list[tuple[int, str]] = []
         for number in reversed(self.all_tags(role)) if tag is None else [tag]:
@@ -185,7 +186,7 @@ def check_folder(checkpoint: Any) -> Path | None:
 
 
 def fingerprint(parameters: Any) -> str | None:
-    """SHA-256 of the bytes of the parameters, as hex; None without parameters."""
+    """Return the SHA-256 of the bytes of the parameters, as hex; None if there are no parameters."""
     if isinstance(parameters, SparseParameters):
         return parameters.fingerprint() if len(parameters) else None
     if parameters is None or parameters.strides == (0,):

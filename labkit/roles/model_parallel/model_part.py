@@ -88,7 +88,7 @@ class ModelPart(Part):
 
 
 def network_of(objective: Any, who: str) -> Network:
-    """Return the layered network of an objective; `BadInput` for an objective without layers."""
+    """Return the layered network of an objective. Raises `BadInput` if the objective has no layers."""
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Network):
         raise BadInput(

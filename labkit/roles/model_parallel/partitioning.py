@@ -27,8 +27,8 @@ Blocks = tuple[int, int]  # blocks first..last-1 of the network
 def pipeline_parts(
     strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
 ) -> tuple[list[Boxes], list[Any]]:
-    """Return (the parameters of each stage, the factory of each stage's model). Raises `BadInput` if the network cannot be cut
-    so.
+    """Return (the parameters of each stage, the factory of each stage's model). Raises `BadInput` if the
+    network cannot be cut in this way.
     """
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
     network = network_of(problem.objective(), strategy.name)
@@ -39,7 +39,7 @@ def pipeline_parts(
 def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:
     """Return the blocks of every worker's chunks: the network in workers x chunks pieces, assigned round-robin.
 
-    Raises `BadInput` if there are fewer blocks than that.
+    Raises `BadInput` if the network has fewer blocks than pieces.
     """
     blocks = len(network.blocks)
     if workers * chunks > blocks:
@@ -54,7 +54,7 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
 
 
 def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
-    """Parses "2x3", 2 replicas of 3 parts. Raises `BadInput` if the product is not `workers`."""
+    """Parse "2x3", which means 2 replicas of 3 parts. Raises `BadInput` if the product is not `workers`."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
     replicas, parts = map(int, found.groups()) if found else (0, 0)
     if replicas * parts != workers:
@@ -64,7 +64,7 @@ def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
 
 
 def check_order(who: str, order: str, stages: int, micro_batches: int, batch_size: int) -> None:
-    """`BadInput` for micro-batches without samples, and for numbers that an interleaved order does not support."""
+    """Raise `BadInput` if micro-batches would have no samples, or if an interleaved order does not support the numbers."""
     if micro_batches > batch_size:
         raise BadInput(
             f"{who}: micro_batches={micro_batches} cuts a batch of {batch_size} into pieces of less than one sample; "

@@ -5,8 +5,8 @@ output to the next. Backward, it receives the derivative of the loss with respec
 derivative with respect to its input. Between a forward and its backward the stage stores the micro-batch's activations, which
 is the memory cost of a schedule.
 
-The loss is a mean over the mini-batch, so micro-batches are weighted by their rows. They differ by at most one row if M does not
-divide the batch.
+The loss is a mean over the mini-batch, so micro-batches are weighted by their number of rows. These numbers differ by at most
+one if the batch cannot be divided into M equal micro-batches.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PipelineStage(ModelPart):
         return dx.reshape(-1)
 
     def weights(self, work: Work, out: np.ndarray) -> None:
-        """The second part of a split backward: the gradient of the parameters, accumulated in `out`."""
+        """Compute the second part of a split backward: the gradient of the parameters, which is added to `out`."""
         kept = self._release(work)
         if not self.null:
             target = self._target(work, out)
@@ -181,7 +181,7 @@ class ShardedLayers(PipelineStage):
         self.own = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
 
     def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
-        """See `PipelineStage.backward`; `params` and `out` are those of the whole block."""
+        """Compute a backward, as `PipelineStage.backward`. `params` and `out` are those of the whole block."""
         dx = super().backward(params, work, dy, out)
         if self.measures(self.step):
             self.measure(self.step, work.chunk, out, params)

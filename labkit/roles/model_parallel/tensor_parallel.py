@@ -1,8 +1,8 @@
 """Ranks of a tensor-parallel network: the model of a rank, and the pass of one mini-batch through all ranks.
 
-Every rank has the whole input x and output y of every pair of layers (`nn/split.py`), and a part of the layer between them. Its
-partial sum of y, and in the backward pass of dx, is summed over the ranks by one all-reduce per pair. The activation after a
-pair and the loss are computed redundantly by every rank, from identical bits.
+Every rank has the whole input x and the whole output y of every pair of layers (`nn/split.py`), and a part of the layer between
+them. It computes a partial sum of y and, in the backward pass, of dx. One all-reduce per pair and pass sums them over the
+ranks. Every rank computes the activation after a pair, and the loss, from identical bits.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class TensorRank(ModelPart):
 
 
 def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
-    """Return (the parameters of each rank, the factory of each rank's model). Raises `BadInput` if the network cannot be split
-    so.
+    """Return (the parameters of each rank, the factory of each rank's model). Raises `BadInput` if the
+    network cannot be split in this way.
     """
     network = network_of(problem.objective(), strategy.name)
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]

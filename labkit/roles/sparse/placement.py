@@ -38,7 +38,9 @@ class Placement:
         check_options(self)
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
-        """The server of each of `ids` (any shape, from 0 on), int64. `servers`: their number, or their numbers."""
+        """Return the server of each of `ids`, as int64 in the shape of `ids`. `servers`: how many there are, or their
+        numbers.
+        """
         raise NotImplementedError
 
     def of_table(self, rows: int) -> Placement:

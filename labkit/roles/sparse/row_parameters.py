@@ -201,7 +201,9 @@ class RowParameters:
         return np.concatenate([self.table.peek(ids).reshape(-1), self._values])
 
     def step(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:
-        """One optimizer step, from `version` to the next, with the "mean" or "sum" of pushes, added in the order given."""
+        """Take one optimizer step, from `version` to the next version, with the "mean" or "sum" (`reduce`) of the pushes,
+        which are added in the given order.
+        """
         if not self.timing_only:
             self._move(pushes, rate, reduce, version, generation)
         for push in pushes:

@@ -23,8 +23,8 @@ __all__ = ["Assembly", "RowShard", "dense_replica"]
 class RowShard(Shard):
     """The rows that a placement assigns to one server. `values`: its slice of the dense part, possibly of size 0.
 
-    `held_out`: the rows of the held-out samples that it owns, which a snapshot contains. A final snapshot, or one after the
-    budget is used up, contains all rows that were accessed.
+    `held_out`: the rows of the shard that occur in held-out samples. A snapshot contains these rows. A final snapshot, or a
+    snapshot after the budget is used up, contains all rows that were accessed.
     """
 
     pushes: ClassVar[dict[str, type]] = {"RowPush": RowPush}
@@ -36,7 +36,9 @@ class RowShard(Shard):
         cls, *, spec: Any, plan: Any, objective: Any, recorder: Recorder, clock: Callable[[], int],
         watcher: Callable[[Any], None], strategy: Any, held: np.ndarray | None = None,
     ) -> Self:  # fmt: skip
-        """See `Shard.make`; `spec.part` is the slice of the dense part, `held` are the rows of held-out samples."""
+        """Return the shard of role `spec` in a run of `plan`. `spec.part`: the slice of the dense part; `held`: the rows of
+        held-out samples.
+        """
         network = getattr(objective, "network", None) or objective
         values = Boxes.of(spec.part).take(plan.start(_dense_part(objective)))
         parameters = RowParameters(
@@ -54,7 +56,7 @@ class RowShard(Shard):
         return Rows(self.parameters.read(pull), self.index, self.generation, self.version)
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
-        """See `Shard.snapshot`: with the rows needed for evaluation, or all that were accessed."""
+        """Return a snapshot for the chief, with the rows that an evaluation needs, or with all rows that were accessed."""
         if not shown:
             return super().snapshot(final, shown)
         if self.parameters.timing_only:
@@ -65,14 +67,16 @@ class RowShard(Shard):
 
 @dataclass(frozen=True)
 class Assembly:
-    """Assembles the model from the snapshots of row shards, followed by that of a replica of the dense part, if there is one."""
+    """Assembles the model from the snapshots of row shards, followed by the snapshot of a replica of the dense part if there is
+    one.
+    """
 
     bag: EmbeddingBag
     seed: int
     null: bool = False
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> Any:
-        """Returns `SparseParameters`; in a timing-only run (`null`), an array without memory."""
+        """Return the model as `SparseParameters`; in a timing-only run (`null`), as an array without memory."""
         if self.null:
             return np.broadcast_to(np.float32(0), (self.bag.size,))
         ids, rows, dense = [], [], []

@@ -4,9 +4,9 @@
     server -> worker   Rows      those rows, and the server's slice of the dense part               one row each
     worker -> server   RowPush   the same ids, and the gradient of each, repeated ids summed        8 bytes and one row each
 
-A batch with U distinct ids therefore costs U (8 + row bytes) to pull and the same to push, independent of the length of the
-table. The gradient is computed on a compact table of these U rows, with renumbered ids; a worker never stores the whole table
-or a gradient of its size.
+A pull for a batch with U distinct ids therefore moves U (8 + row bytes), and so does a push, independent of the length of the
+table. The gradient is computed on a compact table of these U rows, with renumbered ids. A worker never stores the whole table
+or a gradient of the size of the table.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Rows(Message):
 class RowPush(Message):
     """worker -> server: the gradient of rows `ids` ((k,) int64, unique), then that of the server's slice of the dense part.
 
-    `values`: flat, k * columns + the slice's size. Other fields are as in `Push`. A push may have no rows: a synchronous server
-    needs one push of every worker, and a gradient counts as applied by a server only through its push.
+    `values`: flat, of size k * columns + the size of the slice. The other fields are those of `Push`. A push may have no rows.
+    It is sent nevertheless, because a synchronous server needs one push of every worker, and because a gradient counts as
+    applied by a server only if the server has received a push.
     """
 
     ids: np.ndarray
@@ -174,10 +175,11 @@ class RowModel(Model):
 async def pull_rows(
     ctx: Context, rows_needed: BatchRows, replica: Any = None, pushed: RowGradient | None = None
 ) -> RowWeights:  # fmt: skip
-    """Fetch the rows of a batch from their servers; the dense part comes with them, or from the worker's `replica`.
+    """Fetch the rows of a batch from their servers. The servers also send the dense part, unless the worker has a `replica` of
+    it.
 
-    `pushed`: the gradient that was pushed last. The reply to the pull acknowledges it: both are retransmitted to a server that
-    is restarted before it has answered.
+    `pushed`: the gradient that was pushed last. The reply to the pull acknowledges this push. If a server is restarted before
+    it has answered, both the push and the pull are retransmitted.
     """
     servers = ctx.peers("server")
 
