@@ -75,7 +75,7 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
 
     `features`: lists of raw values for small pictures (`shape` (height, width)) and for points in the plane, else None.
     `plane`, for points: {"low", "high", "side", "points", "labels"}: the grid's corners and its cells along a side (0: no
-    grid), and training points. {"none": reason} if no samples are probed.
+    grid), and training points. Returns {"none": reason} if no samples are probed.
     """
     if probe_inputs is None:
         return {"none": reason_not_shown(problem, record)}
@@ -114,11 +114,11 @@ def _rounded(values: np.ndarray) -> Any:
 
 
 def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
-    """Return {"shares", "shared", "first", "classes", "names", "counts"}: training samples per share and class.
+    """Return {"shares", "shared", "first", "classes", "names", "counts"}: the number of training samples per share and class.
 
-    `counts`: one list per row. A row is one share, or, with more than 64 shares, the sum of a group of neighbours that begins
-    with share `first[row]`. `classes` 0: a row has one number, because there are no classes or too many. If all workers share
-    the same samples there is one row, and `shared` is true. {"none": reason} if nothing was counted.
+    `counts`: one list per row. A row is one share or, with more than 64 shares, the sum of a group of neighbouring shares that
+    begins with share `first[row]`. If `classes` is 0, a row has a single number, because there are no classes or too many. If
+    all workers share the same samples, there is one row, and `shared` is true. Returns {"none": reason} if nothing was counted.
     """
     if problem.timing_only:
         return {"none": "timing only: there are no data"}

@@ -23,7 +23,9 @@ __all__ = ["Elastic", "check_elastic", "elastic_of"]
 
 @dataclass(frozen=True)
 class Elastic:
-    """`absent`: roles that are not present at the start. `partition` splits the samples, by labels if `labelled`."""
+    """The membership of an elastic run. `absent`: the roles that are not present at the start. `partition` splits the samples,
+    by their labels if `labelled`.
+    """
 
     absent: tuple[str, ...]
     partition: Any

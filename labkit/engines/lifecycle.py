@@ -14,16 +14,16 @@ __all__ = ["PARTICIPATING", "PRESENT", "AWAITING_PLACEMENT", "TRANSITIONS", "Inv
 
 
 class State(StrEnum):
-    """The state of a role. In the first three the role does not take part in the run (yet)."""
+    """The state of a role. In the first three states the role does not take part in the run (yet)."""
 
     OUTSIDE = "outside"  # has not joined, or has left; not waited for
     INVITED = "invited"  # about to join: a placement is requested for the incarnation
     JOINING = "joining"  # the incarnation is starting; the role takes part once it is up
     STARTING = "starting"  # the next incarnation is starting
     RUNNING = "running"  # the incarnation is up
-    LOST = "lost"  # the incarnation was lost; a placement is requested for the next one
+    LOST = "lost"  # the incarnation was lost; a placement is requested for the next incarnation
     STOPPED = "stopped"  # the incarnation was lost; no placement is requested until `Trigger.RESTART`
-    ENDED = "ended"  # the incarnation ended for a group restart; the next one starts with the group, in the same place
+    ENDED = "ended"  # the incarnation ended for a group restart; the next incarnation starts with the group, in the same place
 
 
 class Trigger(StrEnum):
@@ -36,7 +36,7 @@ class Trigger(StrEnum):
     LOSE = "lose"  # the incarnation is declared lost
     LOSE_WITHOUT_RESTART = "lose without restart"  # declared lost, without an automatic restart
     CANCEL_RESTART = "cancel restart"  # the automatic restart of a lost role is cancelled
-    RESTART = "restart"  # a restart is requested after all
+    RESTART = "restart"  # a restart is requested for a role that would not restart automatically
     END = "end"  # the incarnation has sent its state for a group restart
     REPEAT_GROUP_RESTART = "repeat group restart"  # a group restart starts over: the incarnation that was about to start ends
     LOSE_PLACEMENT = "lose placement"  # the place that was reserved for the next incarnation is gone

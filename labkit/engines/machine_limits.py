@@ -24,7 +24,7 @@ DEFAULT_WORKERS = 4  # as in the lessons
 WORKERS_PER_CPU = 4  # paced workers sleep most of the time
 MAX_PROCESSES = 64  # processes started on one machine, at most
 PROCESS_BYTES = 50 << 20  # unshared memory of a role's process, with a margin; 20 to 30 MiB with small networks
-FILES, FILES_PER_PROCESS = 24, 16  # files that the client opens for a cluster, and for each process of it (13 measured)
+FILES, FILES_PER_PROCESS = 24, 16  # files that the client opens for a cluster, and for each of its processes (measured: 13)
 RESERVED_BYTES = 200 << 20  # reserved for the notebook, its figures, and the Jupyter server
 MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 UNLIMITED = 1 << 60  # version 1 encodes "no limit" as a number near 2^63
@@ -87,8 +87,8 @@ def default_local_workers(cpus: float | None = None, free: int | None = None) ->
 
 
 def check_capacity(nodes: int, running: int = 0, free: int | None = None) -> None:
-    """Raise `BadInput` if `nodes` processes are too many for one machine or its memory; `running`: how many of them already
-    run.
+    """Raise `BadInput` if `nodes` processes are too many for one machine or its memory. `running`: the number of them that
+    already run.
 
     `free`: bytes, measured if None. If a container runs out of memory, the system kills a process, often the notebook.
     """
@@ -110,7 +110,9 @@ def check_capacity(nodes: int, running: int = 0, free: int | None = None) -> Non
 
 
 def _check_files(processes: int, more: int) -> None:
-    """Raise `BadInput` if the limit of open files is too low to start `processes` more; `more`: other files to be opened."""
+    """Raise `BadInput` if the limit of open files is too low to start `processes` more processes. `more`: the number of other
+    files that will be opened.
+    """
     try:
         import resource
 

@@ -22,7 +22,9 @@ def is_simulation_only() -> bool:
 
 
 def to_simulated(cluster: Cluster) -> Cluster:
-    """Return the cluster to use: `cluster` itself, or, in simulation-only mode, a simulated one in place of local processes."""
+    """Return the cluster to use: `cluster` itself or, in simulation-only mode, a simulated cluster if `cluster` would start
+    processes on this machine.
+    """
     if not is_simulation_only() or not cluster.starts_processes:
         return cluster
     from .simulated import SimulatedCluster

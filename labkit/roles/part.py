@@ -10,8 +10,8 @@ Work = Literal["gradient", "server", "measure"]
 
 
 class Part:
-    """Base class of the objects whose methods a role passes to `ctx.compute`: models, shards, a worker's local weights, the
-    evaluator.
+    """Base class of the objects whose methods a role passes to `ctx.compute`: models, shards, the local weights of a worker,
+    and the evaluator.
 
     `work`: the kind of work of all its methods. It determines the distribution from which their duration is drawn in virtual
     time, whether processes are paced, and the phase under which the time is recorded:

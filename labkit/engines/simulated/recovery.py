@@ -71,7 +71,7 @@ class Recovery:
         self._grouped = restarts_as_group(plan.layout)
         self.lost_instances: list[list[int]] = []
         self.changes = 0
-        # Each of these maps a role to the serial number of its newest timer: older timers are void.
+        # Each of these maps a role to the serial number of its newest timer. Older timers are void.
         self._restarting: dict[str, int] = {}  # roles that will be restarted
         self._frozen: dict[str, int] = {}
         self._isolated: dict[str, int] = {}  # roles that are cut off from all others
@@ -103,7 +103,7 @@ class Recovery:
         self._restart([role.name for role in self._node_of(name) if role.down and role.name not in self.outside])
 
     def freeze(self, name: str) -> None:
-        """Suspend the process of role `name`; after `patience` seconds it is declared lost."""
+        """Suspend the process of role `name`. If it is still suspended after `patience` seconds, the role is declared lost."""
         node = [role for role in self._node_of(name) if not role.down and role.name not in self._frozen]
         if node:
             self._trace.event(RoleFrozen(self._loop.now, name))
@@ -112,7 +112,7 @@ class Recovery:
         self._start_heartbeat_timeout([role.name for role in node], self._frozen)
 
     def thaw(self, name: str) -> None:
-        """Resume a frozen process; if it was declared lost in the meantime, it is fenced."""
+        """Resume a frozen process. If its role was declared lost in the meantime, the process is fenced."""
         node = self._node_of(name)
         if any(role.name in self._frozen or role.name in self._fenced_frozen for role in node):
             self._trace.event(RoleThawed(self._loop.now, name))
@@ -122,7 +122,9 @@ class Recovery:
                 role.resume()
 
     def isolate(self, name: str) -> None:
-        """Cut the node of role `name` off from all other nodes; after `patience` seconds it is declared lost."""
+        """Cut the node of role `name` off from all other nodes. If it is still cut off after `patience` seconds, its roles are
+        declared lost.
+        """
         names = [r.name for r in self._node_of(name) if not r.down and r.name not in self._network.isolated()]
         self._network.faults.isolate(names)
         self._start_heartbeat_timeout(names, self._isolated)
@@ -216,7 +218,7 @@ class Recovery:
         self._trace.append(role.report(self._loop.now))
 
     def _mark_down(self, role: SimulatedRole, why: str) -> None:
-        """Set why no instance of `role` is present; "" if one is."""
+        """Set the reason why no instance of `role` is present; "" if an instance is present."""
         role.down = why
         self.changes += 1
         if why:
@@ -309,7 +311,7 @@ class Recovery:
                 other.peer_joined(name)
 
     def _restart_group(self, restarted: list[str]) -> None:
-        """Start the next incarnation of all members of the group together. `restarted`: those that were lost."""
+        """Start the next incarnation of all members of the group together. `restarted`: the members that were lost."""
         now = self._loop.now
         members = [r for r in self._roles if r is not self._chief and (not r.down or r.name in restarted)]
         alive = [r for r in members if not r.down]

@@ -123,7 +123,7 @@ class SimulatedRun(VirtualTimeEngine):
         with TUNING(self._threads):
             self._make_roles()
         self._slice_end = 0  # the turn before which a slice ends
-        self._flush_every = max(FLUSH, 50 * len(self._roles))  # the cost of a flush grows with the number of roles
+        self._flush_every = max(FLUSH, 50 * len(self._roles))  # a flush costs more with more roles
         self._flush_at = self._flush_every
         entries = list(commands)
         self._commands_to_repeat = [e for e in reversed(entries) if isinstance(e, Executed) and e.turn is not None]
@@ -221,7 +221,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._slice_end = self._loop.pause = 0
 
     def _run_slice(self, until: int, watch: UpdateWatch | None) -> bool:
-        """Perform turns up to the end of the slice. True if there is more to do."""
+        """Perform turns up to the end of the slice. Returns True if there is more to do."""
         loop = self._loop
         if not loop.turn:  # the first move of the run; some roles may have been killed or restarted before
             for role in self._roles:
@@ -267,7 +267,7 @@ class SimulatedRun(VirtualTimeEngine):
         return self._recovery.chief_is_lost() and not self._commands_to_repeat and not self._loop.run_has_events()
 
     def _run_event(self, event: RunEvent) -> bool:
-        """Handle an event that the event loop passes to the run. False if the run is stuck before it."""
+        """Handle an event that the event loop passes to the run. Returns False if the run is stuck before this event."""
         time, _, _, what, subject, payload = event
         loop = self._loop
         if what == CHIEF_WAKE:
@@ -304,7 +304,7 @@ class SimulatedRun(VirtualTimeEngine):
         """Return whether the run was stuck before the chief wakes at `time` (ns), at the end of the budget's seconds: all
         roles are present and wait without timeout, none is suspended, and no message is in flight or held by a cut link.
 
-        Commands planned for later are ignored, because this run will not execute them.
+        Commands that are planned for later times are ignored, because the run ends before it could execute them.
         """
         limit = self.plan.budget.seconds
         if limit is None or time < nanoseconds(limit) or self._chief.waiting is None or self._loop.ready:

@@ -33,9 +33,9 @@ TAGS_PER_RESUMPTION = 10**18  # tags per resumption of a run
 class Store:
     """The checkpoints of one run. `location`: a folder or an fsspec URL ("s3://bucket/run", "memory://run").
 
-    `keep`: the number of states kept per role. `times_resumed`: how often the run was resumed. States written before the last
-    resumption have negative tags, so they are older than all later ones. A store can be pickled; a relative folder is resolved
-    when the store is made. Methods raise `OSError` (disk full, no permission, no connection).
+    `keep`: the number of states kept per role. `times_resumed`: how often the run was resumed. States that were written before
+    the last resumption have negative tags, so that they count as older than all later states. A store can be pickled. A
+    relative folder is resolved when the store is created. Methods raise `OSError` (disk full, no permission, no connection).
     """
 
     def __init__(self, location: str | os.PathLike[str], keep: int = 2, times_resumed: int = 0):
