@@ -148,8 +148,7 @@ class RoleCore(ABC):
     def kind_of_work(self, part: object) -> str:
         """Return the kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For
         other objects: "gradient" if the role computes gradients, else "server". Raises `RoleError` if a `Part` declares no
-        valid
-        kind.
+        valid kind.
         """
         usual = "gradient" if self.spec.computes else "server"
         work: object = getattr(part, "work", None) if isinstance(part, Part) else usual
