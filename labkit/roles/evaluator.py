@@ -26,11 +26,11 @@ class Evaluator(Part):
     """Evaluates snapshots on held-out data and decides when the budget is met.
 
     `stopped_by`: None until the run is over, then the reason: "accuracy", "updates", "samples", "epochs", "seconds",
-    "diverged", or the one in `stop_requested`. An engine sets `stop_requested` to end the run after one more evaluation.
+    "diverged", or the value of `stop_requested`. An engine sets `stop_requested` to end the run after one more evaluation.
 
-    Results of the last evaluation: `parameters`, `loss`, `accuracy`, `update`; `samples`, the number of examples in the applied
-    gradients; `contained`, [[shard, gradients contained in its part of the parameters], ...] as in `Snapshot`, None if a snapshot
-    has no such information.
+    Results of the last evaluation: `parameters`, `loss`, `accuracy`; `update`, the evaluated version; `samples`, the number of
+    examples in the applied gradients; `contained`, [[shard, the gradients that its part of the parameters contains], ...], in
+    the format of `Snapshot.contained`, or None if a snapshot has no such information.
     """
 
     work: ClassVar[Work] = "measure"

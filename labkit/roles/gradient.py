@@ -95,8 +95,8 @@ Contribution = Push | Gradient  # a shard applies pushes of other roles, or grad
 
 
 class Model(Part):
-    """A worker's network: computes gradients and numbers them. `parts`: the slice of the vector that each shard owns.
-    `compressor`: encodes the gradients that are sent; None: no compression.
+    """The network of a worker: computes gradients and numbers them. `parts`: for each shard, the slice of the vector that it
+    owns. `compressor`: encodes the gradients that are sent; None: no compression.
     """
 
     work: ClassVar[Work] = "gradient"

@@ -32,7 +32,9 @@ def staleness_correction(strategy: Any) -> StalenessCorrection | None:
 
 
 class StalenessCorrection:
-    """The correction of one shard. `kept`: {version: the shard's weights at this version}, for its readers."""
+    """The correction of one shard. `kept`: {version: the weights of the shard at this version}, while gradients computed on
+    them may still arrive.
+    """
 
     __slots__ = ("_held", "aware", "compensation", "kept", "state")
 
