@@ -330,7 +330,8 @@ class SimulatedRun(VirtualTimeEngine):
 
     def fork(self, at: float | None = None) -> SimulatedRun:
         """Return a new run that repeats this run up to `at` seconds (None: the present time).
-        The fork repeats the commands of this run up to `at`, except a command that ended this run, and executes its planned
+
+        The new run repeats the commands of this run up to `at`, except a command that ended this run, and executes its planned
         faults at their times.
         """
         with self._lock:
