@@ -28,10 +28,10 @@ async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
     """Receive one push of every worker, all computed on the shard's present version, and return them in the order of the
     workers.
 
-    Until all have arrived, the server answers immediately with its weights
+    Until all have arrived, the server replies immediately with its weights to two kinds of request:
 
-    - a pull, from a worker that starts;
-    - a push that was computed on an older version, because its worker was absent in between. It is dropped as "late".
+    - a pull from a worker that starts;
+    - a push computed on an older version, because its worker was absent in between. This push is dropped as "late".
 
     If a restarted worker pushes again, its first push is dropped. Workers that leave, or are lost and not waited for, are not
     required. For workers that join when there are several servers, see `Round.restart`.

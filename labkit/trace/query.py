@@ -1039,7 +1039,7 @@ def gradient_time(trace: Trace) -> float:
 def mean_gradient_time(trace: Trace) -> float:
     """Return the time to compute a whole gradient (ns), i.e. the sum of all its spans.
 
-    It is the median over workers of each worker's mean so far. 0.1 s before the first gradient.
+    It is the median over workers of each worker's mean so far. Before the first gradient the result is 0.1 s.
     """
     counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]

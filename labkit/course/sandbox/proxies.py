@@ -250,7 +250,9 @@ CALL_EFFECTS: dict[str, Any] = {"push": _after_push, "of_all_workers": _after_of
 
 
 class StudentContext(Context):
-    """The context of a role in a student process. Posts and attributes are requests to the grader; other methods are effects."""
+    """The context of a role in a student process. Attributes and the methods that are not awaited (`send`, `note`, `save`) are
+    requests to the grader; awaited methods are effects.
+    """
 
     def __init__(self, grader: GraderConnection, name: str):
         super().__init__(name, "", 0, 0, {}, None)

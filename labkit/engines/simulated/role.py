@@ -75,8 +75,8 @@ class Cores:
                 ends[role] += delay
 
     def release(self, role: str) -> None:
-        """Release the core of `role`, whose work is done or cancelled. The times of roles that queue behind it do not
-        change.
+        """Release the core of `role`, whose work is done or cancelled. The start times already reserved for
+        roles in the queue do not change.
         """
         for ends in self._ends:
             ends.pop(role, None)

@@ -9,7 +9,7 @@ A gradient of d values of 4 bytes has 4d bytes. The codecs send:
 | codec | bytes | cost |
 |---|---|---|
 | `Float16` | 2d | 11 bits of precision |
-| `QSGD(bits=4)` | d bits/8 + 4d/512 | noise: unbiased, of up to 3.2 times the squared length of the gradient |
+| `QSGD(bits=4)` | d bits/8 + 4d/512 | unbiased noise, with a variance of up to 3.2 times the squared norm of the gradient |
 | `SignSGD` | d/8 + 4 | all entries move by the same amount; memory of d values |
 | `TopK(k=0.01)` | 8 k d | unsent entries stay in the memory for about 1/k steps; memory of d values |
 | `PowerSGD(rank=2)` | 4 rank (n + m) for a weight matrix n x m | two products with each matrix; memory of d values |

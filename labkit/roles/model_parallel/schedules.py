@@ -7,10 +7,10 @@ memory are:
 
     gpipe        all forwards, then all backwards           (M + P - 1)(tf + tb); M micro-batches are held
     1f1b         P - 1 - k forwards ahead, then by turns    the same time; min(M, P - k) are held at stage k
-    interleaved  v chunks of blocks a stage, each 1/v long  M (tf + tb) + (P - 1)(tf + tb) / v
-    zb-h1        1f1b; weight gradients fill the gaps       M (tf + tb) + (P - 1)(tf + tb - 2 tw), tw in tb
+    interleaved  v chunks per stage, each 1/v of its work   M (tf + tb) + (P - 1)(tf + tb) / v
+    zb-h1        1f1b; weight gradients fill the gaps       M (tf + tb) + (P - 1)(tf + tb - 2 tw)
 
-In zb-h1 a backward has two parts: the gradient of the inputs, and then the gradient of the weights, which takes the time tw.
+In zb-h1 a backward has two parts: the gradient of the inputs, and then the gradient of the weights, which takes tw of the time tb.
 Other stages wait only for the first part. In every schedule, the backwards of a chunk are in the order of the micro-batches,
 so gradients are summed in the same order, and all schedules give bitwise equal results. (In the figures of the GPipe paper the
 backwards are in reverse order, which takes the same time.)

@@ -197,7 +197,9 @@ class RowParameters:
         return values
 
     def peek(self, ids: np.ndarray) -> np.ndarray:
-        """Return the values of rows, without creating them, then the slice of the dense part: flat, a new array."""
+        """Return the values of the rows `ids`, followed by the slice of the dense part, as one new flat array. Missing rows are
+        not created.
+        """
         return np.concatenate([self.table.peek(ids).reshape(-1), self._values])
 
     def step(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:

@@ -38,7 +38,7 @@ def straggler(synchronous: Any, asynchronous: Any) -> LabFigure:
     waits.
 
     `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, in which the same worker is slowed,
-    as by `slow={"worker-2": 5}`. The end of both runs is shown. The right side and the title show the numbers of
+    as by `slow={"worker-2": 5}`. Only the last part of both runs is shown. The right side and the title show the numbers of
     gradients applied from the slowdown to the end of the last synchronous step. Raises `BadInput` if the runs are not of
     this kind.
     """

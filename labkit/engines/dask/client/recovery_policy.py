@@ -401,7 +401,7 @@ class RecoveryPolicy:
     # events of role instances ---------------------------------------------------------------------------------------------
 
     def _of_present(self, event: OfRole) -> bool:
-        """Return whether the instance of `event` is present, and record the event as a sign of life.
+        """Return whether the instance of `event` is present; if it is, the event counts as a heartbeat.
 
         An instance that was declared lost is fenced.
         """

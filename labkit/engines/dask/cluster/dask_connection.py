@@ -65,7 +65,7 @@ class DaskProcesses(ABC):
     @property
     @abstractmethod
     def recovering(self) -> bool:
-        """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
+        """Whether processes that labkit started are running or starting, so that lost processes will be replaced."""
 
     @abstractmethod
     def count(self, wanted: int, ready: bool) -> int:
@@ -506,7 +506,7 @@ class DaskConnection:
     # closing ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the runs, then the client and processes of labkit's own. Idempotent.
+        """End the runs, then close the client and the processes that labkit started. Idempotent.
 
         Any thread may call it, even during a start.
         """
