@@ -10,10 +10,10 @@ memory are:
     interleaved  v chunks per stage, each 1/v of its work   M (tf + tb) + (P - 1)(tf + tb) / v
     zb-h1        1f1b; weight gradients fill the gaps       M (tf + tb) + (P - 1)(tf + tb - 2 tw)
 
-In zb-h1 a backward has two parts: the gradient of the inputs, and then the gradient of the weights, which takes tw of the time tb.
-Other stages wait only for the first part. In every schedule, the backwards of a chunk are in the order of the micro-batches,
-so gradients are summed in the same order, and all schedules give bitwise equal results. (In the figures of the GPipe paper the
-backwards are in reverse order, which takes the same time.)
+In zb-h1 a backward has two parts: the gradient of the inputs, and then the gradient of the weights, which takes tw of the time
+tb. Other stages wait only for the first part. In every schedule, the backwards of a chunk are in the order of the micro-
+batches, so gradients are summed in the same order, and all schedules give bitwise equal results. (In the figures of the GPipe
+paper the backwards are in reverse order, which takes the same time.)
 
 Huang et al., "GPipe", 2019; Narayanan et al., "PipeDream", 2019 (1F1B), and "Efficient large-scale language model
 training on GPU clusters using Megatron-LM", 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism", 2024.
