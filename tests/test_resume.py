@@ -87,7 +87,7 @@ def test_a_program_that_is_killed(tmp_path):
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from tests.test_resume import *
-meddled(begun({str(tmp_path)!r}))
+with_commands(begun({str(tmp_path)!r}))
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)

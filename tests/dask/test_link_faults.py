@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.trace.schema import COMPUTE
 from tests.dask.helpers import closes, eventually, moving, updates
 
 pytestmark = pytest.mark.sample(1)
@@ -85,14 +87,23 @@ def test_a_cut_link_stays_cut_while_other_faults_of_it_change(small, started):
     run.cut("worker-0", "server-0")
     run.delay("server-0", 0.001, "worker-1").delay("worker-0", 0.0)
     row = run.plan.role_ids["worker-0"]
-    moving(run, 20)
+
+    def waits():
+        """worker-0 computes nothing during 30 updates, because it waits for an answer"""
+        before = run.trace.counters[row].computed
+        moving(run, 30)
+        return run.trace.counters[row].computed == before
+
+    eventually(waits)
     before = run.trace.counters[row].computed
-    moving(run, 30)
-    assert run.trace.counters[row].computed == before  # it waits for an answer
     run.reconnect("worker-0", "server-0")
     eventually(lambda: run.trace.counters[row].computed > before + 5)
     run.stop()
     closes(run)
+    role, phase, start = run.trace.column("spans", "role", "phase", "start")
+    mine, other = (start[(phase == COMPUTE) & (role == run.plan.role_ids[name])] for name in ("worker-0", "worker-1"))
+    longest = np.argmax(np.diff(mine))
+    assert np.sum((mine[longest] < other) & (other < mine[longest + 1])) >= 25  # by the workers' own records
 
 
 def test_link_faults_hold_for_the_next_incarnation(small, started):

@@ -33,8 +33,9 @@ from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .http_servers import with_token
-from .local import WorkerCounter, check_script, interrupt_is_pending, interrupts_blocked, new_cluster, settings
+from .local import WorkerCounter, check_script, interrupt_is_pending, interrupts_blocked, new_cluster
 from .nannies import OwnCluster
+from .settings import settings
 
 __all__ = ["DaskConnection"]
 
@@ -179,7 +180,7 @@ class LocalProcesses(DaskProcesses):
         self._starting()
         self._counter = WorkerCounter()
         try:
-            with settings(), interrupts_blocked():
+            with settings, interrupts_blocked():
                 self._cluster = new_cluster(self._counter, self._token)
                 self.client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
                 self._grow(nodes)
@@ -200,7 +201,7 @@ class LocalProcesses(DaskProcesses):
         assert cluster is not None
         assert client is not None
         while True:
-            with settings():
+            with settings:
                 _scale(cluster, nodes)
                 replaced = cluster.submit(cluster.replace_lost())
             while not replaced.done():
@@ -219,7 +220,7 @@ class LocalProcesses(DaskProcesses):
         """Start processes until there are `nodes`, including replacements of lost processes. Does not wait."""
         cluster = self._cluster
         if cluster is not None and _is_running(cluster):
-            with settings():
+            with settings:
                 _scale(cluster, min(MAX_PROCESSES, nodes))
             cluster.submit(cluster.replace_lost()).add_done_callback(self._count_failure)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -13,23 +12,19 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import SchedulerPlugin
-from distributed.utils import get_mp_context
 
 from ....errors import BadInput
 from .credentials import new_security, private_folder
 from .http_servers import Scheduler
 from .nannies import Nanny, OwnCluster
+from .settings import MALLOC
 
 __all__ = [
-    "WorkerCounter", "check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
+    "WorkerCounter", "check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster",
 ]  # fmt: skip
 
-PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 LOG_NOTHING = 50  # logging level of Dask's servers
-# With Dask's settings glibc returns memory to the kernel after every large free, so every large array causes page faults.
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
 class WorkerCounter(SchedulerPlugin):
@@ -57,7 +52,7 @@ class WorkerCounter(SchedulerPlugin):
 def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
     """Return a new cluster with a scheduler in this process. Its `scale` adds processes with one thread each.
 
-    Must be called inside `settings()`. Only processes and clients with the cluster's credentials, which are generated
+    Must be called with `settings` applied. Only processes and clients with the cluster's credentials, which are generated
     here, can connect to it. `token`: the token of the dashboard; None: no dashboard.
     """
     for name in MALLOC:
@@ -75,50 +70,13 @@ def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
         "cls": Nanny,
         "options": {
             **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": LOG_NOTHING,
-            "local_directory": private_folder(), "settings": settings,
+            "local_directory": private_folder(),
         },
     }  # fmt: skip
     return OwnCluster(
         scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
         worker=worker, security=common["security"], silence_logs=LOG_NOTHING, name="labkit",
     )  # fmt: skip
-
-
-def settings() -> Any:
-    """Return a context manager with the Dask settings for starting processes of labkit's own.
-
-    By default each of Dask's servers (the scheduler, and a nanny and a worker per process) checks the clock fifty times
-    per second and the machine twice per second. With six processes these checks alone used a tenth of a core.
-    """
-    return dask.config.set(
-        {
-            PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC},
-            "distributed.worker.profile.enabled": False,
-            "distributed.admin.tick.interval": "500ms",
-            "distributed.admin.system-monitor.interval": "5s",
-            "distributed.admin.system-monitor.gil.enabled": False,
-            "distributed.comm.timeouts.connect": "3s",
-            "distributed.logging.distributed": "error",
-            "distributed.worker.http.routes": [],  # workers have no HTTP server
-        }
-        | _fork_server()
-    )
-
-
-def _fork_server() -> dict[str, str]:
-    """Return the setting for a fork server, on Linux: processes are forked from a process that has imported all modules.
-
-    6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not
-    safe, so each process imports its modules.
-    """
-    if not sys.platform.startswith("linux"):
-        return {}
-    method = {"distributed.worker.multiprocessing-method": "forkserver"}
-    with dask.config.set(method):
-        get_mp_context()  # Dask sets its preload modules at the first call; the modules of labkit are added below
-    preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.http_servers"])
-    return method
 
 
 @contextlib.contextmanager

@@ -12,9 +12,8 @@ import asyncio
 import contextlib
 import time
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from typing import Any
 
 import psutil
@@ -24,23 +23,24 @@ from distributed.deploy.spec import SpecCluster
 from ..failure_detector import FailureDetector
 from ..timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import http_servers
+from .settings import settings
 
-__all__ = ["Nanny", "OwnCluster", "stepwise"]
+__all__ = ["Nanny", "OwnCluster"]
 
 ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)
 
 
 class Nanny(http_servers.Nanny):
-    """Starts its process within `settings()`, and restarts it when it is lost, whether it was running or starting.
+    """Starts its process within `settings`, and restarts it when it is lost, whether it was running or starting.
 
     The class has the name of Dask's class, because Dask uses the name as the server's type. A starting process that
     uses no processor time for `SILENT_S` seconds is killed, and counts as lost. After `STARTS` consecutive failed
     starts the nanny gives up, until `OwnCluster.replace_lost` replaces the nanny.
     """
 
-    def __init__(self, *arguments: Any, settings: Callable[[], AbstractContextManager[Any]], **options: Any):
-        self._settings, self._instantiating = settings, False
-        with settings():
+    def __init__(self, *arguments: Any, **options: Any):
+        self._instantiating = False
+        with settings:
             super().__init__(*arguments, **options)
 
     async def instantiate(self) -> Status:
@@ -51,7 +51,7 @@ class Nanny(http_servers.Nanny):
         watch = asyncio.ensure_future(self._watch_start())
         try:
             for _ in range(STARTS):
-                status = await stepwise(self._settings, super().instantiate())
+                status = await stepwise(super().instantiate())
                 if status == Status.running or self.status in ENDED:
                     break
             return status
@@ -135,17 +135,14 @@ def progress_of(pid: int) -> tuple[float, ...]:
 
 
 @types.coroutine
-def stepwise(
-    settings: Callable[[], AbstractContextManager[Any]], work: Coroutine[Any, Any, Any]
-) -> Generator[Any, Any, Any]:
-    """Await `work`, entering `settings()` for each of its steps and leaving it while `work` waits.
+def stepwise(work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Await `work` with `settings` applied in each of its steps, but not while `work` waits.
 
-    Dask's configuration is global. A `with settings()` block around an `await` would also apply to other tasks that run
-    meanwhile, and overlapping blocks would restore each other's values.
+    Dask's configuration is global: a `with` block around an `await` would also apply to other tasks that run meanwhile.
     """
     step, value = work.send, None
     while True:
-        with settings():
+        with settings:
             try:
                 awaited = step(value)
             except StopIteration as end:

@@ -1,0 +1,82 @@
+"""Dask settings for the processes that labkit starts on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import dask
+from distributed.utils import get_mp_context
+
+__all__ = ["MALLOC", "DaskSettings", "settings"]
+
+PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
+# With Dask's settings glibc returns memory to the kernel after every large free, so every large array causes page faults.
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
+
+
+class DaskSettings:
+    """A context manager that applies some Dask settings while at least one of its contexts is open, in any thread.
+
+    Dask's configuration is global, and `dask.config.set` restores the values that it found. If two threads overlapped,
+    and the first one left first, the other one would restore the first one's values, and these would stay.
+    """
+
+    def __init__(self, values: Callable[[], dict[str, Any]]) -> None:
+        self._values = values
+        self._lock = threading.Lock()
+        self._contexts = 0
+        self._applied: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._contexts == 0:
+                self._applied = dask.config.set(self._values())
+            self._contexts += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._contexts -= 1
+            if self._contexts == 0:
+                self._applied.__exit__(*error)
+
+
+def _for_own_processes() -> dict[str, Any]:
+    """Return the Dask settings for starting processes of labkit's own.
+
+    By default each of Dask's servers (the scheduler, and a nanny and a worker per process) checks the clock fifty times
+    per second and the machine twice per second. With six processes these checks alone used a tenth of a core.
+    """
+    return {
+        PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC},
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "500ms",
+        "distributed.admin.system-monitor.interval": "5s",
+        "distributed.admin.system-monitor.gil.enabled": False,
+        "distributed.comm.timeouts.connect": "3s",
+        "distributed.logging.distributed": "error",
+        "distributed.worker.http.routes": [],  # workers have no HTTP server
+        **_fork_server(),
+    }
+
+
+def _fork_server() -> dict[str, str]:
+    """Return the setting for a fork server, on Linux: processes are forked from a process that has imported all modules.
+
+    6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not
+    safe, so each process imports its modules.
+    """
+    if not sys.platform.startswith("linux"):
+        return {}
+    method = {"distributed.worker.multiprocessing-method": "forkserver"}
+    with dask.config.set(method):
+        get_mp_context()  # Dask sets its preload modules at the first call; the modules of labkit are added below
+    preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.http_servers"])
+    return method
+
+
+settings = DaskSettings(_for_own_processes)
