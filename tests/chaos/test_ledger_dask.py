@@ -58,12 +58,13 @@ def test_returned_parameters_hold_what_a_killed_server_had_not_reported(processe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [lk.BackupWorkers(), lk.RingAllReduce()], ids=lambda s: s.name)
+@pytest.mark.parametrize("strategy", [lk.BackupWorkers(eval_every=50), lk.RingAllReduce(eval_every=50)], ids=lambda s: s.name)
 def test_all_processes_killed_at_once(processes, tmp_path, strategy):
     """The parameters of the chief's last evaluation remain: what was applied later is rolled back."""
     servers = 2 if type(strategy).uses_servers else None
     run = started(processes, strategy, lk.Budget(seconds=100), tmp_path, servers=servers)
     eventually(lambda: evaluated(run) > 0)
+    eventually(lambda: run.summary()["updates"] > evaluated(run) + 5)
     for role in run.trace.roles:
         run.kill(role, restart=False)
     run.stop()
