@@ -158,7 +158,7 @@ ATTACKS = (
     framed("raw(ctx, [['effect'], []])"),
     framed("raw(ctx, [['raise'], []])"),
     framed("raw(ctx, [[], []])"),
-    framed("raw(ctx, [['resume', 1], []])", "out of turn"),
+    framed("raw(ctx, [['resume', 1], []])", "of the wrong kind"),
     framed("raw(ctx, 'x')"),
     framed("raw(ctx, b'no json')"),
     framed("raw(ctx, b'')"),
