@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import labkit as lk
-from labkit.trace.schema import EVERYONE
+from labkit.trace.schema import ALL
 
 from ..run_rate import NANO, Window
 
@@ -43,7 +43,7 @@ def _rate(trace: lk.Trace, window: Window) -> float:
     """Return updates per second between two reports of the shard: the first report in the window and the first after it."""
     role, time_, sender, gradients = trace.column("progress", "role", "time", "sender", "gradients")
     shard = trace.roles.index(trace.header["layout"]["observed"][0])
-    ours = (role == shard) & (sender == EVERYONE)
+    ours = (role == shard) & (sender == ALL)
     when, applied = time_[ours], gradients[ours]
     first = int((when < window.warm_up * NANO).sum())
     if first + 1 >= len(when):

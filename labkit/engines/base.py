@@ -2,7 +2,7 @@
 
 A `Cluster` describes where runs take place, and starts them. An `Engine` is one run. Engines declare their differences:
 `supported_commands` lists the commands that an engine executes. An engine in virtual time is a `VirtualTimeEngine`, which can
-also be advanced and forked. `Cluster.virtual_time` tells which kind of engine the cluster starts.
+also be advanced and forked. `Cluster.virtual_time` states which kind of engine the cluster starts.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ time pass, and transports messages (`transmit`, `deliver`).
 - **Accounting.** Bytes are payload bytes. The sender counts them when it sends, even if the receiving instance is gone.
   Messages between two roles of which neither has computed a gradient are start-up traffic. Snapshots and requests for
   snapshots are evaluation traffic. All other messages are training traffic.
-- **Membership.** A `Membership`, which the engine updates, tells the role which roles take part.
+- **Membership.** A `Membership`, which the engine updates, lists the roles that take part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_byt
 from ..roles.part import Part
 from ..roles.shard import Shard
 from ..trace.recorder import Recorder
-from ..trace.schema import APPLY, COMPUTE, EVALUATE, EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
+from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, TRAINING, UNUSED
 
 __all__ = ["PHASE", "Membership", "RoleCore"]
 
@@ -198,7 +198,7 @@ class RoleCore(ABC):
         first = message.step - message.count + 1
         if first > counters.released:
             skipped = first - counters.released
-            recorder.drop(EVERYONE, self.clock(), recorder.role, recorder.incarnation, first - 1, skipped, UNUSED)
+            recorder.drop(ALL, self.clock(), recorder.role, recorder.incarnation, first - 1, skipped, UNUSED)
         counters.released = max(counters.released, message.step + 1)
 
     def _send_error(self, to: str, message: object) -> RoleError:

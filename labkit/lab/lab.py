@@ -227,7 +227,7 @@ class Lab:
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Resume a suspended process. If its incarnation was declared lost in the meantime, the process is told to exit."""
+        """Resume a suspended process. If its incarnation was declared lost in the meantime, the process must exit."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:

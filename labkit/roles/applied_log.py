@@ -19,7 +19,7 @@ from typing import Any
 
 from ..trace.events import GradientRefused
 from ..trace.recorder import Recorder
-from ..trace.schema import EVERYONE, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
+from ..trace.schema import ALL, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
 from .gradient import Contribution, Gradient
 from .messages import Position, Push
 
@@ -106,7 +106,7 @@ class AppliedLog:
         counters.released = max(counters.released, g.step + 1)
         if g.all_workers and counters.reads:
             counters.reads.clear()  # a server with a replica: one step serves all workers that have read
-        return EVERYONE if g.all_workers else self._recorder.role
+        return ALL if g.all_workers else self._recorder.role
 
     def _record_skipped(self, g: Push, key: tuple[str, int], sender: int, now: int) -> None:
         """Record the steps before `g` that were neither applied nor dropped here: never sent to this shard or discarded by
@@ -127,7 +127,7 @@ class AppliedLog:
         now, recorder = self._clock(), self._recorder
         counters = recorder.counters
         if isinstance(g, Gradient):
-            sender, incarnation = EVERYONE if g.all_workers else recorder.role, recorder.incarnation
+            sender, incarnation = ALL if g.all_workers else recorder.role, recorder.incarnation
             counters.released = max(counters.released, g.step + 1)
         else:
             if self._is_duplicate(g):
@@ -222,5 +222,5 @@ class AppliedLog:
             self._last = {(sender, int(era)): int(step) for sender, era, step in state["last"]}
             self._dropped = {(sender, int(era)): set(steps) for sender, era, steps in state["dropped"]}
             rows = state.get("unheard", ())  # may be those of another replica
-            self._recorder.repeat_drops([[row[0] if row[0] == EVERYONE else self._shard, *row[1:]] for row in rows])
+            self._recorder.repeat_drops([[row[0] if row[0] == ALL else self._shard, *row[1:]] for row in rows])
         self._seen = None if same else set()

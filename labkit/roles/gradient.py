@@ -13,7 +13,7 @@ import numpy as np
 from ..nn import NullObjective, clip_by_norm
 from ..nn.buffer_pool import BufferPool
 from ..trace.recorder import Recorder
-from ..trace.schema import CANCELLED, EVERYONE
+from ..trace.schema import ALL, CANCELLED
 from .compressor import Compressor
 from .messages import Push, timing_only_message
 from .part import Part, Work
@@ -137,14 +137,14 @@ class Model(Part):
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = counters.released = step + 1
-        self.recorder.drop(EVERYONE, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
+        self.recorder.drop(ALL, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
 
     def discard(self, gradient: Gradient) -> None:
         """Record a gradient that was computed but is not used: it is dropped as cancelled."""
         counters = self.recorder.counters
         counters.released = max(counters.released, gradient.step + 1)
         me = self.recorder
-        me.drop(EVERYONE, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
+        me.drop(ALL, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
 
     def _record_norms(self, step: int, values: np.ndarray, weights: np.ndarray) -> None:
         now = self.clock()

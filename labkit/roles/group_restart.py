@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..trace.schema import CANCELLED, EVERYONE
+from ..trace.schema import ALL, CANCELLED
 from .layout import Layout, RoleSpec
 
 __all__ = ["SAVE_EVERY", "group_restart_states", "restarts_as_group", "drop_unapplied", "whole_replicas", "not_waited_for"]
@@ -104,5 +104,5 @@ def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State 
     first = max(counters.released, held)
     if counters.computed > first:
         count = counters.computed - first
-        recorder.drop(EVERYONE, now, role, recorder.incarnation, counters.computed - 1, count, CANCELLED)
+        recorder.drop(ALL, now, role, recorder.incarnation, counters.computed - 1, count, CANCELLED)
     counters.released = counters.computed

@@ -236,7 +236,7 @@ class RoleThawed(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleFenced(RoleEvent):
-    """A message arrived from an incarnation that was declared lost. Its messages are rejected, and it is told to exit.
+    """A message arrived from an incarnation that was declared lost. Its messages are rejected, and it must exit.
 
     `after`: what the incarnation did, as the middle of the sentence.
     """

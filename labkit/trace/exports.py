@@ -24,7 +24,7 @@ from ..paths import as_path, reason
 from .events import Event
 from .prediction_history import PredictionHistory
 from .recorder import Counters
-from .schema import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
+from .schema import ALL, CATEGORIES, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
 from .trace import Trace, check_trace
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
@@ -266,7 +266,7 @@ def _names(trace: Trace) -> dict[str, dict[int, str]]:
 
     roles = numbered(trace.roles)
     return {
-        "role": roles, "sender": {**roles, EVERYONE: "everyone", RESTORED: "restored"}, "phase": numbered(PHASES),
+        "role": roles, "sender": {**roles, ALL: "everyone", RESTORED: "restored"}, "phase": numbered(PHASES),
         "reason": numbered(REASONS), "category": numbered(CATEGORIES), "message": numbered(trace.header["messages"]),
         "layer": numbered(trace.header["layers"]),
     }  # fmt: skip

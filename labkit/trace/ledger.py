@@ -55,7 +55,7 @@ from .events import RoleLost
 from .query import last_reported
 from .recorder import Counters
 from .role_states import absent
-from .schema import COMPUTE, EVERYONE, REASONS, ROLLED_BACK, TABLES
+from .schema import ALL, COMPUTE, REASONS, ROLLED_BACK, TABLES
 from .trace import Trace, check_trace
 
 __all__ = ["ledger"]
@@ -219,7 +219,7 @@ class _LedgerBuilder:
         if not computed:
             return
         self.totals["computed"] += computed
-        dropped_steps = {**self.drops.get((EVERYONE, incarnation), {}), **drops}
+        dropped_steps = {**self.drops.get((ALL, incarnation), {}), **drops}
         applied_below = (max if self.averaged else min)(reached, default=-1) + 1
         self.totals["applied"] += applied_below - sum(step < applied_below for step in dropped_steps)
         released = computed if instance in self.lost else counter.released
@@ -235,8 +235,8 @@ class _LedgerBuilder:
         is returned.
         """
         incarnation, sender = divmod(instance, self.roles)
-        everywhere = dropped.get(EVERYONE)
-        keys = ((sender, incarnation), (EVERYONE, incarnation))
+        everywhere = dropped.get(ALL)
+        keys = ((sender, incarnation), (ALL, incarnation))
         excluded = next((found for key in keys if (found := self.excluded.get(key, {}).get(step))), {})
         applied = [
             step <= last and number not in excluded and everywhere is None for number, last in zip(self.model, reached)
@@ -319,7 +319,7 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
     last = np.full(len(pairs), -1)
     np.maximum.at(last, which.reshape(-1), step[time <= t])
     for (owner, who), final in zip(pairs.tolist(), last.tolist()):
-        if who == EVERYONE:
+        if who == ALL:
             found[owner].rounds = final + 1
         else:
             found[owner].applied[who] = [0, final]
@@ -345,7 +345,7 @@ def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = No
         rows = rows[(rows[:, 0] != number) | (rows[:, 1] <= time)]
     unheard = [row for _, held in _returned_by(trace) for row in held.get("unheard", ())] if t is None else []
     for shard, _, sender, incarnation, last, count, why in [*rows.tolist(), *unheard]:
-        first = last if sender == EVERYONE else last - count + 1  # gradients of all workers in one round have the same step
+        first = last if sender == ALL else last - count + 1  # gradients of all workers in one round have the same step
         for step in range(first, last + 1):
             found.setdefault((sender, incarnation), {}).setdefault(step, {}).setdefault(shard, why)
     return found

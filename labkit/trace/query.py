@@ -33,9 +33,9 @@ from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
 from .recorder import Counters
 from .role_states import GONE, Period, absent, intervals, periods
 from .schema import (
+    ALL,
     CATEGORIES,
     COMPUTE,
-    EVERYONE,
     NANO,
     PHASES,
     RESTORED,
@@ -181,7 +181,7 @@ class Reports(NamedTuple):
         return self.gradients - self.gradients[0] if len(self.gradients) and self.restored[0] else self.gradients
 
 
-def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
+def reports(trace: Trace, role: int, sender: int = ALL) -> Reports:
     """Return the reports of a role about one sender, or about all senders, oldest first.
 
     If the role applies only gradients of all workers together, 1/workers of each gradient counts for each worker.
@@ -189,12 +189,12 @@ def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
     who, time, sent_by, count = trace.column("progress", "role", "time", "sender", "gradients")
     mine = who == role
     time, sent_by, count = time[mine], sent_by[mine], count[mine]
-    ends = np.flatnonzero(sent_by == EVERYONE)  # the last row of each report
+    ends = np.flatnonzero(sent_by == ALL)  # the last row of each report
     number = np.searchsorted(ends, np.arange(len(time)))
     known = number < len(ends)
     restored = np.zeros(len(ends), bool)
     restored[number[known & (sent_by == RESTORED)]] = True
-    if sender == EVERYONE:
+    if sender == ALL:
         values = count[ends]
     elif (sent_by < 0).all():
         values = count[ends] / max(1, len(trace.role_ids("worker")))
@@ -241,7 +241,7 @@ class Cumulative:
         gradient of all workers together counts 1/workers for each worker.
         """
         if self._missing(trace):
-            return self._reported(trace, t, EVERYONE if sender is None else sender)
+            return self._reported(trace, t, ALL if sender is None else sender)
         self._follow(trace)
         count = int(self._rows.times.searchsorted(t, side="right"))
         since = int(self._rows.times[0]) if trace.tables[self._rows.table].spilled and count else 0
@@ -262,7 +262,7 @@ class Cumulative:
         if self.of == "bytes":
             return self.gross(trace, t)
         if self._missing(trace):
-            return self._reported(trace, t, EVERYONE, net=True)
+            return self._reported(trace, t, ALL, net=True)
         data = self._follow(trace)
         count = int(self._rows.times.searchsorted(t, side="right"))
         roles, time, version, amount = data.at(self._rows.rows[:count], "role", "time", "version", self._column)
@@ -292,7 +292,7 @@ class Cumulative:
         self._follow(trace)
         count = int(self._rows.times.searchsorted(edges[-1], side="right"))
         when, who, amount = self._rows.times[:count], self._sender.values[:count], self._amount.values[:count]
-        common = who == EVERYONE
+        common = who == ALL
         if common.any():
             series = Series(when[common], np.cumsum(amount[common]) / len(workers))
             return np.repeat(interpolate(series, edges)[None, :], len(workers), axis=0)
@@ -329,8 +329,8 @@ class Cumulative:
         """Append the rows of one sender from index `first` on."""
         places, totals = self._own[sender]
         who, amount = self._sender.values[first:], self._amount.values[first:]
-        mine = np.flatnonzero((who == sender) | (who == EVERYONE))
-        own = np.where(who[mine] == EVERYONE, amount[mine] / max(1, len(trace.role_ids("worker"))), amount[mine])
+        mine = np.flatnonzero((who == sender) | (who == ALL))
+        own = np.where(who[mine] == ALL, amount[mine] / max(1, len(trace.role_ids("worker"))), amount[mine])
         begin = int(places.values.searchsorted(first))
         places.put(begin, first + mine)
         totals.put(begin, (totals.values[begin - 1] if begin else 0.0) + np.cumsum(own))

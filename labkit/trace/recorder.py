@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, Protocol, Self
 
 from .events import Event
-from .schema import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
+from .schema import ALL, CATEGORIES, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
 
 __all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "combine_counters"]
 
@@ -275,7 +275,7 @@ class Recorder:
         c.gradients += count
         c.samples += samples
         c.staleness[staleness] = c.staleness.get(staleness, 0) + count
-        if sender == EVERYONE:
+        if sender == ALL:
             c.rounds = step + 1
         else:  # a new list each time, so that a copy of the counters keeps the old one
             instance = sender + incarnation * self.roles if incarnation else sender
@@ -331,7 +331,7 @@ class Recorder:
                 counts[instance % self.roles] = counts.get(instance % self.roles, 0) + count
             for sender, count in counts.items():
                 self.progress += PROGRESS(now, sender, count)
-            self.progress += PROGRESS(now, EVERYONE, c.gradients)
+            self.progress += PROGRESS(now, ALL, c.gradients)
 
     def take(self, until: int, limit: int | None = None, plain: bool = True) -> dict[str, Any]:
         """Empty the buffers into a batch, and return it. `until` (ns): the role reports nothing more about earlier times.

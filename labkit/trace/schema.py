@@ -22,7 +22,7 @@ TRAINING, STARTUP, EVALUATION = range(len(CATEGORIES))
 REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused", "rolled back")
 LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED, ROLLED_BACK = range(len(REASONS))
 
-EVERYONE = -1  # as a sender: all workers of the run (a row counts one gradient of each); as a shard: every shard
+ALL = -1  # as a sender: all workers of the run (a row counts one gradient of each); as a shard: every shard
 RESTORED = -2  # as a sender in `progress`: this report is the initial state of a restored shard
 UNKNOWN = -1  # as a staleness: the weights were of another generation
 
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
     `unit`: "ns" of engine time, "bytes", "1" for a count or a ratio, or the kind of a code. The kinds are "role",
     "phase", "category", "reason", "message" and "layer" (each value is an index into a list of names), and "sender" (a
-    role, or `EVERYONE`).
+    role, or `ALL`).
     """
 
     name: str
@@ -97,7 +97,7 @@ TABLES: dict[str, TableSchema] = {
     ),
     "drops": _table(
         np.int64,
-        ("shard", "1", "the shard that does not apply it, or EVERYONE"),
+        ("shard", "1", "the shard that does not apply it, or ALL"),
         ("time", "ns", "when that was decided"),
         ("sender", "sender", "the role that computed it"),
         ("incarnation", "1", "of the sender"),

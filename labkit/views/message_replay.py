@@ -22,7 +22,7 @@ import numpy as np
 from ..formatting import duration, short, speed
 from ..trace.index import Lookup, Rows
 from ..trace.query import gradient_time, simulated, skipped
-from ..trace.schema import COMPUTE, EVALUATION, EVERYONE, NANO
+from ..trace.schema import ALL, COMPUTE, EVALUATION, NANO
 from ..trace.trace import Trace
 
 __all__ = ["Replay", "Update", "build_replay", "last_update", "loop_ns", "phase_of", "replay"]
@@ -55,7 +55,7 @@ def phase_of(trace: Trace, t: int) -> tuple[float, int]:
 class Update:
     """The update to replay.
 
-    `first`, `last`: begin and end (ns). `sender`: the role that sent the gradient, EVERYONE for a synchronous step.
+    `first`, `last`: begin and end (ns). `sender`: the role that sent the gradient, ALL for a synchronous step.
     `staleness`: that of the gradient.
     """
 
@@ -97,7 +97,7 @@ def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
         several = np.count_nonzero(version[mine] == version[i]) > 1
         first = int(time[before[-1]]) if len(before) else 0
         sure = bool(len(before)) and int(time[0]) < first
-        return Update(first, int(same.max()), EVERYONE if several else int(sender[i]), int(stale[i])), sure
+        return Update(first, int(same.max()), ALL if several else int(sender[i]), int(stale[i])), sure
     return None, False
 
 
@@ -157,8 +157,8 @@ def build_replay(trace: Trace, update: Update, lookup: Lookup | None = None) -> 
     works = np.stack([role[seen], clock.after(start[seen]), clock.before(end[seen])], axis=-1)
     role, time = lookup.applies.between(trace, first + 1, last).columns("role", "time")
     applied = np.stack([role, clock.applied(time)], axis=-1)
-    who = "last step" if update.sender == EVERYONE else short(trace.roles[update.sender])
-    whose = f"the {who}" if update.sender == EVERYONE else f"last gradient of {who}"
+    who = "last step" if update.sender == ALL else short(trace.roles[update.sender])
+    whose = f"the {who}" if update.sender == ALL else f"last gradient of {who}"
     long, brief = clock.words(loop_ns(trace))
     spoken = tuple(
         f"{x}, {duration(last - first, 2)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief))

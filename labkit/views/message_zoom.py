@@ -26,7 +26,7 @@ from ..trace.index import Lookup
 from ..trace.passes import Passes
 from ..trace.query import computing_since, gradient_period, reported_interval_end, rows_written, totals_only
 from ..trace.role_states import slowed
-from ..trace.schema import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
+from ..trace.schema import ALL, APPLY, COMPUTE, NANO, TRAINING, WAIT
 from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels, slow_spans
@@ -253,7 +253,7 @@ class MessageZoom(Panel):
         self._stroke("wait", place[role[waiting]], start[waiting], place[role[waiting]], over[waiting])
         applied = self._lookup.applies.between(trace, begin, min(end, t))
         who, time, sender = applied.columns("role", "time", "sender")
-        kept = (place[who] >= 0) & ((sender == EVERYONE) | (place[sender] >= 0))
+        kept = (place[who] >= 0) & ((sender == ALL) | (place[sender] >= 0))
         half = max(1, round(TICK * self._interval.length / 2))
         busy = phase == APPLY
         self._fill(

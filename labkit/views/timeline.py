@@ -21,7 +21,7 @@ from ..trace.index import Lookup
 from ..trace.passes import Passes, pipelined
 from ..trace.query import GONE, computing_since, mean_gradient_time, skipped, totals_only
 from ..trace.role_states import conditions, intervals, slowed
-from ..trace.schema import APPLY, COMPUTE, EVERYONE, NANO
+from ..trace.schema import ALL, APPLY, COMPUTE, NANO
 from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels, slow_spans
@@ -228,7 +228,7 @@ class Timeline(Panel):
         role, time, sender = self._lookup.applies.between(trace, first, t).columns("role", "time", "sender")
         seen = place[role] >= 0
         role, time, sender = role[seen], time[seen], sender[seen]
-        linked = (sender != EVERYONE) & (place[sender] >= 0)
+        linked = (sender != ALL) & (place[sender] >= 0)
         ends = np.stack([time[linked] / NANO, place[role[linked]], time[linked] / NANO, place[sender[linked]]], axis=-1)
         self.links.set_segments(list(ends.reshape(-1, 2, 2)) if len(ends) <= MOST_TICKS else [])
         many = len(time) > MOST_TICKS

@@ -187,8 +187,6 @@ def test_badges_open_the_start_notebook_and_the_assignments():
 
 def test_the_files_that_badges_open_exist():
     missing = [path for path in badges().values() if not (ROOT / path.removeprefix("lab/tree/")).exists()]
-    if missing == ["lab/tree/notebooks/assignments"]:
-        pytest.skip("notebooks/assignments is not there yet")
     assert not missing
 
 

@@ -9,7 +9,7 @@ import labkit as lk
 from labkit.trace import Trace
 from labkit.trace.clocks import Clocks, binned_maximum, leads, roles_with_clock
 from labkit.trace.recorder import Recorder
-from labkit.trace.schema import COMPUTE, EVERYONE, NANO
+from labkit.trace.schema import ALL, COMPUTE, NANO
 from labkit.views import bare_figure, make_panel
 from labkit.views.style import BLUE, ORANGE, RED
 
@@ -103,7 +103,7 @@ def test_both_engines_number_of_a_span_means_the_same_clock(engine):
 def test_without_spans_the_progress_is_that_reported_by_the_server():
     trace = handmade("dask")
     server = Recorder(0)
-    for row in ((50, 1, 5), (50, 2, 1), (50, EVERYONE, 6), (100, 1, 10), (100, 2, 3), (100, EVERYONE, 13)):
+    for row in ((50, 1, 5), (50, 2, 1), (50, ALL, 6), (100, 1, 10), (100, 2, 3), (100, ALL, 13)):
         server.progress.extend(row)
     trace.append(server.take(120) | {"skipped": {"spans": 7}})
     found = leads(trace, 120)

@@ -145,7 +145,7 @@ def error_of(name: str, text: str) -> BaseException:
 
 
 class Reference:
-    """The number of an object that the grader holds. When it is deleted, the grader is told that it may drop the object."""
+    """The number of an object that the grader holds. When it is deleted, the grader is notified, and drops the object."""
 
     def __init__(self, grader: GraderConnection, number: int):
         self.grader, self.number = grader, number

@@ -20,7 +20,7 @@ takes 30 ms (measured with `timeit` on `Compressor.encode`). In virtual time cod
 
 With error feedback the encoding error is sent later, not lost. Without error feedback, steps of sign-SGD and top-k need
 not converge (Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019).
-`labkit.roles.compressor` keeps the memory, because it knows the learning rate.
+`labkit.roles.compressor` keeps the memory, because the memory depends on the learning rate.
 
 A codec is *linear* if the sum of its messages is the message of the sum. Only then can an all-reduce add messages
 without decoding them. Codecs that are not linear need a server that decodes each message (or an all-gather).

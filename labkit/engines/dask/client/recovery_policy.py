@@ -196,7 +196,7 @@ class Order(RoleAction):
 
 @dataclass(frozen=True)
 class Fence(RoleAction):
-    """Tell an instance that was declared lost, but has reported again, to exit."""
+    """Make an instance exit that was declared lost, but has reported again."""
 
     worker: str
 

@@ -380,7 +380,7 @@ class Supervisor:
     # the end ------------------------------------------------------------------------------------------------------------
 
     def cancel_start(self) -> None:
-        """Tell the roles of a run that could not start to exit, and release its resources."""
+        """Make the roles of a run that could not start exit, and release its resources."""
         self.order_and_wait({"do": "leave", "why": "the run could not start"}, limit=POST_S)
         self.close()
 

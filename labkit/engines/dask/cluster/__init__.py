@@ -1,6 +1,6 @@
 """The processes of a `DaskCluster` (on this machine, or those of an existing scheduler), and the handle on them.
 
 `dask_cluster` defines `DaskCluster`. `dask_connection` starts, connects to, checks and ends its processes. `local`,
-`nannies`, `http_servers` and `credentials` implement a local cluster. `placement` assigns nodes to processes.
-`resources` lists the resources of the processes, and measures their speed.
+`nannies`, `http_servers`, `credentials` and `settings` implement a local cluster. `forked` handles `os.fork()`.
+`placement` assigns nodes to processes. `resources` lists the resources of the processes, and measures their speed.
 """
