@@ -23,6 +23,7 @@ gradient, so that each gradient counts once.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -435,9 +436,9 @@ def rates(
     x = np.linspace(since + min(window, end - since) / 2, max(end, 1.0), points)
     long = np.minimum(window, x - since)[:, None]
     shift, box = long * np.arange(SUBWINDOWS) / (2 * SUBWINDOWS - 2), long / 2
-    last, series = x[:, None] - shift, Series(when, total)
-    counts = interpolate(series, last.ravel()) - interpolate(series, (last - box).ravel())
-    return x / NANO, (counts.reshape(last.shape) / np.maximum(box, 1e-9)).mean(axis=1) * NANO
+    last = x[:, None] - shift
+    upper, lower = interpolate(Series(when, total), np.stack((last, last - box)).ravel()).reshape(2, *last.shape)
+    return x / NANO, ((upper - lower) / np.maximum(box, 1e-9)).mean(axis=1) * NANO
 
 
 def _whole_groups(when: np.ndarray, workers: int) -> int:
@@ -1012,6 +1013,8 @@ def medians(values: np.ndarray, share: float = 50.0) -> np.ndarray:
     """Return percentile `share` (in %, by default the median) of the finite values of each column; NaN for a column
     without any.
     """
+    if len(values) and np.isfinite(values).all():
+        return np.asarray(np.percentile(values, share, axis=0))
     found = np.full(values.shape[1], np.nan)
     for k, column in enumerate(values.T):
         kept = column[np.isfinite(column)]
@@ -1043,7 +1046,7 @@ def mean_gradient_time(trace: Trace) -> float:
     """
     counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
-    return float(np.median(means)) if means else 0.1 * NANO
+    return float(statistics.median(means)) if means else 0.1 * NANO
 
 
 def gradient_period(work: Rows) -> float | None:

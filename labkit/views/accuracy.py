@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
-from ..trace.query import rows_written
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
@@ -31,6 +30,7 @@ class Accuracy(Evaluated):
     name: ClassVar[str] = "accuracy"
     title: ClassVar[str] = "Accuracy"
     what: ClassVar[str] = "accuracy"
+    quantity: ClassVar[str] = "accuracy (%)"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the unit, and the meaning of the dashed line."""
@@ -45,8 +45,12 @@ class Accuracy(Evaluated):
             near = abs(100 * target - found[0].y[-1]) <= 15
             label = f"target {100 * target:g}%" if len(found) == 1 or not near else ""
             ends = np.array([0.0, self.end(trace, t)])
-            found.append(Curve(ends, np.full(2, 100 * target), label, style.INK, ":", 1.2))
+            found.append(Curve(ends, np.full(2, 100 * target), label, style.INK, ":", 1.2, name="target"))
         return found
+
+    def value(self, y: float) -> str:
+        """Return an accuracy in percent."""
+        return f"{y:.2f}%"
 
     def ceiling(self, trace: Trace, highest: float) -> float:
         """Return 100 percent, plus room for a label."""
@@ -56,4 +60,5 @@ class Accuracy(Evaluated):
         """Return the reason why there are no curves. Regressions and timing-only runs have no accuracy."""
         if trace.header["problem"].get("timing_only"):
             return "timing-only run: no evaluation"
-        return "this problem has no accuracy" if rows_written(trace, "evaluations") else "no evaluation yet"
+        known = trace.column("evaluations", "accuracy")
+        return "this problem has no accuracy" if len(known) and np.isnan(known).all() else "no evaluation yet"

@@ -18,13 +18,14 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import event_labels
 from .event_lines import Events
-from .label_placement import WEAK, LabelPlacement
-from .panel import Panel, moment
+from .label_placement import WEAK, LabelPlacement, pixels_of
+from .panel import Panel, Stops, moment
 
 __all__ = ["Curve", "Curves", "reference_curve", "this_run", "until"]
 
 MOST_CURVES = 8
 LABEL_GAP = 15  # pixels between the labels of two curves in the margin
+NEAR = 5  # pixels: a readout has the events and the curves without a label that are this near
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Curve:
     line: Any = "-"
     width: float = 2.2
     bold: bool = field(default=False)
+    name: str = "this run"  # in a table and in a readout
 
 
 def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
@@ -47,7 +49,7 @@ def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
 
 def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
     """Return the curve of the reference run."""
-    return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6)
+    return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6, name="reference")
 
 
 def until(trace: Trace, t: int) -> float:
@@ -62,6 +64,7 @@ class Curves(Panel):
     """Base class of panels with curves. A subclass implements `curves(trace, t)`."""
 
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 10)
+    quantity: ClassVar[str] = ""  # of the vertical axis, with its unit, in a table
     outside: bool = False  # labels in the right margin, which must be wide enough
 
     def __init__(self, reference: Trace | None = None):
@@ -70,6 +73,10 @@ class Curves(Panel):
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """Return the curves to draw, the most important one first."""
         raise NotImplementedError
+
+    def others(self, trace: Trace, t: int) -> list[Curve]:
+        """Return the curves that a subclass draws in addition, without labels."""
+        return []
 
     def ceiling(self, trace: Trace, highest: float) -> float:
         """Return the upper limit of the vertical axis if the highest point is `highest`."""
@@ -86,6 +93,7 @@ class Curves(Panel):
         ]
         for name in self.names:
             name.set_path_effects(style.halo())
+        self._styles: list[Any] = [None] * MOST_CURVES
         self.events = Events(axes)
         return self
 
@@ -98,6 +106,47 @@ class Curves(Panel):
         t = moment(trace, t)
         marks = [(self.across(trace, t, time), label) for time, label in event_labels(trace, t)]
         self.show(self.curves(trace, t)[:MOST_CURVES], self.end(trace, t), trace, marks)
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the newest value of each curve at `x`, and the position of that value. Curves without a label and events are
+        left out unless they are near.
+        """
+        (left, right), (low, high) = self.axes.get_xlim(), self.axes.get_ylim()
+        wide, tall = (NEAR * abs(b - a) / size for (a, b), size in zip(((left, right), (low, high)), pixels_of(self.axes)))
+        found = []
+        for curve, all_ in [(c, True) for c in self._shown(trace, t)] + [(c, False) for c in self.others(trace, t)]:
+            k = int(np.searchsorted(curve.x, x, side="right")) - 1
+            if k >= 0 and np.isfinite(curve.y[k]) and (all_ or abs(curve.y[k] - y) <= tall):
+                found.append(f"{curve.name}: {self.value(float(curve.y[k]))} at {self.position(float(curve.x[k]))}")
+        for time, label in event_labels(trace, t):
+            if abs(self.across(trace, t, time) - x) <= wide:
+                found.append(f"{label} at {self.position(self.across(trace, t, time))}")
+        return "\n".join(found)
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the points of each curve."""
+        found = []
+        for curve in [*self._shown(trace, t), *self.others(trace, t)]:
+            inside = np.isfinite(curve.y) & (curve.x >= 0) & (curve.x <= self.axes.get_xlim()[1])
+            found.append(list(dict.fromkeys(zip(curve.x[inside].tolist(), curve.y[inside].tolist()))))
+        return [points for points in found if points]
+
+    def _shown(self, trace: Trace, t: int) -> list[Curve]:
+        return [curve for curve in self.curves(trace, t)[:MOST_CURVES] if len(curve.x)]
+
+    def value(self, y: float) -> str:
+        """Return a value of a curve as text."""
+        return style.plain(float(f"{y:.4g}"))
+
+    def position(self, x: float) -> str:
+        """Return a position on the horizontal axis as text."""
+        return f"{x:,.3f} s"
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the points of all curves."""
+        curves = [*self._shown(trace, t), *self.others(trace, t)]
+        rows = [(c.name, x, y) for c in curves for x, y in zip(c.x.tolist(), c.y.tolist())]
+        return ("curve", self.axes.get_xlabel(), self.quantity), rows
 
     def highest(self) -> float:
         """Return the largest value that a subclass draws in addition to its curves."""
@@ -122,8 +171,8 @@ class Curves(Panel):
         self.note.set_text("" if known else self.nothing(trace))
         inside = [c.y[(c.x <= end) & np.isfinite(c.y)] for c in known]
         top = self.ceiling(trace, max((self.highest(), *(float(y.max()) for y in inside if len(y)))) or 1.0)
-        self.axes.set_xlim(-0.015 * end, end)
-        self.axes.set_ylim(-0.015 * top, top)
+        if self.axes.get_xlim() != (-0.015 * end, end) or self.axes.get_ylim() != (-0.015 * top, top):
+            self.axes.set(xlim=(-0.015 * end, end), ylim=(-0.015 * top, top))
         room = LabelPlacement(self.axes)
         for x, _ in marks:
             room.curve(np.array([x, x]), np.array([0.0, top]), 5 * WEAK)
@@ -132,7 +181,7 @@ class Curves(Panel):
             line.set_data(*((curve.x, curve.y) if curve else ([], [])))
             self.names[k].set_text("")
             if curve is not None:
-                line.set(color=curve.colour, linestyle=curve.line, linewidth=curve.width)
+                self._style(k, curve)
                 room.curve(curve.x, curve.y)
         self.behind(room)
         named = [(k, c, _last_inside(c, end)) for k, c in enumerate(known) if c.label and len(inside[k])]
@@ -155,9 +204,16 @@ class Curves(Panel):
             self._name(k, curve)
             self.names[k].set_position((1 + 6 / room.wide, height))
 
+    def _style(self, k: int, curve: Curve) -> None:
+        """Set the appearance of a line and its label. Most frames do not change it."""
+        appearance = curve.colour, curve.line, curve.width, curve.bold
+        if appearance != self._styles[k]:
+            self._styles[k] = appearance
+            self.lines[k].set(color=curve.colour, linestyle=curve.line, linewidth=curve.width)
+            self.names[k].set(color=curve.colour, fontweight="bold" if curve.bold else "normal")
+
     def _name(self, k: int, curve: Curve) -> None:
-        self.names[k].set(text=curve.label, color=curve.colour)
-        self.names[k].set_fontweight("bold" if curve.bold else "normal")
+        self.names[k].set_text(curve.label)
 
     def nothing(self, trace: Trace) -> str:
         """Return the text shown if there is no curve."""

@@ -11,14 +11,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgb
 
 from ..formatting import short
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import class_name, missing_text
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["DataDistribution", "draw"]
 
@@ -47,7 +46,7 @@ class DataDistribution(Panel):
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.tick_params(length=0)
-        self.image: Any = axes.imshow(np.ones((1, 1, 3)), aspect="auto", interpolation="nearest", zorder=1)
+        self.image: Any = axes.imshow(np.zeros((1, 1, 4)), aspect="auto", interpolation="none", zorder=1)
         self.bars = PolyCollection([], facecolors=style.BLUE_FILL, edgecolors="none", zorder=2)
         axes.add_collection(self.bars, autolim=False)
         (self.even,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2.5)), zorder=3)
@@ -93,15 +92,43 @@ class DataDistribution(Panel):
             self._table(shares)
             self._names(trace, shares, slow)
 
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the number of samples in the cell, or the total of the row."""
+        shares, row = trace.header.get("shares", {}), int(np.floor(y))
+        if "counts" not in shares or not 0 <= row < len(shares["counts"]):
+            return ""
+        counts, name = shares["counts"][row], _row_name(trace, _owners(trace, shares)[row], shares["shared"])
+        if shares["classes"] and 0 <= x < shares["classes"]:
+            count = counts[int(x)]
+            return f"{name}, class {class_name(shares, int(x))}: {count:,} of {sum(counts):,} training samples"
+        return f"{name}: {sum(counts):,} training samples" if x >= shares["classes"] else ""
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the number of samples of each class that every worker has."""
+        shares = trace.header.get("shares", {})
+        if "counts" not in shares:
+            return ("worker", "training samples"), []
+        names = [_row_name(trace, owners, shares["shared"]) for owners in _owners(trace, shares)]
+        classes = [f"class {class_name(shares, number)}" for number in range(shares["classes"])]
+        rows = [(name, *(counts if classes else ()), sum(counts)) for name, counts in zip(names, shares["counts"])]
+        return ("worker", *classes, "training samples"), list(rows)
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the cells, and the total of each row."""
+        shares = trace.header.get("shares", {})
+        columns = shares.get("classes", 0)
+        total = columns * (1 + GAP + BARS / 2) if columns else 0.5
+        across = [*(k + 0.5 for k in range(columns)), total]
+        return [[(x, row + 0.5) for x in across] for row in range(len(shares.get("counts", ())))]
+
     def _table(self, shares: dict[str, Any]) -> None:
         counts = np.array(shares["counts"], dtype=float)
         rows, columns = len(counts), shares["classes"]
         totals, cells = counts.sum(axis=1), columns or 1
         first = cells * (1 + GAP) if columns else 0.0
         longest = cells * BARS if columns else 1.0
-        white, blue = np.array(to_rgb(style.PAPER)), np.array(to_rgb(style.BLUE))
         part = counts / max(counts.max(), 2 * counts.mean(), 1.0)
-        self.image.set_data(white + (blue - white) * (0.04 + 0.9 * part)[..., None] if columns else np.ones((1, 1, 3)))
+        self.image.set_data(style.tinted(style.BLUE, 0.04 + 0.9 * part) if columns else np.zeros((1, 1, 4)))
         self.image.set_extent((0, cells, rows, 0) if columns else (0, 1e-9, rows, 0))
         ends, y = first + longest * totals / max(totals.max(), 1.0), np.arange(rows)
         thick = 0.3 if rows <= 16 else 0.42
@@ -135,12 +162,7 @@ class DataDistribution(Panel):
 
     def _names(self, trace: Trace, shares: dict[str, Any], slow: tuple[int, ...]) -> None:
         columns, rows = shares["classes"], len(shares["counts"])
-        first = [*shares["first"], shares["shares"]]
-        owners = [[] for _ in range(rows)] if not shares["shared"] else [[]]  # type: ignore[var-annotated]
-        for number, role in enumerate(trace.header["layout"]["roles"]):
-            if role["data"] is not None:
-                row = 0 if shares["shared"] else int(np.searchsorted(first, role["data"], side="right")) - 1
-                owners[row].append(number)
+        owners = _owners(trace, shares)
         tall = self.axes.get_position().height * self.axes.get_figure().get_size_inches()[1] * style.DPI / rows  # type: ignore[union-attr]
         every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * tall >= LINE or step >= rows)
         highlighted = [k for k in range(rows) if any(o in slow for o in owners[k]) and len(owners[k]) == 1]
@@ -155,6 +177,17 @@ class DataDistribution(Panel):
         bars = columns * (1 + GAP) + columns * BARS / 2 if columns else end / 2
         names = [class_name(shares, x, 6) for x in range(0, columns, sparse)]
         self.axes.set_xticks([*at, bars], [*names, "total" if columns else "samples"])
+
+
+def _owners(trace: Trace, shares: dict[str, Any]) -> list[list[int]]:
+    """Return the roles that have the data of each row."""
+    first = [*shares["first"], shares["shares"]]
+    owners: list[list[int]] = [[] for _ in shares["counts"]] if not shares["shared"] else [[]]
+    for number, role in enumerate(trace.header["layout"]["roles"]):
+        if role["data"] is not None:
+            row = 0 if shares["shared"] else int(np.searchsorted(first, role["data"], side="right")) - 1
+            owners[row].append(number)
+    return owners
 
 
 def _row_name(trace: Trace, owners: list[int], shared: bool) -> str:

@@ -16,7 +16,8 @@ from matplotlib.transforms import offset_copy
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import class_name, missing_text, predicted_classes, wrapped
-from .panel import Panel, moment
+from .label_placement import pixels_of
+from .panel import Panel, Stops, moment
 
 __all__ = ["DecisionBoundary", "draw"]
 
@@ -27,6 +28,7 @@ TINTS = (
 )  # fmt: skip
 MOST_NAMED = 6
 FINER = 5
+NEAR = 6.0  # pixels: a readout has the sample that is this near
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundary:
@@ -47,7 +49,7 @@ class DecisionBoundary(Panel):
         super().setup(axes)
         style.plain_axes(axes, grid=None, y_ticks=4)
         self.image = axes.imshow(
-            np.ones((1, 1, 3)), extent=(0, 1, 0, 1), origin="lower", aspect="equal", interpolation="nearest", zorder=1
+            np.ones((1, 1, 3)), extent=(0, 1, 0, 1), origin="lower", aspect="equal", interpolation="none", zorder=1
         )
         axes.set_aspect("equal", adjustable="box", anchor="C")
         self.points: Any = axes.scatter([], [], s=9, linewidths=0, zorder=3)
@@ -106,6 +108,48 @@ class DecisionBoundary(Panel):
         self.wrong.set_offsets(where[wrong].reshape(-1, 2))
         self._legend(samples, said is not None, int(wrong.sum()))
 
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the class that the model predicts at the point, and the nearest sample if there is one near."""
+        plane, samples = self._plane(trace), trace.header.get("samples", {})
+        if plane is None:
+            return ""
+        cells, (low, high), said = self._cells(trace, t, plane), (plane["low"], plane["high"]), list[str]()
+        place = [int((at - a) / (b - a) * len(cells)) if cells is not None else 0 for at, a, b in zip((x, y), low, high)]
+        if cells is not None and all(0 <= k < len(cells) for k in place):
+            number = int(cells[place[1], place[0]])
+            answer = f"predicted class {class_name(samples, number)}" if number < samples["classes"] else "no finite prediction"
+            said.append(f"({x:.3g}, {y:.3g}): {answer}")
+        unit = (self.axes.get_xlim()[1] - self.axes.get_xlim()[0]) / pixels_of(self.axes)[0]
+
+        def nearest_to(points: Any) -> int | None:
+            away = np.hypot(*(np.asarray(points).reshape(-1, 2) - (x, y)).T)
+            return int(away.argmin()) if len(away) and away.min() <= NEAR * unit else None
+
+        held, point = nearest_to(samples["features"]), nearest_to(plane["points"])
+        if held is not None:
+            _, _, _, label, answer = self.table(trace, t)[1][held]
+            said.append(f"held-out sample of class {label}" + (f", predicted {answer}" if answer != "" else ""))
+        elif point is not None:
+            said.append(f"training point of class {class_name(samples, plane['labels'][point])}")
+        return "\n".join(said)
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the held-out samples: their features, classes and predictions."""
+        columns = ("sample", "x", "y", "class", "predicted class")
+        if self._plane(trace) is None:
+            return columns, []
+        samples, said = trace.header["samples"], predicted_classes(trace, t)
+        rows: list[tuple[Any, ...]] = []
+        for k, ((x, y), label) in enumerate(zip(samples["features"], samples["labels"])):
+            answer = "" if said is None else "none" if said[k] is None else class_name(samples, said[k])
+            rows.append((k + 1, x, y, class_name(samples, label), answer))
+        return columns, rows
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the held-out samples, from left to right."""
+        places = sorted((float(x), float(y)) for _, x, y, _, _ in self.table(trace, t)[1])
+        return [places] if places else []
+
     def _plane(self, trace: Trace) -> dict[str, Any] | None:
         found: dict[str, Any] | None = trace.header.get("samples", {}).get("plane")
         return found
@@ -116,17 +160,23 @@ class DecisionBoundary(Panel):
         return missing_text(trace, self.size[0]) or wrapped(words, round(0.75 * self.size[0]))
 
     def _regions(self, trace: Trace, t: int, plane: dict[str, Any]) -> None:
-        low, high, side = plane["low"], plane["high"], plane["side"]
-        look = trace.predictions_at(t)
-        colours = np.ones((1, 1, 3))
-        if look is not None and side and len(look.grid) == side * side:
+        low, high = plane["low"], plane["high"]
+        colours, cells = np.ones((1, 1, 3)), self._cells(trace, t, plane)
+        if cells is not None:
             tints = np.array([to_rgb(region) for region, _ in TINTS])
-            cells = _finer(np.frombuffer(look.grid, np.uint8).reshape(side, side))
             colours = np.where((cells < trace.header["samples"]["classes"])[..., None], tints[cells % len(TINTS)], 1.0)
         self.image.set_data(colours)
         self.image.set_extent((low[0], high[0], low[1], high[1]))
         self.axes.set_xlim(low[0], high[0])
         self.axes.set_ylim(low[1], high[1])
+
+    @staticmethod
+    def _cells(trace: Trace, t: int, plane: dict[str, Any]) -> np.ndarray | None:
+        """Return the predicted class of each cell, from the lower left corner; None if there is no evaluation yet."""
+        look, side = trace.predictions_at(t), plane["side"]
+        if look is None or not side or len(look.grid) != side * side:
+            return None
+        return _finer(np.frombuffer(look.grid, np.uint8).reshape(side, side))
 
     def _legend(self, samples: dict[str, Any], asked: bool, wrong: int) -> None:
         classes = samples["classes"]

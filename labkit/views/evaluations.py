@@ -53,6 +53,10 @@ class Evaluated(Curves):
         x, _ = learning_curve(trace, t, "loss", self.against)
         return float(np.interp(time / NANO, when, x)) if len(x) else -1.0
 
+    def position(self, x: float) -> str:
+        """Return a position on the horizontal axis as text."""
+        return super().position(x) if self.against == "time" else f"{x:,.0f} {UNITS[self.against]}"
+
     def end(self, trace: Trace, t: int) -> float:
         """Return the end of the horizontal axis at `t` (ns): the last evaluation of a finished run, otherwise a round
         number above it.

@@ -1,7 +1,8 @@
 """Events on time axes: a dotted orange line for each command or fault, with a short label.
 
 Labels never overlap, are never cut off, and avoid curves. The newest event is placed first. If there is no room for a
-label, only the line is drawn; the text is in the log.
+label, only the line is drawn; the text is in the log. If there are many events, those that are near to each other are a group:
+one thin line with the label of the last event and the number of the others, which have a short mark at the top.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ __all__ = ["Events"]
 
 MOST_LABELS = 6
 TOGETHER = 3.0  # pixels: events nearer to each other than this are one line, with the label of the last event
+GROUP = 36.0  # pixels: largest width of a group, if there are more than `MOST_LABELS` events
+MARK = 6.0  # pixels: height of the mark of an event in a group
+WIDE, THIN = 1.4, 0.9  # points: of a line, and of one among many
 
 
 class Events:
@@ -26,7 +30,7 @@ class Events:
     def __init__(self, axes: Axes, above: bool = False):
         self.axes, self.above = axes, above
         (self.lines,) = axes.plot(
-            [], [], color=style.ORANGE, linestyle=(0, (1.2, 1.8)), linewidth=1.4, zorder=1.6 if above else 1.1,
+            [], [], color=style.ORANGE, linestyle=(0, (1.2, 1.8)), linewidth=WIDE, zorder=1.6 if above else 1.1,
             transform=axes.get_xaxis_transform(), clip_on=not above,
         )  # fmt: skip
         self.words = [
@@ -46,9 +50,15 @@ class Events:
             for k, (x, label) in enumerate(seen)
             if k + 1 == len(seen) or seen[k + 1][0] - x >= TOGETHER
         ]  # fmt: skip
-        at = np.repeat([low + x / wide * (high - low) for x, _ in kept], 3)
-        top = 1 + 5 / pixels_of(self.axes)[1] if self.above else 1.0
-        self.lines.set_data(at, np.tile([0, top, np.nan], len(kept)))
+        many = len(kept) > MOST_LABELS and not self.above
+        groups = _groups(kept) if many else [[mark] for mark in kept]
+        tall = pixels_of(self.axes)[1]
+        top = 1 + 5 / tall if self.above else 1.0
+        at = np.repeat([low + x / wide * (high - low) for group in groups for x, _ in group], 3)
+        ends = [(0.0 if mark is group[-1] else top - MARK / tall, top, np.nan) for group in groups for mark in group]
+        self.lines.set_data(at, np.array(ends).ravel())
+        self.lines.set_linewidth(THIN if many else WIDE)
+        kept = [(group[-1][0], group[-1][1] + (f" +{len(group) - 1}" if len(group) > 1 else "")) for group in groups]
         for words in self.words:
             words.set_text("")
         newest = kept[::-1][:MOST_LABELS]
@@ -84,6 +94,17 @@ class Events:
                     words.set_position((left / wide, 1 + 12 / high))
                     taken.append((left, right))
                     break
+
+
+def _groups(marks: Sequence[tuple[float, str]]) -> list[list[tuple[float, str]]]:
+    """Return the marks (x in pixels, label) in groups that are at most `GROUP` wide."""
+    found: list[list[tuple[float, str]]] = []
+    for mark in marks:
+        if found and mark[0] - found[-1][0][0] <= GROUP:
+            found[-1].append(mark)
+        else:
+            found.append([mark])
+    return found
 
 
 def _shorter(label: str) -> str:

@@ -9,12 +9,13 @@ workers, three percentiles and the slowed workers are shown.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 
 from ..formatting import short
 from ..trace.query import NO_NORM, Norms, medians, relative_steps, totals_only
@@ -23,14 +24,17 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import option_steps
 from .label_placement import pixels_of
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["GradientFlow", "draw", "step_rate"]
 
 MOST_ROWS, MOST_SLOWED = 12, 3
+WAY = "gradients flow backward"
 SHARES = (("95%", 95.0), ("50%", 50.0), ("5%", 5.0))
 TINY = 7.5  # points
-BELOW, MIDDLE, ABOVE = "#b9c0e0", "#f6f6f8", "#fbb669"
+LEAST = 10  # pixels between the names of two rows
+BELOW, ABOVE = ("#7381c1", 0.5), ("#f98f18", 0.65)  # colour, and its largest opacity
+PALE = 0.04  # opacity at the median
 FULL = 2.0  # full colour at 2^2 times the median, and at 1/2^2 of it
 
 
@@ -71,14 +75,15 @@ class GradientFlow(Panel):
             spine.set_visible(False)
         axes.tick_params(length=0)
         above = 1 + 12 / pixels_of(axes)[1]
+        half = min(0.45, (style.width(WAY) / 2 + 5) / pixels_of(axes)[0])  # of the text, in the middle of the arrow
         self.arrow = axes.annotate(
-            "", xy=(0, above), xytext=(1, above), xycoords="axes fraction", annotation_clip=False,
+            "", xy=(0, above), xytext=(0.5 - half, above), xycoords="axes fraction", annotation_clip=False,
             arrowprops={"arrowstyle": "->", "color": style.FAINT, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
         )  # fmt: skip
-        self.way = style.write(
-            axes, 0.5, above, "gradients flow backward", ha="center", va="center", transform=axes.transAxes,
-            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 3},
-        )  # fmt: skip
+        (self.tail,) = axes.plot(
+            [0.5 + half, 1], [above] * 2, color=style.FAINT, linewidth=1.0, transform=axes.transAxes, clip_on=False
+        )
+        self.way = style.write(axes, 0.5, above, WAY, ha="center", va="center", transform=axes.transAxes)
         self.what = style.write(axes, 0, 0, "", size=TINY, ha="right", va="bottom", transform=axes.transAxes)
         self.what.set(linespacing=0.95)
         self._shape: Any = None
@@ -99,7 +104,7 @@ class GradientFlow(Panel):
         t = moment(trace, t)
         workers, lengths = self._norms.newest(trace, t)
         known = bool((lengths[..., 0] != NO_NORM).any())
-        for part in (self.arrow, self.way, self.what, self.axes.xaxis, self.axes.yaxis):
+        for part in (self.arrow, self.tail, self.way, self.what, self.axes.xaxis, self.axes.yaxis):
             part.set_visible(known)
         self.note.set_text("" if known else self._nothing(trace))
         for shown in (self.image, *self.cells, *self.steps) if self.image is not None else ():
@@ -112,16 +117,50 @@ class GradientFlow(Panel):
         self._grid(trace, names, values.shape)
         self.image.set_data(_colours(np.where(values == NO_NORM, np.nan, ratio)))
         for cell, value in zip(self.cells, values.ravel().tolist()):
-            cell.set(text=_written(value), color=style.INK if np.isfinite(value) else style.RED)
+            cell.set_text(_written(value))
+            cell.set_color(style.INK if math.isfinite(value) else style.RED)
         rate = step_rate(trace, t)
         steps = relative_steps(lengths, 1.0 if rate is None else rate)
         self.what.set_text(f"{'grad.' if rate is None else 'step'}/\nweight" if np.isfinite(steps).any() else "")
         for text, value in zip(self.steps, steps[:: self._every].tolist()):
-            text.set_text(_short_power(value) if np.isfinite(value) else "")
+            text.set_text(_short_power(value) if math.isfinite(value) else "")
+
+    def fixed(self) -> tuple[Artist, ...]:
+        """Return the arrow above the cells and its text."""
+        return self.arrow, self.tail, self.way
 
     def axes_key(self) -> Any:
         """Return the state of the ticks, which are set explicitly: one for each worker and one for each layer."""
         return self._shape, self.axes.xaxis.get_visible()
+
+    def _shown(self, trace: Trace, t: int) -> tuple[list[str], list[str], np.ndarray]:
+        """Return the names of rows and layers, and the norms, shape (rows, layers)."""
+        workers, lengths = self._norms.newest(trace, t)
+        if not (lengths[..., 0] != NO_NORM).any():
+            return [], [], np.empty((0, 0))
+        names, values = self._rows(trace, t, workers, lengths[..., 0])
+        layers = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), values.shape[1]))]
+        return [name for name, _ in names], layers[: values.shape[1]], values
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the norm of the cell."""
+        rows, layers, values = self._shown(trace, t)
+        row, column = round(y), round(x)
+        if not (0 <= row < len(rows) and 0 <= column < len(layers)) or values[row, column] == NO_NORM:
+            return ""
+        return f"{rows[row]}, {_spaced(layers[column])}: norm {values[row, column]:.6g}"
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the norm of each row and layer."""
+        rows, layers, values = self._shown(trace, t)
+        found = [(row, layer, values[i, j].item()) for i, row in enumerate(rows) for j, layer in enumerate(layers)]
+        return ("worker", "layer", "norm of the gradient"), [each for each in found if each[2] != NO_NORM]
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the cells."""
+        _, _, values = self._shown(trace, t)
+        found = [[(float(j), float(i)) for j, value in enumerate(row) if value != NO_NORM] for i, row in enumerate(values)]
+        return [row for row in found if row]
 
     @staticmethod
     def _nothing(trace: Trace) -> str:
@@ -155,11 +194,14 @@ class GradientFlow(Panel):
         rows, columns = shape
         for old in (self.image, *self.cells, *self.steps) if self.image is not None else ():
             old.remove()
-        self.image = self.axes.imshow(np.ones((rows, columns, 3)), aspect="auto", interpolation="nearest", zorder=1)
-        self.axes.set_yticks(range(rows), [name for name, _ in names])
+        self.image = self.axes.imshow(np.zeros((rows, columns, 4)), aspect="auto", interpolation="none", zorder=1)
+        every = max(1, -(-LEAST // (high / rows)))
+        marked = [k for k, (_, highlighted) in enumerate(names) if highlighted]
+        named = [k for k in range(rows) if k in marked or (k % every == 0 and all(abs(k - m) >= every for m in marked))]
+        self.axes.set_yticks(named, [names[k][0] for k in named])
         small = TINY if high / rows < 15 else style.SMALL
-        for (_, highlighted), label in zip(names, self.axes.get_yticklabels()):
-            label.set(color=style.ORANGE if highlighted else style.GREY, fontsize=small)
+        for k, label in zip(named, self.axes.get_yticklabels()):
+            label.set(color=style.ORANGE if k in marked else style.GREY, fontsize=small)
         layers = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), columns))]
         said = [_spaced(layer) for layer in layers]
         self._every = max(1, -(-round(max(map(style.width, said)) + 6) // max(1, int(wide / columns))))
@@ -182,12 +224,13 @@ class GradientFlow(Panel):
 
 
 def _colours(ratio: np.ndarray) -> np.ndarray:
-    """Return the RGB colour of each cell: `BELOW` far below the median, `ABOVE` far above it, white if unknown."""
-    low, middle, high, paper = (np.array(to_rgb(c)) for c in (BELOW, MIDDLE, ABOVE, style.PAPER))
+    """Return the pixels of the cells, RGBA: `BELOW` below the median, `ABOVE` above it, transparent if unknown."""
     with np.errstate(all="ignore"):
-        where = np.clip(np.log2(ratio) / FULL, -1.0, 1.0)[..., None]
-    mixed = np.where(where < 0, middle + (low - middle) * -where, middle + (high - middle) * where)
-    return np.where(np.isnan(where), paper, mixed)
+        where = np.clip(np.log2(ratio) / FULL, -1.0, 1.0)
+    far = np.nan_to_num(np.abs(where))
+    low, high = (style.tinted(colour, PALE + (most - PALE) * far) for colour, most in (BELOW, ABOVE))
+    mixed = np.where((where < 0)[..., None], low, high)
+    return np.where(np.isnan(where)[..., None], 0.0, mixed)
 
 
 def _written(value: float) -> str:

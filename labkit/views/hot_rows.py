@@ -7,7 +7,7 @@ owner has all traffic of the hottest row, for any number of servers. The dashed 
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ from ..trace.query import computed_gradients, hot_rows, row_load
 from ..trace.trace import Trace
 from . import style
 from .label_placement import pixels_of
-from .panel import Panel
+from .panel import Panel, Stops
 
 __all__ = ["HotRows", "draw"]
 
@@ -40,7 +40,7 @@ class HotRows(Panel):
         """Create the bars: rows on the left, servers on the right, with a gap between them."""
         super().setup(axes)
         style.plain_axes(axes, grid="y")
-        self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, zorder=2)
+        self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, linewidth=0, zorder=2)
         (self.even,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2.5)), zorder=3)
         return self
 
@@ -54,11 +54,7 @@ class HotRows(Panel):
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Set the heights of the bars."""
-        rows, servers = hot_rows(trace, MOST_ROWS), row_load(trace)[:MOST_SERVERS]
-        widest = 5 + max((style.width(str(row)) for row, _, _ in rows), default=0.0)
-        rows = rows[
-            : max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)
-        ]  # as many rows as have room for their names
+        rows, servers = self._shown(trace)
         self.note.set_text("" if rows else "this model has no embedding table")
         batches = max(1, computed_gradients(trace))
         heights = np.zeros(len(self.bars))
@@ -75,6 +71,39 @@ class HotRows(Panel):
         even = 100 / len(servers) if servers else 0.0
         self.even.set_data([first - 0.5, first + len(servers) - 0.5] if servers else [], [even] * 2 if servers else [])
         self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the counts of the bar at `x`."""
+        rows, servers = self._shown(trace)
+        k, batches = round(x), computed_gradients(trace)
+        if 0 <= k < len(rows):
+            row, pulls, _ = rows[k]
+            return f"row {row}: in {pulls:,} of {batches:,} batches ({pulls / max(1, batches):.1%})"
+        if 0 <= k - len(rows) - 1 < len(servers):
+            name, touched, load, share = servers[k - len(rows) - 1]
+            return f"{name}: {share:.1%} of the traffic\n{load:,} pulls and pushes of {touched:,} rows"
+        return ""
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the batches that need each row, and the traffic of each server."""
+        rows, servers = self._shown(trace)
+        batches = max(1, computed_gradients(trace))
+        found: list[tuple[Any, ...]] = [(f"row {row}", pulls, 100 * pulls / batches) for row, pulls, _ in rows]
+        found += [(name, load, 100 * share) for name, _, load, share in servers]
+        return ("bar", "batches, or pulls and pushes", "share (%)"), found
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the tops of the bars."""
+        rows, servers = self._shown(trace)
+        places = [*range(len(rows)), *range(len(rows) + 1, len(rows) + 1 + len(servers))]
+        _, table = self.table(trace, t)
+        return [[(float(k), min(100.0, share)) for k, (_, _, share) in zip(places, table)]] if places else []
+
+    def _shown(self, trace: Trace) -> tuple[list[tuple[int, int, float]], list[tuple[str, int, int, float]]]:
+        """Return (as many rows as have room for their names, servers)."""
+        rows, servers = hot_rows(trace, MOST_ROWS), row_load(trace)[:MOST_SERVERS]
+        widest = 5 + max((style.width(str(row)) for row, _, _ in rows), default=0.0)
+        return rows[: max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)], servers
 
     def axes_key(self) -> object:
         """Return the texts of the ticks, which are set explicitly."""

@@ -17,7 +17,7 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import without_axes
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["Ledger", "draw", "lines"]
 
@@ -89,7 +89,7 @@ class Ledger(Panel):
         t = moment(trace, t)
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
-        step = min(ROW, self._high / (len(shown) + 1.1))
+        step = self._step(len(shown))
         known = book["computed"] is not None  # if it is unknown, no bars are drawn
         counts = np.array([(count or 0) if known else 0 for _, count in shown], dtype=float)
         longest = max(counts[0], counts[1:].sum(), 1.0)
@@ -111,6 +111,31 @@ class Ledger(Panel):
             number.set(text="" if not what else "?" if count is None else f"{count:,}", y=at)
             number.set_color(style.RED if wrong else style.INK)
         self._write_verdict(book, t, trace, (len(shown) + 0.55) * step)
+
+    def _step(self, bars: int) -> float:
+        """Return the distance of two bars in pixels."""
+        return min(ROW, self._high / (bars + 1.1))
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the number of gradients in the category of the bar."""
+        book = ledger(trace, t)
+        shown = lines(book)[:MOST]
+        k = int(y // self._step(len(shown)))
+        if not 0 <= k < len(shown):
+            return ""
+        name, count = shown[k]
+        computed = book["computed"]
+        share = f" ({count / computed:.1%} of those computed)" if count is not None and computed and k else ""
+        return f"{name}: {'unknown' if count is None else f'{count:,} gradients'}{share}"
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the number of gradients in each category."""
+        return ("category", "gradients"), [(name, "" if count is None else count) for name, count in lines(ledger(trace, t))]
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the beginnings of the bars."""
+        count = len(lines(ledger(trace, t))[:MOST])
+        return [[(float(BAR), (k + 0.5) * self._step(count)) for k in range(count)]]
 
     def _write_verdict(self, book: dict[str, Any], t: int, trace: Trace, y: float) -> None:
         text, colour = _verdict(book, t, trace)

@@ -23,7 +23,7 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
 from .label_placement import pixels_of
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["Links", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
 
@@ -153,6 +153,25 @@ class Links(Panel):
         self.bars.set_verts(boxes)
         self.bars.set_facecolor(colours)
         self._write(found, size, width, quiet)
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the rates of the row."""
+        found, width = rows(trace, t, self._lookup), bandwidth(trace)
+        if not 0 <= round(y) < len(found):
+            return ""
+        row = found[round(y)]
+        said = [f"{what} {rate:,.0f} bytes/s" + (f" ({share_text(rate / width)} of the bandwidth)" if width else "")
+                for what, rate in (("receives", row.into), ("sends", row.out))]  # fmt: skip
+        return "\n".join([f"{row.name}{', mean' if row.name.endswith(' others') else ''}", *said])
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the rates of all rows."""
+        found = rows(trace, t, self._lookup)
+        return ("node", "received (bytes/s)", "sent (bytes/s)"), [(row.name, row.into, row.out) for row in found]
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the beginnings of the bars."""
+        return [[(0.0, float(k)) for k in range(len(rows(trace, t, self._lookup)))]]
 
     def _label(self, found: list[Row], unit: str, width: float | None) -> None:
         state = (tuple((row.name, row.colour) for row in found), unit, width is None)

@@ -26,6 +26,7 @@ class Loss(Evaluated):
     name: ClassVar[str] = "loss"
     title: ClassVar[str] = "Loss"
     what: ClassVar[str] = "loss"
+    quantity: ClassVar[str] = "loss"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the data, and the meaning of the dashed line."""

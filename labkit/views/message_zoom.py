@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
-from ..formatting import duration, short
+from ..formatting import bytes_text, duration, short
 from ..trace.index import Lookup
 from ..trace.passes import Passes
 from ..trace.query import computing_since, gradient_period, reported_interval_end, rows_written, totals_only
@@ -32,8 +32,8 @@ from . import style
 from .event_labels import event_labels, slow_spans
 from .event_lines import Events
 from .label_placement import pixels_of
-from .panel import Panel, moment
-from .timeline import shown_roles
+from .panel import Panel, Stops, moment
+from .timeline import activities, activity_at, shown_roles
 
 __all__ = ["PERIOD", "MessageZoom", "ZoomInterval", "draw", "zoom_interval", "slow_motion_period"]
 
@@ -194,6 +194,53 @@ class MessageZoom(Panel):
         if self._last[0] is not trace or self._last[1] != key:
             self._last = trace, key, zoom_interval(trace, t, self._lookup)
         return self._last[2]
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return what the role of the row does at the time `x`, and its messages in flight."""
+        rows, k = self._rows(trace, t), round(y)
+        time = self._interval.begin + round(x * self._unit * NANO)
+        if self._interval_at(trace, t) is None or not 0 <= k < len(rows) or time > t:
+            return ""
+        name, near = trace.roles[rows[k]], max(1, round(TICK * self._interval.length))
+        said = [f"{name}: {activity_at(trace, t, rows[k], time, near, self._lookup)}"]
+        for kind, source, to, sent, there, size in self._messages(trace, t):
+            if sent <= time < there and name in (source, to):
+                when = f"sent {sent / NANO:,.6f} s, received {there / NANO:,.6f} s"
+                said.append(f"{kind} from {short(source)} to {short(to)}, {bytes_text(size)}: {when}")
+        return "\n".join(said)
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the activities and the messages of the interval."""
+        columns = ("what", "role", "receiver", "begin (s)", "end (s)", "bytes")
+        if self._interval_at(trace, t) is None:
+            return columns, []
+        begin, end = self._interval.begin, self._interval.end
+        found = activities(trace, t, begin, end, self._lookup)
+        rows: list[tuple[Any, ...]] = [(what, role, "", first, last, "") for role, what, first, last in found]
+        rows += [(kind, a, b, sent / NANO, there / NANO, size) for kind, a, b, sent, there, size in self._messages(trace, t)]
+        return columns, rows
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the middle of each activity in the interval, role by role."""
+        if self._interval_at(trace, t) is None:
+            return []
+        begin, end = self._interval.begin, min(self._interval.end, t)
+        found = activities(trace, t, begin, end, self._lookup)
+        rows: list[Stops] = []
+        for k, role in enumerate(self._rows(trace, t)):
+            mine = {(max(round(b * NANO), begin) + min(end if e == "" else round(float(e) * NANO), end)) // 2
+                    for name, _, b, e in found if name == trace.roles[role]}  # fmt: skip
+            rows.append([(float(self._x(np.array([time]))[0]), float(k)) for time in sorted(mine)])
+        return [row for row in rows if row]
+
+    def _messages(self, trace: Trace, t: int) -> list[tuple[str, str, str, int, int, int]]:
+        """Return (kind, sender, receiver, time sent, time received, bytes) of the training messages that are drawn, in ns."""
+        begin, end = self._interval.begin, self._interval.end
+        rows = self._lookup.messages.between(trace, begin, t)
+        rows = rows.where((rows["sent"] < end) & (rows["category"] == TRAINING) & (rows["role"] != rows["sender"]))
+        columns = (column.tolist() for column in rows.columns("kind", "sender", "role", "sent", "received", "bytes"))
+        kinds, roles = trace.header["messages"], trace.roles
+        return [(kinds[kind], roles[a], roles[b], sent, there, size) for kind, a, b, sent, there, size in zip(*columns)]
 
     def axes_key(self) -> Any:
         """Return the state of the row names and the axis label, which `_axis` sets explicitly."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from ..trace.query import rows_written
 from ..trace.trace import Trace
 from . import style
 
-__all__ = ["Panel", "moment"]
+__all__ = ["Panel", "Stops", "moment"]
+
+Stops = list[tuple[float, float]]
 
 
 def moment(trace: Trace, t: int | None) -> int:
@@ -52,17 +55,39 @@ class Panel:
         self.update(trace, t)
         return self
 
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the values of the trace at a point of the panel, a line of text each; "" if there are none. `x`, `y`: the
+        point in the units of the axes. `t` (ns): the time that `update` has drawn.
+        """
+        return ""
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the values that the panel shows at `t` (ns) as a table: names of the columns, with units, and rows."""
+        return (), []
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the points that the arrow keys step through, in the units of the axes: rows from top to bottom, of points in
+        reading order. `readout` has a value at each. `t` (ns): the time that `update` has drawn.
+        """
+        return []
+
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the text after the title."""
         return ""
 
     def key(self, trace: Trace, t: int) -> Any:
         """Return a value that changes when the picture of a live view must be drawn again. Equal keys imply equal
-        pictures.
+        pictures, up to differences of less than a pixel.
         """
         rows = tuple(rows_written(trace, name) for name in self.tables)
         return rows, t // self.period, len(trace.events), trace.ending is None
 
+    def fixed(self) -> tuple[Artist, ...]:
+        """Return artists that are drawn with the axes, because they change only with `axes_key`."""
+        return ()
+
     def axes_key(self) -> Any:
-        """Return a value that changes when ticks or axis texts change for another reason than the limits of the axes."""
+        """Return a value that changes when ticks, axis texts or fixed artists change for another reason than the limits of the
+        axes.
+        """
         return None

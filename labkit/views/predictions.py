@@ -6,6 +6,7 @@ The data come from the trace, which stores a few samples and their predictions, 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,12 +19,12 @@ from ..options import as_numbers
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import class_name, missing_text, predicted_classes, without_axes
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["Predictions", "draw"]
 
 TILE, LETTER, LONGEST = 40.0, 6.0, 10  # pixels: of a tile, of a letter in it; letters of a name
-INKED = 0.92  # darkness of the darkest dot
+DOT, INKED = "#000000", 0.92  # colour of a dot, and opacity of the darkest one
 NEARLY = 0.85  # fewer rows are preferred if the images keep this share of the largest possible size
 NARROW = 420  # pixels: below this width a caption has no room for sentences
 
@@ -111,6 +112,35 @@ class Predictions(Panel):
         if shown is not None:
             self._write(shown)
 
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the class of the sample, and the prediction."""
+        shown = self._shown(trace, t)
+        if shown is None:
+            return ""
+        left, top, broad, tall = self._place
+        across = np.diff(np.unique(left)).min(initial=self.axes.get_xlim()[1])  # the text of an image is on its right
+        hit = (left - 2 <= x) & (x < left - 2 + max(across, broad)) & (top - 2 <= y) & (y <= top + tall + 2)
+        return next((_sentence(shown, int(k)) for k in np.flatnonzero(hit) if k < len(shown.labels)), "")
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the class and the prediction of each sample."""
+        shown = self._shown(trace, t)
+        said = shown.predicted if shown is not None and shown.predicted is not None else itertools.repeat("")
+        labels = shown.labels if shown is not None else []
+        rows = [(k + 1, label, "none" if one is None else one) for k, (label, one) in enumerate(zip(labels, said))]
+        return ("sample", "class", "predicted class"), list(rows)
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the centres of the samples."""
+        shown = self._shown(trace, t)
+        if shown is None:
+            return []
+        left, top, broad, tall = self._place
+        rows: dict[float, Stops] = {}
+        for x, y in list(zip(left.tolist(), top.tolist()))[: len(shown.labels)]:
+            rows.setdefault(y, []).append((x + broad / 2, y + tall / 2))
+        return list(rows.values())
+
     def _shown(self, trace: Trace, t: int | None) -> Samples | None:
         if self.given is not None:
             return self.given
@@ -177,10 +207,10 @@ class Predictions(Panel):
         lower = (high - below * size) / 2
         extent = (0.0, across * cell_x * size, lower + below * size, lower)
         column, row = np.arange(count) % across * cell_x, np.arange(count) // across * cell_y
-        self._dots = np.ones((below, across * cell_x)), row, column
+        self._dots = np.zeros((below, across * cell_x)), row, column
         self._place = column * size, lower + row * size, broad * size, tall * size
         self.image = self.axes.imshow(
-            self._dots[0], extent=extent, aspect="auto", interpolation="nearest", cmap="gray", vmin=0, vmax=1, zorder=1
+            style.tinted(DOT, self._dots[0]), extent=extent, aspect="auto", interpolation="none", zorder=1
         )
         points = float(np.clip(tall * size * 0.27, style.SMALL, 15.0))
         left, top, broad_px, _ = self._place
@@ -225,12 +255,22 @@ class Predictions(Panel):
             self._paint(shown.pictures)
 
     def _paint(self, pictures: np.ndarray) -> None:
-        paper, rows, columns = self._dots
+        dots, rows, columns = self._dots
         low, high = float(pictures.min()), float(pictures.max())
-        shade = 1.0 - INKED * (pictures - low) / max(high - low, 1e-12)
+        shade = INKED * (pictures - low) / max(high - low, 1e-12)
         for row, column, picture in zip(rows, columns, shade):
-            paper[row : row + len(picture), column : column + len(picture[0])] = picture
-        self.image.set_data(paper)
+            dots[row : row + len(picture), column : column + len(picture[0])] = picture
+        self.image.set_data(style.tinted(DOT, dots))
+
+
+def _sentence(shown: Samples, k: int) -> str:
+    """Return the class and the prediction of one sample as text."""
+    label = shown.labels[k]
+    if shown.predicted is None:
+        return f"sample {k + 1}: class {label}, no evaluation yet"
+    said = shown.predicted[k]
+    what = "no finite prediction" if said is None else f"predicted {said}"
+    return f"sample {k + 1}: class {label}, {what}" + ("" if said == label else " (wrong)")
 
 
 def _letters(samples: dict[str, Any]) -> int:

@@ -26,6 +26,7 @@ from .event_labels import option_steps
 __all__ = ["Progress", "draw"]
 
 MOST_LINES, MOST_BINS = 6, 100
+BOUND = "bound"
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Progress:
@@ -38,6 +39,7 @@ class Progress(Curves):
 
     name: ClassVar[str] = "progress"
     title: ClassVar[str] = "Worker clocks"
+    quantity: ClassVar[str] = "gradients ahead of the slowest"
     tables: ClassVar[tuple[str, ...]] = ("spans", "progress")
 
     def setup(self, axes: Any) -> Self:
@@ -77,7 +79,8 @@ class Progress(Curves):
             how = gone.get(found.roles[i]) or (f"{ahead[i]:,} ahead" if ahead[i] else "last")
             words = f"{short(trace.roles[found.roles[i]])}, {how}"
             label = words if i == front or found.roles[i] in slow else ""
-            return Curve(*_step_function(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold)
+            name = short(trace.roles[found.roles[i]])
+            return Curve(*_step_function(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold, name)
 
         rest = [i for i in range(len(found.roles)) if i != front]
         made = [line(front, style.ORANGE if found.roles[front] in slow else style.BLUE, 2.4, True)]
@@ -107,7 +110,29 @@ class Progress(Curves):
             np.array([*(value + more + hair for _, value in steps), s + more + hair]),
         )
         words = f"bound: s + 1 = {s + 1:,g}" if more else f"bound: s = {s:,g}"
-        return [Curve(x, y, words, style.RED, "-", 1.8)]
+        return [Curve(x, y, words, style.RED, "-", 1.8, name=BOUND)]
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the lead at time `x` (s) of each worker that has a line, and the bound."""
+        found, names = self._clocks.leads(trace, t), [curve.name for curve in self._shown(trace, t)]
+        k = int(np.searchsorted(found.time, round(x * NANO), side="right")) - 1
+        if k < 0:
+            return ""
+        bound = [time_and_value[1] for time_and_value in option_steps(trace, "s", round(x * NANO))] if BOUND in names else []
+        said = [f"bound: {bound[-1] + (1 if found.applied else 0):g} ahead"] if bound else []
+        for role, lead in zip(found.roles, found.lead[:, k].tolist()):
+            if short(trace.roles[role]) in names:
+                said.append(f"{short(trace.roles[role])}: {f'{lead:,} ahead of the slowest' if lead else 'last'}")
+        return "\n".join([f"at {self.position(x)}", *said])
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the lead of each worker whenever it changes."""
+        found = self._clocks.leads(trace, t)
+        rows: list[tuple[Any, ...]] = []
+        for role, lead in zip(found.roles, found.lead):
+            new = np.flatnonzero(np.diff(lead, prepend=-1))
+            rows += [(trace.roles[role], found.time[k].item() / NANO, lead[k].item()) for k in new]
+        return ("role", "seconds", self.quantity), rows
 
     def ceiling(self, trace: Trace, highest: float) -> float:
         """Return the upper limit of the vertical axis. It includes the bound, unless no worker comes near the bound."""

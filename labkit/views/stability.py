@@ -28,7 +28,7 @@ from ..trace.trace import Trace
 from . import style
 from .event_labels import option_steps
 from .label_placement import pixels_of
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["Position", "Stability", "draw", "edge", "locate_run", "smooth_edge"]
 
@@ -163,6 +163,33 @@ class Stability(Panel):
         self.smooth_text.set_position((0.985 * right, 0.88 * float(smooth_edge(right))))
         self._draw_run(place)
         self._draw_previous(trace, t, place)
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return both limits at staleness `x`, and the position of the run."""
+        if x < 0:
+            return ""
+        said = [f"staleness {x:.4g}: edge {float(edge(x)):.4g}", f"no oscillation below {float(smooth_edge(x)):.4g}"]
+        place = locate_run(trace, t, self._lookup)
+        if place is not None:
+            product = "unknown" if place.product is None else f"{place.product:.4g}"
+            said.append(f"this run: staleness {place.tau:.4g}, rate × curvature {product}")
+        return "\n".join(said)
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the position of the run, and both limits at every whole staleness."""
+        place = locate_run(trace, t, self._lookup)
+        rows: list[tuple[Any, ...]] = []
+        if place is not None:
+            rows.append(("this run", place.tau, "" if place.product is None else place.product))
+        for name, limit in (("edge", edge), ("no oscillation below", smooth_edge)):
+            rows += [(name, tau, float(limit(tau))) for tau in range(int(self.axes.get_xlim()[1]) + 1)]
+        return ("what", "staleness (updates)", "rate × curvature"), rows
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the edge at every whole staleness, and at that of the run."""
+        place = locate_run(trace, t, self._lookup)
+        taus = {*map(float, range(int(self.axes.get_xlim()[1]) + 1)), *([place.tau] if place is not None else [])}
+        return [[(tau, float(edge(tau))) for tau in sorted(taus)]]
 
     def _draw_run(self, place: Position | None) -> None:
         """Draw the dot, its label, and its distance from the edge, or write the reason why there is no dot."""

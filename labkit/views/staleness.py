@@ -2,16 +2,20 @@
 
 Blue bars: share of gradients with each staleness. Red line: the mean according to theory. Dashed grey line: the
 distribution before the first slowdown (or that of a reference run). Orange pins: the mean of each slowed worker.
+
+If a few gradients are far more stale than all others, for example after a freeze, the axis ends before them. The grey bar at
+the right end counts them, and its label has the largest value.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..formatting import short
 from ..trace.index import Lookup
@@ -20,17 +24,38 @@ from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from . import style
 from .label_placement import HINT, LINE, LabelPlacement
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
 __all__ = ["Staleness", "draw"]
 
 MOST_BARS, ENOUGH = 40, 20
 RECENT = 50_000  # gradients over which the mean of a slowed worker is taken
+BULK = 0.99  # share of the gradients that the axis shows at least
+FAR = 2  # the axis ends before the largest value if that is so many times larger than the bulk
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> Staleness:
     """Draw the staleness of all gradients applied up to `t` (ns) on empty axes."""
     return Staleness(reference).draw(trace, t, axes)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The bars: `wide` values each, from 0 to `last`. `over`: number of gradients above `last`; the largest is `largest`."""
+
+    wide: int
+    last: int
+    over: int
+    largest: int
+
+    @property
+    def overflow(self) -> float:
+        """The left edge of the bar of larger values."""
+        return self.last + 0.5 + 0.5 * self.wide
+
+    def kept(self, counts: dict[int, int]) -> dict[int, int]:
+        """The values that are not above `last`."""
+        return {value: count for value, count in counts.items() if value <= self.last}
 
 
 class Staleness(Panel):
@@ -52,8 +77,13 @@ class Staleness(Panel):
         super().setup(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("updates applied since the weights were read", **style.text(labelpad=2))
+        self._scale = _Scale(1, 5, 0, 0)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: style.plain(x) if x <= self._scale.last else ""))
         self.bars = PolyCollection([], facecolors=style.BLUE, edgecolors="none", zorder=2)
+        self.over = PolyCollection([], facecolors=style.GREY, edgecolors="none", zorder=2)
         axes.add_collection(self.bars, autolim=False)
+        axes.add_collection(self.over, autolim=False)
+        self.over_text = self._words(style.GREY)
         (self.before,) = axes.plot(
             [], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3
         )
@@ -87,28 +117,96 @@ class Staleness(Panel):
         counts, then, theory = _histogram(self._now.at(trace, t)), self._compared(trace, t), expected_staleness(trace)
         empty = "only totals were recorded" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
-        largest = max([*counts, *(then[0] if then else ()), int(2 * theory[0]) if theory else 0, 5])
-        wide = max(1, round(style.nice_above((largest + 1) / MOST_BARS)))
-        left, share = _binned(counts, wide)
+        pins = self._pinned(trace, t, theory)
+        self._scale = scale = self._scaled(counts, then[0] if then else {}, theory, pins)
+        wide, largest = scale.wide, scale.last
+        total = sum(counts.values())
+        left, share = _binned(scale.kept(counts), wide, total)
         self.bars.set_verts(_bars(left, share, wide))  # type: ignore[arg-type]
         high = max(share, default=0.0)
         if then:
-            x, y = _binned(then[0], wide)
+            x, y = _binned(scale.kept(then[0]), wide, sum(then[0].values()))
             begin = next(i for i, part in enumerate(y) if part > 0)
             x, y = x[begin:], [0.0, *y[begin:], 0.0]
             self.before.set_data(np.array([x[0] - wide, *x, x[-1] + wide]) + (wide - 1) / 2, y)
             high = max(high, *y)
         else:
             self.before.set_data([], [])
-        self.axes.set_xlim(-0.5 - 0.03 * largest, largest + 0.6 + 0.02 * largest)
+        end = scale.overflow + wide if scale.over else largest + 0.6
+        self.axes.set_xlim(-0.5 - 0.03 * largest, end + 0.02 * largest)
         self.axes.set_ylim(0, style.nice_above(1.12 * high) if counts else 1.0)
         room = LabelPlacement(self.axes)
         for x0, top in zip(left, share):
             edges = room.pixels(np.array([x0 - 0.5, x0 + wide - 0.5]), np.array([0.0, top]))
             room.box(edges[0][0], 0, edges[0][1], edges[1][1], LINE)
         room.curve(np.asarray(self.before.get_xdata()), np.asarray(self.before.get_ydata()))
+        self._overflow(scale, total, room)
         self._theory(theory if counts else None, room)
-        self._pins(trace, t, theory, room)
+        self._pins(trace, pins, room)
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the number and the share of the gradients of the bar at `x`."""
+        counts = _histogram(self._now.at(trace, t))
+        total, scale = sum(counts.values()), self._scale
+        if not counts or x < -0.5:
+            return ""
+        if x > scale.last + 0.5:
+            low, high = scale.last + 1, scale.largest
+            if not scale.over:
+                return ""
+        else:
+            low = max(0, round(x)) // scale.wide * scale.wide
+            high = low + scale.wide - 1
+        count = sum(n for value, n in counts.items() if low <= value <= high)
+        name = f"staleness {low}" if low == high else f"staleness {low} to {high}"
+        return f"{name}: {count:,} of {total:,} gradients ({count / total:.1%})"
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the number of gradients of each staleness."""
+        return ("staleness (updates)", "gradients"), sorted(_histogram(self._now.at(trace, t)).items())
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the tops of the bars."""
+        counts, scale = _histogram(self._now.at(trace, t)), self._scale
+        total = sum(counts.values())
+        left, share = _binned(scale.kept(counts), scale.wide, total)
+        tops = [(x + (scale.wide - 1) / 2, y) for x, y in zip(left, share) if y]
+        return [tops + ([(scale.overflow + 0.4 * scale.wide, scale.over / total)] if scale.over else [])] if tops else []
+
+    def axes_key(self) -> Any:
+        """Return the last value that has a tick label."""
+        return self._scale.last
+
+    @staticmethod
+    def _scaled(
+        counts: dict[int, int], then: dict[int, int], theory: tuple[float, str] | None, pins: list[tuple[int, float]]
+    ) -> _Scale:
+        """Return the bars for these counts. `then`: those to compare with."""
+        part = all(counts.get(value, 0) >= count for value, count in then.items())  # of this run, not of another one
+        bulk = max([_bulk(counts), _bulk(then) if part else max(then), int(2 * theory[0]) if theory else 0, 5,
+                    *(int(mean) + 1 for _, mean in pins)])  # fmt: skip
+        largest = max([*counts, *then, 0])
+        last = bulk if largest > FAR * bulk else max(bulk, largest)
+        wide = max(1, round(style.nice_above((last + 1) / MOST_BARS)))
+        last = (last // wide + 1) * wide - 1 if last < largest else last
+        return _Scale(wide, last, sum(count for value, count in counts.items() if value > last), largest)
+
+    def _overflow(self, scale: _Scale, total: int, room: LabelPlacement) -> None:
+        """Draw the bar of the values beyond the axis, and its label."""
+        self.over.set_verts([])
+        self.over_text.set_text("")
+        if not scale.over:
+            return
+        top = max(scale.over / total, 3 / room.high * self.axes.get_ylim()[1])  # one gradient in a thousand is visible
+        left, right = scale.overflow, scale.overflow + 0.8 * scale.wide
+        self.over.set_verts([[(left, 0), (left, top), (right, top), (right, 0)]])
+        words = f"{scale.over:,} above {scale.last:,}, largest {scale.largest:,}"
+        wide = style.width(words, style.NORMAL)
+        (x0, x1), (_, y) = room.pixels(np.array([left, right]), np.array([0.0, top]))
+        room.box(x0, 0, x1, float(y), LINE)
+        at, bottom, _ = room.near(wide, float(x1), float(y) + 3, [room.wide - wide - 2])
+        self.over_text.set_text(words)
+        room.put(self.over_text, at, bottom, wide)
 
     def _compared(self, trace: Trace, t: int) -> tuple[dict[int, int], str] | None:
         disturbed = [(steps[0][0], role) for role, steps in slowdowns(trace, t).items() if steps[0][0] > 0]
@@ -141,13 +239,16 @@ class Staleness(Panel):
         room.put(self.theory_text, left, bottom, wide)
         room.box(x - 1, 0, x + 1, room.high, HINT)
 
-    def _pins(self, trace: Trace, t: int, theory: tuple[float, str] | None, room: LabelPlacement) -> None:
-        slow, found = slowed(trace, t), list[tuple[int, float]]()
-        if slow:
-            since = min(slowdowns(trace, t)[role][-1][0] for role in slow)
-            roles = sorted(slow)[: len(self.pins)]
-            means = recent_staleness(trace, t, roles, since, RECENT, self._lookup)
-            found = [(role, mean) for role, mean in means.items() if theory is None or abs(mean - theory[0]) >= 1]
+    def _pinned(self, trace: Trace, t: int, theory: tuple[float, str] | None) -> list[tuple[int, float]]:
+        """Return [(slowed worker, its recent mean), ...] of those whose mean differs from theory."""
+        slow = slowed(trace, t)
+        if not slow:
+            return []
+        since = min(slowdowns(trace, t)[role][-1][0] for role in slow)
+        means = recent_staleness(trace, t, sorted(slow)[: len(self.pins)], since, RECENT, self._lookup)
+        return [(role, mean) for role, mean in means.items() if theory is None or abs(mean - theory[0]) >= 1]
+
+    def _pins(self, trace: Trace, found: list[tuple[int, float]], room: LabelPlacement) -> None:
         for (line, words), pin in zip(self.pins, [*found, *[None] * len(self.pins)]):
             words.set_text("")
             line.set_data([pin[1]] * 2 if pin else [], [0.14, 0.36] if pin else [])
@@ -164,10 +265,16 @@ def _histogram(found: dict[str, Any]) -> dict[int, int]:
     return {int(value): count for value, count in found["histogram"].items()}
 
 
-def _binned(counts: dict[int, int], wide: int) -> tuple[list[int], list[float]]:
-    """Return the left edges and shares of bars that are `wide` values wide, without gaps."""
-    total = sum(counts.values())
-    if not total:
+def _bulk(counts: dict[int, int]) -> int:
+    """Return the smallest value that at least `BULK` of the gradients do not exceed."""
+    values = sorted(counts)
+    seen = np.cumsum([counts[value] for value in values])
+    return values[int(np.searchsorted(seen, BULK * seen[-1]))] if values else 0
+
+
+def _binned(counts: dict[int, int], wide: int, total: int) -> tuple[list[int], list[float]]:
+    """Return the left edges and shares of `total` of bars that are `wide` values wide, without gaps."""
+    if not counts:
         return [], []
     sums = [0] * (max(counts) // wide + 1)
     for value, count in counts.items():

@@ -39,6 +39,7 @@ class StalenessOverTime(Curves):
 
     name: ClassVar[str] = "staleness_over_time"
     title: ClassVar[str] = "Staleness over time"
+    quantity: ClassVar[str] = "staleness (updates)"
     tables: ClassVar[tuple[str, ...]] = ("applies",)
 
     def __init__(self) -> None:
@@ -80,8 +81,13 @@ class StalenessOverTime(Curves):
             if not high.any():
                 continue  # no gradients are stale, including those of this worker
             label = f"{short(trace.roles[role])} {line[kept][-1]:,.0f}" if kept.any() else ""
-            found.append(Curve(x[kept], line[kept], label, style.ORANGE, "-", 1.8))
+            found.append(Curve(x[kept], line[kept], label, style.ORANGE, "-", 1.8, name=short(trace.roles[role])))
         return found
+
+    def others(self, trace: Trace, t: int) -> list[Curve]:
+        """Return the edges of the band."""
+        x, _, low, high, *_ = self.found
+        return [Curve(x, y, name=f"{share} of gradients") for share, y in (("5%", low), ("95%", high)) if len(x)]
 
     def highest(self) -> float:
         """Return the larger of the upper edge of the band and the theoretical mean."""

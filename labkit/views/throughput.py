@@ -23,7 +23,7 @@ from ..trace.role_states import slowdowns, slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
-from .curves import Curve, Curves, reference_curve, this_run
+from .curves import Curve, Curves, reference_curve, this_run, until
 from .label_placement import WEAK, LabelPlacement
 from .panel import moment
 
@@ -53,8 +53,11 @@ class Throughput(Curves):
         if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
         self.of, self._counted, self._reference_counted = of, Cumulative(of), Cumulative(of)
+        self.quantity = f"{of} per second"  # type: ignore[misc]
         self._seen: tuple[Any, Any, Any] = (None, None, None)
         self._highest = 0.0
+        self._single: tuple[Any, list[Curve]] = (None, [])  # trace, time and workers; their curves
+        self._lines: list[np.ndarray] = []  # of single workers, or the median: seconds and rates, shape (n, 2)
 
     def setup(self, axes: Any) -> Self:
         """Create a band and thin lines in addition to the curves."""
@@ -71,6 +74,11 @@ class Throughput(Curves):
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
         return " · ".join(part for part in parts if part)
+
+    def key(self, trace: Trace, t: int) -> Any:
+        """Return a value that changes when the end of the curve has moved by a pixel, or something has happened."""
+        pixel = until(trace, t) * NANO / self.size[0]
+        return t // max(1, round(pixel)), len(trace.events), trace.ending is None
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the workers behind the curves."""
@@ -89,8 +97,30 @@ class Throughput(Curves):
         for role in [r for r in slowdowns(trace, t) if r in slowed(trace, t)][:3]:
             x, y = rates(trace, t, role, self._counted)
             words = f"{short(trace.roles[role])} {self._text(y[-1])}" if len(y) else ""
-            found.append(Curve(x, y * self._times(trace), words, style.ORANGE, "-", 1.8))
+            found.append(Curve(x, y * self._times(trace), words, style.ORANGE, "-", 1.8, name=short(trace.roles[role])))
         return found
+
+    def others(self, trace: Trace, t: int) -> list[Curve]:
+        """Return the rates of single workers, or the edges and the median of the band. During a run they end at a round time,
+        less than 1% of `t` ago.
+        """
+        workers, slow = trace.role_ids("worker"), slowed(trace, t)
+        if len(workers) > MOST_LINES:
+            x, *edges = self._percentile_band(trace, t)
+            said = ("5% of workers", "median of workers", "95% of workers")
+            return [Curve(x, y, name=f"{name} × {len(workers):,}") for name, y in zip(said, edges) if len(x)]
+        mine = [role for role in workers if role not in slow] if len(workers) > 1 else []
+        over = trace.ending is not None and t >= trace.ending["time"]
+        last = t if over else t - t % round(style.nice_below(t / 100))
+        key = trace, last, tuple(mine)
+        if self._single[0] != key:
+            found = [Curve(*rates(trace, last, role, self._counted), name=short(trace.roles[role])) for role in mine]
+            self._single = key, [curve for curve in found if len(curve.x)]
+        return self._single[1]
+
+    def value(self, y: float) -> str:
+        """Return a rate with its unit."""
+        return f"{bytes_text(y)}/s" if self.of == "bytes" else f"{y:.4g}/s"
 
     def highest(self) -> float:
         """Return the upper edge of the band."""
@@ -98,7 +128,7 @@ class Throughput(Curves):
 
     def behind(self, room: LabelPlacement) -> None:
         """Reserve the lines of single workers at low cost, so that labels avoid them if possible."""
-        for line in self.each.get_segments():
+        for line in self._lines:
             room.curve(line[:, 0], line[:, 1], WEAK)
 
     def nothing(self, trace: Trace) -> str:
@@ -115,18 +145,15 @@ class Throughput(Curves):
 
     def _workers(self, trace: Trace, t: int) -> float:
         """Draw the workers, and return the largest value drawn."""
-        workers, slow = trace.role_ids("worker"), slowed(trace, t)
-        self.band.set_verts([])
-        self.each.set_segments([])
-        if len(workers) > MOST_LINES:
+        if len(trace.role_ids("worker")) > MOST_LINES:
             x, low, middle, high = self._percentile_band(trace, t)
-            if len(x):
-                self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)])
-                self.each.set_segments([np.stack([x, middle], axis=-1)])
+            self._lines = [np.stack([x, middle], axis=-1)] if len(x) else []
+            self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
+            self.each.set_segments(self._lines)
             return float(high.max(initial=0.0))
-        if len(workers) > 1:
-            lines = [rates(trace, t, role, self._counted) for role in workers if role not in slow]
-            self.each.set_segments([np.stack(line, axis=-1) for line in lines if len(line[0])])
+        self._lines = [np.stack((line.x, line.y), axis=-1) for line in self.others(trace, t)]
+        self.each.set_segments(self._lines)
+        self.band.set_verts([])
         return 0.0
 
     def _percentile_band(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:

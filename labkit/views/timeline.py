@@ -27,9 +27,9 @@ from . import style
 from .event_labels import event_labels, slow_spans
 from .event_lines import Events
 from .label_placement import pixels_of
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 
-__all__ = ["Timeline", "draw", "shown_roles", "window_ns"]
+__all__ = ["Timeline", "activities", "activity_at", "draw", "shown_roles", "window_ns"]
 
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # minimum pixels per row
@@ -71,6 +71,52 @@ def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
         keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, most - most // 5)}
         workers = sorted(keep | set(highlighted) & set(workers))
     return servers + workers
+
+
+def activity_at(trace: Trace, t: int, role: int, time: int, near: int, lookup: Lookup) -> str:
+    """Return what `role` did at `time` (ns), as known at `t` (ns). An application counts if it is within `near` ns."""
+    for state in intervals(trace, t).get(role, []):
+        if state.begin <= time and (state.end is None or time < state.end):
+            return f"{state.condition} since {_time(state.begin)}"
+    by, when, sender, stale = lookup.applies.between(trace, max(0, time - near), min(t, time + near)).columns(
+        "role", "time", "sender", "staleness"
+    )  # fmt: skip
+    mine = np.flatnonzero(by == role)
+    if len(mine):
+        k = mine[np.abs(when[mine] - time).argmin()]
+        source = short(trace.roles[sender[k]]) if sender[k] >= 0 else "all workers"
+        late = f", staleness {int(stale[k])}" if stale[k] >= 0 else ""
+        return f"applied a gradient of {source} at {_time(int(when[k]))}{late}"
+    spans = lookup.spans.touching(trace, time, time + 1).columns("role", "phase", "start", "end")
+    for who, phase, start, end in zip(*(column.tolist() for column in spans)):
+        if who == role and phase in (COMPUTE, APPLY) and start <= time < end:
+            what = "computes" if phase == COMPUTE else "applies"
+            if end > t:
+                return f"{what} since {_time(start)}"
+            return f"{what} from {_time(start)} to {_time(end)}\n{(end - start) / NANO:.4g} s"
+    begun = computing_since(trace, t).get(role)
+    if begun is not None and begun <= time:
+        return f"computes since {_time(begun)}"
+    return "idle" if trace.kinds[role] in SERVES else "waits"
+
+
+def activities(trace: Trace, t: int, first: int, last: int, lookup: Lookup) -> list[tuple[str, str, float, float | str]]:
+    """Return (role, activity, begin, end) of all computations, applications and state intervals in [first, last] ns, in
+    seconds. The end of an open state interval is "".
+    """
+    role, phase, start, end = lookup.spans.touching(trace, first, last).columns("role", "phase", "start", "end")
+    found: list[tuple[str, str, float, float | str]] = [
+        (trace.roles[r], "compute", s / NANO, e / NANO)
+        for r, p, s, e in zip(role.tolist(), phase.tolist(), start.tolist(), end.tolist()) if p == COMPUTE and e <= t
+    ]  # fmt: skip
+    applied = lookup.applies.between(trace, first, min(last, t)).columns("role", "time")
+    found += [(trace.roles[r], "apply", time / NANO, time / NANO) for r, time in zip(*(c.tolist() for c in applied))]
+    for who, gaps in intervals(trace, t).items():
+        seen = [gap for gap in gaps if gap.begin <= last and (gap.end is None or gap.end >= first)]
+        found += [
+            (trace.roles[who], gap.condition, gap.begin / NANO, "" if gap.end is None else gap.end / NANO) for gap in seen
+        ]
+    return sorted(found, key=lambda row: (trace.roles.index(row[0]), row[2]))
 
 
 class Timeline(Panel):
@@ -150,6 +196,32 @@ class Timeline(Panel):
         if trace.ending is not None and trace.ending["time"] <= t < window:
             window = max(1000, t)
         return max(0, t - window), window
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the role of the row, and what it does at time `x` (s)."""
+        rows = shown_roles(trace, t, self._most)
+        k, time = round(y), round(x * NANO)
+        if not 0 <= k < len(rows) or time > t:
+            return ""
+        near = window_ns(trace) // 150
+        return f"{trace.roles[rows[k]]}: {activity_at(trace, t, rows[k], time, near, self._lookup)}"
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return what the roles did in the window."""
+        first, window = self._window(trace, t)
+        rows = activities(trace, t, first, first + window, self._lookup)
+        return ("role", "activity", "begin (s)", "end (s)"), list(rows)
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the middle of each activity in the window, and the present time, role by role."""
+        first, window = self._window(trace, t)
+        found = activities(trace, t, first, first + window, self._lookup)
+        rows: list[Stops] = []
+        for k, role in enumerate(shown_roles(trace, t, self._most)):
+            mine = {(max(b, first / NANO) + min(t / NANO if e == "" else float(e), t / NANO)) / 2
+                    for name, _, b, e in found if name == trace.roles[role]}  # fmt: skip
+            rows.append([(x, float(k)) for x in sorted({*mine, t / NANO})])
+        return rows
 
     def axes_key(self) -> Any:
         """Return the state of the row names, which `_axis` sets explicitly."""
@@ -243,6 +315,10 @@ class Timeline(Panel):
 
     def _fill(self, kind: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         self.boxes[kind].set_verts(_corners(rows, start, end))  # type: ignore[arg-type]
+
+
+def _time(t: int) -> str:
+    return f"{t / NANO:,.4f} s"
 
 
 def _corners(rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 
+from ..formatting import bytes_text
 from ..trace.index import Lookup
-from ..trace.query import in_flight, traffic
+from ..trace.query import in_flight, traffic, traffic_by_node
+from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import without_axes
 from .label_placement import pixels_of
 from .links import recent_ns
 from .message_replay import REST, Replay, replay
-from .panel import Panel, moment
+from .panel import Panel, Stops, moment
 from .topology_layout import Node, nodes_of, place_nodes
 
 __all__ = ["Topology", "draw", "way"]
@@ -34,6 +36,7 @@ ASIDE = 5.0  # pixels: half the distance between the two directions of a link
 MOST_NAMES = 40
 DASHED = (0, (2.2, 1.6))
 STEPS = np.linspace(0, 1, 13)
+NEAR = 6.0  # pixels: a readout has the message or the link that is this near
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Topology:
@@ -148,19 +151,68 @@ class Topology(Panel):
 
     def _lines(self, trace: Trace, t: int, scene: _Scene) -> None:
         """Draw a line for each pair of nodes with recent traffic."""
+        self.rates = self._rates(trace, t, scene)
+        pairs = np.array(list(self.rates.values()))
+        most = float(pairs.max(initial=0.0)) or 1.0
+        self.lines.set_segments([way(scene.places[i], scene.places[j], scene.bend(i, j), STEPS) for i, j in self.rates])
+        widest = min(4.5, max(1.0, 60 / max(len(pairs), 1)))
+        self.lines.set_linewidth(np.maximum(0.5, widest * np.sqrt(pairs / most)).tolist())
+        self.lines.set_color([style.GREEN_FILL if scene.nodes[i].server else style.BLUE_FILL for i, _ in self.rates])
+
+    def _rates(self, trace: Trace, t: int, scene: _Scene) -> dict[tuple[int, int], float]:
+        """Return {(node, node): bytes per second} of each pair of nodes with recent traffic."""
         moved = traffic(trace, max(0, t - recent_ns(trace)), t, self._lookup)
         size = len(scene.nodes)
         at = np.array([scene.at.get(role, -1) for role in range(len(trace.roles))])
         a, b = at[moved.sender], at[moved.receiver]
         known = (a >= 0) & (b >= 0) & (a != b)
         total = np.bincount(a[known] * size + b[known], moved.into[known] + 1e-3, size * size)
-        pairs = np.flatnonzero(total)
-        most = float(total.max()) if len(pairs) else 1.0
-        self.rates = {divmod(int(p), size): float(total[p]) / moved.seconds for p in pairs}
-        self.lines.set_segments([way(scene.places[i], scene.places[j], scene.bend(i, j), STEPS) for i, j in self.rates])
-        widest = min(4.5, max(1.0, 60 / max(len(pairs), 1)))
-        self.lines.set_linewidth(np.maximum(0.5, widest * np.sqrt(total[pairs] / most)).tolist())
-        self.lines.set_color([style.GREEN_FILL if scene.nodes[i].server else style.BLUE_FILL for i, _ in self.rates])
+        return {divmod(int(p), size): float(total[p]) / moved.seconds for p in np.flatnonzero(total)}
+
+    def _scene_now(self, trace: Trace, t: int) -> _Scene:
+        wide, high = pixels_of(self.axes)
+        return self._scene(trace, t, wide, high - FOOT)
+
+    def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
+        """Return the message, the node or the link at the point (pixels)."""
+        scene = self._scene_now(trace, t)
+        replayed, phase = replay(trace, t, self._lookup)
+        for i, (a, b, place) in self._flying(scene, replayed, phase).items():
+            assert replayed is not None
+            if math.dist(place, (x, y)) <= NEAR:
+                kind = trace.header["messages"][replayed.kind[i]]
+                return f"{kind} from {scene.nodes[a].name} to {scene.nodes[b].name}, {bytes_text(float(replayed.size[i]))}"
+        for k, node in enumerate(scene.nodes):
+            if math.dist(scene.places[k], (x, y)) <= _diameter(scene, k) * style.DPI / 72 / 2 + 2:
+                return self._node_text(trace, t, node)
+        found = []
+        for (a, b), rate in self._rates(trace, t, scene).items():
+            points = way(scene.places[a], scene.places[b], scene.bend(a, b), STEPS)
+            away = min(_near((x, y), tuple(p), tuple(q)) for p, q in zip(points, points[1:]))
+            if away <= NEAR:
+                found.append((away, f"{scene.nodes[a].name} to {scene.nodes[b].name}: {rate:,.0f} bytes/s"))
+        return min(found)[1] if found else ""
+
+    def _node_text(self, trace: Trace, t: int, node: Node) -> str:
+        """Return the state of a node and its recent rates."""
+        rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, self._lookup))
+        into, out = (sum(rates[role][k] for role in node.roles if role in rates) for k in (0, 1))
+        factor = max((slowed(trace, t).get(role, 1.0) for role in node.roles), default=1.0)
+        name = f"{node.name}, {node.count:,} machines" if node.many else ", ".join(trace.roles[role] for role in node.roles)
+        state = node.condition or (f"{factor:g}x slower" if factor != 1 and not node.many else "")
+        return "\n".join([f"{name}: {state}" if state else name, f"receives {into:,.0f} bytes/s", f"sends {out:,.0f} bytes/s"])
+
+    def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Return the recent traffic of each link."""
+        scene = self._scene_now(trace, t)
+        rows = [(scene.nodes[a].name, scene.nodes[b].name, rate) for (a, b), rate in self._rates(trace, t, scene).items()]
+        return ("sender", "receiver", "bytes per second"), list(rows)
+
+    def stops(self, trace: Trace, t: int) -> list[Stops]:
+        """Return the nodes: servers, then each row of workers, or the ring."""
+        scene, (servers, rows) = self._scene_now(trace, t), nodes_of(trace, t)
+        place = dict(zip(scene.nodes, scene.places))
+        return [[place[node] for node in row] for row in (servers, *rows) if row]
 
     def _nodes(self, scene: _Scene, replayed: Replay | None, phase: float, wide: float) -> None:
         busy: set[int] = set()
@@ -217,14 +269,9 @@ class Topology(Panel):
 
     def _dots(self, trace: Trace, scene: _Scene, replayed: Replay | None, phase: float) -> None:
         points, faces, edges, sizes = [], [], [], []
-        seen = np.empty(0, int) if replayed is None else np.flatnonzero((replayed.leaves <= phase) & (phase < replayed.arrives))
-        for i in seen:
+        for i, (a, _, place) in self._flying(scene, replayed, phase).items():
             assert replayed is not None
-            a, b = (scene.at.get(int(r), -1) for r in (replayed.source[i], replayed.target[i]))
-            if a < 0 or b < 0 or a == b:
-                continue
-            s = (phase - replayed.leaves[i]) / (replayed.arrives[i] - replayed.leaves[i])
-            points.append(scene.point(a, b, s * s * (3 - 2 * s)))
+            points.append(place)
             colour = style.GREEN if scene.nodes[a].server else style.BLUE
             colour = style.FAINT if not replayed.size[i] else colour
             back = trace.header["messages"][replayed.kind[i]] == "Delta"
@@ -236,6 +283,19 @@ class Topology(Panel):
         self.dots.set_facecolor(faces)
         self.dots.set_edgecolor(edges)
         self.dots.set_sizes(np.array(sizes) ** 2)
+
+    @staticmethod
+    def _flying(scene: _Scene, replayed: Replay | None, phase: float) -> dict[int, tuple[int, int, np.ndarray]]:
+        """Return {message: (sender's node, receiver's node, position)} of the messages in flight at this point of the replay."""
+        found: dict[int, tuple[int, int, np.ndarray]] = {}
+        if replayed is None:
+            return found
+        for i in np.flatnonzero((replayed.leaves <= phase) & (phase < replayed.arrives)).tolist():
+            a, b = (scene.at.get(int(r), -1) for r in (replayed.source[i], replayed.target[i]))
+            if a >= 0 and b >= 0 and a != b:
+                s = (phase - replayed.leaves[i]) / (replayed.arrives[i] - replayed.leaves[i])
+                found[i] = a, b, scene.point(a, b, s * s * (3 - 2 * s))
+        return found
 
     def _show_slow_motion(self, replayed: Replay | None, phase: float, wide: float) -> None:
         """Draw the replay at its current position."""

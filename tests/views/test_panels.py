@@ -202,3 +202,15 @@ def test_views_import_neither_pyplot_nor_widgets_nor_engines():
         "sys.exit(repr(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("high", [95, 130, 210])
+def test_names_of_the_rows_of_the_gradient_flow_do_not_overlap(slowed_trace, high):
+    panel = sized("gradient_flow", (240, high))
+    figure = bare_figure(panel)
+    panel.update(slowed_trace, None)
+    pixels(figure)
+    boxes = [label.get_window_extent() for label in panel.axes.get_yticklabels() if label.get_text()]
+    assert boxes
+    edges = sorted((box.y0, box.y1) for box in boxes)
+    assert all(above[0] >= below[1] - 1 for below, above in itertools.pairwise(edges))

@@ -223,7 +223,7 @@ def test_the_spiral_shows_the_given_path(figure):
 
 
 def test_predicted_and_measured_step_times_agree():
-    """Against T1 and the server's link, computed independently: m = model bytes / bandwidth."""
+    """Against the time of a ring and the server's link, computed independently: m = model bytes / bandwidth."""
     weights = 64 * 24 + 24 + 24 * 10 + 10
     m, a, c = 4 * weights / NETWORK["bandwidth"], NETWORK["latency"], 0.1
     steps = {
@@ -247,7 +247,7 @@ def test_predicted_and_measured_step_times_agree():
 
 
 def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
-    """A6 on bandwidth: min(N / (c + 2a + 2m), 1 / m)."""
+    """Throughput limited by bandwidth: min(N / (c + 2a + 2m), 1 / m)."""
     runs = {n: run(lk.AsyncPS(), workers=n, **NETWORK) for n in (1, 8)}
     m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / NETWORK["bandwidth"]
     wanted = [1 / (0.1 + 2 * 0.001 + 2 * m), 1 / m]
