@@ -13,7 +13,7 @@ from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, S
 
 __all__ = [
     "Action", "Answer", "BackToLive", "ChangeSettings", "Execute", "Pause", "Pin", "PlayScenario", "Reset", "Resume", "Seek",
-    "ShowRun", "Start", "Step", "Stop", "Unpin", "WhatIf",
+    "ShowRun", "Start", "Step", "Stop", "Undo", "Unpin", "WhatIf",
 ]  # fmt: skip
 
 COMMAND_PROGRESS: dict[type[Command], str] = {
@@ -155,6 +155,13 @@ class ShowRun(Action):
     number: int
 
     name, doing = "show run", "loading"
+
+
+@dataclass(frozen=True)
+class Undo(Action):
+    """Undo the last fault or change of a setting."""
+
+    name, doing = "undo", "undoing"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["forget", "in_kernel", "open_labs", "remember", "stale", "this_cell"]
+__all__ = ["forget", "in_kernel", "open_labs", "remember", "stale", "this_cell", "this_execution"]
 
 _lock = threading.Lock()
 _open: dict[str, tuple[str, list[Any]]] = {}  # cell -> (execution, labs made in it)
@@ -35,6 +35,16 @@ def this_cell() -> tuple[str, str] | None:
     except (AttributeError, KeyError, TypeError, LookupError):
         return None
     return (str(cell), str(execution)) if cell else None
+
+
+def this_execution() -> str | None:
+    """Return the id of the request that executes the present cell, or None outside a kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    try:
+        return str(shell.kernel.get_parent("shell")["header"]["msg_id"])  # type: ignore[union-attr]
+    except (AttributeError, KeyError, TypeError, LookupError):
+        return None
 
 
 def remember(lab: Any, where: tuple[str, str] | None) -> None:

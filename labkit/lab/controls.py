@@ -18,7 +18,7 @@ from ..strategies import FAMILIES, ServerStrategy, Strategy
 from ..strategies.base import StaleGradients
 from .settings import Settings, name_of
 
-__all__ = ["ALWAYS", "GROUPS", "Control", "controls"]
+__all__ = ["ALWAYS", "GROUPS", "Control", "controls", "label_of"]
 
 GROUPS = ("algorithm", "cluster", "problem", "budget", "more")
 ALWAYS = (
@@ -62,9 +62,14 @@ HIDDEN = {
 class Control:
     """One setting that can be changed on the page.
 
-    `kind`: "menu" (one of `choices`), "steps" (a slider over `choices`), "slider" (a number from `low` to `high`, on a
-    logarithmic scale if `log`), "check", or "text". `choices`: pairs (displayed text, value). `live`: whether a change
-    affects the present run; all other settings affect the next run.
+    `kind`: "menu" or "steps" (one of `choices`), "slider" (a number, with a field for typing it), "check", or "text".
+    `choices`: pairs (displayed text, value). `live`: whether a change affects the present run; all other settings affect the
+    next run.
+
+    `low` and `high` are the ends of the slider, which has a logarithmic scale if `log`; the limits of the value are those of the
+    setting's declaration. A typed value beyond the slider but within the limits is accepted: the field shows it exactly, and the
+    slider shows its own end. The ends never move, so that a position always means the same value. A value outside of the limits
+    is refused with a message, and the setting does not change.
     """
 
     name: str
@@ -79,6 +84,11 @@ class Control:
     whole: bool = False
     live: bool = False
     help: str = ""
+
+
+def label_of(name: str) -> str:
+    """Return the label of a setting, for example "batch size"."""
+    return LABELS.get(name, name.replace("_", " "))
 
 
 def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
@@ -122,7 +132,7 @@ def _control(settings: Settings, name: str) -> Control:
         return Control(name, "strategy", "algorithm", "menu", settings.value(name), _strategies(settings))
     known, value = settings.options()[name], settings.value(name)
     more: dict[str, Any] = {
-        "label": LABELS.get(name, name.replace("_", " ")), "group": _group(settings, name), "live": known.live,
+        "label": label_of(name), "group": _group(settings, name), "live": known.live,
         "help": _help(known),
     }  # fmt: skip
     if name in TEXTS or known.names is not None or name == "distribution":

@@ -28,9 +28,11 @@ from ..trace.schema import NANO
 from ..views import LabFigure, overview
 from . import actions
 from .actions import Action
-from .cells import forget, in_kernel, remember, stale, this_cell
+from .cells import forget, in_kernel, remember, stale, this_cell, this_execution
 from .command_thread import CommandQueue
+from .control_widget import ControlWidget
 from .page import Page
+from .page.widget import widget_view
 from .processes import Processes
 from .run_table import Runs
 from .scenario_runner import ScenarioRunner
@@ -38,11 +40,15 @@ from .scenarios import SCENARIOS, scenario_by_name
 from .session import Session
 from .settings import Settings, initial_settings
 from .share_text import read_share_text, share_text
+from .static_page import StaticOutput, static_page
 from .view import View, make_view
 
 __all__ = ["Lab"]
 
 _numbers = count(1)
+
+CLOSED = "closed: run the cell again"
+SAVED = "a picture of the last run; to use the lab, run the cell"
 
 
 class Lab:
@@ -68,12 +74,16 @@ class Lab:
         settings = settings.changed(speed=1.0 if speed is None else speed)
         chosen = scenario_by_name(scenario) if scenario is not None else None
         self._closed = self._displayed = False
+        self._displayed_by: str | None = None  # the execution of a cell
+        self._static_lock = threading.Lock()
+        self._static_of: tuple[int, int, int, str] | None = None  # what the static output shows
         self._close_lock = threading.Lock()
         cell = this_cell()
         given = cluster if isinstance(cluster, DaskCluster) else run.engine.cluster if run is not None else None
         self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(cell)
         self.session = Session(settings, self._processes)
-        self._scenarios = ScenarioRunner(self.session, chosen)
+        self._controls: list[ControlWidget] = []
+        self._scenarios = ScenarioRunner(self.session, chosen, self._watched)
         self._given_run = run  # belongs to the program that started it, so closing the lab does not stop it
         self._queue = CommandQueue(f"labkit-lab-{next(_numbers)}", self._scenarios, self._changed)
         if run is not None:
@@ -82,7 +92,8 @@ class Lab:
         names = _names(panels)
         if names is None and chosen is not None:
             names = chosen.panels
-        self._page = Page(self, names, _names(controls), awake=in_kernel())
+        self._page = Page(self, names, _names(controls), awake=in_kernel(), idle=self._idle)
+        self._static = StaticOutput(self._page.widget.model_id)
         remember(self, cell)
         if run is not None:
             self._queue.wake()
@@ -161,14 +172,38 @@ class Lab:
         self._changed()
         if self._page is not None:
             self._page.join(10)  # the last frame
+        self._renew_static(self.session.moment(), SAVED)
         return self
 
     # changing ---------------------------------------------------------------------------------------------------------
 
     def set(self, **settings: Any) -> Self:
         """Change settings by name. Live options affect the present run, and all other settings affect the next run."""
+        self._check_open()
         self.session.change(settings)
         return self._do(actions.ChangeSettings(settings))
+
+    def control(self, name: str) -> Any:
+        """Return an ipywidgets widget for the setting of this name, for a layout of one's own. It shows the setting and changes
+        it, like the control of the page. For example
+        `ipywidgets.HBox([lab.control("workers"), lab.control("learning_rate")])` beside `lab = lk.Lab(controls=())`.
+
+        A value that is not allowed is refused: the page shows why, and the widget shows the setting again. The widget is disabled
+        while the setting has no effect, and after `close`. Raises `BadInput` if the name is unknown or has no control.
+        """
+        self._check_open()
+        made = ControlWidget(name, lambda: self.session.settings, self._choose)
+        if not self._controls:
+            self.session.observe_settings(self._show_controls)
+        self._controls.append(made)
+        return made.widget
+
+    def _choose(self, name: str, value: Any) -> None:
+        self.press(actions.ChangeSettings({name: value}))
+
+    def _show_controls(self) -> None:
+        for control in list(self._controls):
+            control.show()
 
     def answer(self, answer: int | str) -> Self:
         """Answer the question of the scenario. `answer`: the number of the answer (0 is the first), or its text."""
@@ -184,6 +219,10 @@ class Lab:
         panels.
         """
         return self._do(actions.Pin(number))
+
+    def undo(self) -> Self:
+        """Undo the last fault, or the last change of settings, that was made on the page or with a method of the lab."""
+        return self._do(actions.Undo())
 
     def unpin(self) -> Self:
         """Remove the reference run."""
@@ -360,6 +399,9 @@ class Lab:
             action.progress, self._operation(action), once=action.once, holds=isinstance(action, actions.Pause)
         )
 
+    def _watched(self) -> bool:
+        return self._page is not None and self._page.watched
+
     def view(self) -> View:
         """Return the present state of the lab as a value, from which the page is drawn."""
         return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
@@ -374,13 +416,40 @@ class Lab:
         """Whether `close` was called."""
         return self._closed
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+    def _ipython_display_(self) -> None:
+        """Display the page, and below it the static output for readers without a kernel."""
+        from IPython.display import display
+
         assert self._page is not None
-        self._displayed = True
-        bundle = self._page.box._repr_mimebundle_(include=include, exclude=exclude)
-        data, more = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        if self._closed:
+            self._static.show(static_page(self.trace, self.session.moment(), self.session.reference, CLOSED), repr(self))
+            return
+        execution = this_execution()
+        if execution is not None and execution == self._displayed_by:
+            return  # `lab.wait()` at the end of a cell has displayed it, and the cell displays its last value
+        self._displayed, self._displayed_by = True, execution
+        display(widget_view(self._page.widget), raw=True)
+        first = static_page(self.trace, self.session.moment(), self.session.reference, SAVED, picture=False)
+        self._static.show(first, repr(self))
+        self._page.displayed()
         self._changed()
-        return {**data, "text/plain": repr(self)}, more
+
+    def _idle(self) -> None:
+        """The page is drawn and nothing moves. Renew the static output once per run, if a browser shows the page: in a notebook
+        that runs without a browser, `wait` does it while the cell can still receive it.
+        """
+        if self._watched() and self.session.state in ("over", "failed"):
+            self._renew_static(self.trace.watermark(), SAVED)
+
+    def _renew_static(self, t: int, state: str) -> None:
+        """Renew the static output, unless it shows this moment already."""
+        trace, reference = self.trace, self.session.reference
+        shown = id(trace), t, id(reference), state
+        with self._static_lock:
+            final = self._closed and state != CLOSED  # the page may draw its last frame after `close` has begun
+            if self._static.displayed and shown != self._static_of and not final:
+                self._static.renew(static_page(trace, t, reference, state), repr(self), closed=state == CLOSED)
+                self._static_of = shown
 
     def __repr__(self) -> str:
         return "<labkit Lab>"
@@ -399,8 +468,11 @@ class Lab:
             with contextlib.suppress(LabkitError, RuntimeError):
                 self._queue.call("closing", self.session.end)
         self._queue.close()
+        self._renew_static(self.session.moment(), CLOSED)
         if self._page is not None:
             self._page.close()
+        for control in self._controls:
+            control.disable()
         forget(self)
         if not keep_processes:
             self._processes.close()
@@ -446,15 +518,20 @@ class Lab:
                 return partial(self._play, name)
             case actions.Pin(number=number):
                 return partial(session.pin, number)
+            case actions.Undo():
+                return session.undo
             case actions.ShowRun(number=number):
                 return partial(scenarios.show_run, number)
             case actions.ChangeSettings(settings=settings):
                 return partial(session.set_options, settings)
         raise TypeError(f"{action!r} is not executed on the command thread")
 
-    def _do(self, action: Action) -> Self:
+    def _check_open(self) -> None:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
+
+    def _do(self, action: Action) -> Self:
+        self._check_open()
         self._queue.call(action.progress, self._operation(action))
         self._changed()
         return self
@@ -469,9 +546,13 @@ class Lab:
         self._scenarios.start()
 
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Convert texts from the page to values, for example `"8"` to a seed. Empty fields are ignored."""
-        given = {name: value for name, value in settings.items() if value != ""}
-        return {n: self.session.settings.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
+        """Convert texts from the page to values, for example `"8"` to a seed. An empty field means None if the setting
+        may be None; otherwise the setting keeps its value.
+        """
+        now = self.session.settings
+        known = now.options()
+        given = {name: value for name, value in settings.items() if value != "" or (name in known and known[name].optional)}
+        return {n: now.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
     def _changed(self) -> None:
         """Notify the page of a change, if the lab may be displayed."""

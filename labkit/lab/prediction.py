@@ -1,55 +1,65 @@
-"""`lk.Prediction`: a question that the user answers before the result is measured. Later, answer and result are shown
-together.
+"""`lk.Prediction`: a question that the user answers before the result is measured; later both are shown side by side.
 
-A result that was only observed seems obvious afterwards, but a prediction can be wrong. Therefore a prediction is
-committed once, before the result is known: `committed` never changes, and nothing can be committed after `reveal`. A
-prediction is optional: no method waits for a click, and `reveal` reports if no answer was chosen. `commit` is equivalent
-to a click.
+A result that was only observed seems obvious afterwards; a prediction can be wrong. So a prediction is committed once, before
+the result is known: `committed` never changes, and nothing can be committed after `reveal`. A prediction is optional: no method
+waits for a click, and `reveal` reports if there was none. `commit` is equivalent to a click.
 
-A prediction has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again creates
-a new prediction.
+A prediction has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again makes a new
+one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import math
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from importlib import resources
 from numbers import Integral, Real
 from typing import Any
 
+import anywidget
+import traitlets
+
 from ..errors import BadInput
-from .page.stylesheet import ROOT, stylesheet
-from .page.widget_factory import WidgetFactory
+from .page.widget import receive_during_cells, widget_view
+from .static_page import StaticOutput
 
 __all__ = ["Prediction", "Revealed"]
 
 ONCE = "A prediction is committed once: run its cell again for a new one."
 LATE = "The result has been revealed: it is too late for a prediction. Run its cell again for a new one."
-# The style of a lab without the frame. Answers are as wide as their texts.
-LOOKS = (
-    f".{ROOT}.lk-predicts {{ box-shadow: none; background: none; }} "
-    f".{ROOT}.lk-predicts .lk-asked {{ margin: 0; }} "
-    f".{ROOT}.lk-predicts .lk-answers button {{ flex: 0 1 auto; min-width: 130px; max-width: 100%; height: auto; "
-    "min-height: 38px; padding: 3px 16px; line-height: 1.3; white-space: normal; }"
-)
-# {whether the prediction was right: colour of the bar beside the text}. The text itself has the colours of the page, so
-# that it is legible in a dark theme, too.
+# The colour of a bar beside the text. The text has the colours of the page, so it is legible in a dark theme, too.
 BARS = {True: "#2a9158", False: "#cc1f1f", None: "#7a8394"}
 
 
+def _file(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+class _Widget(anywidget.AnyWidget):  # type: ignore[misc]
+    """The question in the browser. An answer: {"text", "state"}, the state "given", "right", "wrong" or ""."""
+
+    _esm = _file("prediction.js")
+    _css = _file("prediction.css")
+
+    question = traitlets.Unicode().tag(sync=True)
+    answers: Any = traitlets.List().tag(sync=True)
+    accepts = traitlets.Bool(True).tag(sync=True)
+    output = traitlets.Unicode().tag(sync=True)
+    status = traitlets.Unicode().tag(sync=True)
+    note = traitlets.Unicode().tag(sync=True)
+
+
 class Prediction:
-    """A question with a few answers. It is displayed, with a button for each answer, if it is the last expression of a
-    cell.
+    """A question with a few answers: the last expression of a cell shows it, with a button for each.
 
-    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")` has answers without numbers.
-    `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})` has answers with numbers: the right answer is
-    the one nearest to the measured value.
+    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")`; or with numbers, of which the nearest to
+    the measured value is the right one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
 
-    Raises `BadInput` if there are fewer than two answers, if two answers are equal, or if an answer is not a text (or a
-    number is not finite).
+    Raises `BadInput` for fewer than two answers, for equal ones, and for answers that are not texts (or not finite numbers).
     """
 
     def __init__(self, question: str, *answers: str | Mapping[str, float]):
@@ -57,33 +67,28 @@ class Prediction:
         self.answers, self._values = _answers(question, answers)
         self._committed: int | None = None
         self._revealed: Revealed | None = None
-        self._factory = factory = WidgetFactory()
-        self._verdict = factory.html("lk-verdict")
-        self._buttons = [factory.button(text, partial(self._click, k)) for k, text in enumerate(self.answers)]
-        parts = [
-            factory.html("lk-text", html.escape(question)), factory.box(self._buttons, "lk-answers"), self._verdict,
-        ]  # fmt: skip
-        self.box = factory.box(
-            [factory.html("lk-css", f"{stylesheet({})}<style>{LOOKS}</style>"), factory.box(parts, "lk-asked")],
-            f"{ROOT} lk-col lk-predicts",
-        )
+        self._lock = threading.RLock()
+        self._widget = _Widget(question=question, answers=self._states())
+        self._widget.on_msg(self._received)
+        self._widget.output = self._widget.model_id or ""
+        self._output = StaticOutput(self._widget.model_id)
+        receive_during_cells(self._widget)
         self._show()
 
     # committing -------------------------------------------------------------------------------------------------------
 
     @property
     def committed(self) -> str | None:
-        """The text of the committed answer; None if there is none."""
+        """The answer that was committed, or None."""
         return None if self._committed is None else self.answers[self._committed]
 
     def commit(self, answer: str | int) -> Prediction:
-        """Commit to an answer, and return the prediction. `answer`: its text, or its number, from 0. Idempotent.
+        """Return the commit to an answer: its text, or its number, from 0. Idempotent.
 
-        Raises `BadInput` if the answer is unknown, if another answer was committed before, or if the result has been
-        revealed.
+        Raises `BadInput` for an unknown answer, for another one than was committed before, and after `reveal`.
         """
         chosen = self._index(answer)
-        with self._factory.lock:
+        with self._lock:
             if self._committed is not None and self._committed != chosen:
                 raise BadInput(f"You predicted {self.committed!r} already, not {self.answers[chosen]!r}. {ONCE}")
             if self._committed is None and self._revealed is not None:
@@ -101,30 +106,31 @@ class Prediction:
             f"{answer!r} is not one of the answers: {_listed(self.answers)} (or 0 to {len(self.answers) - 1})."
         )
 
-    def _click(self, chosen: int) -> None:
-        with self._factory.lock:
-            if self._committed is None and self._revealed is None:  # a second click is ignored
-                self.commit(chosen)
+    def _received(self, _: Any, message: dict[str, Any], buffers: Any) -> None:
+        """A press in the browser. All but the first one are ignored, and unknown answers."""
+        with self._lock, contextlib.suppress(BadInput):
+            if message.get("do") == "commit" and self._committed is None and self._revealed is None:
+                self.commit(message.get("answer"))  # type: ignore[arg-type]
 
     # revealing --------------------------------------------------------------------------------------------------------
 
     def reveal(self, measured: float | str, words: str = "") -> Revealed:
-        """Return the prediction with the measured result. It is displayed if it is the last expression of a cell.
+        """Return the prediction beside the measured result; the last expression of a cell shows it. `words`: a text that
+        is shown below.
 
-        `measured`: for answers with numbers, the measured number; the right answer is the nearest, by ratio if all
-        numbers are positive, otherwise by difference. For answers without numbers, the text of the right answer. `words`:
-        a text that is shown below the result. `reveal` may be called again with another measurement. Raises `BadInput` if
-        `measured` is of another kind.
+        `measured`: for answers with numbers, a number (the nearest answer is right: by ratio if all are positive, else by
+        difference); for others, the text of the right one. It may be revealed again, with another measurement. Raises
+        `BadInput` for anything else.
         """
         true, shown = self._nearest(measured)
         value = str(measured) if self._values is None else _python(measured)
-        with self._factory.lock:
+        with self._lock:
             self._revealed = Revealed(self.question, self.committed, value, shown, self.answers[true], str(words))
             self._show()
             return self._revealed
 
     def _nearest(self, measured: Any) -> tuple[int, str]:
-        """Return (number of the right answer, measured value as text)."""
+        """Return (number of the right answer, the measured value as a text)."""
         if self._values is None:
             if isinstance(measured, str) and measured in self.answers:
                 return self.answers.index(measured), measured
@@ -138,7 +144,9 @@ class Prediction:
         return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
 
     def record(self) -> dict[str, Any]:
-        """Return {question, answers, committed, measured, right} as plain Python values. Unknown values are None."""
+        """Return `question`, `answers`, `committed`, `measured`, `right`, as plain Python values, or None if not known
+        (yet).
+        """
         seen = self._revealed
         return {
             "question": self.question, "answers": list(self.answers), "committed": self.committed,
@@ -147,56 +155,78 @@ class Prediction:
 
     # showing ----------------------------------------------------------------------------------------------------------
 
-    def _show(self) -> None:
-        factory, seen = self._factory, self._revealed
-        for k, button in enumerate(self._buttons):
-            true, mine = seen is not None and self.answers[k] == seen.answer, k == self._committed
-            factory.mark(
-                button, lk_given=mine and seen is None, lk_right=true, lk_wrong=mine and seen is not None and not true,
-                lk_off=self._committed is not None or seen is not None,
-            )  # fmt: skip
-        factory.write(self._verdict, self._status())
-
-    def _status(self) -> str:
+    def _states(self) -> list[dict[str, str]]:
+        """The answers as the browser shows them."""
+        states = ["" for _ in self.answers]
+        if self._committed is not None:
+            states[self._committed] = "given" if self._revealed is None else "wrong"
         if self._revealed is not None:
-            return f"<b>{html.escape(self._revealed.verdict)}</b>"
-        if self.committed is None:
-            return '<span class="lk-grey">Choose an answer before you measure.</span>'
-        return f'You predicted <b>{html.escape(self.committed)}</b>. Now measure. <span class="lk-grey">{ONCE}</span>'
+            states[self.answers.index(self._revealed.answer)] = "right"
+        return [{"text": text, "state": state} for text, state in zip(self.answers, states)]
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        bundle = self.box._repr_mimebundle_(include=include, exclude=exclude)
-        data, more = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        return {**data, "text/plain": repr(self)}, more
+    def _status(self) -> tuple[str, str]:
+        """The status, and a note."""
+        if self._revealed is not None:
+            return self._revealed.verdict, ""
+        if self.committed is None:
+            return "", "Choose an answer before you measure."
+        return f"You predicted {self.committed}. Now measure.", ONCE
+
+    def _show(self) -> None:
+        status, note = self._status()
+        with self._widget.hold_sync():
+            self._widget.answers = self._states()
+            self._widget.accepts = self._committed is None and self._revealed is None
+            self._widget.status, self._widget.note = status, note
+        receive_during_cells(self._widget)
+        self._output.renew(self._static(), repr(self))
+
+    def _ipython_display_(self) -> None:
+        """Display the question, and below it the static output for readers without a kernel."""
+        from IPython.display import display
+
+        display(widget_view(self._widget), raw=True)
+        self._output.show(self._static(), repr(self))
+
+    def _static(self) -> str:
+        """The question and its answers as HTML, for readers without a kernel."""
+        look = "margin-right: 8px; padding: 4px 14px; border: 1px solid #7a8394; border-radius: 6px"
+        answers = "".join(f'<span style="{look}">{html.escape(text)}</span>' for text in self.answers)
+        status, note = self._status()
+        return (
+            '<div style="max-width: 1180px; padding: 10px 14px; border: 1px solid #2f5fe3; border-radius: 8px; '
+            f'font: 14px/2 system-ui, sans-serif"><div>{html.escape(self.question)}</div><div>{answers}</div>'
+            f"<div><b>{html.escape(status)}</b> {html.escape(note)}</div></div>"
+        )
 
     def __repr__(self) -> str:
         prediction = "No prediction yet." if self.committed is None else f"Your prediction: {self.committed}."
         return f"{self.question}\n  {' | '.join(self.answers)}\n{prediction}"
 
     def close(self) -> None:
-        """Remove the widgets from the page. The committed answer is kept."""
-        self._factory.close()
+        """Remove the widgets from the page. The prediction is kept."""
+        self._widget.close()
 
 
 @dataclass(frozen=True)
 class Revealed:
-    """A prediction with its result. If no answer was committed, `committed` and `right` are None."""
+    """The prediction and the result. `committed` is None if there was no prediction, and then so is `right`."""
 
     question: str
     committed: str | None
     measured: float | int | str
     shown: str  # the measured value as a text
-    answer: str  # the right answer
+    answer: str  # the right one
     words: str = ""
 
     @property
     def right(self) -> bool | None:
-        """Whether the prediction was right; None if there was none."""
+        """Whether the prediction was right."""
         return None if self.committed is None else self.committed == self.answer
 
     @property
     def verdict(self) -> str:
-        """The comparison of prediction and result, as text."""
+        """The comparison in one sentence or two."""
         near = "" if self.shown == self.answer else f" (nearest: {self.answer})"
         if self.committed is None:
             return f"No prediction was made. Measured: {self.shown}{near}."
@@ -211,7 +241,7 @@ class Revealed:
             f'<div style="max-width: 1180px; margin: 4px 0; padding: 9px 14px; border-left: 4px solid {bar}; '
             f"background: color-mix(in srgb, {bar} 8%, transparent); color: var(--jp-content-font-color1, inherit); "
             'font: 14px/1.5 var(--jp-ui-font-family, system-ui, sans-serif)">'
-            f'<div style="color: var(--jp-content-font-color2, inherit)">{html.escape(self.question)}</div>'
+            f'<div style="color: inherit">{html.escape(self.question)}</div>'
             f'<div style="font-size: 15px"><b>{html.escape(self.verdict)}</b></div>{more}</div>'
         )
 
@@ -220,7 +250,7 @@ class Revealed:
 
 
 def _answers(question: Any, given: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
-    """Check the arguments, and return (texts of the answers, their numbers or None)."""
+    """Return the texts of the answers, and their numbers if they have any."""
     if not isinstance(question, str) or not question:
         raise BadInput(f"Prediction({question!r}): first the question, as a text, then the answers.")
     numbers = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else None
@@ -246,7 +276,7 @@ def _python(number: Any) -> float | int:
 
 
 def _written(number: float) -> str:
-    """Format a number: 3, 1,234, 0.214."""
+    """3, 1,234, 0.214."""
     if isinstance(number, int) or abs(number) >= 100:
         return f"{number:,.0f}".replace("-", "−")
     return f"{number:.3g}".replace("-", "−")

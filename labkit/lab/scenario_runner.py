@@ -4,6 +4,8 @@ shown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import BadInput
 from .scenarios.scenario import Question, Scenario
 from .session import Session
@@ -17,13 +19,16 @@ class ScenarioRunner:
 
     `chosen`: the scenario that `start` plays; None for a single run with the settings of the session. `step`: the number
     of the step that is played; -1 if no scenario is played. `asked`: whether the question is shown. `answer`: the number
-    of the given answer; None before an answer.
+    of the given answer; None before an answer. `watched()`: whether a browser shows the page. If so, the run is paused
+    while the question waits for its answer; a program without a browser is not held up.
 
     Only one thread may call the methods, as for the session, except `commit`, which only sets values.
     """
 
-    def __init__(self, session: Session, chosen: Scenario | None = None):
-        self.session, self.chosen = session, chosen
+    def __init__(
+        self, session: Session, chosen: Scenario | None = None, watched: Callable[[], bool] = lambda: False
+    ):  # fmt: skip
+        self.session, self.chosen, self._watched = session, chosen, watched
         self._playing: Scenario | None = None
         self.step = -1
         self.asked = False
@@ -112,6 +117,8 @@ class ScenarioRunner:
         waits = self._playing is not None and self._playing.question is not None and not self.asked and self.step == 0
         if waits and not session.previewing and session.run is not None:
             self.asked = session.run.engine.seconds >= self._playing.asks_at  # type: ignore[union-attr]
+            if self.asked and self._watched():
+                session.hold()
         return session.next_advance()
 
     def finish(self) -> None:

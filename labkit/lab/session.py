@@ -12,17 +12,20 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..engines.base import VirtualTimeEngine
-from ..engines.commands import Command, Executed, Slow
+from ..engines.commands import Command, Cut, Executed, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from ..engines.simulation_only import is_simulation_only
 from ..errors import BadInput
+from ..formatting import short
 from ..options import options_of
 from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply
+from ..trace.role_states import slowed, undoable
 from ..trace.schema import NANO
 from .actions import (
     Action,
@@ -37,9 +40,12 @@ from .actions import (
     Start,
     Step,
     Stop,
+    Undo,
     Unpin,
     WhatIf,
 )
+from .announcement import announcement
+from .controls import label_of
 from .processes import Processes
 from .run_table import RunTable
 from .settings import Settings
@@ -52,6 +58,7 @@ ROLES_PER_SLICE = 500  # collecting the reports of this many roles after a slice
 LONGEST = (
     0.25  # maximum wall seconds to catch up at once, so that a slow machine plays slower, without jumps
 )
+NOUNS: dict[type[Command], str] = {Slow: "slowdown", Kill: "kill", Freeze: "freeze", Cut: "cut"}  # commands that can be undone
 POLL = 0.1  # seconds between two checks of a run on processes
 
 Commands = tuple[Command | Executed, ...]
@@ -63,6 +70,17 @@ class _Pending:
 
     settings: Settings
     commands: Commands
+
+
+@dataclass(frozen=True)
+class _Done:
+    """Something that a user did and can undo. `label`: what it was, as "slowdown of w2". `undo()` undoes it. `command`: the
+    command that undoes it; None for a change of settings.
+    """
+
+    label: str
+    undo: Callable[[], None]
+    command: Command | None = None
 
 
 class Session:
@@ -79,18 +97,23 @@ class Session:
         self.settings = settings
         self._commands: Commands = ()  # the command log that the next run repeats
         self._settings_lock = threading.Lock()
+        self._observers: list[Callable[[], None]] = []  # of changes of `settings`
         self.run: Run | None = None
         self._began_with = self._now_with = settings  # settings of the displayed run: at its beginning, and now
         self.reference: Trace | None = None
         self.table = RunTable()
         self.position: int | None = None  # the displayed time in ns; None: the present
         self._playing = False  # a simulated run, or a replay, advances with wall time
+        self._continues = False  # whether the simulated run goes on when the present is shown again
         self._paused = False  # a run on processes was paused
         self._driven_elsewhere = False  # another program may advance this simulated run
         self._pending: _Pending | None = None
         self._recorded = True  # the displayed run is in the table, or must not be added
         self._blank: tuple[Settings, Trace] | None = None
         self._last_played: float | None = None
+        self._preview: Run | None = None  # the last simulated preview
+        self._done: list[_Done] = []  # what a user did and can undo, in order
+        self.notice = ""  # which settings the last change of a setting has changed, too
 
     # what is shown ----------------------------------------------------------------------------------------------------
 
@@ -121,6 +144,11 @@ class Session:
     def previewing(self) -> bool:
         """Whether the displayed run is a simulated preview, which is played until processes are ready."""
         return self._pending is not None
+
+    @property
+    def shows_preview(self) -> bool:
+        """Whether the displayed run is a simulated preview, which may have been stopped."""
+        return self.run is not None and self.run is self._preview
 
     @property
     def replaying(self) -> bool:
@@ -159,7 +187,7 @@ class Session:
             found |= {Stop, Execute}
         if run is not None:
             found |= {Reset, Seek, Pin}
-            if self.simulated and not self.previewing:
+            if self.simulated and not self.shows_preview:
                 found.add(WhatIf)
         if back:
             found.add(BackToLive)
@@ -167,6 +195,8 @@ class Session:
             found.add(Step)
         if self.reference is not None:
             found.add(Unpin)
+        if self.undoes:
+            found.add(Undo)
         return frozenset(found)
 
     def moment(self) -> int:
@@ -177,18 +207,94 @@ class Session:
     # settings ---------------------------------------------------------------------------------------------------------
 
     def change(self, settings: dict[str, Any]) -> None:
-        """Change settings of the next run, by name. Raises `BadInput`, and changes nothing, if a value is not allowed."""
+        """Change settings of the next run, by name; `undo` undoes it. Raises `BadInput`, and changes nothing, if a value is not
+        allowed. `notice` says which other settings this has changed.
+        """
+        run = self.run
+        known = options_of(run.plan.strategy) if run is not None and not run.done else {}
+        live = {name: self._now_with.value(name) for name in settings if name in known and known[name].live}
+        before, commands = self._change(settings)
+        self.notice = announcement(before, self.settings, settings)
+        if self.settings != before or any(settings[name] != value for name, value in live.items()):
+            label = ", ".join(label_of(name) for name in settings)
+            self._add_done(_Done(label, partial(self._restore, before, commands, tuple(settings), run, live)))
+
+    def _change(self, settings: dict[str, Any]) -> tuple[Settings, Commands]:
+        """Change settings of the next run. Returns the settings and the commands before."""
         with self._settings_lock:
+            before = self.settings, self._commands
             self.settings = self.settings.changed(**settings)
-            self._commands = _at_times(
-                self._commands
-            )  # the next run differs, so recorded turns of the event loop are not valid any more
+            self._commands = _at_times(self._commands)  # a different run: recorded turns of the event loop are not valid
+        self._notify()
+        return before
+
+    def _restore(
+        self, settings: Settings, commands: Commands, names: tuple[str, ...], run: Run | None, live: dict[str, Any]
+    ) -> None:  # fmt: skip
+        """Undo a change of the settings `names`. `live`: the values of live options of `run` before it; another run that is
+        displayed by now gets the values of the settings.
+        """
+        with self._settings_lock:
+            self.settings, self._commands = settings, commands
+        self._notify()
+        self.set_options(live if run is self.run else {name: settings.value(name) for name in names if name in settings.names})
+
+    def observe_settings(self, observer: Callable[[], None]) -> None:
+        """Call `observer` after each change of `settings`, on the thread of the change."""
+        self._observers.append(observer)
+
+    def _notify(self) -> None:
+        for observer in list(self._observers):
+            observer()
+
+    # undoing ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def undoes(self) -> str:
+        """What `undo` undoes, for example "slowdown of w2"; "" if there is nothing to undo."""
+        done = self._last_done()
+        return done.label if done is not None else ""
+
+    def undo(self) -> None:
+        """Undo the last command, or the last change of settings, that a user made and that still has an effect. Raises
+        `BadInput` if there is none.
+
+        A command can be undone while its run is active. If a killed role was restarted, for example, there is nothing left of
+        the kill to undo.
+        """
+        done = self._last_done()
+        if done is None:
+            raise BadInput("There is nothing to undo.")
+        with self._settings_lock:
+            self._done = [other for other in self._done if other is not done]
+        self.notice = ""
+        done.undo()
+
+    def _last_done(self) -> _Done | None:
+        possible = undoable(self.trace) if any(done.command is not None for done in self._done) else {}
+        return next((done for done in reversed(self._done) if self._has_effect(done.command, possible)), None)
+
+    def _has_effect(self, command: Command | None, possible: dict[str, frozenset[str]]) -> bool:
+        """Whether the command that undoes something would have an effect. `possible`: the result of `undoable`."""
+        if command is None:
+            return True
+        if not self.active:
+            return self.run is None and isinstance(command, Slow)
+        if isinstance(command, Slow) or getattr(command, "peer", None) is not None:
+            return True
+        return command.word in possible.get(getattr(command, "role", ""), ())
+
+    def _add_done(self, done: _Done) -> None:
+        with self._settings_lock:
+            self._done = [*self._done, done]
 
     def prepare(self, settings: Settings, commands: Commands = ()) -> None:
         """Set the settings of the next run, and the commands that it repeats."""
         with self._settings_lock:
             self.settings = settings
+            self._done, self.notice = [], ""
             self._commands = commands if settings.cluster.virtual_time else _at_times(commands)
+        self._notify()
 
     def set_options(self, settings: dict[str, Any]) -> None:
         """Set live options of the strategy on the active run. Settings that are not live options are ignored."""
@@ -224,12 +330,18 @@ class Session:
         if not settings.cluster.virtual_time and not self.processes.ready:
             self._start_preview(settings, commands)
             return
+        self._show(self._train(settings, commands), settings)
+
+    def _train(self, settings: Settings, commands: Commands) -> Run:
         cluster = settings.cluster_on(self.processes.cluster if not settings.cluster.virtual_time else None)
-        self._show(train(settings.problem, settings.strategy, cluster, settings.budget, faults=commands), settings)
+        return train(settings.problem, settings.strategy, cluster, settings.budget, faults=commands)
 
     def _show(self, run: Run, settings: Settings) -> None:
         self.run, self._now_with, self._began_with, self._recorded = run, settings, settings, False
         self.position, self._paused, self._playing, self._last_played = None, False, True, None
+        self.notice = ""
+        with self._settings_lock:
+            self._done = []  # concerns the run before
         self._driven_elsewhere = False
 
     def adopt(self, run: Run, settings: Settings, play: bool) -> None:
@@ -242,19 +354,32 @@ class Session:
         simulated = settings.changed(engine="simulated")
         simulated = replace(simulated, spec=replace(simulated.spec, budget=Budget(seconds=3600)))
         run = train(simulated.problem, simulated.strategy, simulated.cluster_on(None), simulated.budget)
-        self._show(run, simulated)
-        self._pending, self._recorded = _Pending(settings, commands), True
+        self._show(run, settings)
+        self._preview, self._pending, self._recorded = run, _Pending(settings, commands), True
         self.processes.start(len(run.plan.layout.nodes))
 
     def _end_preview(self) -> None:
-        """Replace the preview by the run, because the processes are ready. If they could not be started, raise the error."""
+        """Replace the preview by the run, because the processes are ready. The preview is shown until the run has been made.
+        If it cannot be made, or if the processes could not be started, raise the error.
+        """
         assert self._pending is not None
-        pending, problem = self._pending, self.processes.problem
-        if problem is not None:
+        pending = self._pending
+        try:
+            if self.processes.problem is not None:
+                raise self.processes.problem
+            if not self.processes.ready:  # they have ended meanwhile
+                self.start(pending.settings, pending.commands)
+                return
+            run = self._train(pending.settings, pending.commands)
+        except Exception:
             self.end()
             self.run = None
-            raise problem
-        self.start(pending.settings, pending.commands)
+            raise
+        kept = [done for done in self._done if done.command is None or isinstance(done.command, Slow)]
+        self.end()
+        self._show(run, pending.settings)
+        for done in kept:  # settings and slowdowns of the preview are those of the run, too
+            self._add_done(done)
 
     def end(self) -> None:
         """Stop the active run, if any, and record it in the table."""
@@ -281,6 +406,13 @@ class Session:
             self.run.pause()  # type: ignore[union-attr]
             self._paused = True
 
+    def hold(self) -> None:
+        """Pause the run, also while an earlier time is displayed, until `resume`."""
+        self._playing = self._continues = False
+        if self.active and not self.simulated and not self._paused:
+            self.run.pause()  # type: ignore[union-attr]
+            self._paused = True
+
     def halt(self) -> None:
         """Stop advancing and replaying, after an error."""
         self._playing = False
@@ -291,7 +423,7 @@ class Session:
         if self.position is None and self._paused and self.active:
             self.run.resume()  # type: ignore[union-attr]
         self._paused = self._paused and self.position is not None
-        self._playing = self.active or self.position is not None
+        self._playing = self._continues = self.active or self.position is not None
 
     def step(self) -> None:
         """Go to the next applied update, and pause there.
@@ -312,17 +444,47 @@ class Session:
             self._paused = not self.simulated
 
     def execute(self, command: Command) -> None:
-        """Execute a command on the active run. Before the first run, a `Slow` becomes a setting of the next run.
+        """Execute a command on the active run. Before the first run, a `Slow` becomes a setting of the next run. `undo`
+        undoes it, if there is a command that does.
 
         Raises `BadInput` for other commands if no run is active.
         """
+        opposite = self._opposite(command)
+        self._execute(command)
+        self.notice = ""
+        with self._settings_lock:  # what this command has undone need not be undone any more
+            self._done = [done for done in self._done if isinstance(command, Slow) or not _same(done.command, command)]
+        if opposite is not None and opposite != command:
+            peer = f" from {short(command.peer)}" if isinstance(command, Cut) and command.peer is not None else ""
+            label = f"{NOUNS[type(command)]} of {short(opposite.role)}{peer}"
+            self._add_done(_Done(label, partial(self._execute, opposite), opposite))
+
+    def _opposite(self, command: Command) -> Slow | Restart | Thaw | Reconnect | None:
+        """Return the command that undoes `command`, or None."""
+        match command:
+            case Slow():
+                if self.run is None:
+                    before = self.settings.cluster.slow
+                else:
+                    now = slowed(self.trace, self.trace.watermark())
+                    before = {self.trace.roles[role]: factor for role, factor in now.items()}
+                return Slow(command.role, before.get(command.role, 1.0))
+            case Cut():
+                return Reconnect(command.role, command.peer)
+            case Kill():
+                return Restart(command.role)
+            case Freeze():
+                return Thaw(command.role)
+        return None
+
+    def _execute(self, command: Command) -> None:
         slow = {command.role: command.factor} if isinstance(command, Slow) else {}
         if self.active:
             self.run.execute(command)  # type: ignore[union-attr]
             if slow and self._pending is not None:
                 self._change_pending(slow={**self._pending.settings.cluster.slow, **slow})
         elif slow and self.run is None:
-            self.change({"slow": {**self.settings.cluster.slow, **slow}})
+            self._change({"slow": {**self.settings.cluster.slow, **slow}})
         else:
             role = getattr(command, "role", "")
             if slow:
@@ -335,12 +497,15 @@ class Session:
         """Show the time `t` (ns). A simulated run does not advance while an earlier time is displayed, but a run on
         processes continues.
         """
+        if self.position is None:
+            self._continues = self._playing
         self.position, self._playing = max(0, min(int(t), self.trace.watermark())), False
 
     def live(self) -> None:
-        """Show the present again. A simulated run continues."""
+        """Show the present again. A simulated run continues, unless it was paused."""
+        if self.position is not None:
+            self._playing = self.active and self._continues
         self.position, self._last_played = None, None
-        self._playing = self.active
 
     def what_if(self) -> None:
         """Repeat the simulated run exactly up to the displayed time, and continue from there.
@@ -442,7 +607,7 @@ class Session:
 
     def command_log(self) -> tuple[Executed, ...]:
         """Return the commands that were executed on the displayed run, or () if the next run would have other settings."""
-        if self.run is None or self.previewing or self.settings != self._now_with:
+        if self.run is None or self.shows_preview or self.settings != self._now_with:
             return ()
         return tuple(self.run.engine.commands)
 
@@ -455,3 +620,8 @@ class Session:
 def _at_times(commands: Commands) -> tuple[Command, ...]:
     """Return these commands with their times, but without the turns of the event loop in which they were executed."""
     return tuple(command.command if isinstance(command, Executed) else command for command in commands)
+
+
+def _same(one: Command | None, other: Command) -> bool:
+    """Whether two commands do the same to the same role or link."""
+    return type(one) is type(other) and one is not None and one.changed(at=0.0) == other.changed(at=0.0)

@@ -6,7 +6,8 @@ scenarios and share texts use the same names. Raises `BadInput` if a value is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..engines.base import Cluster
@@ -18,13 +19,18 @@ from ..options import Option, check_option, option, options_of, read_option
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run
-from ..spec import PACE, RunSpec, make_cluster, strategy_name
+from ..spec import NOT_SHARED, PACE, RunSpec, make_cluster, strategy_name
 from ..strategies import STRATEGIES, Strategy
 
 __all__ = ["Settings", "initial_settings", "name_of"]
 
 # options of processes and of the recording, and `compute`, which is set as "pace" and "distribution"
 NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
+# {setting: the fields of the specification that it sets}, if these are not the one field of the same name
+FIELDS = {
+    "data": (("problem", "data"), ("problem", "options"), ("problem", "dtype")),
+    "pace": (("cluster", "compute"),), "distribution": (("cluster", "compute"),),
+}  # fmt: skip
 
 
 def _default() -> RunSpec:
@@ -36,6 +42,10 @@ def _default() -> RunSpec:
 class Settings:
     """The settings of a lab. `spec`: the specification of the next run. `own`: user-defined strategies and data sets,
     which can be chosen again by their names.
+
+    `replaced`: {(part, field): value} of the fields of the specification that the strategy, the data or the engine has
+    replaced; they are restored when it is chosen no longer. `left`: the strategies that were chosen before, the last one of
+    each name; when one is chosen again, it has its options again.
     """
 
     spec: RunSpec = field(default_factory=_default)
@@ -43,6 +53,8 @@ class Settings:
         1.0, low=1e-6, high=1e6, help="seconds of virtual time per second at which a simulated run is played"
     )
     own: tuple[Any, ...] = ()
+    replaced: Mapping[tuple[str, str], Any] = field(default_factory=dict, compare=False, repr=False)
+    left: Mapping[str, Strategy] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         found: list[Any] = [self.strategy] if strategy_name(self.strategy) not in STRATEGIES else []
@@ -108,17 +120,59 @@ class Settings:
     def changed(self, **settings: Any) -> Settings:
         """Return a changed copy. Raises `BadInput` if a value is not allowed, or if settings do not fit together.
 
-        Settings that the strategy, the data or the engine cannot use are dropped. A run without an end gets a time limit
-        of 20 s.
+        Settings that the strategy, the data or the engine cannot use are replaced, and restored when another one is chosen,
+        unless they were changed in between (see `announcement`). A run without an end gets a time limit of 20 s.
         """
         speed = check_option("lab", options_of(self)["speed"], settings.pop("speed", self.speed))
         for own in self.own:
             kind = "strategy" if isinstance(own, Strategy) else "data"
             if isinstance(settings.get(kind), str) and settings[kind] == name_of(own):
                 settings[kind] = own
-        made = replace(self, spec=_usable(self.spec.changed(**settings)), speed=speed)
-        made.spec.check()
-        return made
+        given = {place for name in settings for place in FIELDS.get(name, ())}
+        given |= {(part, name) for part in ("problem", "cluster", "budget") for name in settings}
+        # fields of the problem are replaced when a strategy is chosen, the others as long as the reason holds
+        due = {p: v for p, v in self.replaced.items() if p not in given and (p[0] != "problem" or "strategy" in settings)}
+        kept = {p: v for p, v in self.replaced.items() if p not in given and p not in due}
+        before = _with_fields(self.spec, due)
+        chosen = before.changed(**settings)
+        named = isinstance(settings.get("strategy"), str)
+        spec = _usable(self._with_options_again(chosen, settings) if named else chosen)
+        spec.check()
+        after = _fields(spec)
+        replaced = {p: value for p, value in _fields(before).items() if p not in given and value != after[p]}
+        left = {**self.left, strategy_name(self.strategy): self.strategy}
+        return replace(self, spec=spec, speed=speed, replaced={**kept, **replaced}, left=left)
+
+    def _with_options_again(self, spec: RunSpec, given: Mapping[str, Any]) -> RunSpec:
+        """Return a copy in which the strategy has the options that it had when it was chosen last, except those that are given
+        and those that it has taken over from the present strategy.
+        """
+        last = self.left.get(strategy_name(spec.strategy))
+        if last is None or last is self.strategy or type(last) is not type(spec.strategy):
+            return spec
+        shared = options_of(self.strategy).keys() - NOT_SHARED
+        own = options_of(last).keys() - shared - given.keys()
+        try:
+            return replace(spec, strategy=replace(spec.strategy, **{name: getattr(last, name) for name in own}))
+        except BadInput:  # they do not fit to an option that was taken over
+            return spec
+
+
+def _fields(spec: RunSpec) -> dict[tuple[str, str], Any]:
+    """Return {(part, field): value} of the problem, the cluster and the budget."""
+    parts: dict[str, Problem | ClusterSpec | Budget] = {"problem": spec.problem, "cluster": spec.cluster, "budget": spec.budget}
+    return {(part, f.name): getattr(whole, f.name) for part, whole in parts.items() for f in fields(whole) if f.init}
+
+
+def _with_fields(spec: RunSpec, values: Mapping[tuple[str, str], Any]) -> RunSpec:
+    """Return a copy with other values of fields, or `spec` if they are not possible any more."""
+    try:
+        for part in ("problem", "cluster", "budget"):
+            mine = {name: value for (owner, name), value in values.items() if owner == part}
+            spec = replace(spec, **{part: replace(getattr(spec, part), **mine)}) if mine else spec
+    except BadInput:
+        return spec
+    return spec
 
 
 def _usable(spec: RunSpec) -> RunSpec:

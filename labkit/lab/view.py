@@ -30,7 +30,7 @@ class View:
     - `state`: "ready", "running", "paused", "over" or "failed".
     - `settings`: the settings of the next run. `shown`: those of the displayed run. `changed`: the names of the settings
       that differ. `entries`: the table of runs.
-    - `processes`: (number that run, number to start) while processes start and a simulated preview is shown.
+    - `processes`: (number that run, number to start) while a simulated preview is shown, because processes start.
     - `busy`: the text of the command in progress, for example "stopping", or "". `problem`: the text of the last error.
     - `scenario`: the scenario, or None. `step`: the number of its step; -1 if none is played. `text`: the sentence of the
       step. `asked`: whether the question is shown. `answer`: the number of the given answer.
@@ -38,6 +38,7 @@ class View:
     - `supported`: the commands that the engine executes. `undo`: {role: words of the commands that would undo something
       now}. `actions`: the classes of the actions that are available now.
     - `dashboard`: the address of Dask's dashboard, or None.
+    - `notice`: which settings the last change of a setting has changed, too, or "". `undoes`: what Undo undoes, or "".
     """
 
     trace: Trace
@@ -67,6 +68,8 @@ class View:
     undo: dict[str, frozenset[str]]
     actions: frozenset[type[Action]]
     dashboard: str | None
+    notice: str = ""
+    undoes: str = ""
 
 
 def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "") -> View:
@@ -80,17 +83,24 @@ def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem:
     failed = run.engine.error if run is not None else None
     return View(
         trace=trace, t=t, recorded=recorded,
-        ends=None if limit is None or session.previewing else round(limit * NANO),
+        ends=None if limit is None or session.shows_preview else round(limit * NANO),
         live=position is None, state=session.state, replaying=session.replaying, simulated=session.simulated,
         reference=reference if reference is not trace else None, settings=settings, shown=shown,
         changed=_changed(settings, shown) if run is not None else (), entries=tuple(session.table),
-        processes=session.processes.progress() if session.previewing else None, busy=busy,
+        processes=_processes(session), busy=busy,
         problem=problem or (str(failed) if failed is not None else ""), scenario=scenario, step=runner.step,
         text=_text(scenario, runner.step), asked=runner.asked and runner.question is not None, answer=runner.answer,
         slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in conditions(trace, t).items()},
         supported=run.engine.supported_commands if session.active and run else frozenset(), undo=undoable(trace),
-        actions=session.actions, dashboard=_dashboard(session),
+        actions=session.actions, dashboard=_dashboard(session), notice=session.notice, undoes=session.undoes,
     )  # fmt: skip
+
+
+def _processes(session: Session) -> tuple[int, int] | None:
+    if not session.previewing:
+        return None
+    wanted = session.processes.wanted
+    return session.processes.progress() or (wanted, wanted)  # all run, and the run on them is being made
 
 
 def _text(scenario: Scenario | None, step: int) -> str:

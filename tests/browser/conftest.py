@@ -9,7 +9,9 @@ Where Playwright or Chromium is missing, these tests are skipped, by name and wi
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
@@ -46,8 +48,9 @@ def chromium() -> str | None:
 
 def missing() -> str:
     """The missing requirements of these tests, as text; "" if none."""
-    if importlib.util.find_spec("playwright") is None:
-        return f"Playwright is not installed: {INSTALL}"
+    for module, name in (("playwright", "Playwright"), ("axe_playwright_python", "axe-playwright-python")):
+        if importlib.util.find_spec(module) is None:
+            return f"{name} is not installed: {INSTALL}"
     path = chromium()
     return "" if path and Path(path).is_file() else f"there is no Chromium{f' at {path}' if path else ''}: {INSTALL}"
 
@@ -118,19 +121,55 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def record(pictures: Path) -> Callable[[str, Any], None]:
+    """`record(name, value)` stores a measurement in `measured.json` beside the screenshots."""
+    path = pictures / "measured.json"
+
+    def store(name: str, value: Any) -> None:
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**kept, name: value}, indent=1, sort_keys=True) + "\n")
+
+    return store
+
+
 @pytest.fixture(scope="module")
 def context(server: LabServer) -> Iterator[Any]:
-    """A browser with a clean profile. For one file only: its driver keeps an event loop running in this thread, which would
-    interfere with other tests.
+    """A browser with a clean profile, which may use the clipboard. For one file only: its driver keeps an event loop running
+    in this thread, which would interfere with other tests.
     """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
-        context = browser.new_context()
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
         context.add_init_script(path=HERE / "measure.js")
         yield context
         browser.close()
+
+
+@contextlib.contextmanager
+def notebooks(server: LabServer, context: Any, pictures: Path, stem: str, node: pytest.Item | None) -> Iterator[Callable]:
+    """The function that opens notebooks; afterwards they are closed. `node`: the test, of which a failure is pictured."""
+    from tests.browser.page import Notebook, write
+
+    opened: list[Notebook] = []
+
+    def open_one(cells: list[str] | Path, **how: Any) -> Notebook:
+        name = f"{stem}-{len(opened)}.ipynb"
+        write(server.root / name, cells)
+        opened.append(Notebook(server, context, name, pictures, **how))
+        return opened[-1]
+
+    yield open_one
+    for page in opened:
+        if node is not None and node.stash.get(failed, False) and not page.page.is_closed():
+            page.screenshot(f"failed-{Path(page.name).stem}")
+        page.close()
+    left = server.sweep()
+    assert not left, f"the kernels have ended, and these had to be killed: {left}"
+    errors = [error for page in opened for error in page.errors]
+    assert not errors, f"the browser complained: {errors}"
 
 
 @pytest.fixture
@@ -139,28 +178,31 @@ def notebook(request: pytest.FixtureRequest, server: LabServer, context: Any, pi
 
         page = notebook(["import labkit as lk; lk.Lab()"])
         page.run_and_wait(0)
-        page.await_images()
+        page.await_panels()
         page.output(0).get_by_role("button", name="Run").click()
 
     After the test its kernel is ended; there must be no error in the browser's console, and no process may be left. A
     test that fails leaves a picture of each of its notebooks.
     """
-    from tests.browser.page import Notebook, write
+    with notebooks(server, context, pictures, request.node.originalname, request.node) as opens:
+        yield opens
 
-    opened: list[Notebook] = []
 
-    def open_one(cells: list[str] | Path, width: int = 1280) -> Notebook:
-        name = f"{request.node.originalname}-{len(opened)}.ipynb"
-        write(server.root / name, cells)
-        opened.append(Notebook(server, context, name, pictures, width))
-        return opened[-1]
+@pytest.fixture(scope="module")
+def shared_notebook(
+    request: pytest.FixtureRequest, server: LabServer, context: Any, pictures: Path
+) -> Iterator[Callable]:
+    """As `notebook`, for all tests of a file. A file uses one of the two, because the end of a test with `notebook` ends all
+    kernels.
+    """
+    with notebooks(server, context, pictures, request.node.path.stem, None) as opens:
+        yield opens
 
-    yield open_one
-    for page in opened:
-        if request.node.stash.get(failed, False) and not page.page.is_closed():
-            page.screenshot(f"failed-{Path(page.name).stem}")
-        page.close()
-    left = server.sweep()
-    assert not left, f"the kernels have ended, and these had to be killed: {left}"
-    errors = [error for page in opened for error in page.errors]
-    assert not errors, f"the browser complained: {errors}"
+
+@pytest.fixture(autouse=True)
+def picture_of_failure(request: pytest.FixtureRequest, pictures: Path) -> Iterator[None]:
+    """A test of a shared notebook that fails leaves a picture of each open tab."""
+    yield
+    if "shared_notebook" in request.fixturenames and request.node.stash.get(failed, False):
+        for i, page in enumerate(request.getfixturevalue("context").pages):
+            page.screenshot(path=pictures / f"failed-{request.node.name}-{i}.png")

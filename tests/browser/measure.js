@@ -1,36 +1,132 @@
-// What can only be measured inside the page: pictures that arrive, and the time from a press to what it changes.
+// What can only be measured inside the page: panels that are drawn, and the time from a press to what it changes.
 //
-// Times are in milliseconds on the clock of performance.now(). An event's timeStamp is on it too, and is the moment at
-// which the browser got the press, also if the page was busy then.
+// A drawing of a canvas begins with `clearRect`, which is observed here. Times are in milliseconds on the clock of
+// performance.now(). An event's timeStamp is on it too, and is the moment at which the browser got the press, also if the
+// page was busy then.
+const counts = new WeakMap(); // canvas -> number of drawings so far
+const watching = new Set(); // functions that are called with each canvas that is drawn
+const clearRect = CanvasRenderingContext2D.prototype.clearRect;
+CanvasRenderingContext2D.prototype.clearRect = function (...box) {
+  clearRect.apply(this, box);
+  counts.set(this.canvas, (counts.get(this.canvas) ?? 0) + 1);
+  watching.forEach(act => act(this.canvas));
+};
+
+// While `texts` is a list, two properties of each text of a panel are computed when it is drawn: its contrast as in WCAG 2 (its
+// colour against the most frequent colour of the pixels below its middle), and how many pixels of it are beyond the canvas.
+let texts = null;
+const fillText = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+  const panel = this.canvas.closest("[data-panel]")?.dataset.panel;
+  if (texts !== null && panel !== undefined && text.trim()) {
+    texts.push([panel, text, contrast(this, text, x, y), beyond(this, text, x, y)]);
+  }
+  fillText.call(this, text, x, y, ...more);
+};
+
+function contrast(pen, text, x, y) {
+  const size = parseFloat(pen.font.match(/([\d.]+)px/)[1]);
+  const shift = {left: 0.5, center: 0, right: -0.5}[pen.textAlign] * pen.measureText(text).width;
+  const middle = pen.getTransform().transformPoint(new DOMPoint(x + shift, y - 0.35 * size));
+  const { data } = pen.getImageData(Math.round(middle.x) - 4, Math.round(middle.y) - 4, 9, 9);
+  const found = new Map();
+  for (let i = 0; i < data.length; i += 4) {
+    const key = data.slice(i, i + 4).join();
+    found.set(key, (found.get(key) ?? 0) + 1);
+  }
+  const [below] = [...found].sort((a, b) => b[1] - a[1])[0];
+  const [r, g, b, a] = below.split(",").map(Number);
+  const paper = over([r, g, b, a / 255], numbers(getComputedStyle(pen.canvas.closest(".labkit-lab")).backgroundColor));
+  const one = new OffscreenCanvas(1, 1).getContext("2d"); // reads any notation of a colour
+  one.fillStyle = pen.fillStyle;
+  one.fillRect(0, 0, 1, 1);
+  const [inkR, inkG, inkB, inkA] = one.getImageData(0, 0, 1, 1).data;
+  const [light, dark] = [luminance(paper), luminance(over([inkR, inkG, inkB, inkA / 255], paper))].sort((p, q) => q - p);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+function beyond(pen, text, x, y) {
+  const size = parseFloat(pen.font.match(/([\d.]+)px/)[1]);
+  const wide = pen.measureText(text).width;
+  const left = x - {left: 0, center: 0.5, right: 1}[pen.textAlign] * wide;
+  const matrix = pen.getTransform();
+  const corners = [[left, y], [left + wide, y], [left, y - 0.7 * size], [left + wide, y - 0.7 * size]]
+    .map(([px, py]) => matrix.transformPoint(new DOMPoint(px, py)));
+  return Math.max(...corners.flatMap(({x: cx, y: cy}) => [0, -cx, cx - pen.canvas.width, -cy, cy - pen.canvas.height]));
+}
+
+const numbers = colour => colour.match(/[\d.]+/g).map(Number);
+const over = ([r, g, b, a], paper) => [r, g, b].map((value, i) => a * value + (1 - a) * paper[i]);
+const luminance = colour => colour.map(value => value / 255)
+  .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0);
+
 window.labkitMeasure = {
-  // How often each image that matches `selector`, now or later, was given another picture, and how often one was
-  // decoded and shown.
+  // From now on texts are recorded; `textsRead()` ends it and returns [[panel, text, contrast, pixels beyond the canvas]].
+  readTexts() { texts = []; },
+  textsRead() {
+    const found = texts;
+    texts = null;
+    return found;
+  },
+
+  // How often each canvas that matches `selector` at the end was drawn, in the order of the page.
   async frames(selector, seconds) {
-    const images = new Map(); // image -> {given, shown}, in the order of the page
-    const of = image => images.get(image) ?? images.set(image, {given: 0, shown: 0}).get(image);
-    const count = (image, what) => { if (image.matches?.(selector)) of(image)[what] += 1; };
-    document.querySelectorAll(selector).forEach(of);
-    const observer = new MutationObserver(records => records.forEach(({target}) => count(target, "given")));
-    const loaded = event => count(event.target, "shown");
-    observer.observe(document.body, {subtree: true, attributes: true, attributeFilter: ["src"]});
-    document.addEventListener("load", loaded, true);
+    const before = new Map([...document.querySelectorAll(selector)].map(canvas => [canvas, counts.get(canvas) ?? 0]));
     const began = performance.now();
     await new Promise(resolve => setTimeout(resolve, 1000 * seconds));
-    observer.disconnect();
-    document.removeEventListener("load", loaded, true);
-    const counts = [...images.values()];
-    return {
-      seconds: (performance.now() - began) / 1000,
-      given: counts.map(({given}) => given),
-      shown: counts.map(({shown}) => shown),
+    const drawn = [...document.querySelectorAll(selector)].map(canvas => (counts.get(canvas) ?? 0) - (before.get(canvas) ?? 0));
+    return { seconds: (performance.now() - began) / 1000, drawn };
+  },
+
+  // The largest number of drawings so far of a canvas that matches `selector`.
+  most(selector) {
+    return Math.max(0, ...[...document.querySelectorAll(selector)].map(canvas => counts.get(canvas) ?? 0));
+  },
+
+  // Number of different colours on a canvas; 1 if it is blank.
+  colours(canvas) {
+    if (!canvas.width || !canvas.height) return 0;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+  },
+
+  // Whether at least so many canvases match `selector`, and none of those that have a size is blank.
+  pictured(selector, least) {
+    const all = [...document.querySelectorAll(selector)].filter(canvas => canvas.clientWidth && canvas.clientHeight);
+    return all.length >= least && all.every(canvas => counts.get(canvas) && this.colours(canvas) > 2);
+  },
+
+  // Record for every frame of the browser in which canvases in `selector` are drawn: the names of the panels, and the
+  // value of `state()` when the frame is shown. `drawings()` ends it and returns the list.
+  record(selector, state) {
+    this.frameList = [];
+    let now = null;
+    this.recorder = canvas => {
+      const panel = canvas.closest(selector)?.dataset.panel;
+      if (panel === undefined) return;
+      if (now === null) {
+        now = { panels: [] };
+        requestAnimationFrame(() => {
+          this.frameList.push({ ...now, state: state() });
+          now = null;
+        });
+      }
+      now.panels.push(panel);
     };
+    watching.add(this.recorder);
+  },
+
+  drawings() {
+    watching.delete(this.recorder);
+    return this.frameList;
   },
 
   // Wait for a press, then for `holds()`, which is asked after every change of the page. `answer` becomes the time
   // between them, the frame that shows it included.
   expect(holds, patience) {
     if (holds()) throw new Error("what was to become true was true before the press");
-    const kinds = ["pointerdown", "keydown"];
+    const kinds = ["pointerdown", "keydown", "input", "change"]; // a menu's choice by a program has only the latter two
     let pressed = null;
     this.answer = new Promise((resolve, reject) => {
       const press = event => { pressed ??= event.timeStamp; };

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,9 @@ from tests.browser.server import LabServer, until
 __all__ = ["Frames", "Notebook", "write"]
 
 OPENS, RUNS, SETTLES = 60.0, 60.0, 5.0  # seconds at most: to open a notebook, to run a cell, for the page to follow
-HEIGHT = 1300  # pixels of the window
+HEIGHT = 1000  # pixels of the window
 HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular expressions: none
-IMAGES = "img.widget-image"  # the pictures of ipywidgets
+CANVASES = ".labkit-lab canvas"  # the panels of labs
 THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
 READY = """() => {
@@ -39,8 +38,7 @@ CELLS = f"() => {CONTENT}.widgets.map(cell => cell.model.type)"
 SELECTED = f"() => {CONTENT}.activeCellIndex"
 OUTPUTS = f"i => {CONTENT}.widgets[i].model.outputs.toJSON()"
 COMMAND = "async ([name, what]) => { await window.jupyterapp.commands.execute(name, what); }"
-DECODED = """([css, least]) => { const images = [...document.querySelectorAll(css)];
-    return images.length >= least && images.every(image => image.naturalWidth > 0); }"""
+PICTURED = "([css, least]) => window.labkitMeasure.pictured(css, least)"
 FOCUSED = """() => { const it = document.activeElement;
     return it.getAttribute("aria-label") || it.innerText?.trim() || it.className || it.tagName; }"""
 THREADS = """
@@ -52,31 +50,25 @@ _spent = {t.id: t.user_time + t.system_time for t in _psutil.Process().threads()
 
 @dataclass(frozen=True)
 class Frames:
-    """Pictures received in a time span (seconds), by image in the order of the page.
-
-    `given`: how often an image got another picture; `shown`: how often one was decoded and shown (a picture that was
-    replaced at once is given and not shown).
-    """
+    """How often each canvas was drawn (`drawn`, in the order of the page) in a time span (seconds)."""
 
     seconds: float
-    given: tuple[int, ...]
-    shown: tuple[int, ...]
+    drawn: tuple[int, ...]
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Pictures shown a second, by image."""
-        return tuple(n / self.seconds for n in self.shown)
+        """Drawings a second, by canvas."""
+        return tuple(n / self.seconds for n in self.drawn)
 
 
 def write(path: Path, cells: Sequence[str] | Path) -> None:
-    """A notebook of these code cells; or a copy of a notebook, never run, and the pictures beside it."""
+    """A notebook of these code cells; or a copy of a notebook, never run."""
     if isinstance(cells, Path):
         copy = nbformat.read(cells, 4)
         for cell in copy.cells:
             if cell.cell_type == "code":  # a stored number would hide that a cell is run and gets the same again
                 cell.outputs, cell.execution_count = [], None
         nbformat.write(copy, path)
-        shutil.copytree(cells.parent / "images", path.parent / "images", dirs_exist_ok=True)
         return
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     sources = [nbformat.v4.new_code_cell(cell.strip()) for cell in cells]
@@ -86,16 +78,21 @@ def write(path: Path, cells: Sequence[str] | Path) -> None:
 class Notebook:
     """The notebook file `name` of `server`, open in a separate tab and connected to its kernel.
 
-    `page` is Playwright's page, for other operations.
+    `size`: of the window, in CSS pixels. `whole`: JupyterLab with its side bar and menus, as `jupyter lab` opens it; else the
+    notebook alone. `page` is Playwright's page, for other operations;
+    `shade`: its present theme, "light" or "dark".
     """
 
     page: Page
 
-    def __init__(self, server: LabServer, context: BrowserContext, name: str, pictures: Path, width: int = 1280):
-        self.server, self.name, self.width = server, name, width
+    def __init__(
+        self, server: LabServer, context: BrowserContext, name: str, pictures: Path, size: tuple[int, int] = (1280, HEIGHT),
+        whole: bool = False,
+    ):  # fmt: skip
+        self.server, self.name, self.size, self.whole = server, name, size, whole
         self._context, self._pictures = context, pictures
         self._messages: list[str] = []
-        self._theme = "light"
+        self.shade = "light"
         self.reopen()
 
     # the tab ----------------------------------------------------------------------------------------------------------
@@ -103,10 +100,12 @@ class Notebook:
     def reopen(self) -> Notebook:
         """A new tab with this notebook, and with the same kernel if it still runs."""
         self.page = self._context.new_page()
-        self.page.set_viewport_size({"width": self.width, "height": HEIGHT})
+        self.page.set_viewport_size({"width": self.size[0], "height": self.size[1]})
         self.page.on("console", self._record_message)
         self.page.on("pageerror", lambda error: self._messages.append(f"page: {error}"))
-        self.page.goto(f"{self.server.url}doc/tree/{self.name}?token={self.server.token}", timeout=1000 * OPENS)
+        mode, reset = ("lab", "reset&") if self.whole else ("doc", "")
+        address = f"{self.server.url}{mode}/tree/{self.name}?{reset}token={self.server.token}"
+        self.page.goto(address, timeout=1000 * OPENS)
         self.page.wait_for_function(READY, timeout=1000 * OPENS)
         return self
 
@@ -125,18 +124,23 @@ class Notebook:
         """Write the file, with its outputs: widgets are restored in a new tab only if this was done."""
         self.command("docmanager:save")
 
-    def resize(self, width: int, height: int = HEIGHT) -> None:
-        """Make the window so many CSS pixels wide."""
-        self.width = width
+    def resize(self, width: int, height: int = HEIGHT, ratio: float = 1) -> None:
+        """Make the window so many CSS pixels large, on a screen with `ratio` device pixels per CSS pixel."""
+        self.size = width, height
         self.page.set_viewport_size({"width": width, "height": height})
+        session = self._context.new_cdp_session(self.page)
+        for high in (height + 1, height):  # the page is not told of a change of only the ratio, as it is with a real screen
+            screen = {"width": width, "height": high, "deviceScaleFactor": ratio, "mobile": False}
+            session.send("Emulation.setDeviceMetricsOverride", screen)
+        self.page.wait_for_function("r => window.devicePixelRatio === r", arg=ratio)
 
     def theme(self, shade: str) -> None:
         """`"dark"` or `"light"`: JupyterLab's own two themes."""
-        if shade != self._theme:
+        if shade != self.shade:
             self.command("apputils:change-theme", theme=THEMES[shade])
             here = f'body[data-jp-theme-light="{str(shade == "light").lower()}"]'
             self.page.wait_for_selector(here, state="attached")
-            self._theme = shade
+            self.shade = shade
 
     def command(self, name: str, **arguments: Any) -> None:
         """Run a command of JupyterLab by its name, and wait for it."""
@@ -195,6 +199,28 @@ class Notebook:
             self.run(index)
             self.wait_idle(index)
 
+    # labs -------------------------------------------------------------------------------------------------------------
+
+    def lab(self, cell: int = 0) -> Locator:
+        """The lab below a cell."""
+        return self.output(cell).locator(".labkit-lab")
+
+    def button(self, name: str, cell: int = 0) -> Locator:
+        """The first button in the output of a cell whose name begins so."""
+        return self.output(cell).get_by_role("button", name=re.compile(f"^{re.escape(name)}")).first
+
+    def role(self, name: str, cell: int = 0) -> Locator:
+        """The button of a role in the lab below a cell."""
+        return self.lab(cell).get_by_role("radio", name=re.compile(f"^{name}\\b"))
+
+    def panel(self, name: str, cell: int = 0) -> Locator:
+        """A panel of the lab below a cell."""
+        return self.lab(cell).locator(f'[data-panel="{name}"]')
+
+    def text(self, cell: int = 0) -> str:
+        """All texts of the lab below a cell."""
+        return self.lab(cell).inner_text()
+
     # keys -------------------------------------------------------------------------------------------------------------
 
     def press(self, *keys: str) -> None:
@@ -246,14 +272,20 @@ class Notebook:
         """Clear the errors so far, which the test has caused deliberately."""
         self._messages.clear()
 
-    def await_images(self, selector: str = IMAGES, least: int = 1) -> None:
-        """Until so many images match `selector`, and each of them shows a picture."""
-        self.page.wait_for_function(DECODED, arg=[selector, least], timeout=1000 * RUNS)
+    def await_panels(self, selector: str = CANVASES, least: int = 1) -> None:
+        """Until at least so many visible canvases match `selector`, and none of them is blank."""
+        self.page.wait_for_function(PICTURED, arg=[selector, least], polling=200, timeout=1000 * RUNS)
 
-    def frames(self, selector: str = IMAGES, seconds: float = 2.0) -> Frames:
-        """Watch the images that match `selector` for so long."""
+    def frames(self, selector: str = CANVASES, seconds: float = 2.0) -> Frames:
+        """Count the drawings of the canvases that match `selector` for so long."""
         got = self.page.evaluate("([css, s]) => window.labkitMeasure.frames(css, s)", [selector, seconds])
-        return Frames(got["seconds"], tuple(got["given"]), tuple(got["shown"]))
+        return Frames(got["seconds"], tuple(got["drawn"]))
+
+    def await_drawings(self, least: int, selector: str = CANVASES) -> None:
+        """Until one of the canvases that match `selector` was drawn so many times more."""
+        before = self.page.evaluate("css => window.labkitMeasure.most(css)", selector)
+        condition = "([css, count]) => window.labkitMeasure.most(css) >= count"
+        self.page.wait_for_function(condition, arg=[selector, before + least], polling=100, timeout=1000 * RUNS)
 
     def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = 10.0) -> float:
         """Milliseconds from the press that `click` makes until the frame in which `condition` holds.

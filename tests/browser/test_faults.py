@@ -13,12 +13,7 @@ pytestmark = pytest.mark.slow
 
 LIVE = "lab.view().state == 'running' and lab.view().t > 0"
 CHIPS = "[...document.querySelectorAll('.labkit-lab .lk-chips button')].map(b => b.innerText.trim())"
-BUTTONS = "[...document.querySelectorAll('.labkit-lab .lk-faults button')].map(b => b.innerText.trim())"
-
-
-def button(page, name):
-    """The button of this name in the lab below the first cell."""
-    return page.output(0).get_by_role("button", name=name, exact=False).first
+BUTTONS = "[...document.querySelectorAll('.labkit-lab .lk-fault-controls .lk-buttons button')].map(b => b.innerText.trim())"
 
 
 def gradients(page):
@@ -28,7 +23,7 @@ def gradients(page):
 
 def press(page, name, chip, then):
     """Press a button; the chip shows the condition of the role, and the run continues."""
-    button(page, name).click()
+    page.button(name).click()
     page.page.wait_for_function(f"{CHIPS}.includes('{chip}')", timeout=20_000)
     page.await_kernel(then, 30)
     page.frames(seconds=0.6)  # the next press is no double click
@@ -36,7 +31,7 @@ def press(page, name, chip, then):
 
 def kill_freeze_and_back(page, name):
     page.await_kernel(LIVE, 60)
-    button(page, "w2").click()
+    page.role("w2").click()
     assert page.page.evaluate(BUTTONS)[:2] == ["Kill", "Freeze"]
     press(page, "Kill", "w2 killed", "lab.view().conditions == {'worker-2': 'killed'}")
     assert page.page.evaluate(BUTTONS)[0] == "Restart"
@@ -48,14 +43,14 @@ def kill_freeze_and_back(page, name):
     press(page, "Restart", "w2", "lab.view().conditions == {}")
     page.frames(seconds=1.5)
     page.screenshot(f"{name}-restarted")
-    button(page, "w1").click()
+    page.role("w1").click()
     press(page, "Freeze", "w1 frozen", "lab.view().conditions == {'worker-1': 'frozen'}")
     assert page.page.evaluate(BUTTONS)[1] == "Thaw"
     page.frames(seconds=0.6)
     page.screenshot(f"{name}-frozen")
     press(page, "Thaw", "w1", "lab.view().conditions == {}")
     assert page.kernel("lab.view().state") == "running"
-    button(page, "Stop").click()
+    page.button("Stop").click()
     page.await_kernel("lab.view().state == 'over'", 30)
     assert page.kernel("lk.ledger(lab.trace)['closes']")
 
@@ -63,7 +58,7 @@ def kill_freeze_and_back(page, name):
 def test_kill_and_restart_freeze_and_thaw_in_virtual_time(notebook):
     page = notebook([SIMULATED])
     page.run_and_wait(0)
-    page.await_images(least=5)
+    page.await_panels(least=5)
     kill_freeze_and_back(page, "faults-simulated")
     moments = [
         time / 1e9 for time in page.kernel("[e.time for e in lab.trace.events if e.kind in ('killed', 'restarted')]")
@@ -76,6 +71,6 @@ def test_kill_and_restart_freeze_and_thaw_in_virtual_time(notebook):
 def test_kill_and_restart_freeze_and_thaw_on_processes(notebook):
     page = notebook([DASK])
     page.run_and_wait(0)
-    page.await_images(least=5)
+    page.await_panels(least=5)
     page.await_kernel("not lab.view().simulated", 60)
     kill_freeze_and_back(page, "faults-dask")

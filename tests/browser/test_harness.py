@@ -7,49 +7,79 @@ import pytest
 pytestmark = pytest.mark.slow
 
 WIDGETS = """
-import subprocess, sys, threading, time
+import subprocess, sys, time
 import ipywidgets as widgets
 
-image, button = widgets.Image(format="png"), widgets.Button(description="before")
+button = widgets.Button(description="before")
 
 def answer(_):
     time.sleep(0.25)
     button.description = "after"
 
 button.on_click(answer)
-widgets.VBox([image, button])
+button
 """
-PICTURES = """
-import io
-from PIL import Image
-def picture(shade):
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 0)).save(file, "PNG")
-    return file.getvalue()
-def send():
-    for shade in range(7):
-        time.sleep(0.15)
-        image.value = picture(shade)
-threading.Thread(target=send, name="labkit-test-sender").start()
-"""
+DRAW = """(async ([panel, times]) => {
+    const canvas = document.querySelector(`[data-panel="${panel}"] canvas`), pen = canvas.getContext("2d");
+    for (let i = 0; i < times; i++) {
+        await new Promise(resolve => setTimeout(resolve, 250));
+        pen.clearRect(0, 0, canvas.width, canvas.height);
+        ["red", "green", "blue"].forEach((colour, k) => { pen.fillStyle = colour; pen.fillRect(10 * k, 0, 10, 10); });
+    }
+})"""
+BOXES = """() => ["one", "two"].forEach(name => document.body.insertAdjacentHTML("beforeend",
+    `<div class="box" data-panel="${name}"><canvas width="50" height="50" style="width: 50px"></canvas></div>`))"""
 
 
 @pytest.fixture
 def page(notebook):
-    """A notebook with one image and one button that answers after 0.25 s."""
+    """A notebook with one button that answers after 0.25 s."""
     page = notebook([WIDGETS, "time.sleep(600)", "1 / 0"])
     page.run_and_wait(0)
     page.output(0).locator("button").wait_for()
     return page
 
 
-def test_frames_counts_the_pictures_that_come(page):
-    page.kernel(PICTURES)
-    frames = page.frames(seconds=3)
-    assert frames.given == (7,)
-    assert 1 <= frames.shown[0] <= 7
-    assert frames.seconds >= 3
-    assert frames.rates[0] <= 7 / 3
+def test_drawings_are_counted_by_canvas_and_blank_canvases_are_recognized(page):
+    page.page.evaluate(BOXES)
+    assert not page.page.evaluate("() => window.labkitMeasure.pictured('.box canvas', 1)")
+    page.page.evaluate("() => window.labkitMeasure.record('.box', () => document.querySelectorAll('.box').length)")
+    page.page.evaluate(f"() => {{ {DRAW}(['one', 7]); }}")  # not awaited
+    frames = page.frames(".box canvas", seconds=4)
+    assert frames.drawn == (7, 0)
+    assert frames.seconds >= 4
+    assert frames.rates[0] <= 7 / 4
+    drawings = page.page.evaluate("() => window.labkitMeasure.drawings()")
+    assert [frame["panels"] for frame in drawings] == [["one"]] * 7
+    assert {frame["state"] for frame in drawings} == {2}
+    assert page.page.evaluate("() => window.labkitMeasure.pictured('[data-panel=one] canvas', 1)")
+    assert not page.page.evaluate("() => window.labkitMeasure.pictured('.box canvas', 2)")
+    page.page.evaluate(f"() => {DRAW}(['two', 1])")
+    page.await_panels(".box canvas", least=2)
+
+
+def test_texts_are_read_with_their_contrast_and_what_is_cut_of_them(page):
+    page.page.evaluate(BOXES)
+    page.page.evaluate("() => document.querySelector('.box').parentElement.classList.add('labkit-lab')")
+    page.page.evaluate("() => window.labkitMeasure.readTexts()")
+    page.page.evaluate("""() => {
+        const pen = document.querySelector("[data-panel=one] canvas").getContext("2d");
+        for (const [paper, ink] of [["#fff", "#000"], ["#fff", "#777777"], ["#000", "#ff0000"]]) {
+            pen.fillStyle = paper;
+            pen.fillRect(0, 0, 50, 50);
+            pen.fillStyle = ink;
+            pen.textAlign = "center";
+            pen.fillText("text", 25, 25);
+        }
+        pen.font = "10px monospace";
+        const wide = pen.measureText("wide").width;
+        pen.textAlign = "left";
+        pen.fillText("wide", 50 - wide + 3, 25);
+    }""")
+    found = page.page.evaluate("() => window.labkitMeasure.textsRead()")
+    assert [(panel, text, cut) for panel, text, _, cut in found[:3]] == [("one", "text", 0)] * 3
+    assert found[3][3] == pytest.approx(3)
+    assert [ratio for _, _, ratio, _ in found[:3]] == pytest.approx([21, 4.48, 5.25], abs=0.01)
 
 
 def test_acknowledged_measures_from_the_press_to_a_change(page):

@@ -30,7 +30,7 @@ def names():
 def test_every_scenario_plays_to_its_end_and_fits_the_page(notebook, names):
     page = notebook([CELL])
     page.run_and_wait(0)
-    page.await_images(least=5)
+    page.await_panels(least=5)
     for name in names:
         page.kernel(f"lab.play({name!r})\n0")
         if SCENARIOS[name].question is not None:
@@ -40,8 +40,8 @@ def test_every_scenario_plays_to_its_end_and_fits_the_page(notebook, names):
         for shade in ("light", "dark"):
             page.theme(shade)
             for width in (940, 1600):
-                page.resize(width, 1500)
-                page.await_images(".labkit-lab .lk-panel:not(.lk-gone) img", least=1)
+                page.resize(width, 900)
+                page.await_panels()
                 assert not page.page.evaluate(SIDEWAYS), f"{name} at {width}: something is wider than the lab"
                 page.screenshot(f"scenario-{name}-{width}-{shade}", page.output(0).locator(".labkit-lab").first)
     page.theme("light")

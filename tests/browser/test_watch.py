@@ -6,7 +6,6 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-IMAGES = "img.widget-image"
 SIMULATED = """
 import labkit as lk
 slow = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
@@ -29,52 +28,47 @@ def labelled(word):
     return f"{LABELS}.some(label => label.includes('{word}'))"
 
 
-def button(page, name):
-    """The button of this name below the first cell."""
-    return page.output(0).get_by_role("button", name=name).first
-
-
 @pytest.fixture
 def simulated(notebook):
     """A run in virtual time, watched at the speed of the clock."""
     page = notebook([SIMULATED, "import time\ntime.sleep(600)"])
     page.run_and_wait(0)
-    page.await_images(least=5)
+    page.await_panels(least=5)
     return page
 
 
 def test_a_simulated_run_moves(simulated):
-    frames = simulated.frames(seconds=2)
-    assert len(frames.shown) >= 5
-    assert max(frames.shown) >= 3, frames
-    assert sum(count > 0 for count in frames.shown) >= 3, frames
+    assert len(simulated.frames(seconds=0.1).drawn) >= 5
+    simulated.await_drawings(3)
+    for panel in ("timeline", "staleness", "throughput"):
+        simulated.await_drawings(1, f'[data-panel="{panel}"] canvas')
     simulated.screenshot("watch-simulated")
 
 
 def test_a_run_on_dask_moves_stops_and_leaves_no_process(notebook):
     page = notebook([DASK])
     page.run_and_wait(0)
-    page.await_images(least=5)
+    page.await_panels(least=5)
     page.await_kernel("run.trace.watermark() > 0")
-    assert max(page.frames(seconds=3).shown) >= 3
+    page.await_drawings(3)
     page.screenshot("watch-dask")
-    button(page, "Stop").click()
+    page.button("Stop").click()
     page.await_kernel("run.stopped_by == 'user'")
 
 
 def test_pause_is_acknowledged_and_the_figure_stands_still(simulated):
     for before, after in [("Pause", "Resume"), ("Resume", "Pause"), ("Pause", "Resume")]:
-        simulated.acknowledged(button(simulated, before).click, labelled(after))
+        simulated.acknowledged(simulated.button(before).click, labelled(after))
         simulated.frames(seconds=1)  # pending messages arrive; and the next press is no double click
-    assert any(sum(simulated.frames(seconds=1).given) == 0 for _ in range(10))  # the last pictures have been drawn
+    assert any(sum(simulated.frames(seconds=1).drawn) == 0 for _ in range(10))  # the last pictures have been drawn
     at = simulated.kernel("run.trace.watermark()")
-    assert sum(simulated.frames(seconds=1).given) == 0
+    assert sum(simulated.frames(seconds=1).drawn) == 0
     assert simulated.kernel("run.trace.watermark()") == at
 
 
 def test_stop_acts_while_a_cell_runs(simulated):
     simulated.run(1)
-    button(simulated, "Stop").click()
+    simulated.button("Stop").click()
     simulated.await_kernel("run.stopped_by == 'user'")
     assert simulated.prompt(1) == "*"
     simulated.interrupt()
@@ -83,11 +77,11 @@ def test_stop_acts_while_a_cell_runs(simulated):
 
 
 def test_running_the_cell_again_leaves_one_watch_and_no_thread_more(simulated):
-    images, threads = simulated.output(0).locator(IMAGES).count(), len(simulated.threads())
+    threads = len(simulated.threads())
     for _ in range(2):
         simulated.run_and_wait(0)
-        simulated.await_images(least=5)
-    assert simulated.output(0).locator(IMAGES).count() == images
+        simulated.await_panels(least=5)
+    assert simulated.lab().count() == 1
     assert len(simulated.threads()) == threads
 
 
@@ -95,16 +89,16 @@ def test_a_saved_notebook_works_in_a_new_tab(simulated):
     simulated.save()
     simulated.close_tab()
     simulated.reopen()
-    simulated.await_images(least=5)
-    assert max(simulated.frames(seconds=2).shown) >= 2
-    simulated.acknowledged(button(simulated, "Pause").click, labelled("Resume"))
+    simulated.await_panels(least=5)
+    simulated.await_drawings(2)
+    simulated.acknowledged(simulated.button("Pause").click, labelled("Resume"))
 
 
 def test_the_figure_fits_the_page_at_every_width_and_in_both_themes(simulated):
-    area, over = simulated.output(0).locator(".jp-OutputArea-output"), {}
+    lab, over = simulated.lab(), {}
     for width in (940, 1280, 1600):
         simulated.resize(width)
-        over[width] = area.evaluate("it => it.scrollWidth - it.clientWidth")
+        over[width] = lab.evaluate("it => it.scrollWidth - it.clientWidth")
         for shade in ("light", "dark"):
             simulated.theme(shade)
             simulated.screenshot(f"watch-{width}-{shade}")

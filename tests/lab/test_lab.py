@@ -106,6 +106,48 @@ def test_pause_step_slow_set_and_stop(lab):
             wrong()
 
 
+def test_undo_takes_back_faults_and_settings_the_last_one_first(lab):
+    one = lab().run().pause()
+    one.slow("worker-1", 5).slow("worker-1", 2).set(workers=5).freeze("worker-2")
+    assert (one.view().conditions, one.settings.value("workers")) == ({"worker-2": "frozen"}, 5)
+    one.undo()
+    assert (one.view().conditions, one.settings.value("workers")) == ({}, 5)
+    one.undo()
+    assert (one.settings.value("workers"), one.view().slow) == (3, {"worker-1": 2.0})
+    one.undo()
+    assert one.view().slow == {"worker-1": 5.0}
+    assert actions.Undo in one.view().actions
+    one.undo()
+    assert one.view().slow == {}
+    assert actions.Undo not in one.view().actions
+    with pytest.raises(lk.BadInput, match="nothing to undo"):
+        one.undo()
+
+
+def test_undo_of_a_live_option_affects_the_present_run(lab):
+    one = lab().run().pause().set(learning_rate=0.2)
+    before = lk.AsyncPS().learning_rate
+    one.undo().stop()
+    assert one.settings.value("learning_rate") == before
+    assert one.latest.engine.roles["worker-0"].strategy.learning_rate == before
+    assert [event.kind for event in one.trace.events][:2] == ["set", "set"]
+
+
+def test_undo_concerns_the_present_run_only(lab):
+    one = lab().run().pause().slow("worker-1", 5).set(workers=4)
+    one.run().pause()
+    with pytest.raises(lk.BadInput, match="nothing to undo"):
+        one.undo()
+    assert one.settings.value("workers") == 4
+    one.slow("worker-1", 5).stop()
+    assert actions.Undo not in one.view().actions  # a fault of a run that is over
+    one.set(workers=2).undo()
+    assert one.settings.value("workers") == 4
+    one.press(actions.Undo())
+    one.wait()
+    assert "nothing to undo" in one.view().problem
+
+
 def test_a_killed_worker_comes_back_and_the_run_goes_on_to_its_end(lab):
     one = lab().run().pause()
     one.kill("worker-1")
@@ -263,7 +305,8 @@ def test_running_a_cell_again_closes_its_lab_and_two_cells_have_two_labs(monkeyp
 def test_typed_text_is_parsed_as_a_value(lab):
     one = lab()
     for typed, name, meant in [("8", "seed", 8), ("64, 32", "hidden", (64, 32)), ("momentum:0.8", "optimizer", lk.Momentum(0.8)),
-                               ("none", "clip_norm", None), ("", "seed", 8)]:  # fmt: skip
+                               ("none", "clip_norm", None), ("", "seed", 8), ("2", "clip_norm", 2.0),
+                               ("", "clip_norm", None)]:  # fmt: skip
         one.press(actions.ChangeSettings({name: typed}))
         assert one.settings.value(name) == meant
     one.press(actions.ChangeSettings({"seed": "eight"}))

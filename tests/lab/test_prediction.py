@@ -17,7 +17,7 @@ SHARES = {"80%": 0.8, "50%": 0.5, "20%": 0.2}
 
 
 @pytest.fixture
-def ask():
+def ask(browsers):
     """Makes predictions, and removes them at the end."""
     made = []
 
@@ -30,33 +30,47 @@ def ask():
         one.close()
 
 
-def buttons(prediction):
-    return prediction.box.children[1].children[1].children
+@pytest.fixture
+def browser(browsers):
+    """The browser of the only prediction of a test."""
+
+    def of():
+        (found,) = (each for each in browsers.values() if "question" in each.state)
+        return found
+
+    return of
 
 
-def status(prediction):
-    """The line below the answers."""
-    return prediction.box.children[1].children[2].value
-
-
-def classes(button):
-    return {name for name in button._dom_classes if name.startswith("lk-")}
+def states(browser):
+    """{text of an answer: its state} in the browser."""
+    return {answer["text"]: answer["state"] for answer in browser.state["answers"]}
 
 
 # committing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_click_commits_and_a_second_one_does_nothing(ask):
-    guess = ask()
+def test_a_press_commits_and_a_second_one_does_nothing(ask, browser):
+    guess, shown = ask(), browser()
     assert guess.committed is None
-    buttons(guess)[1].click()
+    assert shown.state["accepts"]
+    shown.send_to_kernel(do="commit", answer=1)
     assert guess.committed == "50%"
-    assert "You predicted <b>50%</b>" in status(guess)
-    assert "committed once" in status(guess)
-    buttons(guess)[2].click()
+    assert shown.state["status"] == "You predicted 50%. Now measure."
+    assert "committed once" in shown.state["note"]
+    assert not shown.state["accepts"]
+    shown.send_to_kernel(do="commit", answer=2)
     assert guess.committed == "50%"
-    assert classes(buttons(guess)[1]) >= {"lk-given"}
-    assert "lk-given" not in classes(buttons(guess)[2])
+    assert states(shown) == {"80%": "", "50%": "given", "20%": ""}
+
+
+@pytest.mark.parametrize("message", [{}, {"do": "commit"}, {"do": "commit", "answer": 3}, {"do": "commit", "answer": None}])
+def test_a_malformed_message_does_nothing(ask, browser, message, caplog):
+    guess = ask()
+    browser().send_to_kernel(**message)
+    assert guess.committed is None
+    assert not caplog.records
+    browser().send_to_kernel(do="commit", answer=0)
+    assert guess.committed == "80%"
 
 
 @pytest.mark.parametrize("answer", ["20%", 2, np.int64(2)])
@@ -112,25 +126,26 @@ def test_invalid_questions_and_answers_are_refused(what):
 # revealing ------------------------------------------------------------------------------------------------------------
 
 
-def test_reveal_shows_the_prediction_and_the_result(ask):
+def test_reveal_shows_the_prediction_and_the_result(ask, browser):
     guess = ask().commit("50%")
+    shown = browser()
     seen = guess.reveal(0.212, "All wait for the slowest.")
     assert (seen.committed, seen.answer, seen.right) == ("50%", "20%", False)
     assert seen.verdict == "Wrong: you predicted 50%; measured: 21.2% (nearest: 20%)."
     assert repr(seen) == f"How much is left?\n{seen.verdict}\nAll wait for the slowest."
-    assert seen.verdict in status(guess)
-    assert "lk-right" in classes(buttons(guess)[2])
-    assert "lk-wrong" in classes(buttons(guess)[1])
+    assert shown.state["status"] == seen.verdict
+    assert states(shown) == {"80%": "", "50%": "wrong", "20%": "right"}
     assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%; measured: 20%."
 
 
-def test_reveal_without_a_prediction_returns_at_once_with_a_text(ask):
+def test_reveal_without_a_prediction_returns_at_once_with_a_text(ask, browser):
     guess = ask()
     seen = guess.reveal(0.21)
     assert seen.right is None
     assert seen.verdict == "No prediction was made. Measured: 21% (nearest: 20%)."
-    buttons(guess)[0].click()
-    assert guess.committed is None, "who knows the answer predicts nothing"
+    assert not browser().state["accepts"]
+    browser().send_to_kernel(do="commit", answer=0)
+    assert guess.committed is None
     with pytest.raises(lk.BadInput, match="too late"):
         guess.commit("20%")
 
@@ -199,24 +214,22 @@ def test_running_its_cell_again_makes_a_new_one(ask):
     assert first.committed == "50%"
 
 
-def test_a_prediction_is_displayed_as_widgets_and_as_text(ask):
+def test_texts_are_escaped_in_html_and_not_in_the_widget(ask, browser):
     guess = ask("Is a < b?", "yes & always", "no")
-    data, _ = guess._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in data
-    assert data["text/plain"] == "Is a < b?\n  yes & always | no\nNo prediction yet."
-    assert [button.description for button in buttons(guess)] == ["yes & always", "no"]
-    assert "Is a &lt; b?" in guess.box.children[1].children[0].value
+    assert browser().state["question"] == "Is a < b?"
+    assert list(states(browser())) == ["yes & always", "no"]
+    assert repr(guess) == "Is a < b?\n  yes & always | no\nNo prediction yet."
     shown = guess.commit("yes & always").reveal("no", "Look: <b>.")._repr_html_()
     assert "Is a &lt; b?" in shown
     assert "yes &amp; always" in shown
     assert "Look: &lt;b&gt;." in shown
 
 
-def test_colours_come_from_the_page(ask):
+def test_colours_come_from_the_page(ask, browser):
     shown = ask().reveal(0.2)._repr_html_()
     assert "var(--jp-content-font-color1" in shown
     assert "color: #" not in shown.replace("background-color", "")
-    assert "var(--jp-" in ask().box.children[0].value
+    assert "var(--jp-" in browser().state["_css"]
 
 
 def test_a_prediction_starts_no_thread(ask):

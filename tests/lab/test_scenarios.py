@@ -12,12 +12,14 @@ import pytest
 
 import labkit as lk
 from labkit.errors import BadInput
+from labkit.lab.page.content import player
 from labkit.lab.processes import Processes
 from labkit.lab.scenario_runner import ScenarioRunner
 from labkit.lab.scenarios import SCENARIOS, scenario_by_name
 from labkit.lab.scenarios.scenario import Scenario, Step
 from labkit.lab.session import Session
 from labkit.lab.settings import Settings
+from labkit.lab.view import make_view
 from labkit.views import PANELS
 
 pytestmark = pytest.mark.sample(3)
@@ -459,3 +461,55 @@ def test_a_user_defined_scenario_is_played():
     steps, runner = play(mine)
     assert runner.step == 1
     assert steps[1].reference is None
+
+
+# the question ---------------------------------------------------------------------------------------------------------
+
+
+def asking(watched):
+    """(runner, the function that lets seconds pass) of a scenario whose question has just been asked."""
+    clock = [0.0]
+    session = Session(Settings(), Processes(), lambda: clock[0], slice_s=60.0)
+    runner = ScenarioRunner(session, SCENARIOS["first-minute"], lambda: watched)
+
+    def wait(seconds):
+        for _ in range(round(seconds / TICK)):
+            clock[0] += TICK
+            pause = runner.advance()
+        return pause
+
+    runner.start()
+    while not runner.asked:
+        wait(TICK)
+    return runner, wait
+
+
+def test_a_question_waits_for_the_answer_of_a_reader():
+    runner, wait = asking(watched=True)
+    asked_at = runner.session.run.engine.seconds
+    assert wait(100) is None
+    assert (runner.step, runner.session.run.engine.seconds) == (0, asked_at)
+    shown = player(make_view(runner.session, runner))
+    assert (shown["lamp"], shown["below"]) == ("paused", "answer the question to go on")
+    runner.session.seek(S)
+    runner.session.live()  # after a look at the past it still waits
+    assert wait(10) is None
+    assert runner.session.run.engine.seconds == asked_at
+    runner.commit(0)
+    runner.show_result()
+    wait(1)
+    assert runner.step == 1
+    assert player(make_view(runner.session, runner))["lamp"] == "● LIVE"
+
+
+def test_a_reader_may_let_the_run_go_on_without_an_answer():
+    runner, wait = asking(watched=True)
+    runner.session.resume()
+    wait(100)
+    assert (runner.step, runner.session.run.stopped_by, runner.answer) == (0, "seconds", None)
+
+
+def test_the_run_of_a_script_goes_on_while_the_question_is_asked():
+    runner, wait = asking(watched=False)
+    wait(100)
+    assert (runner.step, runner.session.run.stopped_by) == (0, "seconds")

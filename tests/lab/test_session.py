@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import labkit as lk
+from labkit.engines.commands import Cut, Reconnect, Restart, Thaw
+from labkit.lab import actions
+from labkit.lab.page.content import player, slider_length
 from labkit.lab.processes import Processes
 from labkit.lab.run_table import KEPT
 from labkit.lab.scenario_runner import ScenarioRunner
 from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
+from labkit.spec import make_cluster
 
 NANO = 1_000_000_000
 
@@ -139,6 +147,21 @@ def test_seek_is_limited_to_the_recorded_time():
     assert on.position is None
 
 
+def test_a_paused_run_stays_paused_after_a_look_at_the_past():
+    on, clock = session()
+    on.start()
+    tick(on)
+    pass_by(on, clock, 1.0)
+    on.pause()
+    on.seek(NANO // 2)
+    on.live()
+    assert view_of(on).state == "paused"
+    on.resume()
+    on.seek(NANO // 2)
+    on.live()
+    assert view_of(on).state == "running"
+
+
 def test_a_step_at_the_end_of_the_record_stays_there():
     on, clock = session()
     on.start()
@@ -260,15 +283,32 @@ def test_of_many_runs_all_numbers_and_the_last_traces_are_kept():
 
 
 class StartedByTheTest(Processes):
-    """Processes whose start the test completes."""
+    """Processes whose start the test completes. The cluster is a simulated one."""
 
     starting = ready = False
 
     def start(self, nodes):
         self.wanted, self.starting = nodes, True
 
+    def started(self):
+        self.starting, self.ready = False, True
+        self._cluster = Simulated()
+
     def progress(self):
         return (2, self.wanted) if self.starting else None
+
+
+class Simulated:
+    """A cluster in virtual time that a session takes for processes. `made()` is called when a run is made on it."""
+
+    is_closed, starts_processes, dashboard_link = False, True, None
+
+    def __init__(self, made=lambda: None):
+        self.made = made
+
+    def with_spec(self, spec):
+        self.made()
+        return make_cluster(replace(spec, engine="simulated"))
 
 
 def test_a_simulated_preview_is_shown_until_the_processes_have_started():
@@ -287,6 +327,219 @@ def test_a_simulated_preview_is_shown_until_the_processes_have_started():
         tick(on)
     assert not on.active
     assert list(on.table) == []  # a preview is not recorded
+
+
+def test_a_preview_is_shown_until_the_run_has_been_made():
+    """No state in between says that the user has stopped a run, or names the limit of the preview."""
+    on, clock = session(StartedByTheTest(), engine="dask")
+    on.start()
+    pass_by(on, clock, 1.0)
+    preview, seen = on.run, []
+    on.processes.started()
+    on.processes.cluster.made = lambda: seen.append(player(view_of(on)))
+    tick(on)
+    assert [(shown["lamp"], shown["below"], shown["ends"][0]) for shown in seen] == [("● PREVIEW", "cluster started", "")]
+    assert on.run is not preview
+    assert preview.done
+    shown = player(view_of(on))
+    assert (shown["lamp"], shown["ends"][0], shown["t"]) == ("● LIVE", "ends at 4 s", 0)
+    assert list(on.table) == []
+
+
+def test_a_run_that_cannot_be_made_ends_its_preview():
+    on, _ = session(StartedByTheTest(), engine="dask")
+    on.start()
+    on.processes.started()
+
+    def refuse():
+        raise lk.BadInput("not on this cluster")
+
+    on.processes.cluster.made = refuse
+    with pytest.raises(lk.BadInput, match="not on this"):
+        tick(on)
+    assert (on.run, on.previewing, view_of(on).state) == (None, False, "ready")
+
+
+def test_a_preview_that_was_stopped_has_no_time_limit_and_reset_prepares_the_run_that_was_wanted():
+    on, clock = session(StartedByTheTest(), engine="dask")
+    on.start()
+    pass_by(on, clock, 1.0)
+    on.end()
+    view = view_of(on)
+    assert (view.state, view.ends, view.processes, view.changed) == ("over", None, None, ())
+    assert actions.WhatIf not in view.actions
+    on.reset()
+    assert (on.settings.cluster.engine, on.settings.budget.seconds) == ("dask", 4)
+
+
+# undo -----------------------------------------------------------------------------------------------------------------
+
+
+def running(**settings):
+    on, clock = session(**settings)
+    on.start()
+    pass_by(on, clock, 0.5)
+    return on, clock
+
+
+@pytest.mark.parametrize(
+    ("command", "label", "state"),
+    [
+        (lk.Slow("worker-1", 5), "slowdown of w1", ({"worker-1": 5.0}, {})),
+        (lk.Kill("worker-1", restart=False), "kill of w1", ({}, {"worker-1": "killed"})),
+        (lk.Freeze("worker-0"), "freeze of w0", ({}, {"worker-0": "frozen"})),
+        (Cut("worker-2"), "cut of w2", ({}, {"worker-2": "cut off"})),
+        (Cut("worker-2", "server-0"), "cut of w2 from s0", ({}, {})),
+    ],
+)
+def test_a_fault_can_be_undone(command, label, state):
+    on, clock = running()
+    on.execute(command)
+    view = view_of(on)
+    assert (view.undoes, view.slow, view.conditions) == (label, *state)
+    assert actions.Undo in view.actions
+    pass_by(on, clock, 0.3)
+    on.undo()
+    view = view_of(on)
+    assert (view.undoes, view.slow, view.conditions) == ("", {}, {})
+    assert actions.Undo not in view.actions
+    assert [type(done.command) for done in on.run.engine.commands] == [type(command), INVERSE[type(command)]]
+    with pytest.raises(lk.BadInput, match="nothing to undo"):
+        on.undo()
+
+
+INVERSE = {lk.Slow: lk.Slow, lk.Kill: Restart, lk.Freeze: Thaw, Cut: Reconnect}
+
+
+def test_faults_and_settings_are_undone_in_reverse_order():
+    on, _ = running()
+    on.execute(lk.Slow("worker-1", 5))
+    on.change({"learning_rate": 0.3})
+    on.set_options({"learning_rate": 0.3})
+    on.execute(lk.Slow("worker-1", 2))
+    labels = []
+    while on.undoes:
+        labels.append(on.undoes)
+        on.undo()
+    assert labels == ["slowdown of w1", "learning rate", "slowdown of w1"]
+    told = [m.factor if m.kind == "slowed" else str(m) for m in on.trace.events if m.kind in ("slowed", "set")]
+    assert told == [5.0, "learning_rate = 0.3", 2.0, 5.0, "learning_rate = 0.1", 1.0]
+    assert on.settings.strategy.learning_rate == 0.1
+
+
+def test_what_a_button_has_undone_cannot_be_undone_again():
+    on, _ = running()
+    on.execute(lk.Freeze("worker-0"))
+    on.execute(lk.Kill("worker-1", restart=False))
+    on.execute(Restart("worker-1"))
+    assert on.undoes == "freeze of w0"
+    on.execute(Thaw("worker-0"))
+    assert on.undoes == ""
+
+
+def test_a_kill_after_which_the_role_was_restarted_cannot_be_undone():
+    on, clock = running(seconds=20)
+    on.execute(lk.Kill("worker-1"))
+    assert on.undoes == "kill of w1"
+    pass_by(on, clock, 3.0)
+    assert view_of(on).conditions == {}
+    assert on.undoes == ""
+
+
+def test_after_a_run_its_faults_cannot_be_undone_but_changes_of_settings_can():
+    on, clock = running()
+    on.change({"strategy": "pipeline"})
+    on.execute(lk.Slow("worker-1", 5))
+    to_the_end(on, clock)
+    assert on.undoes == "strategy"
+    on.undo()
+    assert (on.settings.strategy.name, on.settings.problem.hidden) == ("AsyncPS", (64, 32))
+    assert on.undoes == ""
+
+
+def test_a_change_to_the_same_value_is_nothing_to_undo():
+    on, _ = session()
+    on.change({"workers": 3})
+    assert on.undoes == ""
+
+
+def test_a_slowdown_before_the_first_run_can_be_undone():
+    on, _ = session()
+    on.execute(lk.Slow("worker-2", 4))
+    assert view_of(on).undoes == "slowdown of w2"
+    on.undo()
+    assert on.settings.cluster.slow == {}
+
+
+def test_a_live_option_that_was_changed_in_a_preview_is_undone_on_its_run():
+    on, _ = session(StartedByTheTest(), engine="dask")
+    on.start()
+    on.change({"learning_rate": 0.3})
+    on.set_options({"learning_rate": 0.3})
+    on.processes.started()
+    tick(on)
+    assert on.run.engine.roles["worker-0"].strategy.learning_rate == 0.3
+    on.undo()
+    assert on.run.engine.roles["worker-0"].strategy.learning_rate == 0.1
+    assert on.settings.strategy.learning_rate == 0.1
+
+
+def test_a_slowdown_of_a_preview_is_undone_on_its_run():
+    on, _ = session(StartedByTheTest(), engine="dask")
+    on.start()
+    on.execute(lk.Slow("worker-1", 5))
+    on.processes.started()
+    tick(on)
+    assert view_of(on).undoes == "slowdown of w1"
+    on.undo()
+    assert view_of(on).slow == {}
+
+
+def test_settings_of_another_source_are_not_undone():
+    on, _ = session()
+    on.change({"workers": 5})
+    on.prepare(Settings())
+    assert on.undoes == ""
+
+
+def test_a_notice_says_what_a_setting_has_changed_until_the_next_action():
+    on, _ = session()
+    on.change({"strategy": "pipeline"})
+    assert "hidden layers changed from 64,32" in view_of(on).notice
+    on.undo()
+    assert view_of(on).notice == ""
+    on.change({"strategy": "pipeline"})
+    on.start()
+    assert view_of(on).notice == ""
+
+
+# the slider of the time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [4, 30])
+def test_the_position_of_a_time_on_the_slider_is_the_same_live_and_looking_back(seconds):
+    on, clock = running(seconds=seconds, speed=5.0)
+    pass_by(on, clock, 4.0)
+    live = player(view_of(on))
+    places = []
+    for t in (0.5, 1.0, 2.0, live["recorded"]):
+        on.seek(round(t * NANO))
+        shown = player(view_of(on))
+        assert shown["length"] == live["length"]
+        places.append(shown["t"] / shown["length"])
+    assert places == sorted(places)
+    assert places[-1] == live["t"] / live["length"]
+
+
+@given(st.floats(0, 2000), st.floats(0, 2000), st.one_of(st.none(), st.floats(1, 1500)))
+def test_the_slider_contains_the_run_and_grows_with_it(one, other, ends):
+    short, long = sorted((one, other))
+    lengths = [slider_length(recorded, ends) for recorded in (short, long)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] >= short
+    if ends is not None:
+        assert lengths[0] <= max(ends, short)
+        assert lengths[0] == max(ends, short) or lengths[0] >= 60
 
 
 def test_commands_that_were_prepared_are_repeated_by_the_next_run_and_by_its_first_step():

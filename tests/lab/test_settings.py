@@ -12,6 +12,7 @@ import pytest
 import labkit as lk
 from labkit.engines.commands import log_text, parse_log
 from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean, mean_seconds
+from labkit.lab.announcement import announcement
 from labkit.lab.controls import HIDDEN, controls
 from labkit.lab.settings import Settings, initial_settings
 from labkit.lab.share_text import read_share_text, share_text
@@ -32,6 +33,51 @@ def test_every_strategy_can_be_chosen_and_left_again(name):
 def test_a_strategy_brings_the_problem_that_it_needs():
     assert Settings().changed(strategy="sparse-ps").problem.name == "clicks"
     assert len(Settings().changed(strategy="pipeline").problem.hidden) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "back", "name", "value", "words"),
+    [
+        ({}, {"strategy": "pipeline"}, {"strategy": "ssp"}, "hidden", (64, 64, 64),
+         "Pipeline needs at least 3 hidden layers: hidden layers changed from 64,32 to 64,64,64, until another strategy"),
+        ({}, {"strategy": "sparse-ps"}, {"strategy": "sync-ps"}, "data", "clicks", "data changed from digits to clicks"),
+        ({"servers": 2}, {"strategy": "ring-all-reduce"}, {"strategy": "ssp"}, "servers", None,
+         "RingAllReduce has no servers: servers changed from 2 to none"),
+        ({"replicas": 1}, {"strategy": "dpsgd"}, {"strategy": "async-ps"}, "replicas", 0, "backups changed from 1 to 0"),
+        ({"engine": "dask", "distribution": "full speed"}, {"engine": "simulated"}, {"engine": "dask"}, "distribution",
+         "deterministic", "distribution of times changed from full speed to deterministic, until another engine"),
+        ({"accuracy": 0.9}, {"data": "quadratic"}, {"data": "moons"}, "accuracy", None,
+         "quadratic has no classes: target accuracy changed from 0.9 to none, until another data is chosen"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_another_one_replaces_is_announced_and_restored(settings, cause, back, name, value, words):
+    before = Settings().changed(**settings)
+    replaced = before.changed(**cause)
+    assert replaced.value(name) == value != before.value(name)
+    assert words in announcement(before, replaced, cause)
+    other = replaced.changed(batch_size=16)
+    assert (other.value(name), announcement(replaced, other, {"batch_size"})) == (value, "")
+    restored = other.changed(**back)
+    assert restored.value(name) == before.value(name)
+    assert "changed back from" in announcement(other, restored, back)
+    assert restored == before.changed(batch_size=16, **back)
+
+
+def test_a_setting_that_was_changed_in_between_is_not_restored():
+    pipeline = Settings().changed(strategy="pipeline").changed(hidden=(32, 32, 32, 32))
+    back = pipeline.changed(strategy="async-ps")
+    assert back.problem.hidden == (32, 32, 32, 32)
+    assert announcement(pipeline, back, {"strategy"}) == ""
+
+
+def test_a_strategy_that_is_chosen_again_has_its_options_again():
+    ssp = Settings().changed(strategy="ssp", s=7, codec="top-k:0.02", learning_rate=0.2)
+    other = ssp.changed(strategy="async-ps", learning_rate=0.1)
+    assert "codec changed from top-k:0.02 to none" in announcement(ssp, other, {"strategy", "learning_rate"})
+    again = other.changed(strategy="ssp")
+    assert (again.strategy.s, again.strategy.codec) == (7, ssp.strategy.codec)
+    assert again.strategy.learning_rate == 0.1  # an option of both is taken over
+    assert other.changed(strategy="ssp", s=2).strategy.s == 2
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
@@ -65,6 +111,9 @@ def test_full_speed_is_for_real_processes_only():
         ({"data": "digit"}, "Did you mean 'digits'"),
         ({"slow": {"worker-9": 2}}, "no role 'worker-9'"),
         ({"slow": {"worker-1": 0}}, "0.001 to 1000"),
+        ({"learning_rate": 1e99}, "from 1e-06 to 10"),
+        ({"pace": -5}, "pace is a number from 0 to 1e"),
+        ({"pace": 1e99}, "pace is a number from 0 to 1e"),
         ({"speed": 0}, "speed is a number from 1e-06"),
         ({"distribution": "gauss"}, "no distribution 'gauss'"),
         ({"partition": "even:3"}, "takes no number"),

@@ -20,9 +20,11 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["BUSY", "SHARE", "DrawingThread", "TokenBucket"]
+__all__ = ["BUSY", "FULL_SPEED", "SHARE", "DrawingThread", "TokenBucket"]
 
-SHARE, BUSY = 0.28, 0.12  # of one core: if the cores are mostly idle; if roles compute without waiting
+# Of one core: while a run is played or is idle; while paced processes train; while processes train at full speed, so that each
+# frame takes time from them, twice: here, and in a browser on the same machine.
+SHARE, BUSY, FULL_SPEED = 0.28, 0.12, 0.08
 NICE = 5  # lower priority, on Linux, where threads have their own; with a higher value a busy machine shows no frames
 SAVED = 1.2  # capacity of the bucket in seconds of wall time, so that a click can redraw everything at once
 GRANT = 0.15  # seconds of processor time that are available at once after an action of the user
@@ -103,6 +105,11 @@ class DrawingThread:
     def alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread is not None
+
+    @property
+    def watched(self) -> bool:
+        """Whether a browser has acknowledged a frame and is not taken to be gone."""
+        return self.acknowledged >= 0 and not self._gone
 
     @property
     def urgent(self) -> bool:

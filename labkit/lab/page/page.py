@@ -1,92 +1,118 @@
-"""`Page`: the widgets of a lab in the browser. Each frame is a function of one `View`.
+"""`Page`: the page of a lab in the browser. Each frame is a function of one `View`.
 
-One thread draws. The handler of a button calls the lab, which returns at once, and shows the effect itself, so that a
-reaction never waits for a frame.
+One thread draws. The handler of a message from the browser calls the lab, which returns at once, and sends the sections of the
+page that changed itself, so that a reaction never waits for a frame.
 """
 
 from __future__ import annotations
 
+import io
+import logging
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...errors import BadInput, nearest
-from ...views import PANELS
-from ..actions import Action, Answer, ChangeSettings
-from ..controls import controls as check_controls
-from .drawing_thread import BUSY, SHARE, DrawingThread
-from .fault_controls import FaultControls
-from .footer import Footer
-from .frontend import FrameAcknowledgement
-from .headline import Headline, QuestionBox, error_text
+from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
+from ...errors import BadInput, LabkitError, nearest
+from ...narrative import log_lines, numbers, sentence
+from ...trace.query import Cumulative
+from ...trace.stragglers import Stragglers
+from ...views import PANELS, make_panel, panel_figure, style
+from ..actions import (
+    Action,
+    Answer,
+    BackToLive,
+    ChangeSettings,
+    Execute,
+    Pause,
+    Pin,
+    PlayScenario,
+    Reset,
+    Resume,
+    Seek,
+    ShowRun,
+    Start,
+    Step,
+    Stop,
+    Undo,
+    Unpin,
+    WhatIf,
+)  # fmt: skip
+from ..controls import Control
+from ..controls import controls as controls_of
+from . import content
+from .drawing_thread import BUSY, FULL_SPEED, SHARE, DrawingThread
 from .lab_interface import Host
-from .panels import FIRST_VIEW, PanelGrid, PanelImage, shape_of
-from .sidebar import Sidebar
-from .stylesheet import ROOT, stylesheet
-from .toolbar import Toolbar
-from .widget_factory import WidgetFactory
+from .live_panel import FIRST_VIEW, LivePanel, is_wide
+from .widget import PageWidget
 
 if TYPE_CHECKING:
+    from ...trace import Trace
+    from ..settings import Settings
     from ..view import View
 
 __all__ = ["Page"]
 
-FASTEST = 0.12  # seconds between two frames
+FASTEST = 0.1  # seconds between two frames
 TEXT_EVERY = 0.5  # seconds between two updates of sentence, numbers and log
 SETTLES = 0.3  # seconds after which an idle lab is drawn once more
-FOR_FAST = 0.6  # fraction of the budget for panels that change continuously; the rest is for the others
-TURN = 8  # frames after which a panel is drawn even without budget
-LIVELY = 5.5  # minimum frames per second for drawing more pixels than are shown
-FINE, COARSE = 1.5, 1.0  # pixels drawn per pixel shown, for panels that change continuously
-COARSE_FOR = 10.0  # seconds until the fine resolution is tried again
-SHARP = 2.0  # pixels drawn per pixel shown, for all other panels, and for all panels of an idle lab
 TRIES = 3  # consecutive failures of frames before the page waits for a change
+SMALLEST = 200, 100  # pixels of a panel, with room for its margins; the browser scales it if it shows fewer
+LARGEST = 4000, 4000
+# what the browser sends: the name of a class, and its arguments
+ACTIONS: dict[str, Callable[..., Action]] = {
+    kind.__name__: kind
+    for kind in (
+        Answer, BackToLive, ChangeSettings, Pause, Pin, PlayScenario, Reset, Resume, Seek, ShowRun, Start, Step, Stop, Undo,
+        Unpin,
+        WhatIf,
+    )
+}  # fmt: skip
+COMMANDS: dict[str, type[Command]] = {kind.__name__: kind for kind in (Kill, Restart, Freeze, Thaw, Cut, Reconnect, Slow)}
 _numbers = count(1)
+_log = logging.getLogger(__name__)
 
 
 class Page:
-    """The page of `lab`. `panels`: names, in order (None: the first view). `controls`: names of the settings that can be
-    changed (None: all; empty: none). `awake=False`: nothing is drawn before the first `wake`. `BadInput` names an unknown
-    panel or control.
+    """The page of `lab`. `panels`: names, in order (None: the first view). `names`: the settings that can be changed (None: all;
+    empty: none). `awake=False`: nothing is drawn before the first `wake`. `idle` is called on the drawing thread when the page is
+    drawn and nothing moves. `BadInput` for an unknown panel or control.
     """
 
     def __init__(
-        self, lab: Host, panels: tuple[str, ...] | None = None, controls: tuple[str, ...] | None = None,
-        awake: bool = True, factory: WidgetFactory | None = None,
+        self, lab: Host, panels: tuple[str, ...] | None = None, names: tuple[str, ...] | None = None, awake: bool = True,
+        idle: Callable[[], None] = lambda: None,
         make_thread: Callable[[str, Callable[[], float | None]], DrawingThread] = DrawingThread,
     ):  # fmt: skip
         self.lab = lab
         self.chosen = panels  # None: the first view
+        self._shown = _known(panels)
         view = lab.view()
-        names = _known(panels)
-        check_controls(view.settings, controls)
-        self._factory = factory = WidgetFactory() if factory is None else factory
-        beside = controls is None or bool(controls)
-        kind = "beside" if beside else "full"
-        shapes = {f"lk-{kind} .lk-p-{name}": shape_of(name, beside) for name in PANELS}
-        self._style = factory.html("lk-css", stylesheet(shapes))
-        self._toolbar = Toolbar(factory, self.press, self.refresh, lab.scenarios())
-        self._headline, self._footer = Headline(factory), Footer(factory)
-        self._question = QuestionBox(factory, lambda number: self.press(Answer(number)))
-        self._grid = PanelGrid(factory, names, beside)
-        self._faults = FaultControls(factory, self.press)
-        self._sidebar: Sidebar | None = None
-        body = [self._faults.box, self._grid.box]
-        if beside:
-            self._sidebar = Sidebar(
-                factory, controls, self._faults, self.press, tuple(PANELS), self._choose_panel, lab.share_text
-            )
-            column = factory.box([self._grid.box, self._sidebar.shelf], "lk-main-column")
-            body = [factory.box([self._sidebar.box, column], "lk-body")]
-        parts = [self._style, self._toolbar.box, self._headline.box, self._question.box, *body, self._footer.box]
-        self.box = factory.box(parts, f"{ROOT} lk-{kind}")
+        controls_of(view.settings, names)
+        self._setting_names, self._idle = names, idle
+        self._settings: Settings | None = None  # those of which `_controls` are
+        self._controls: tuple[Control, ...] = ()
+        self._panels: dict[str, LivePanel] = {}
+        self._figures = threading.Lock()  # the drawing thread and questions of the browser use the same figures
+        self._visible: frozenset[str] | None = None  # None: the browser has not reported yet
+        self._counted = Cumulative(), Cumulative()
+        self._stragglers = Stragglers()
         self._text_at = -TEXT_EVERY
-        self._cost: dict[tuple[str, float], float] = {}
-        self._coarse_until = 0.0
-        self._presses = self._failed = 0
+        self._order = threading.RLock()  # what is sent is in the order of the views
+        self._trace: Trace | None = None  # the one that the page shows
+        self._run = 0  # its number; the browser clears all panels when the number changes
+        self._ready_before = False
+        self._sentence = ""
+        self._values_received: Counter[str] = Counter()  # by setting
+        self._failed = 0
+        self._sent = False  # whether the present frame sent anything
+        self.widget = PageWidget(self._received)
+        self._output = self.widget.model_id  # a closed widget has none
         self._thread = make_thread(f"labkit-page-{next(_numbers)}", self._paint)
-        self._acknowledgement = FrameAcknowledgement(self._thread.acknowledge)
+        self._show()
         if awake:
             self.wake()
 
@@ -95,18 +121,23 @@ class Page:
     @property
     def panels(self) -> tuple[str, ...]:
         """The panels that are shown."""
-        return self._grid.names
+        return self._shown
 
     @property
     def drawing(self) -> bool:
         """Whether the page is being drawn, or will be drawn again without a change."""
         return self._thread.alive
 
+    @property
+    def watched(self) -> bool:
+        """Whether a browser shows the page: it has acknowledged a frame, and has not been silent since."""
+        return self._thread.watched
+
     def choose(self, panels: tuple[str, ...] | None) -> None:
         """Show these panels, in this order; None: the first view."""
-        names = _known(panels)
+        self._shown = _known(panels)
         self.chosen = panels
-        self._grid.choose(names)
+        self.widget.put(panels=content.panels(self._shown, is_wide))
         self.wake()
 
     def wake(self) -> None:
@@ -117,152 +148,265 @@ class Page:
         """Wait until the last frame of an idle lab is drawn; returns whether it is."""
         return self._thread.join(timeout)
 
+    def displayed(self) -> None:
+        """A cell has displayed the page: bring it into view."""
+        self.widget.message({"do": "show"})
+
     def close(self) -> None:
-        """End the thread and close all widgets. Idempotent."""
+        """End the thread and close the widget. Idempotent."""
         self._thread.close()
-        with self._factory.lock:
-            if not self._factory.closed:
-                self._acknowledgement.close()
-        self._factory.close()
+        self.widget.message({"do": "close"})
+        self.widget.close()
 
     # what the user does -----------------------------------------------------------------------------------------------
+
+    def _received(self, message: dict[str, Any]) -> None:
+        """A message of the browser. One that is malformed, or refers to what is no longer shown, has no effect."""
+        act = {
+            "press": self._pressed, "panels": self._panel_chosen, "layout": self._laid_out, "seen": self._seen,
+            "ready": self._ready, "probe": self._probed, "step": self._stepped, "save": self._saved, "copy": self._copied,
+            "share": self._shared,
+        }.get(str(message.get("do")))  # fmt: skip
+        try:
+            if act is not None:
+                act(message)
+        except (LookupError, TypeError, ValueError, LabkitError):
+            _log.debug("ignored message %r", message, exc_info=True)
+
+    def _pressed(self, message: dict[str, Any]) -> None:
+        try:
+            self.press(self._action(message["action"], *message.get("args", [])))
+        finally:  # an ignored one is answered, too
+            self.widget.message({"do": "answer", "number": message.get("number")})
+
+    def _action(self, name: str, *arguments: Any) -> Action:
+        if name in COMMANDS:
+            return Execute(self._command(COMMANDS[name], *arguments))
+        if name == "ChangeSettings":
+            return ChangeSettings(self._chosen_values(*arguments))
+        return ACTIONS[name](*arguments)
 
     def press(self, action: Action) -> None:
         """Pass an action to the lab, and show at once that it was received."""
         self.lab.press(action)
-        if isinstance(action, ChangeSettings):  # accepted or refused by now
-            with self._factory.lock:
-                self._toolbar.settle()
-                if self._sidebar is not None:
-                    self._sidebar.settle()
         self.refresh()
         self._thread.after_action()
         self._thread.wake()
 
-    def refresh(self) -> None:
-        """Show the present state, except panels, numbers and log; these come with the next frame."""
-        view = self.lab.view()
-        with self._factory.lock:
-            if self._factory.closed:
-                return
-            self._presses += 1
-            self._show(view)
-            if view.problem:
-                self._headline.show(view)
+    def _command(self, kind: type[Command], *arguments: Any) -> Command:
+        stays_down = {"restart": False} if kind is Kill and Restart in self.lab.view().supported else {}
+        made: Any = kind
+        command: Command = made(*arguments, **stays_down)
+        return command
 
-    def _choose_panel(self, panel: str, shown: bool) -> None:
-        names = [name for name in self.panels if name != panel]
-        order = list(PANELS)
-        if shown:
+    def _chosen_values(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The values of settings: a menu sends the number of a choice."""
+        given = dict(given)
+        self._values_received.update(given.keys())
+        known = {control.name: control for control in self._controls}
+        return {
+            name: known[name].choices[value["choice"]][1] if isinstance(value, dict) else value for name, value in given.items()
+        }
+
+    def _panel_chosen(self, message: dict[str, Any]) -> None:
+        panel, names, order = message["name"], [n for n in self._shown if n != message["name"]], list(PANELS)
+        if message["shown"]:
             after = [i for i, name in enumerate(names) if order.index(name) < order.index(panel)]
             names.insert(after[-1] + 1 if after else 0, panel)
         if names:
             self.choose(tuple(names))
         else:  # the last panel stays
-            self.refresh()
+            self.widget.send_state("panels")
+
+    def _laid_out(self, message: dict[str, Any]) -> None:
+        sizes = {name: _pixels(*size) for name, size in message["sizes"].items()}
+        self._visible = frozenset(message["visible"])
+        for name in sizes.keys() & PANELS.keys():
+            self._panel(name).size = sizes[name]
+        self.wake()
+
+    def _seen(self, message: dict[str, Any]) -> None:
+        frame = int(message["frame"])
+        if 0 < frame <= self._thread.sent:
+            self._thread.acknowledge(frame)
+
+    def _ready(self, _: dict[str, Any]) -> None:
+        """A browser shows the page anew, and has no pictures yet."""
+        for panel in list(self._panels.values()):
+            panel.resend()
+        self.wake()
+
+    def _probed(self, message: dict[str, Any]) -> None:
+        """The pointer is over a panel: send the values there."""
+        with self._figures:
+            text = self._panel(message["panel"]).readout(self.lab.view(), message["x"], message["y"])
+        self.widget.message({"do": "answer", "number": message["number"], "text": text})
+
+    def _stepped(self, message: dict[str, Any]) -> None:
+        """An arrow key on a panel: send the next values and their place."""
+        at, (across, down) = message["at"], message["direction"]
+        with self._figures:
+            found = self._panel(message["panel"]).step(self.lab.view(), None if at is None else tuple(at), across, down)
+        text, x, y = found or ("", 0.0, 0.0)
+        self.widget.message({"do": "answer", "number": message["number"], "text": text, "x": x, "y": y})
+
+    def _copied(self, message: dict[str, Any]) -> None:
+        with self._figures:
+            text = self._panel(message["panel"]).table(self.lab.view())
+        self.widget.message({"do": "answer", "number": message["number"], "text": text})
+
+    def _shared(self, message: dict[str, Any]) -> None:
+        """The share text is computed when it is shown, because this takes longer than a frame."""
+        self.widget.message({"do": "answer", "number": message["number"], **content.share(self.lab.share_text)})
+
+    def _saved(self, message: dict[str, Any]) -> None:
+        """Send the panel as a file of its own: a figure as in a report."""
+        view = self.lab.view()
+        figure = panel_figure(make_panel(message["panel"], view.reference), view.trace, view.t)
+        file = io.BytesIO()
+        kind = "svg" if message["format"] == "svg" else "png"
+        figure.savefig(file, format=kind, dpi=2 * style.DPI, facecolor=style.PAPER)
+        self.widget.message({"do": "answer", "number": message["number"]}, [file.getvalue()])
+
+    def refresh(self) -> None:
+        """Show the present state, except pictures, numbers and log; these come with the next frame."""
+        self._show()
 
     # the drawing thread -----------------------------------------------------------------------------------------------
 
-    def _show(self, view: View) -> None:
-        """All controls, with the lock held."""
-        self._toolbar.show(view)
-        self._question.show(view)
-        self._faults.show(view)
-        if self._sidebar is not None:
-            self._sidebar.show(view, self.panels)
+    def _show(self) -> View:
+        """Send all sections that are cheap, and return the view that they show. If it has another trace, the same message has all
+        texts, and makes the browser clear all panels.
+        """
+        with self._order:
+            view = self.lab.view()
+            texts = self._another_run(view) if view.trace is not self._trace else {}
+            if view.settings is not self._settings:
+                self._settings, self._controls = view.settings, controls_of(view.settings, self._setting_names)
+            self._put(
+                toolbar=content.toolbar(view, self.lab.scenarios()), player={**content.player(view), "run": self._run},
+                headline=content.headline(view, lambda: self._sentence), question=content.question(view),
+                faults=content.faults(view),
+                controls=content.controls(self._controls, frozenset(view.changed), self._values_received),
+                runs=content.runs(view), panels=content.panels(self._shown, is_wide),
+                status={"closed": "", "output": self._output}, **texts,
+            )  # fmt: skip
+        return view
+
+    def _another_run(self, view: View) -> dict[str, Any]:
+        """Begin to show this trace, and return its texts. Before the first run, each change of a setting makes another empty
+        trace: there is nothing to clear.
+        """
+        ready = view.state == "ready"
+        if not (ready and self._ready_before):
+            self._run += 1
+        self._trace, self._ready_before = view.trace, ready
+        self._sentence = sentence(view.trace, view.t, view.reference)
+        return self._texts(view, log_lines(view.trace, view.t))
+
+    def _put(self, **sections: Any) -> None:
+        self._sent = self.widget.put(**sections) or self._sent
+
+    def _texts(self, view: View, lines: list[str]) -> dict[str, Any]:
+        return {
+            "numbers": content.numbers(numbers(view.trace, view.t), view.dashboard), "log_lines": content.log(lines),
+        }  # fmt: skip
+
+    def _show_texts(self, view: View) -> None:
+        computed = sentence(view.trace, view.t, view.reference, self._counted)
+        texts = self._texts(view, log_lines(view.trace, view.t, self._stragglers))
+        with self._order:
+            if view.trace is self._trace:
+                self._sentence = computed
+                self._put(headline=content.headline(view, lambda: computed), **texts)
 
     def _paint(self) -> float | None:
         """One frame. Returns the seconds until the next one; None: nothing moves."""
-        factory, before = self._factory, self._factory.writes
+        self._sent = False
         try:
-            still, rest = self._frame()
+            still = self._frame()
+            settled = still and not self._sent and self._thread.since_action >= SETTLES
+            if settled:
+                self._idle()
             self._failed = 0
         except Exception as error:  # shown, and retried a limited number of times
             self._failed += 1
-            still, rest = self._failed > TRIES, 1.0
-            with factory.lock:
-                text = f"The page could not be drawn. {type(error).__name__}: {error}"
-                factory.write(self._headline.box, error_text(text))
-        if factory.writes != before:
-            self._acknowledgement.send(self._thread.next_frame())
-        elif still and self._thread.since_action >= SETTLES:
+            still = self._failed > TRIES
+            text = f"The page could not be drawn. {type(error).__name__}: {error}"
+            self._put(headline={"first": "⚠ ", "rest": text, "error": True})
+            return None if still else 1.0
+        if settled:
             return None
-        return rest
+        return SETTLES if still else FASTEST
 
-    def _frame(self) -> tuple[bool, float]:
-        """Draw everything as it is now. Returns (whether the lab is idle, seconds until the next frame)."""
-        presses = self._presses
-        view = self.lab.view()
-        with self._factory.lock:
-            if presses != self._presses:  # a button was pressed in the meantime, and this view may be older
-                view = self.lab.view()
-            self._show(view)
+    def _frame(self) -> bool:
+        """Draw everything as it is now. Returns whether the lab is idle."""
+        view = self._show()
         still = _still(view)
-        self._thread.share = BUSY if _crowded(view) else SHARE
+        self._thread.share = _share(view)
+        now = time.monotonic()
+        if still or now - self._text_at >= TEXT_EVERY or not view.live or view.problem:
+            self._text_at = now
+            self._show_texts(view)
+        self._draw_panels(view)
+        return still
+
+    def _draw_panels(self, view: View) -> None:
+        shown = self._shown if self._visible is None else [name for name in self._shown if name in self._visible]
+        with self._figures:
+            for name in self._panels.keys() - set(self._shown):
+                self._panels[name].release()
+        drawn: list[dict[str, Any]] = []
+        buffers: list[bytes] = []
+        for name in shown:
+            panel = self._panel(name)
+            if not panel.behind(view):
+                continue
+            with self._figures:
+                message, own = self._drawn(panel, view)
+            for layer in ("axes", "content"):
+                if layer in message:
+                    message[layer]["points"] += len(buffers)
+                    message[layer]["pixels"] += len(buffers)
+            drawn.append(message)
+            buffers += own
+        with self._order:
+            if drawn and view.trace is self._trace:  # otherwise another run is shown by now
+                self._sent = True
+                self.widget.message({"do": "frame", "frame": self._thread.next_frame(), "panels": drawn}, buffers)
+
+    @staticmethod
+    def _drawn(panel: LivePanel, view: View) -> tuple[dict[str, Any], list[bytes]]:
         try:
-            self._draw_text(view, still)
-        finally:
-            rest = self._draw_panels(view, still)
-        return still, rest
+            return panel.draw(view)
+        except Exception as error:  # the other panels are still drawn
+            why = f"could not be drawn. {type(error).__name__}: {error}"
+            return {"name": panel.name, "size": list(panel.size), "caption": why, "alt": why, "failed": True}, []
 
-    def _draw_text(self, view: View, still: bool) -> None:
-        """Sentence, numbers, log and share text, at most every `TEXT_EVERY` seconds."""
-        now = self._factory.clock()
-        if not still and now - self._text_at < TEXT_EVERY and view.live and not view.problem:
-            return
-        self._text_at = now
-        with self._factory.lock:
-            self._headline.show(view)
-            self._footer.show(view)
-            if self._sidebar is not None:
-                self._sidebar.show_text(view, self.panels)
-
-    def _draw_panels(self, view: View, still: bool) -> float:
-        """Draw the panels that change continuously, and as many of the others as the budget allows, in turn. Returns the seconds
-        until the next frame.
-        """
-        thread = self._thread
-        calm = still and thread.since_action >= SETTLES  # the time slider does not move
-        rich = thread.share > BUSY
-        fine = rich and self._factory.clock() >= self._coarse_until
-        fast_scale = SHARP if calm else FINE if fine else COARSE
-        scale = SHARP if calm or (rich and not still) else COARSE
-        shown, began = self._grid.shown, time.monotonic()
-        for image in self._grid.hidden:
-            image.forget()
-        blank = any(image.blank for image in shown)  # each panel is drawn once before any is drawn again
-        moving = [i for i in shown if i.fast and i.behind(view, fast_scale) and (i.blank or not blank)]
-        spent = sum(self._draw(image, view, fast_scale) for image in moving)
-        if fine and not still and spent * LIVELY > FOR_FAST * thread.share:
-            self._coarse_until = self._factory.clock() + COARSE_FOR
-        waiting = sorted((i for i in shown if not i.fast and i.behind(view, scale)), key=lambda image: -image.waits)
-        for drawn, image in enumerate(waiting):
-            late = thread.urgent or (not calm and time.monotonic() - began > FASTEST)
-            poor = not calm and thread.left() < self._cost.get((image.name, scale), 0.0)
-            if (late or poor) and (drawn or image.waits < TURN):
-                image.waits += 1
-            else:
-                self._draw(image, view, scale)
-        return SETTLES if still else max(FASTEST, spent / (FOR_FAST * thread.share))
-
-    def _draw(self, image: PanelImage, view: View, scale: float) -> float:
-        """Draw one panel. Returns the seconds of processor time that it took."""
-        before = time.thread_time()
-        image.draw(view, scale)
-        cost = self._cost[image.name, scale] = time.thread_time() - before
-        return cost
+    def _panel(self, name: str) -> LivePanel:
+        if name not in self._panels:
+            self._panels[name] = LivePanel(name)
+        return self._panels[name]
 
 
-def _known(panels: tuple[str, ...] | None) -> tuple[str, ...]:
+def _known(panels: Iterable[str] | None) -> tuple[str, ...]:
     """The names of panels, checked."""
     if panels is None:
         return tuple(name for name in FIRST_VIEW if name in PANELS)
-    for name in panels:
+    names = tuple(dict.fromkeys(panels))
+    for name in names:
         if name not in PANELS:
             raise nearest("panel", name, PANELS)
-    if not panels:
+    if not names:
         raise BadInput("panels=(): name at least one, or leave it out for the first view.")
-    return tuple(dict.fromkeys(panels))
+    return names
+
+
+def _pixels(width: float, height: float) -> tuple[int, int]:
+    """The size in which a panel is drawn: a small one is drawn larger, in the same shape, and the browser scales it."""
+    width, height = max(width, 1.0), max(height, 1.0)
+    scale = max(1.0, SMALLEST[0] / width, SMALLEST[1] / height)
+    return round(min(scale * width, LARGEST[0])), round(min(scale * height, LARGEST[1]))
 
 
 def _still(view: View) -> bool:
@@ -271,6 +415,8 @@ def _still(view: View) -> bool:
     return not moving
 
 
-def _crowded(view: View) -> bool:
-    """Whether role processes train without pacing and use all cores."""
-    return not view.shown.cluster.virtual_time and view.shown.cluster.compute is None and view.state == "running"
+def _share(view: View) -> float:
+    """The fraction of one core for drawing, which takes processor time from processes that train."""
+    if view.simulated or view.state != "running":
+        return SHARE
+    return BUSY if view.shown.cluster.paced else FULL_SPEED

@@ -38,8 +38,8 @@ FIRST_MINUTE = Scenario(
     question=Question(
         "w2 becomes 5x slower. Training is synchronous: each step waits for all workers. Throughput falls to …",
         ("80%", "50%", "20%"), 2,
-        "You answered {answer}; synchronous throughput fell to {right}: all wait for the straggler. Asynchronously only the "
-        "share of w2 is lost, and 80% is left.",
+        "You answered {answer}. Expected: {right} of the synchronous throughput is left, because all wait for the straggler; "
+        "asynchronously only the share of w2 is lost, and 80% is left. A busy machine measures something else.",
     ),
     asks_at=15.0,
 )  # fmt: skip
@@ -60,7 +60,7 @@ SLOW_WORKER = Scenario(
             text="Asynchronous. The same worker is slow, and the others do not wait.",
         ),
     ),
-    panels=("timeline", "throughput", "accuracy"),
+    panels=("timeline", "staleness", "throughput", "accuracy"),
 )  # fmt: skip
 
 # Exponential times with mean c: a synchronous step takes c H_N on average, with H_N = 1 + 1/2 + ... + 1/N. For N = 8, H_N

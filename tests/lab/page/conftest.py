@@ -1,41 +1,49 @@
-"""Fixture of pages with stubs."""
+"""Fixture of pages that are drawn on demand."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 
 from labkit.lab.page import Page
-from labkit.lab.page.drawing_thread import DrawingThread
-from labkit.lab.page.widget_factory import WidgetFactory
-from tests.lab.page.page_stub import Opened, Stub, until, view
+from tests.lab.page.stubs import ManualThread, StubLab, view
 
 
-@pytest.fixture
-def open_page(monkeypatch):
-    """Create pages with stubs, which are drawn only with `drawing=True`. All are closed at the end."""
-    monkeypatch.setattr("labkit.lab.page.page.SETTLES", 0.02)
-    made = []
+class Opened:
+    """A page, the lab that it shows, its drawing thread, and the browser."""
 
-    def make(now=None, panels=("staleness",), controls=None, drawing=False):
+    def __init__(self, now, panels, controls, awake, browsers):
+        self.lab = StubLab(view() if now is None else now)
         threads = []
 
         def make_thread(name, paint):
-            threads.append(DrawingThread(name, paint))
-            if not drawing:
-                threads[-1].close()
+            threads.append(ManualThread(name, paint))
             return threads[-1]
 
-        lab = Stub(view() if now is None else now)
-        clock = iter(range(0, 10**9, 10)).__next__  # at each call it is ten seconds later
-        factory = WidgetFactory(clock)
-        page = Page(lab, panels, controls, factory=factory, make_thread=make_thread)
-        made.append(page)
-        page.refresh()
-        return Opened(page, lab, factory, *threads)
+        self.page = Page(self.lab, panels, controls, awake, make_thread=make_thread)
+        (self.thread,) = threads
+        self.browser = browsers[self.page.widget.model_id]
+
+    def press(self, action, *arguments):
+        """A press in the browser."""
+        self.browser.send_to_kernel(do="press", action=action, args=list(arguments))
+
+    def show(self, **more):
+        """Let the lab have this view, and draw one frame; returns the pictures in it, {panel: message}."""
+        self.lab.now = view(**more)
+        self.thread.frame()
+        frames = self.browser.pictures()
+        return frames[0] if frames else {}
+
+
+@pytest.fixture
+def open_page(browsers):
+    """Open pages, which are closed at the end."""
+    made = []
+
+    def make(now=None, panels=("staleness",), controls=None, awake=True):
+        made.append(Opened(now, panels, controls, awake, browsers))
+        return made[-1]
 
     yield make
-    for page in made:
-        page.close()
-    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("labkit-page")])
+    for one in made:
+        one.page.close()

@@ -1,173 +1,475 @@
-"""The page of a lab without a kernel and a browser: it is drawn when something has changed, and closes all its widgets.
-
-The lab is a stub that records presses; the tests change the widgets as a user would.
-"""
+"""The page of a lab with a stub of a browser: messages become actions, and frames contain what has changed."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import math
+import threading
 
-import ipywidgets
 import pytest
 from PIL import Image
 
+from labkit.engines.commands import COMMANDS, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from labkit.errors import BadInput
 from labkit.lab import actions
 from labkit.lab.page import Page
-from labkit.lab.page.panels import shape_of
-from labkit.lab.page.widget_factory import InputWidget, WidgetFactory
+from labkit.lab.page.drawing_thread import BUSY, FULL_SPEED, SHARE
+from labkit.lab.page.live_panel import FIRST_VIEW, LivePanel
+from labkit.lab.page.page import LARGEST, SETTLES, SMALLEST, TEXT_EVERY, TRIES
 from labkit.lab.settings import Settings
+from labkit.narrative import numbers
 from labkit.trace.schema import NANO
 from labkit.views import PANELS
-from tests.lab.page.page_stub import SCENARIO, Stub, button, by_class, entries, panel, text, trace, until, view
+from tests.lab.page.stubs import EVERYTHING, SCENARIO, StubLab, entries, resolved, trace, view
+
+ALL = frozenset(COMMANDS.values())
 
 
-def picture(page, name):
-    """The picture of a panel as it is on the page."""
-    _, _, image = panel(page, name)
-    return Image.open(io.BytesIO(image.value))
+# messages of the browser ----------------------------------------------------------------------------------------------
 
 
-def test_panels_texts_and_numbers_are_drawn_and_then_the_thread_ends(open_page):
-    page = open_page(panels=("timeline", "staleness"), drawing=True)
-    assert page.join(20)
-    for name in ("timeline", "staleness"):
-        wide, high = shape_of(name, beside=True)
-        assert picture(page, name).size == (2 * wide, 2 * high)  # at rest it is drawn with twice as many pixels
-    assert "asynchronous" in by_class(page, "lk-headline").value.lower()
-    assert "applied" in by_class(page, "lk-numbers").value
-    assert "strategy=async-ps" in text(page)
-    assert 'role="log"' in text(page)
+@pytest.mark.parametrize(
+    ("name", "arguments", "action"),
+    [
+        ("Start", [], actions.Start()), ("Pause", [], actions.Pause()), ("Resume", [], actions.Resume()),
+        ("Stop", [], actions.Stop()), ("Reset", [], actions.Reset()), ("Step", [], actions.Step()), ("Undo", [], actions.Undo()),
+        ("Pin", [], actions.Pin()), ("Pin", [2], actions.Pin(2)), ("Unpin", [], actions.Unpin()),
+        ("ShowRun", [1], actions.ShowRun(1)),
+        ("WhatIf", [], actions.WhatIf()), ("BackToLive", [], actions.BackToLive()), ("Seek", [1.5], actions.Seek(1.5)),
+        ("Answer", [1], actions.Answer(1)), ("PlayScenario", ["slow-worker"], actions.PlayScenario("slow-worker")),
+        ("PlayScenario", [None], actions.PlayScenario(None)),
+        ("ChangeSettings", [{"speed": 5}], actions.ChangeSettings({"speed": 5})),
+        ("ChangeSettings", [{"learning_rate": "0.2"}], actions.ChangeSettings({"learning_rate": "0.2"})),
+        ("Slow", ["worker-1", 5], actions.Execute(Slow("worker-1", 5))),
+        ("Freeze", ["worker-1"], actions.Execute(Freeze("worker-1"))),
+        ("Thaw", ["worker-1"], actions.Execute(Thaw("worker-1"))), ("Cut", ["worker-1"], actions.Execute(Cut("worker-1"))),
+        ("Reconnect", ["worker-1"], actions.Execute(Reconnect("worker-1"))),
+        ("Restart", ["worker-1"], actions.Execute(Restart("worker-1"))),
+    ],
+)  # fmt: skip
+def test_a_press_becomes_an_action(open_page, name, arguments, action):
+    page = open_page()
+    page.press(name, *arguments)
+    assert page.lab.pressed == [action]
+    assert page.thread.acted
+    assert page.thread.due
 
 
-def test_an_acknowledged_last_frame_starts_no_other(open_page):
-    page = open_page(drawing=True)
-    assert page.join(20)
-    sent = page.thread.sent
-    assert sent >= 1
-    page.thread.acknowledge(sent)
-    assert page.join(20)
-    page.wake()
-    assert page.join(20)
-    assert page.thread.sent == sent  # and an unchanged picture is not sent
+def test_a_killed_role_stays_down_where_it_can_be_restarted_by_a_button(open_page):
+    page = open_page(view(supported=ALL))
+    page.press("Kill", "worker-0")
+    page.lab.now = view(supported=frozenset({Kill}))
+    page.press("Kill", "worker-0")
+    assert page.lab.pressed == [actions.Execute(Kill("worker-0", restart=False)), actions.Execute(Kill("worker-0"))]
 
 
-def test_another_run_gives_another_picture(open_page):
-    page = open_page(drawing=True)
-    assert page.join(20)
-    first = panel(page, "staleness")[2].value
-    page.lab.now = view(trace(6))
-    page.wake()
-    assert page.join(20)
-    assert panel(page, "staleness")[2].value != first
-    page.lab.now = view()
-    page.wake()
-    assert page.join(20)
-    assert panel(page, "staleness")[2].value == first
+def test_the_choice_of_a_menu_is_the_value_of_its_control(open_page):
+    page = open_page()
+    shown = {control["name"]: control for control in page.browser.state["controls"]}
+    page.press("ChangeSettings", {"workers": {"choice": shown["workers"]["choices"].index("8")}})
+    page.press("ChangeSettings", {"bandwidth": {"choice": shown["bandwidth"]["choices"].index("unlimited")}})
+    assert page.lab.pressed == [actions.ChangeSettings({"workers": 8}), actions.ChangeSettings({"bandwidth": math.inf})]
 
 
-def test_frames_are_drawn_during_a_run_and_not_for_a_past_position(open_page):
-    page = open_page(view(state="running"), drawing=True)
-    until(lambda: page.thread.sent >= 1)
-    assert page.thread.alive
-    page.lab.now = view(state="running", live=False, t=NANO // 4)
-    page.wake()
-    assert page.join(20)
+MALFORMED = [
+    {}, {"do": "?"}, {"do": ["press"]}, {"do": "press"}, {"do": "press", "action": "Close"},
+    {"do": "press", "action": ["Start"]},
+    {"do": "press", "action": "Start", "args": [1]}, {"do": "press", "action": "Seek", "args": []},
+    {"do": "press", "action": "Seek", "args": 3}, {"do": "press", "action": "Execute", "args": [{}]},
+    {"do": "press", "action": "ChangeSettings", "args": [3]}, {"do": "press", "action": "ChangeSettings", "args": []},
+    {"do": "press", "action": "ChangeSettings", "args": [{"workers": {"choice": 999}}]},
+    {"do": "press", "action": "ChangeSettings", "args": [{"workers": {"choice": "8"}}]},
+    {"do": "press", "action": "ChangeSettings", "args": [{"gone": {"choice": 0}}]},
+    {"do": "press", "action": "Slow", "args": ["worker-0", "x"]},
+    {"do": "press", "action": "Kill", "args": [None]},
+    {"do": "panels"}, {"do": "panels", "name": "gone", "shown": True}, {"do": "layout"},
+    {"do": "layout", "sizes": {"staleness": 3}},
+    {"do": "layout", "sizes": {"staleness": [math.nan, 100]}, "visible": []}, {"do": "layout", "sizes": {}, "visible": 3},
+    {"do": "layout", "sizes": {"staleness": ["a", "b"]}, "visible": ["staleness"]}, {"do": "seen"}, {"do": "seen", "frame": "x"},
+    {"do": "seen", "frame": None}, {"do": "seen", "frame": 10**9}, {"do": "seen", "frame": -5},
+    {"do": "probe"}, {"do": "probe", "panel": "gone", "x": 0.5, "y": 0.5, "number": 1},
+    {"do": "probe", "panel": "staleness", "x": None, "y": 0.5, "number": 1}, {"do": "copy", "panel": "gone", "number": 1},
+    {"do": "save", "panel": "gone", "format": "png", "number": 1}, {"do": "save", "number": 1},
+    {"do": "share"}, {"do": "step", "panel": "staleness", "number": 1},
+    {"do": "step", "panel": "gone", "at": 3, "direction": "x"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MALFORMED, ids=str)
+def test_a_malformed_or_outdated_message_does_nothing(open_page, message, caplog):
+    page = open_page()
+    page.thread.frame()
+    page.browser.messages.clear()
+    page.browser.updates.clear()
+    page.browser.send_to_kernel(**message)
+    assert not caplog.records  # where ipywidgets reports an exception
+    if message.get("do") == "press":  # the browser waits for an answer
+        assert [answer["do"] for answer, _ in page.browser.take("answer")] == ["answer"]
+    assert page.lab.pressed == []
+    assert page.thread.acknowledged == -1
+    page.thread.frame()
+    assert page.page.panels == ("staleness",)
+    assert page.browser.messages == []
+    assert [set(update) for update in page.browser.updates] in ([], [{"controls"}])  # fields show the settings again
+    page.press("Stop")
+    assert page.lab.pressed == [actions.Stop()]
+
+
+def test_only_frames_that_were_sent_are_acknowledged(open_page):
+    page = open_page()
+    page.thread.frame()
+    assert not page.page.watched
+    page.browser.send_to_kernel(do="seen", frame=1)
+    assert (page.thread.acknowledged, page.page.watched) == (1, True)
+
+
+# what is sent ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_frame_has_all_sections_and_pictures(open_page):
+    page = open_page(view(entries=entries()), panels=None)
+    page.thread.frame()
+    state = page.browser.state
+    for section in ("toolbar", "player", "headline", "question", "faults", "runs", "numbers", "panels"):
+        assert state[section], section
+    assert state["controls"]
+    assert state["log_lines"]
+    assert "asynchronous" in (state["headline"]["first"] + state["headline"]["rest"]).lower()
+    (frame,) = page.browser.pictures()
+    assert list(frame) == list(FIRST_VIEW)
+
+
+def test_only_changed_sections_are_sent(open_page):
+    page = open_page()
+    page.thread.frame()
+    page.browser.updates.clear()
+    page.show()
+    assert page.browser.updates == []
+    page.show(busy="stopping")
+    assert [set(update) for update in page.browser.updates] == [{"player"}]
+    page.browser.updates.clear()
+    page.show(busy="stopping", slow={"worker-1": 5.0})
+    assert [set(update) for update in page.browser.updates] == [{"faults"}]
+
+
+def test_a_press_is_shown_before_the_next_frame(open_page):
+    page = open_page(view(state="running"))
+    page.thread.frame()
+    page.browser.updates.clear()
+    page.lab.effect = lambda action: {"busy": action.progress}
+    page.press("Pause")
+    assert page.browser.state["player"]["below"] == "pausing…"
+    assert [button["label"] for button in page.browser.state["toolbar"]["buttons"]][1] == "Resume"
+    page.lab.effect = lambda action: {"busy": "", "problem": "workers=-2: at least 1"}
+    page.press("ChangeSettings", {"workers": "-2"})
+    assert page.browser.state["headline"] == {"first": "⚠ ", "rest": "workers=-2: at least 1", "error": True}
+    assert page.thread.sent == 1
+
+
+def test_a_start_clears_all_panels_and_texts_at_once(open_page):
+    page = open_page(panels=FIRST_VIEW)
+    page.show(state="running")
+    number = page.browser.state["player"]["run"]
+    page.browser.updates.clear()
+    page.lab.effect = lambda action: {"trace": trace(3, 1e-3), "t": 0, "recorded": 0}  # nothing has been applied yet
+    page.press("Start")
+    (update,) = page.browser.updates  # before the next frame
+    assert update["player"]["run"] == number + 1  # then the browser clears all panels
+    assert [(name, value) for name, value, _ in update["numbers"]["values"]] == numbers(trace(3, 1e-3), 0)
+    assert update["log_lines"] == []
+    assert update["headline"]
+    page.thread.frame()
+    (frame,) = page.browser.pictures()
+    assert list(frame) == list(FIRST_VIEW)
+    assert all("axes" in picture for picture in frame.values())
+
+
+def test_a_pinned_run_is_drawn_at_once(open_page):
+    page = open_page(panels=("accuracy", "throughput"))
+    page.show()
+    assert set(page.show(reference=trace(2))) == {"accuracy", "throughput"}
+    assert page.show(reference=trace(2)) == {}
+
+
+def test_buffers_of_panels_are_found_by_their_numbers(open_page):
+    page = open_page(panels=FIRST_VIEW)
+    page.thread.frame()
+    ((frame, buffers),) = page.browser.take("frame")
+    assert frame["frame"] == 1
+    for picture in frame["panels"]:
+        alone, own = LivePanel(picture["name"]).draw(view())
+        for layer in ("axes", "content"):
+            assert resolved(picture[layer], buffers) == resolved(alone[layer], own)
+    used = [picture[layer][kind] for picture in frame["panels"] for layer in ("axes", "content") for kind in ("points", "pixels")]
+    assert sorted(used) == list(range(len(buffers)))
+
+
+def test_text_is_updated_less_often_than_pictures_during_a_run(open_page, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("labkit.lab.page.page.time.monotonic", lambda: now[0])
+    page = open_page()
+    half = trace().watermark() // 2
+    page.show(state="running", t=half)
+    first = page.browser.state["numbers"]
+    now[0] += TEXT_EVERY / 2
+    page.show(state="running")
+    assert page.browser.state["numbers"] == first
+    now[0] += TEXT_EVERY / 2
+    page.show(state="running")
+    assert page.browser.state["numbers"] != first
+
+
+def test_a_browser_that_shows_the_page_anew_gets_all_pictures(open_page):
+    page = open_page(panels=("staleness", "accuracy"))
+    page.thread.frame()
+    page.browser.messages.clear()
+    assert page.show() == {}
+    page.thread.due = False
+    page.browser.send_to_kernel(do="ready")
+    assert page.thread.due
+    frame = page.show()
+    assert set(frame) == {"staleness", "accuracy"}
+    assert all("axes" in picture and "content" in picture for picture in frame.values())
+
+
+def test_a_displayed_page_is_brought_into_view(open_page):
+    page = open_page()
+    page.page.displayed()
+    assert page.browser.messages == [({"do": "show"}, [])]
+
+
+# frames ---------------------------------------------------------------------------------------------------------------
+
+
+def test_frames_follow_while_something_moves_and_end_when_nothing_does(open_page):
+    page = open_page(view(state="running"))
+    assert page.thread.frame() < 0.125  # eight frames per second and more
+    for now in ({"state": "running", "live": False, "t": NANO // 4}, {"state": "over"}, {"state": "paused"}):
+        page.lab.now = view(**now)
+        while page.thread.frame() is not None:
+            pass
+        assert page.thread.frame() is None
+    for now in ({"live": False, "replaying": True}, {"busy": "stopping"}, {"state": "running", "processes": (1, 6)}):
+        page.lab.now = view(**now)
+        assert page.thread.frame() is not None
+
+
+def test_an_idle_lab_is_drawn_once_more_after_an_action(open_page):
+    page = open_page()
+    page.thread.since_action = SETTLES / 2
+    while page.browser.pictures():
+        page.thread.frame()
+    assert page.thread.frame() == SETTLES
+    page.thread.since_action = 2 * SETTLES
+    assert page.thread.frame() is None
+
+
+@pytest.mark.parametrize(("distribution", "share"), [("deterministic", BUSY), ("full speed", FULL_SPEED)])
+def test_processes_that_train_leave_less_for_drawing(open_page, distribution, share):
+    settings = Settings().changed(engine="dask", distribution=distribution)
+    page = open_page(view(state="running", simulated=False, shown=settings))
+    page.thread.frame()
+    assert page.thread.share == share
+    page.show(state="over", simulated=False, shown=settings)
+    assert page.thread.share == SHARE
 
 
 def test_a_panel_that_cannot_be_drawn_shows_its_error_and_the_others_are_drawn(open_page, monkeypatch):
     def broken(*_):
-        raise ValueError("<broken> on purpose")
+        raise ValueError("broken on purpose")
 
     monkeypatch.setattr(PANELS["staleness"], "update", broken)
-    page = open_page(panels=("staleness", "throughput"), drawing=True)
-    assert page.join(20)
-    assert "&lt;broken&gt; on purpose" in panel(page, "staleness")[1].value
-    assert picture(page, "throughput").format == "PNG"
+    frame = open_page(panels=("staleness", "throughput")).show()
+    assert "broken on purpose" in frame["staleness"]["caption"]
+    assert frame["staleness"]["failed"]
+    assert "content" in frame["throughput"]
 
 
-def test_a_lab_without_a_view_shows_the_error_and_the_thread_ends(open_page, monkeypatch):
-    page = open_page(drawing=True)
-    assert page.join(20)
+def test_a_lab_without_a_view_shows_the_error_and_is_tried_a_few_times(open_page, monkeypatch):
+    page = open_page()
     monkeypatch.setattr(page.lab, "view", lambda: 1 / 0)
-    monkeypatch.setattr("labkit.lab.page.page.TRIES", 0)
-    page.wake()
-    assert page.join(20)
-    assert "division by zero" in by_class(page, "lk-headline").value
+    pauses = [page.thread.frame() for _ in range(TRIES + 1)]
+    assert pauses == [1.0] * TRIES + [None]
+    assert "division by zero" in page.browser.state["headline"]["rest"]
+    monkeypatch.undo()
+    page.show()
+    assert not page.browser.state["headline"]["error"]
 
 
-def test_the_page_uses_less_processor_time_with_unpaced_processes(open_page):
-    settings = Settings().changed(engine="dask", distribution="full speed")
-    page = open_page(view(state="running", simulated=False, shown=settings), drawing=True)
-    until(lambda: page.thread.sent >= 1)
-    assert page.thread.share < 0.15
+# layout and panels ----------------------------------------------------------------------------------------------------
 
 
-# the end --------------------------------------------------------------------------------------------------------------
+def test_panels_are_drawn_in_the_size_in_which_they_are_shown(open_page):
+    page = open_page(panels=("staleness", "accuracy"))
+    both = ["staleness", "accuracy"]
+    page.browser.send_to_kernel(do="layout", sizes={"staleness": [400.4, 180], "accuracy": [0, 10**7]}, visible=both)
+    frame = page.show()
+    assert frame["staleness"]["size"] == [400, 180]
+    assert frame["accuracy"]["size"] == [SMALLEST[0], LARGEST[1]]
+    page.browser.send_to_kernel(do="layout", sizes={"staleness": [400, SMALLEST[1] / 2]}, visible=both)
+    assert page.show()["staleness"]["size"] == [800, SMALLEST[1]]  # in the same shape
+    page.browser.send_to_kernel(do="layout", sizes={"staleness": [500, 180]}, visible=both)
+    assert {name: picture["size"] for name, picture in page.show().items()} == {"staleness": [500, 180]}
 
 
-def test_closing_ends_the_thread_closes_every_widget_and_is_idempotent():
-    before = set(ipywidgets.widgets.widget._instances)
-    page = Page(Stub(view(entries=entries(), scenario=SCENARIO, asked=True)), ("staleness",), None)
-    button(page, "more").click()
-    page.choose(("accuracy", "throughput"))
-    page.close()
-    page.close()
-    assert not page.drawing
-    assert set(ipywidgets.widgets.widget._instances) == before
-    page.choose(("loss",))
-    page.wake()
-    page.refresh()
-    assert set(ipywidgets.widgets.widget._instances) == before
+def test_invisible_panels_are_not_drawn_until_they_are_seen(open_page):
+    page = open_page(panels=("staleness", "accuracy", "throughput"))
+    page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy"])
+    assert set(page.show()) == {"accuracy"}
+    assert page.show(of=trace(2)).keys() == {"accuracy"}
+    page.thread.due = False
+    page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy", "staleness"])
+    assert page.thread.due
+    assert page.show(of=trace(2)).keys() == {"staleness"}
 
 
-def test_two_labs_have_independent_pages(open_page):
-    one, two = open_page(), open_page(view(trace(6)))
-    button(one, "Run").click()
-    by_class(two, "lk-scrub").value = 3
-    assert one.lab.pressed == [actions.Start()]
-    assert two.lab.pressed == [actions.Seek(pytest.approx(0.1))]
-    one.close()
-    button(two, "Stop").click()
-    assert two.lab.pressed[-1] == actions.Stop()
+def test_panels_are_chosen_and_put_in_their_place(open_page):
+    page = open_page(panels=("staleness", "accuracy"))
+    page.browser.send_to_kernel(do="panels", name="throughput", shown=True)
+    order = sorted(("staleness", "accuracy", "throughput"), key=list(PANELS).index)
+    assert [panel["name"] for panel in page.browser.state["panels"]["shown"]] == order
+    assert page.page.panels == page.page.chosen == tuple(order)
+    page.browser.send_to_kernel(do="panels", name="staleness", shown=False)
+    assert "staleness" not in page.page.panels
+    page.page.choose(None)
+    assert page.page.chosen is None
+    assert page.page.panels == FIRST_VIEW
 
 
-# widgets --------------------------------------------------------------------------------------------------------------
+def test_the_last_panel_stays_and_the_browser_is_corrected(open_page):
+    page = open_page()
+    page.browser.updates.clear()
+    page.browser.send_to_kernel(do="panels", name="staleness", shown=False)
+    assert page.page.panels == ("staleness",)
+    assert [panel["name"] for panel in page.browser.updates[-1]["panels"]["shown"]] == ["staleness"]
 
 
-def test_only_what_has_changed_is_sent():
-    factory = WidgetFactory()
-    words = factory.html("a b", "one")
-    factory.put(words, value="one")
-    factory.mark(words, a=True)
-    assert factory.writes == 0
-    factory.mark(words, a=False, lk_new=True)
-    assert words._dom_classes == ("b", "lk-new")
-    assert factory.writes == 1
-    factory.close()
+# values, files --------------------------------------------------------------------------------------------------------
 
 
-def test_an_input_is_left_alone_for_a_moment_after_the_user_has_changed_it():
-    now = [0.0]
-    factory = WidgetFactory(lambda: now[0])
-    chosen = []
-    choice = InputWidget(factory, factory.make(ipywidgets.IntSlider, value=1), chosen.append, hold=1.0)
-    choice.widget.value = 5
-    choice.show(1)  # the lab is not notified yet
-    assert choice.widget.value == 5
-    now[0] = 2.0
-    choice.show(1)  # and will not apply it
-    assert choice.widget.value == 1
-    assert chosen == [5]
-    factory.close()
+def answer(page, **question):
+    """The answer to a question of the browser, and its buffers."""
+    page.browser.send_to_kernel(number=7, **question)
+    ((message, buffers),) = page.browser.take("answer")
+    assert message["number"] == 7
+    return message, buffers
+
+
+def test_values_under_the_pointer_and_tables_are_answered(open_page):
+    page = open_page(panels=("throughput",))
+    assert answer(page, do="probe", panel="throughput", x=0.5, y=0.4)[0]["text"] == ""  # not drawn yet
+    page.thread.frame()
+    alone = LivePanel("throughput")
+    alone.draw(view())
+    assert answer(page, do="probe", panel="throughput", x=0.5, y=0.4)[0]["text"] == alone.readout(view(), 0.5, 0.4) != ""
+    assert answer(page, do="copy", panel="throughput")[0]["text"] == alone.table(view()) != ""
+
+
+def test_arrow_keys_and_the_share_text_are_answered(open_page):
+    page = open_page(panels=("throughput",))
+    page.thread.frame()
+    alone = LivePanel("throughput")
+    alone.draw(view())
+    text, x, y = alone.step(view(), None, 1, 0)
+    first, _ = answer(page, do="step", panel="throughput", at=None, direction=[1, 0])
+    assert (first["text"], first["x"], first["y"]) == (text, x, y)
+    second, _ = answer(page, do="step", panel="throughput", at=[x, y], direction=[1, 0])
+    assert second["text"] == alone.step(view(), (x, y), 1, 0)[0]
+    assert answer(page, do="share")[0]["text"] == "strategy=async-ps"
+
+
+def test_a_panel_is_saved_as_a_picture(open_page):
+    page = open_page(panels=("throughput",))
+    _, (png,) = answer(page, do="save", panel="throughput", format="png")
+    picture = Image.open(io.BytesIO(png))
+    assert picture.format == "PNG"
+    assert picture.width >= 2 * PANELS["throughput"].size[0]
+    _, (svg,) = answer(page, do="save", panel="throughput", format="svg")
+    assert b"<svg" in svg[:1000]
+
+
+# controls, end --------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_controls_that_were_named_are_shown(open_page):
+    page = open_page(controls=("strategy", "workers"))
+    assert [control["name"] for control in page.browser.state["controls"]] == ["strategy", "workers"]
+    assert open_page(controls=()).browser.state["controls"] == []
+
+
+def test_the_displayed_controls_follow_the_settings(open_page):
+    page = open_page()
+    page.show(settings=Settings().changed(strategy="ssp"), changed=("strategy", "s"))
+    shown = {control["name"]: control for control in page.browser.state["controls"]}
+    assert shown["s"]["next"]
+    assert shown["strategy"]["next"]
+    assert not shown["workers"]["next"]
+    page.press("ChangeSettings", {"s": {"choice": shown["s"]["choices"].index("8")}})
+    assert page.lab.pressed == [actions.ChangeSettings({"s": 8})]
 
 
 @pytest.mark.parametrize(
     ("panels", "named", "reported"),
     [(("stalenes",), None, "staleness"), (None, ("workres",), "workers"), ((), None, "panels")],
 )
-def test_unknown_panels_and_controls_are_refused_before_any_widget_is_made(panels, named, reported):
-    before = len(ipywidgets.widgets.widget._instances)
+def test_unknown_panels_and_controls_are_refused_before_a_widget_is_made(browsers, panels, named, reported):
     with pytest.raises(BadInput, match=reported):
-        Page(Stub(view()), panels, named)
-    assert len(ipywidgets.widgets.widget._instances) == before
+        Page(StubLab(view()), panels, named)
+    assert not browsers
+
+
+def test_a_sleeping_page_is_drawn_when_it_is_woken(open_page):
+    page = open_page(awake=False)
+    assert not page.page.drawing
+    page.page.wake()
+    assert page.page.drawing
+
+
+def test_a_closed_page_sends_only_its_end(open_page):
+    page = open_page(view(entries=entries(), scenario=SCENARIO, asked=True, actions=EVERYTHING))
+    page.thread.frame()
+    page.browser.messages.clear()
+    page.browser.updates.clear()
+    page.page.close()
+    page.page.close()
+    page.page.choose(("loss",))
+    page.page.wake()
+    page.page.refresh()
+    assert page.browser.gone
+    assert not page.page.drawing
+    assert [message for message, _ in page.browser.messages] == [{"do": "close"}]  # the static output stays
+    assert page.browser.updates == []
+
+
+def test_two_labs_have_independent_pages(open_page):
+    one, two = open_page(), open_page(view(trace(2)))
+    one.press("Start")
+    two.press("Seek", 0.1)
+    one.page.close()
+    two.press("Stop")
+    assert one.lab.pressed == [actions.Start()]
+    assert two.lab.pressed == [actions.Seek(0.1), actions.Stop()]
+
+
+def test_questions_during_drawing_are_answered(open_page):
+    """Messages arrive on other threads than the one that draws."""
+    page = open_page(panels=("throughput", "accuracy"))
+    stop = threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            page.browser.send_to_kernel(do="probe", panel="accuracy", x=0.5, y=0.5, number=1)
+            page.browser.send_to_kernel(do="copy", panel="throughput", number=2)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for step in range(1, 11):
+        page.page.choose(("throughput", "accuracy") if step % 2 else ("throughput",))
+        now = dataclasses.replace(view(trace(2 + step % 2)), t=step * NANO // 20)
+        page.lab.now = now
+        page.thread.frame()
+    stop.set()
+    asking.join(20)
+    assert not asking.is_alive()
+    assert not page.browser.state["headline"].get("error")

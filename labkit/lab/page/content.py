@@ -1,0 +1,279 @@
+"""What the page of a lab shows, as plain values: one function per section, each a function of the `View`.
+
+The values are traits of the widget (`widget.py`), and `page.js` shows them as they are; JSON can represent all of them. Sections:
+toolbar, player, headline, question, faults, controls, runs, numbers, log, panels, status; and `share`, which is sent on request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
+from ...errors import LabkitError
+from ...formatting import short
+from ...trace.schema import NANO
+from ...views import PANELS
+from ...views.style import nice_above
+from ..actions import Action, BackToLive, Pause, Pin, Reset, Resume, Start, Step, Stop, Undo, Unpin, WhatIf
+from ..controls import Control
+from ..glossary import explain
+
+if TYPE_CHECKING:
+    from ..run_table import Entry
+    from ..view import View
+
+__all__ = ["controls", "faults", "headline", "log", "numbers", "panels", "player", "question", "runs", "share", "toolbar"]
+
+Section = dict[str, Any]
+Kind = type[Command]
+
+SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+MOST_CHIPS = 16  # roles that are shown as buttons; of more there is a menu
+MOST_RUNS = 8  # rows of the list of runs
+MOST_LINES = 60  # of the log, the newest ones
+SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
+NO_SCENARIO = "no scenario (own settings)"
+SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin}
+ENDED = {
+    "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
+    "samples": "limit of samples reached", "epochs": "limit of epochs reached", "finished": "all workers finished",
+    "user": "stopped by you", "interrupted": "interrupted", "error": "error", "closed": "the cluster was closed",
+}  # fmt: skip
+PAIRS: dict[Kind, Kind] = {Kill: Restart, Freeze: Thaw, Cut: Reconnect}  # a command, and the one that undoes it
+LABELS: dict[Kind, str] = {
+    Kill: "Kill", Restart: "Restart", Freeze: "Freeze", Thaw: "Thaw", Cut: "Cut off", Reconnect: "Reconnect",
+}  # fmt: skip
+TIPS: dict[Kind, str] = {
+    Kill: "kill the process of {}; it stays down until Restart",
+    Restart: "restart {} from its last checkpoint",
+    Freeze: "suspend the process of {}; after the heartbeat timeout it is declared lost",
+    Thaw: "resume {}; it is shut down if it was declared lost meanwhile",
+    Cut: "cut the links between {} and the others; after the heartbeat timeout it is declared lost",
+    Reconnect: "reconnect {} with the others",
+}
+COLUMNS = (
+    ("grad/s", "gradients applied per second"),
+    ("staleness", "mean staleness"),
+    ("s to 95%", "seconds to the target accuracy, 95% by default"),
+)
+
+
+def toolbar(view: View, scenarios: dict[str, str]) -> Section:
+    """The menu of scenarios and the buttons that control the run. `scenarios`: {name: title}."""
+    on_cluster = not view.settings.cluster.virtual_time
+    active = view.state in ("running", "paused")
+    paused = Pause not in view.actions and Resume in view.actions
+    paused = {"pausing": True, "resuming": False}.get(view.busy, paused)  # show the requested state at once
+    pinned = Unpin in view.actions
+    run = "Run again" if active and view.changed else "Run on cluster" if on_cluster else "Run"
+    buttons = [
+        _button(Start, run, "start a run with these settings", view, main=True),
+        _button(Resume, "Resume", "continue", view) if paused else _button(Pause, "Pause", "pause the run", view),
+        _button(Stop, "Stop", "end the run, with a final evaluation", view),
+        _button(Step, "Step", "go to the next applied update", view),
+        _button(Reset, f"Reset, seed {view.settings.problem.seed}", "back to 0 s with the same settings", view),
+        _button(Unpin, "Unpin", "remove the reference run", view) if pinned else
+        _button(Pin, "Pin", "make this the reference run: later runs are drawn over it", view),
+        _button(
+            Undo, f"Undo: {view.undoes}", "undo the last fault or change of a setting", view, hidden=Undo not in view.actions
+        ),
+        _button(
+            WhatIf, "What if from here", "repeat the run up to this time, and continue from there", view,
+            hidden=view.live or WhatIf not in view.actions,
+        ),
+        _button(BackToLive, "Back to live", "show the present time", view, hidden=view.live),
+    ]  # fmt: skip
+    return {
+        "scenarios": [["", NO_SCENARIO], *([name, f"Scenario: {title}"] for name, title in scenarios.items())],
+        "scenario": view.scenario.name if view.scenario is not None and view.scenario.name in scenarios else "",
+        "buttons": buttons,
+    }
+
+
+def _button(kind: type[Action], label: str, tip: str, view: View, **more: Any) -> Section:
+    slot = SLOTS.get(kind, kind).__name__  # an action and its opposite share a button
+    return {"id": slot, "label": label, "action": kind.__name__, "tip": tip, "off": kind not in view.actions, **more}
+
+
+def player(view: View) -> Section:
+    """State of the run, displayed time and slider, limits, speed. Times in seconds. `scale`: the end of the slider as text, if
+    this is not the end of the run.
+    """
+    t, recorded = view.t / NANO, view.recorded / NANO
+    ends = None if view.ends is None else view.ends / NANO
+    length = slider_length(recorded, ends)
+    moves = view.replaying or (view.live and view.state == "running")
+    return {
+        "t": t, "recorded": recorded, "length": length, "moves": moves, "live": view.live,
+        "scale": "" if ends is not None and length >= ends else f"{length:g} s",
+        "failed": view.state == "failed", "at": f"{t:.1f} s" if view.live else f"{t:.2f} s", **_state(view),
+        "ends": _limits(view, t, length, ends), "speed": view.settings.speed, "speeds": sorted({*SPEEDS, view.settings.speed}),
+    }  # fmt: skip
+
+
+def _state(view: View) -> Section:
+    below = f"{view.busy}…" if view.busy else ""
+    if view.processes is not None:
+        up, wanted = view.processes
+        below = below or (f"cluster starting, {up} of {wanted}" if up < wanted else "cluster started")
+    if not view.live:
+        lamp, doing = ("REPLAY", "playing") if view.replaying else ("PAST", "looking back")
+        return {"lamp": lamp, "below": below or doing}
+    if view.state == "running":
+        lamp = "PREVIEW" if view.processes is not None else "LIVE"
+        return {"lamp": f"● {lamp}", "below": below or ("virtual time" if view.simulated else "on the cluster")}
+    ending = view.trace.ending
+    unanswered = view.asked and view.answer is None
+    paused = "answer the question to go on" if unanswered else "press Resume"
+    why = {"ready": "press Run", "paused": paused}.get(view.state, "")
+    if view.state == "over" and ending is not None:
+        why = ENDED.get(ending["stopped_by"], ending["stopped_by"])
+    return {"lamp": view.state, "below": below or why}
+
+
+def slider_length(recorded: float, ends: float | None) -> float:
+    """The end of the time slider, in seconds. It depends on nothing but the run: `recorded` seconds of it, and its time limit.
+
+    The slider of a run with a short time limit ends there. Otherwise it ends at a round number and grows with the run, until it
+    ends at the limit.
+    """
+    length = nice_above(max(recorded, SHORTEST if ends is None else LONG))
+    return max(length if ends is None else min(length, ends), recorded)
+
+
+def _limits(view: View, t: float, length: float, ends: float | None) -> list[str]:
+    goal, active = view.shown.budget.accuracy, view.state in ("running", "paused")
+    limits = [f"{'ends at' if length >= ends else 'limit'} {ends:g} s"] if ends is not None else []
+    if goal is not None:
+        limits.append(f"{'or at' if limits else 'ends at'} {100 * goal:g}%")
+    if active and ends is not None:
+        limits.append(f"{max(0.0, ends - t):.0f} s left")
+    return [limits[0], " · ".join(limits[1:])] if limits else ["", ""]
+
+
+def headline(view: View, sentence: Callable[[], str]) -> Section:
+    """The sentence on top, or an error. `sentence()`: the computed sentence."""
+    if view.problem:
+        return {"first": "⚠ ", "rest": view.problem, "error": True}
+    computed = sentence()
+    if view.notice:
+        return {"first": f"{view.notice} ", "rest": computed, "error": False}
+    first, stop, rest = (view.text, " ", computed) if view.text else computed.partition(". ")
+    return {"first": first + stop, "rest": rest, "error": False}
+
+
+def question(view: View) -> Section:
+    """The question of the scenario, if it is asked now; the answers: "given", and at the end "right" or "wrong"."""
+    asked = view.scenario.question if view.scenario is not None and view.asked else None
+    if asked is None or view.scenario is None:
+        return {"text": ""}
+    over = view.answer is not None and view.step == len(view.scenario.steps) - 1 and view.state == "over"
+    states = ["" for _ in asked.answers]
+    if view.answer is not None:
+        states[view.answer] = "wrong" if over else "given"
+    if over:
+        states[asked.right] = "right"
+    verdict = ""
+    if over and view.answer is not None:
+        verdict = asked.verdict.format(answer=asked.answers[view.answer], right=asked.answers[asked.right])
+    answers = [{"text": text, "state": state} for text, state in zip(asked.answers, states)]
+    return {"text": asked.text, "answers": answers, "open": view.answer is None, "verdict": verdict}
+
+
+def faults(view: View) -> Section:
+    """The roles in which faults can be injected, with their conditions and the commands that are possible for each."""
+    trace = view.trace
+    servers, workers = ([trace.roles[i] for i in trace.role_ids(kind)] for kind in ("server", "worker"))
+    named = (*workers, *servers)
+    affected = next((role for role in (*view.slow, *view.conditions) if role in named), named[0] if named else "")
+    return {"first": affected, "most": MOST_CHIPS, "roles": [_role(role, role in servers, view) for role in named]}
+
+
+def _role(role: str, server: bool, view: View) -> Section:
+    slow, condition = view.slow.get(role, 1.0), view.conditions.get(role, "")
+    tip = " ".join(filter(None, (short(role), f"×{slow:g}" if slow != 1 else "", condition)))
+    return {
+        "name": role, "text": f"{short(role)} {condition}".strip(), "tip": tip, "server": server, "slow": slow,
+        "away": bool(condition), "factors": sorted({*FACTORS, slow}), "buttons": [_command(kind, role, view) for kind in PAIRS],
+    }  # fmt: skip
+
+
+def _command(kind: Kind, role: str, view: View) -> Section:
+    """A button for a command; it executes the one that undoes it while that would have an effect."""
+    opposite = PAIRS[kind]
+    undo = opposite in view.supported and opposite.word in view.undo.get(role, ())
+    now = opposite if undo else kind
+    return {
+        "id": kind.__name__, "label": LABELS[now], "action": now.__name__, "tip": TIPS[now].format(short(role)),
+        "off": now not in view.supported, "undo": undo,
+    }  # fmt: skip
+
+
+def controls(shown: tuple[Control, ...], next_run: frozenset[str], received: Mapping[str, int]) -> list[Section]:
+    """The settings. `next_run`: the names of those of which the displayed run has a different value. `received`: {name: how many
+    values the browser has sent}: when the number changes, a field shows the setting instead of what was typed.
+    """
+    return [_control(control, control.name in next_run, received.get(control.name, 0)) for control in shown]
+
+
+def _control(control: Control, next_run: bool, received: int) -> Section:
+    found: Section = {
+        "name": control.name, "label": control.label, "group": control.group, "kind": control.kind, "next": next_run,
+        "help": f"{control.help or explain(control.name)}{'' if control.live else ' (for the next run)'}", "choices": [],
+        "received": received,
+    }  # fmt: skip
+    if control.choices:
+        values = [value for _, value in control.choices]
+        return {**found, "choices": [label for label, _ in control.choices], "index": values.index(control.value)}
+    if control.kind == "slider":
+        found |= {"low": control.low, "high": control.high, "log": control.log}
+    value = control.value
+    return {**found, "value": value if not isinstance(value, float) or math.isfinite(value) else str(value)}
+
+
+def runs(view: View) -> Section:
+    """The finished runs, newest first."""
+    newest = list(reversed(view.entries))[:MOST_RUNS]
+    return {"columns": [list(column) for column in COLUMNS], "rows": [_run(entry, view) for entry in newest]}
+
+
+def _run(entry: Entry, view: View) -> Section:
+    rate, stale, passed = (entry.row.get(name) for name in ("gradients_per_second", "staleness_mean", "time_to_accuracy"))
+    cells = [
+        "–" if rate is None else f"{rate:,.0f}" if rate < 10_000 else f"{rate / 1000:,.0f}k",
+        "–" if stale is None else f"{stale:.1f}" if 0 < stale < 100 else f"{stale:.0f}",
+        "–" if passed is None else f"{passed:.1f}" if passed < 100 else f"{passed:.0f}",
+    ]
+    return {
+        "number": entry.number, "name": entry.settings.strategy.name, "cells": cells, "on": entry.trace is view.trace,
+        "pinned": entry.trace is not None and entry.trace is view.reference, "off": entry.trace is None,
+    }  # fmt: skip
+
+
+def numbers(found: list[tuple[str, str]], dashboard: str | None) -> Section:
+    """Exact numbers at the displayed time, each with the explanation of its name."""
+    return {"values": [[name, value, explain(name)] for name, value in found], "dashboard": dashboard or ""}
+
+
+def log(lines: list[str]) -> list[str]:
+    """The log, newest line first."""
+    return list(reversed(lines[-MOST_LINES:]))
+
+
+def share(text: Callable[[], str]) -> Section:
+    """The share text of the lab, or the reason why it has none."""
+    try:
+        return {"text": text()}
+    except LabkitError as error:
+        return {"error": str(error)}
+
+
+def panels(shown: tuple[str, ...], wide: Callable[[str], bool]) -> Section:
+    """All panels, and those that are shown, in order. `wide(name)`: whether it takes a whole row."""
+    return {
+        "all": [[name, kind.title] for name, kind in PANELS.items()],
+        "shown": [{"name": n, "title": PANELS[n].title, "help": explain(n), "wide": wide(n)} for n in shown],
+    }
