@@ -20,7 +20,7 @@ __all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Finding"]
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 PACKAGES = ("labkit-distributed", "numpy", "dask", "distributed", "click", "rich", "psutil", "threadpoolctl")
-NOTEBOOK_PACKAGES = ("jupyterlab", "ipywidgets", "matplotlib")
+NOTEBOOK_PACKAGES = ("jupyterlab", "anywidget", "ipywidgets", "matplotlib")
 NEEDED_MEMORY = 1_000_000_000  # bytes; chief, 4 workers and 1 server take up to 700 MB, and a notebook needs more
 NEEDED_DISK = 50_000_000
 SLOW_IMPORT, SLOW_CLUSTER = 2.0, 10.0  # seconds

@@ -25,6 +25,7 @@ NEEDED = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["require
 NEEDED += PROJECT["project"]["optional-dependencies"]["grade"]  # students check their work there
 README = (ROOT / "README.md").read_text()
 SCRIPTS = ("postBuild", "start")
+OVERRIDES = ROOT / "labkit" / "cli" / "jupyter" / "labconfig" / "default_setting_overrides.json"
 NO_REPO2DOCKER = "repo2docker is not installed: pip install jupyter-repo2docker"
 
 
@@ -132,7 +133,7 @@ def test_the_build_requires_the_folder_variable(tmp_path):
 
 def test_overrides_are_valid_jupyterlab_settings():
     schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
-    overrides = json.loads((BINDER / "overrides.json").read_text())
+    overrides = json.loads(OVERRIDES.read_text())
     assert overrides["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"  # no news dialog
     for plugin, settings in overrides.items():
         package, _, name = plugin.partition(":")

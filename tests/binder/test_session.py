@@ -64,7 +64,7 @@ def test_labkit_is_installed_as_a_copy(environment):
 
 def test_jupyterlab_applies_the_overrides(environment):
     there = environment.prefix / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
-    assert there.read_bytes() == (ROOT / "binder" / "overrides.json").read_bytes()
+    assert there.read_bytes() == (ROOT / "labkit/cli/jupyter/labconfig/default_setting_overrides.json").read_bytes()
 
 
 def first_assignment():

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jupyterlab_server.settings_utils import get_settings
 
 from labkit.cli import doctor_checks, notebooks
 from labkit.engines import machine_limits
@@ -50,38 +51,81 @@ def make_notebooks(folder):
     (folder / "data" / "table.csv").write_text("1,2")
 
 
-def test_a_checkout_opens_its_own_notebooks(tmp_path):
-    make_notebooks(tmp_path / "notebooks")
-    (tmp_path / "pyproject.toml").touch()
-    assert notebooks.find_notebooks(tmp_path / "labkit", tmp_path / "elsewhere") == tmp_path / "notebooks"
+def make_checkout(folder):
+    make_notebooks(folder / "notebooks")
+    (folder / "pyproject.toml").touch()
+    return folder / "labkit"
 
 
-def test_an_installed_package_copies_its_notebooks_and_keeps_the_users_files(tmp_path):
-    package, here = tmp_path / "site-packages" / "labkit", tmp_path / "home"
-    make_notebooks(package / "notebooks")
+def make_package(folder):
+    make_notebooks(folder / "labkit" / "notebooks")
+    return folder / "labkit"
+
+
+@pytest.mark.parametrize("make", [make_checkout, make_package])
+def test_notebooks_are_copied_and_the_users_files_are_kept(make, tmp_path, capsys):
+    package, here = make(tmp_path / "source"), tmp_path / "home"
     here.mkdir()
-    copies = notebooks.find_notebooks(package, here)
+    copies = notebooks.copy_notebooks(package, here)
     assert copies == here / "labkit-notebooks"
+    assert f"Your notebooks are in {copies} (files copied: 2, kept: 0)." in capsys.readouterr().err
     (copies / notebooks.FIRST).write_text("the user's work")
     (copies / "data" / "table.csv").unlink()
-    notebooks.find_notebooks(package, here)
+    notebooks.copy_notebooks(package, here)
+    assert "(files copied: 1, kept: 1)" in capsys.readouterr().err
     assert (copies / notebooks.FIRST).read_text() == "the user's work"
     assert (copies / "data" / "table.csv").read_text() == "1,2"
+    originals = [path.read_text() for path in (tmp_path / "source").rglob(notebooks.FIRST)]
+    assert originals == ["first"]
+
+
+def test_copies_inside_the_notebooks_of_a_checkout_are_not_copied_again(tmp_path):
+    package = make_checkout(tmp_path)
+    for _ in range(2):
+        notebooks.copy_notebooks(package, tmp_path / "notebooks")
+    assert len(list(tmp_path.rglob(notebooks.FIRST))) == 2
+
+
+def test_git_ignores_the_copies_of_a_checkout():
+    done = subprocess.run(["git", "check-ignore", f"{notebooks.COPY_FOLDER}/{notebooks.FIRST}"], cwd=ROOT, capture_output=True)
+    if done.returncode == 128:
+        pytest.skip("this is no git repository")
+    assert done.returncode == 0
 
 
 def test_missing_notebooks_are_an_error_with_advice(tmp_path):
     with pytest.raises(BadInput, match="install labkit again"):
-        notebooks.find_notebooks(tmp_path / "labkit", tmp_path)
+        notebooks.copy_notebooks(tmp_path / "labkit", tmp_path)
 
 
-def test_lab_starts_jupyterlab_in_this_python_environment(labkit, monkeypatch, tmp_path):
-    commands = []
-    monkeypatch.setattr(notebooks, "replace_process", commands.append)
-    monkeypatch.setattr(notebooks, "find_notebooks", lambda *_: tmp_path)
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """(command, environment) of each JupyterLab that `labkit lab` would have become."""
+    found = []
+    monkeypatch.setattr(notebooks, "replace_process", lambda *given: found.append(given))
+    monkeypatch.setattr(notebooks, "copy_notebooks", lambda *_: tmp_path)
+    return found
+
+
+def test_lab_starts_jupyterlab_in_this_python_environment(labkit, started, tmp_path):
     assert labkit("lab", "--no-browser", "--port", 9123, "--", "--ServerApp.token=x").exit_code == 0
-    assert commands[0][:3] == [sys.executable, "-m", "jupyterlab"]
-    assert commands[0][3:5] == [f"--ServerApp.root_dir={tmp_path}", f"--LabApp.default_url=/lab/tree/{notebooks.FIRST}"]
-    assert {"--no-browser", "--port=9123", "--ServerApp.token=x"} <= set(commands[0])
+    ((command, _),) = started
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
+    assert command[3:5] == [f"--ServerApp.root_dir={tmp_path}", f"--LabApp.default_url=/lab/tree/{notebooks.FIRST}"]
+    assert {"--no-browser", "--port=9123", "--ServerApp.token=x"} <= set(command)
+
+
+def test_jupyterlab_started_by_lab_does_not_ask_about_news(labkit, started, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path / "users"))
+    labkit("lab", "--no-browser")
+    ((_, environment),) = started
+    paths = environment["JUPYTER_CONFIG_PATH"].split(os.pathsep)
+    assert paths[0] == str(tmp_path / "users")
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", environment["JUPYTER_CONFIG_PATH"])
+    folder, plugin = Path(sys.prefix) / "share/jupyter/lab", "@jupyterlab/apputils-extension:notification"
+    settings, _ = get_settings(str(tmp_path), str(folder / "schemas"), str(tmp_path), schema_name=plugin)
+    properties = settings["schema"]["properties"]
+    assert (properties["fetchNews"]["default"], properties["checkForUpdates"]["default"]) == ("false", False)
 
 
 # doctor ------------------------------------------------------------------------------------------------------------
