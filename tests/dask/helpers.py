@@ -44,6 +44,13 @@ def moving(run, more=5):
     return run
 
 
+def computed(run, role, instance=0):
+    """The number of gradients that this instance of a role has reported, 0 before its first report."""
+    ids = run.plan.role_ids
+    found = run.trace.instances.get(ids[role] + instance * len(ids))
+    return found.computed if found else 0
+
+
 def labkit_threads():
     return [t.name for t in threading.enumerate() if t.name.startswith("labkit")]
 

@@ -28,7 +28,7 @@ def test_the_ledger_closes_at_full_speed(cluster, started, strategy, workers):
     assert run.stopped_by == "updates"
 
 
-def test_stop(cluster, started):
+def test_stop_ends_a_run_with_a_result(cluster, started):
     run = moving(started())
     assert run.stop() is run
     assert run.stopped_by == "user"

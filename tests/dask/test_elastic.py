@@ -7,7 +7,7 @@ from distributed import Client, LocalCluster
 
 import labkit as lk
 from labkit.engines.commands import Leave
-from tests.dask.helpers import closes, eventually, moving
+from tests.dask.helpers import closes, computed, eventually, moving
 
 
 @pytest.fixture
@@ -22,15 +22,8 @@ def about(run, *kinds):
 
 def there(run, *names):
     """Wait until exactly these workers take part."""
-    eventually(lambda: run.engine.members.peers()["worker"] == names, 30)
-    assert run.engine.present == names
+    eventually(lambda: run.engine.members.peers()["worker"] == run.engine.present == names, 30)
     return run
-
-
-def computed(run, role, instance):
-    ids = run.plan.role_ids
-    found = run.trace.instances.get(ids[role] + instance * len(ids))
-    return found.computed if found else 0
 
 
 def ends_well(run, lost=0):

@@ -9,7 +9,7 @@ import pytest
 
 import labkit as lk
 from labkit.trace.schema import COMPUTE
-from tests.dask.helpers import closes, eventually, moving, updates
+from tests.dask.helpers import closes, computed, eventually, moving, updates
 
 pytestmark = pytest.mark.sample(1)
 
@@ -83,21 +83,21 @@ def test_faults_are_injected_while_it_runs(small, started):
 
 
 def test_a_cut_link_stays_cut_while_other_faults_of_it_change(small, started):
-    run = moving(started(on=small), 10)
+    run = started(on=small)
+    eventually(lambda: computed(run, "worker-0") > 5)
     run.cut("worker-0", "server-0")
     run.delay("server-0", 0.001, "worker-1").delay("worker-0", 0.0)
-    row = run.plan.role_ids["worker-0"]
 
     def waits():
         """worker-0 computes nothing during 30 updates, because it waits for an answer"""
-        before = run.trace.counters[row].computed
+        before = computed(run, "worker-0")
         moving(run, 30)
-        return run.trace.counters[row].computed == before
+        return computed(run, "worker-0") == before
 
     eventually(waits)
-    before = run.trace.counters[row].computed
+    before = computed(run, "worker-0")
     run.reconnect("worker-0", "server-0")
-    eventually(lambda: run.trace.counters[row].computed > before + 5)
+    eventually(lambda: computed(run, "worker-0") > before + 5)
     run.stop()
     closes(run)
     role, phase, start = run.trace.column("spans", "role", "phase", "start")

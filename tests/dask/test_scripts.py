@@ -78,7 +78,7 @@ class Program:
             return False
 
 
-def test_interrupted(tmp_path):
+def test_ctrl_c_stops_the_run_of_a_script(tmp_path):
     """Ctrl-C in a terminal reaches the whole group."""
     program = Program(tmp_path, """
         run = start()
