@@ -1,9 +1,8 @@
 """A Jupyter kernel with a simulated browser that acknowledges every frame.
 
-Without acknowledgements a live figure is drawn at a slower rate, and after a while not at all. In a browser a link
-between two fields of widgets sends the acknowledgements; the kernel announces the link to all front ends when it
-creates it. This module simulates the link. It writes the value of the link's source to its target at once, like a
-browser that needs no time for drawing. The kernel's side is real.
+Without acknowledgements a live figure is drawn at a slower rate, and after a while not at all. This module reports that all
+panels of a page are visible, and acknowledges every frame at once, like a browser that needs no time for drawing. The kernel's
+side is real.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .subprocesses import environment
 __all__ = ["FrontEnd", "open_kernel"]
 
 TIMEOUT_S = 120.0  # seconds for a cell, or for the kernel's start
-LINK = "DirectionalLinkModel"
+SIZE, WIDE = (440, 150), (900, 150)  # pixels of a panel in half a row, and in a whole row
 
 
 @contextlib.contextmanager
@@ -59,7 +58,7 @@ class FrontEnd:
         for socket, port in ((self._shell, "shell_port"), (self._iopub, "iopub_port")):
             socket.linger = 0
             socket.connect(f"tcp://{connection['ip']}:{connection[port]}")
-        self._links: dict[str, str] = {}  # id of the source's comm -> id of the target's comm
+        self._pages: set[str] = set()  # ids of the comms of pages
         self.frames: list[int] = []
 
     def close(self) -> None:
@@ -100,17 +99,23 @@ class FrontEnd:
             return
         _, message = self._session.recv(self._iopub)
         content, kind = message["content"], message["msg_type"]
-        state = content.get("data", {}).get("state", {}) if kind in ("comm_open", "comm_msg") else {}
-        if kind == "comm_open" and state.get("_model_name") == LINK:
-            source, target = (state[end][0].removeprefix("IPY_MODEL_") for end in ("source", "target"))
-            self._links[source] = target
-        elif kind == "comm_msg" and content["comm_id"] in self._links and "value" in state:
-            self._acknowledge(self._links[content["comm_id"]], state["value"])
+        page, data = content.get("comm_id"), content.get("data", {})
+        if kind == "comm_open" and "panels" in data.get("state", {}):
+            self._pages.add(page)
+            self._send(page, {"do": "ready"})
+        if page not in self._pages:
+            return
+        panels = data.get("state", {}).get("panels")
+        if panels:
+            sizes = {panel["name"]: WIDE if panel["wide"] else SIZE for panel in panels["shown"]}
+            self._send(page, {"do": "layout", "sizes": sizes, "visible": list(sizes)})
+        elif kind == "comm_msg" and data.get("method") == "custom" and data["content"]["do"] == "frame":
+            self._send(page, {"do": "seen", "frame": data["content"]["frame"]})
+            self.frames.append(data["content"]["frame"])
 
-    def _acknowledge(self, target: str, frame: int) -> None:
-        data = {"method": "update", "state": {"value": frame}, "buffer_paths": []}
-        self._session.send(self._shell, "comm_msg", {"comm_id": target, "data": data})
-        self.frames.append(frame)
+    def _send(self, page: str, content: dict[str, Any]) -> None:
+        """Send a message to the page in the kernel."""
+        self._session.send(self._shell, "comm_msg", {"comm_id": page, "data": {"method": "custom", "content": content}})
 
 
 def _value(content: dict[str, Any]) -> Any:

@@ -34,6 +34,7 @@ from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 __all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]
 
 PARTS = ("strategy", "cluster", "budget", "problem")  # the order in which an option is looked up
+NOT_SHARED = frozenset({"codec", "compensation"})  # options that a strategy does not take over from the one before
 FULL_SPEED = "full speed"  # instead of a distribution
 PACE = 0.1  # mean seconds of a gradient if it is not known
 # two options that no part declares: the mean and the distribution of the time of a gradient
@@ -134,8 +135,9 @@ class RunSpec:
         mean = as_number(value)
         if mean is None:
             return as_distribution("pace", value)
+        mean = check_option("cluster", SHORTHANDS["pace"], mean)
         kind = None if now is None else distribution_name(now)
-        return distribution_with_mean(kind or "deterministic", float(mean))
+        return distribution_with_mean(kind or "deterministic", mean)
 
     def _with_strategy(self, wanted: Any) -> RunSpec:
         if isinstance(wanted, Strategy):
@@ -150,7 +152,7 @@ class RunSpec:
                 and its[name].type is now[name].type
                 and getattr(self.strategy, name) != now[name].default
             }
-            made = kind(**{name: value for name, value in shared.items() if name not in ("codec", "compensation")})
+            made = kind(**{name: value for name, value in shared.items() if name not in NOT_SHARED})
         problem = self.problem
         suits = {name: value for name, value in made.suggested_problem.items() if not _has(problem, name, value)}
         if suits.get("data"):

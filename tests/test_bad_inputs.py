@@ -30,7 +30,7 @@ TIMING = lk.Problem("moons", hidden=(), timing_only=True)
         ({"data": load("moons"), "options": {"noise": 1}}, r"^options: moons has none, and was given 'noise'\."),
     ],
 )
-def test_problem(given, message):
+def test_invalid_problems_are_refused(given, message):
     with pytest.raises(lk.BadInput, match=message):
         lk.Problem(**{"data": "moons", **given})
 
@@ -67,7 +67,7 @@ def test_invalid_values_are_refused(make, message):
         ({"faults": lk.Slow("worker-9")}, r"^There is no role 'worker-9'"),
     ],
 )
-def test_train(given, message):
+def test_invalid_arguments_of_train_are_refused(given, message):
     with pytest.raises(lk.BadInput, match=message):
         lk.train(**{"problem": TIMING, "strategy": lk.AsyncPS(), "cluster": lk.SimulatedCluster(), **given})
 

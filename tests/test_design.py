@@ -12,7 +12,7 @@ TEXT = (ROOT / "DESIGN.md").read_text()
 FENCED = "\n".join(re.findall(r"^```\w*\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE))
 QUOTED = re.findall(r"`([^`\n]+)`", re.sub(r"^```\w*\n.*?^```", "", TEXT, flags=re.DOTALL | re.MULTILINE))
 
-PATH = re.compile(r"(?!/)[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml|ipynb|css)")
+PATH = re.compile(r"(?!/)[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml|ipynb|css|js)")
 PATHS = sorted({quoted for quoted in QUOTED if PATH.fullmatch(quoted)} | set(re.findall(r"[\w./-]+\.py\b", FENCED)))
 TESTS = sorted({quoted for quoted in QUOTED if re.fullmatch(r"tests/[\w./-]+::\w+", quoted)})
 NAME = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*")

@@ -183,7 +183,7 @@ def started(problem=TIMED):
     return lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(updates=20))
 
 
-def test_train(tmp_path, monkeypatch):
+def test_hostile_arguments_of_train_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     good = {
         "problem": TIMED, "strategy": lk.AsyncPS(), "cluster": lk.SimulatedCluster(workers=2), "budget": lk.Budget(updates=2),

@@ -148,6 +148,7 @@ HEAVY = {
     "tornado": {"engines"},
     "matplotlib": {"views", "lab", "cli"},
     "ipywidgets": {"lab"},
+    "anywidget": {"lab"},
     "IPython": {"lab"},
     "PIL": {"views", "lab"},
     "click": {"cli"},
@@ -176,13 +177,14 @@ def test_heavy_packages_are_imported_only_where_allowed(path):
 @pytest.mark.parametrize(
     ("code", "never"),
     [
-        ("import labkit", {"numpy", "distributed", "dask", "matplotlib", "ipywidgets", "click", "pandas"}),
+        ("import labkit", {"numpy", "distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "click", "pandas"}),
         ("import labkit as lk; lk.SimulatedCluster, lk.AsyncPS, lk.train, lk.Problem, lk.Budget",
-         {"distributed", "dask", "matplotlib", "ipywidgets", "click", "pandas", "sklearn", "scipy"}),
-        ("import labkit.engines.simulated", {"distributed", "dask", "matplotlib", "ipywidgets"}),
+         {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "click", "pandas", "sklearn", "scipy"}),
+        ("import labkit.engines.simulated", {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget"}),
         ("import labkit as lk; lk.train(lk.Problem('digits'), lk.SyncPS(), lk.SimulatedCluster(workers=2), "
-         "lk.Budget(updates=2)).wait().summary()", {"distributed", "dask", "matplotlib", "ipywidgets", "sklearn", "scipy"}),
-        ("import labkit as lk; lk.DaskCluster(workers=2)", {"matplotlib", "ipywidgets", "sklearn"}),
+         "lk.Budget(updates=2)).wait().summary()",
+         {"distributed", "dask", "matplotlib", "ipywidgets", "anywidget", "sklearn", "scipy"}),
+        ("import labkit as lk; lk.DaskCluster(workers=2)", {"matplotlib", "ipywidgets", "anywidget", "sklearn"}),
     ],
     ids=["import", "names", "engine", "a run", "a cluster"],
 )  # fmt: skip

@@ -117,11 +117,11 @@ def test_the_ranking_agrees_with_the_simulator_for_random_times():
             assert time_a < time_b, (a.label, b.label)
 
 
-# closed forms -----------------------------------------------------------------------------------------------------------
+# closed forms ---------------------------------------------------------------------------------------------------------
 
 
 def test_communication_times_equal_the_published_ones():
-    """RESULTS T1 and T2, 8 ranks, 4,000,000 bytes, 50 us, 125 MB/s; and one server at T3's sizes."""
+    """A ring, and halving and doubling, at 8 ranks, 4,000,000 bytes, 50 us, 125 MB/s; and one server."""
     advice = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **NETWORK), ["ring-all-reduce", "sync-ps"])
     assert advice["RingAllReduce"].step == pytest.approx(56.7e-3, rel=1e-12)
     assert advice["RingAllReduce"].bytes == 7_000_000
@@ -132,7 +132,7 @@ def test_communication_times_equal_the_published_ones():
 
 
 def test_waiting_times_equal_the_published_ones():
-    """RESULTS W1 to W3: exponential times, free links."""
+    """Waiting for all or some workers: exponential times, free links."""
     eight = lk.SimulatedCluster(workers=8, compute=lk.Exponential(1.0))
     strategies = [lk.SyncPS(), lk.KSync(K=4), lk.KBatchSync(K=4), lk.SSP(s=0), lk.SSP(s=10**6)]
     steps = {row.label: row.step * row.update_gradients / 8 for row in lk.advise(FLAT, eight, strategies).rows}
@@ -178,7 +178,7 @@ def test_tensor_parallel_replicas_of_a_hybrid_wait_for_the_slowest():
 
 
 def test_pipeline_lengths_equal_the_published_ones():
-    """RESULTS P1 and P3: 4 equal stages, 8 micro-batches, a forward of 1 and a backward of 2: 33, interleaved 28.5."""
+    """Pipeline schedules: 4 equal stages, 8 micro-batches, a forward of 1 and a backward of 2: 33, interleaved 28.5."""
     data = lk.from_arrays(np.zeros((64, 16), "float32"), np.arange(64) % 16)
     problem = lk.Problem(data, hidden=(16,) * 7, timing_only=True, batch_size=32)
     cluster = lk.SimulatedCluster(workers=4, compute=96.0)
@@ -199,7 +199,7 @@ def test_order_statistics_equal_their_closed_forms():
     assert OrderStatistics(lk.Measured((1.0, 3.0))).slowest(2) == pytest.approx(2.5, rel=0.01)
 
 
-# texts ------------------------------------------------------------------------------------------------------------------
+# texts ----------------------------------------------------------------------------------------------------------------
 
 
 def test_strategies_that_do_not_fit_into_memory_come_last():

@@ -52,7 +52,7 @@ def test_the_best_interval_is_where_daly_says(cost, mtbf):
     assert at[lk.daly] <= at[lk.young]
 
 
-def test_limits():
+def test_intervals_at_the_limits_of_their_formulas():
     assert lk.segment_time(100, 5, 3, 1e15) == pytest.approx(105)  # no failures
     assert lk.segment_time(1e9, 1, 1, 1) == math.inf
     assert lk.young(0, 100) == lk.daly(0, 100) == 0  # a checkpoint without cost is made all the time
@@ -61,7 +61,7 @@ def test_limits():
 
 
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "60", None, True])
-def test_refusals(bad):
+def test_invalid_times_are_refused(bad):
     for name in ("cost", "mtbf"):
         for rule in (lk.young, lk.daly):
             with pytest.raises(lk.BadInput, match=rf"{name}=.*: give a finite time"):

@@ -1,4 +1,4 @@
-"""RESULTS L1 and L2: Amdahl, Gustafson, and the Universal Scalability Law, which a fit recovers from exact points."""
+"""Amdahl, Gustafson, and the Universal Scalability Law, which a fit recovers from exact points."""
 
 import math
 
@@ -13,7 +13,7 @@ def usl(n, p, k):
     return n / (1 + p * (n - 1) + k * n * (n - 1))
 
 
-def test_l1_amdahl_and_gustafson():
+def test_amdahl_and_gustafson_have_the_values_of_their_formulas():
     """f = 5%, N = 64: 15.42 and 60.85."""
     assert lk.amdahl(0.05, 64) == pytest.approx(64 / (0.05 * 64 + 0.95), rel=1e-12)
     assert round(lk.amdahl(0.05, 64), 2) == 15.42
@@ -34,14 +34,14 @@ def test_invalid_serial_fractions_and_worker_counts_are_refused(speedup, wrong):
 
 @pytest.mark.parametrize(("p", "k"), [(0.05, 0.0005), (0.0, 0.0), (0.3, 0.0), (0.0, 0.01), (0.02, 1e-6)])
 @pytest.mark.parametrize("one", [1.0, 37.5])
-def test_l2_exact_points_give_the_coefficients_back(p, k, one):
+def test_a_fit_of_exact_points_recovers_the_coefficients(p, k, one):
     fit = lk.fit_scalability({n: one * usl(n, p, k) for n in (1, 2, 4, 16, 64)})
     assert fit.contention == pytest.approx(p, abs=1e-9)
     assert fit.coherence == pytest.approx(k, abs=1e-9)
     assert fit(32) == pytest.approx(one * usl(32, p, k), rel=1e-9)
 
 
-def test_l2_the_peak_of_the_example():
+def test_the_peak_of_the_scalability_law_is_where_a_search_finds_it():
     """p = .05, k = .0005: at N = 43.59, 10.742 times one worker; the best integer N by search is adjacent to it."""
     fit = lk.fit_scalability({n: usl(n, 0.05, 0.0005) for n in (1, 2, 8, 32, 128)})
     assert fit.peak == pytest.approx(43.59, abs=0.005)

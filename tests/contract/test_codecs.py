@@ -86,7 +86,7 @@ class Added(Script):
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
-def test_e2_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(engine, workers):
+def test_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(engine, workers):
     run = engine.wait(QUADRATIC, Added(), lk.Budget(seconds=60), workers=workers)
     assert run.stopped_by == "finished"
     sums = [event.numbers for event in run.trace.events if str(event) == "sum"]
@@ -95,7 +95,7 @@ def test_e2_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(engine, wor
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
-def test_e2_training_is_the_same_as_with_a_ring(engine, workers):
+def test_training_with_halving_doubling_equals_training_with_a_ring(engine, workers):
     problem = lk.Problem("moons", hidden=(6,), batch_size=8, dtype="float64")
     ends = [
         engine.wait(problem, strategy(learning_rate=0.3), lk.Budget(updates=15), workers=workers).result().parameters

@@ -237,7 +237,7 @@ class Loop(Script):
         assert seen == list(range(5))
 
 
-def test_inbox(engine):
+def test_a_role_may_leave_its_inbox_by_break(engine):
     assert engine.wait(QUADRATIC, Loop(), lk.Budget(seconds=30)).stopped_by == "finished"
 
 

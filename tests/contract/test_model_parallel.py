@@ -1,4 +1,4 @@
-"""A model that is split over several workers equals the model of one process: E3, E4, E1 for replicas that are split
+"""A model that is split over several workers equals the model of one process, also with replicas that are split
 or sharded, on both engines; shutdown and accounting of such runs are as for all others.
 """
 
@@ -58,19 +58,19 @@ def trained(engine, strategy, workers, steps=50, problem=DEEP):
     ],
     ids=str,
 )
-def test_e4_pipeline_is_one_process(engine, workers, more):
+def test_a_pipeline_equals_one_process(engine, workers, more):
     parameters = trained(engine, Pipeline(learning_rate=0.2, **more), workers)
     np.testing.assert_allclose(parameters, one_process(), rtol=0, atol=1e-10)
     assert np.abs(parameters - DEEP.objective().start(3)).max() > 0.1
 
 
-def test_e4_all_orders_end_with_the_same_bits(engine):
+def test_all_orders_end_with_the_same_bits(engine):
     """Gradients of micro-batches are added in one order, for any order of the work."""
     made = {trained(engine, Pipeline(order=order), 3, 20).tobytes() for order in ("gpipe", "1f1b", "zb-h1")}
     assert len(made) == 1
 
 
-def test_e4_gradient_for_gradient(monkeypatch):
+def test_each_stage_has_its_part_of_the_whole_networks_gradient(monkeypatch):
     """Each stage's gradient of every mini-batch, before the step is made with it, against the whole network's."""
     seen, real = {}, Shard.apply
 
@@ -90,14 +90,14 @@ def test_e4_gradient_for_gradient(monkeypatch):
 
 
 @pytest.mark.parametrize(("hidden", "workers"), [((16, 12), 2), ((16, 12, 10), 5)], ids=str)
-def test_e3_tensor_parallel_is_the_dense_network(engine, hidden, workers):
+def test_tensor_parallel_training_equals_the_dense_network(engine, hidden, workers):
     problem = lk.Problem("digits", hidden=hidden, batch_size=8, dtype="float64", seed=3)
     parameters = trained(engine, TensorParallel(learning_rate=0.2), workers, problem=problem)
     np.testing.assert_allclose(parameters, one_process(problem=problem), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 4])
-def test_e1_fsdp_is_one_process_with_a_bigger_batch(engine, workers):
+def test_fsdp_equals_one_process_with_a_bigger_batch(engine, workers):
     parameters = trained(engine, FSDP(learning_rate=0.2), workers)
     np.testing.assert_allclose(parameters, one_process(replicas=workers), rtol=0, atol=1e-10)
 
@@ -113,7 +113,7 @@ def test_e1_fsdp_is_one_process_with_a_bigger_batch(engine, workers):
     ],
     ids=str,
 )
-def test_e1_hybrid_is_one_process_with_a_bigger_batch(engine, shape, workers, more):
+def test_hybrid_training_equals_one_process_with_a_bigger_batch(engine, shape, workers, more):
     parameters = trained(engine, Hybrid(learning_rate=0.2, shape=shape, **more), workers)
     np.testing.assert_allclose(parameters, one_process(replicas=int(shape[0])), rtol=0, atol=1e-10)
 
@@ -165,7 +165,7 @@ def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers)
 
 
 @SPLIT
-def test_seconds(engine, strategy, workers):
+def test_a_run_ends_at_its_time_limit(engine, strategy, workers):
     run = engine.wait(MOONS, strategy, lk.Budget(seconds=0.25), workers, time=0.02)
     assert run.stopped_by == "seconds"
     assert run.summary()["updates"] > 0 or not engine.simulated  # on a busy machine not one update may fit
@@ -174,7 +174,7 @@ def test_seconds(engine, strategy, workers):
 
 
 @SPLIT
-def test_samples(engine, strategy, workers):
+def test_a_run_ends_at_its_limit_of_samples(engine, strategy, workers):
     run = engine.wait(MOONS, strategy, lk.Budget(samples=160), workers)
     replicas = workers if isinstance(strategy, FSDP) else 2 if isinstance(strategy, Hybrid) else 1
     assert run.stopped_by == "samples"
@@ -192,7 +192,7 @@ def test_stopped_by_the_user(engine, strategy, workers):
 
 
 @SPLIT
-def test_accuracy(engine, strategy, workers):
+def test_a_run_ends_at_its_target_accuracy(engine, strategy, workers):
     problem = lk.Problem("moons", hidden=(16, 16, 8), batch_size=16, options={"samples": 400})
     run = engine.wait(
         problem, strategy.__class__(**{**vars(strategy), "learning_rate": 0.3}), lk.Budget(accuracy=0.85, seconds=40),

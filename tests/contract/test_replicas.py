@@ -1,5 +1,5 @@
 """Replicas with local steps and averaging: the contract of tests/contract on both engines, and results that need no
-assumption about time (result E5, elastic averaging of one worker, D-PSGD's matrix recurrence).
+assumption about time (local SGD, elastic averaging of one worker, D-PSGD's matrix recurrence).
 """
 
 import numpy as np
@@ -55,7 +55,7 @@ def test_gradients_that_came_after_the_end_are_in_no_replica(engine):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
-def test_samples(engine, strategy):
+def test_a_run_ends_at_its_limit_of_samples(engine, strategy):
     run = engine.wait(MOONS, strategy, lk.Budget(samples=160), workers=2)
     assert run.stopped_by == "samples"
     assert query.samples_applied(run.trace) == 160
@@ -106,7 +106,7 @@ def test_one_step_after_the_other(engine, strategy):
     ],
     ids=lambda s: s.name,
 )
-def test_accuracy(engine, strategy):
+def test_a_strategy_reaches_its_target_accuracy(engine, strategy):
     closed(learned(engine, strategy))
 
 
@@ -140,7 +140,7 @@ def parameters(engine, strategy, updates, workers, servers=None, problem=DIGITS,
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_e5_with_h_1_local_sgd_is_synchronous(engine, workers):
+def test_local_sgd_with_one_local_step_is_synchronous(engine, workers):
     local = parameters(engine, lk.LocalSGD(learning_rate=0.2, H=1), 50, workers)
     sync = parameters(engine, lk.SyncPS(learning_rate=0.2), 50, workers)
     ring = parameters(engine, lk.RingAllReduce(learning_rate=0.2), 50, workers)
@@ -150,7 +150,7 @@ def test_e5_with_h_1_local_sgd_is_synchronous(engine, workers):
 
 @pytest.mark.parametrize("H", [3, 1000])
 @pytest.mark.parametrize("updates", [30, 31])
-def test_e5_with_equal_hessians_the_mean_does_not_depend_on_h(engine, H, updates):
+def test_with_equal_hessians_the_mean_does_not_depend_on_the_local_steps(engine, H, updates):
     local = parameters(engine, lk.LocalSGD(learning_rate=0.3, H=H), updates, 3, problem=BOWL)
     sync = parameters(engine, lk.SyncPS(learning_rate=0.3), updates, 3, problem=BOWL)
     np.testing.assert_allclose(local, sync, rtol=0, atol=1e-12)

@@ -1,4 +1,6 @@
-"""The results that need no assumption about timing hold on both engines: A3, A7, E1, E2, E9, T1 and T3 (bytes)."""
+"""Results that need no assumption about timing hold on both engines: conservation of staleness, the response time equation,
+equality with one process and between architectures, and the bytes of rings and servers.
+"""
 
 import numpy as np
 import pytest
@@ -50,7 +52,7 @@ def alone(problem, workers, rate, steps):
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(4, 1), (3, 2)])
-def test_e1_synchronous_is_one_process_with_a_bigger_batch(engine, workers, servers):
+def test_synchronous_training_equals_one_process_with_a_bigger_batch(engine, workers, servers):
     parameters = trained(engine, lk.SyncPS(learning_rate=0.2), 100, workers, servers)
     added, whole = alone(DIGITS, workers, 0.2, 100)
     assert parameters.tobytes() == added.tobytes()
@@ -58,20 +60,20 @@ def test_e1_synchronous_is_one_process_with_a_bigger_batch(engine, workers, serv
     assert np.abs(parameters - DIGITS.objective().start(3)).max() > 0.1
 
 
-def test_e1_sum_is_mean_at_a_rate_as_many_times_higher(engine):
+def test_the_sum_equals_the_mean_at_a_rate_as_many_times_higher(engine):
     mean = trained(engine, lk.SyncPS(learning_rate=0.2), 20, 4)
     total = trained(engine, lk.SyncPS(learning_rate=0.05, reduce="sum"), 20, 4)
     np.testing.assert_allclose(total, mean, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
-def test_e2_ring_is_the_synchronous_server(engine, workers):
+def test_ring_all_reduce_equals_the_synchronous_server(engine, workers):
     ring = trained(engine, lk.RingAllReduce(learning_rate=0.2), 50, workers)
     np.testing.assert_allclose(ring, alone(DIGITS, workers, 0.2, 50)[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Momentum(0.9), lk.Adam()], ids=["sgd", "momentum", "adam"])
-def test_e9_many_shards_are_one_server(engine, optimizer):
+def test_several_shards_equal_one_server(engine, optimizer):
     strategy = lk.SyncPS(learning_rate=0.01, optimizer=optimizer, weight_decay=0.01)
     one, three = (trained(engine, strategy, 30, 2, servers) for servers in (1, 2 if not engine.simulated else 3))
     assert one.tobytes() == three.tobytes()
@@ -79,7 +81,7 @@ def test_e9_many_shards_are_one_server(engine, optimizer):
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(learning_rate=0.01), lk.Downpour(learning_rate=0.01)], ids=lambda s: s.name)
 @pytest.mark.parametrize("servers", [1, 2])
-def test_a3_conservation_of_staleness(engine, servers, strategy):
+def test_the_sum_of_staleness_is_conserved(engine, servers, strategy):
     """Counted from the log of reads and updates; no assumption about time."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     run = engine.wait(
@@ -104,7 +106,7 @@ def test_a3_conservation_of_staleness(engine, servers, strategy):
             assert stale[mine].mean() < 3
 
 
-def test_a7_response_time_equation(engine):
+def test_throughput_and_cycles_fulfil_the_response_time_equation(engine):
     """N / throughput = mean cycle of a worker: updates by the server's clock, cycles by the workers' clocks.
     """
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
@@ -121,7 +123,7 @@ def test_a7_response_time_equation(engine):
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
-def test_t1_bytes_of_a_ring(engine, workers):
+def test_a_ring_sends_the_bytes_of_the_formula(engine, workers):
     """Each worker sends 2(N-1) chunks of M/N a step (chunks differ by one value where N does not divide M)."""
     run = engine.wait(DIGITS, lk.RingAllReduce(), lk.Budget(updates=10), workers)
     sent = training_bytes_a_step(run, 10)
@@ -134,7 +136,7 @@ def test_t1_bytes_of_a_ring(engine, workers):
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(4, 1), (3, 2)])
-def test_t3_bytes_of_dense_servers(engine, workers, servers):
+def test_dense_servers_send_the_bytes_of_the_formula(engine, workers, servers):
     """Worker: M out a step. Each shard: N M / S out a step, and N M / S at the start."""
     run = engine.wait(DIGITS, lk.SyncPS(), lk.Budget(updates=10), workers, servers)
     sent = training_bytes_a_step(run, 10)

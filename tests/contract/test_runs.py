@@ -77,7 +77,7 @@ def test_samples_and_epochs(engine, strategy, budget, samples):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
-def test_seconds(engine, strategy):
+def test_a_run_ends_at_its_time_limit(engine, strategy):
     run = engine.wait(MOONS, strategy, lk.Budget(seconds=0.25), workers=2, time=0.02)
     summary = run.summary()
     assert run.stopped_by == "seconds"
@@ -92,7 +92,7 @@ def test_seconds(engine, strategy):
 @pytest.mark.parametrize(
     "strategy", [kind(learning_rate=0.3) for kind in (lk.AsyncPS, lk.SyncPS, lk.RingAllReduce)], ids=lambda s: s.name
 )
-def test_accuracy(engine, strategy):
+def test_a_run_ends_at_its_target_accuracy(engine, strategy):
     problem = lk.Problem("moons", hidden=(16,), batch_size=16, options={"samples": 400})
     run = engine.wait(problem, strategy, lk.Budget(accuracy=0.85, seconds=40), workers=2, time=0.002)
     assert run.stopped_by == "accuracy"

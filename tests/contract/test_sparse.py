@@ -1,4 +1,4 @@
-"""Sparse models on both engines: E9 (sparse = dense), T5 (bytes of a step), learning, and 10,000,000 rows."""
+"""Sparse models on both engines: equality with dense training, bytes of a step, learning, and 10,000,000 rows."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def trained(engine, strategy, steps, workers, servers, problem=CLICKS):
 
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Adagrad()], ids=["sgd", "adagrad"])
-def test_e9_sparse_pulls_and_pushes_are_dense_ones(engine, optimizer):
+def test_sparse_pulls_and_pushes_equal_dense_ones(engine, optimizer):
     dense = trained(engine, lk.SyncPS(learning_rate=0.2, optimizer=optimizer), 15, 3, 1).result().parameters
     for part, servers, placement in (("server", 2, "hash"), ("all-reduce", 1, "range"), ("all-reduce", 2, "hash")):
         strategy = SparsePS(learning_rate=0.2, optimizer=optimizer, dense=part, placement=placement)
@@ -31,7 +31,7 @@ def test_e9_sparse_pulls_and_pushes_are_dense_ones(engine, optimizer):
     assert np.abs(dense - CLICKS.objective().start(0)).max() > 0.01
 
 
-def test_t5_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
+def test_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
     workers, servers, steps, row = 3, 2, 12, 8 * 8
     run = trained(engine, SparsePS(), steps, workers, servers)
     trace, data = run.trace, CLICKS.dataset

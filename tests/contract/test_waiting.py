@@ -1,5 +1,5 @@
 """Strategies that wait for some workers, and servers that correct stale gradients: the contract of tests/contract on both
-engines, and results that need no assumption about time (W4 and E6).
+engines, and results that need no assumption about time (SSP without slack, correction of stale gradients).
 """
 
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def test_a_step_uses_gradients_of_the_first_two_of_three_workers(engine, strateg
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
-def test_samples(engine, strategy):
+def test_a_run_ends_at_its_limit_of_samples(engine, strategy):
     run = engine.wait(MOONS, strategy, lk.Budget(samples=160), workers=2)
     a_step = 8 * gradients_an_update(strategy, 2)
     assert run.stopped_by == "samples"
@@ -95,7 +95,7 @@ def test_seconds_and_the_users_stop(engine, strategy):
 
 
 @pytest.mark.parametrize("strategy", [type(s)(learning_rate=0.3) for s in STRATEGIES[:-1]], ids=NAMES[:-1])
-def test_accuracy(engine, strategy):
+def test_a_strategy_reaches_its_target_accuracy(engine, strategy):
     closed(learned(engine, strategy))
 
 
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_bytes(strategy):
         assert np.array_equal(table.rows(), b.trace.tables[name].rows(), equal_nan=name == "evaluations"), name
 
 
-# W4, from each shard's own log ----------------------------------------------------------------------------------------
+# SSP, from each shard's own log ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -150,7 +150,7 @@ def every_read_is_of_a_whole_round(run):
     return bool((version - 1 - stale == len(run.trace.role_ids("worker")) * step).all())
 
 
-def test_w4_without_slack_the_parameters_are_the_synchronous_sum(engine):
+def test_without_slack_the_parameters_are_the_synchronous_sum(engine):
     problem = lk.Problem("moons", hidden=(6,), batch_size=8, dtype="float64", options={"samples": 200})
     for _ in range(1 if engine.simulated else 10):
         ssp = engine.wait(problem, lk.SSP(s=0, learning_rate=0.05), lk.Budget(updates=60), 3, 2, time=0.01)
@@ -173,7 +173,7 @@ def test_the_bound_may_change_during_a_run(engine):
     closed(run)
 
 
-# E6 -------------------------------------------------------------------------------------------------------------------
+# correction of stale gradients ----------------------------------------------------------------------------------------
 
 CURVATURE = (0.5, 3.0, 1.0, 2.0, 0.1)
 BOWL = lk.Problem(
@@ -195,7 +195,7 @@ class TrueHessian:
 
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("strategy", [lk.AsyncPS, lk.KBatchAsync], ids=lambda s: s.__name__)
-def test_e6_with_the_true_hessian_stale_is_sequential(engine, strategy, servers):
+def test_correction_with_the_true_hessian_equals_sequential_training(engine, strategy, servers):
     """One process that takes the same batches in the order in which they were applied, each at its newest weights."""
     run = engine.wait(
         BOWL, strategy(learning_rate=0.1, compensation=TrueHessian()), lk.Budget(updates=80), 4, servers,

@@ -83,7 +83,7 @@ def test_shared_gives_all_samples_to_every_worker():
     assert all(np.array_equal(s, np.arange(5)) for s in Shared().split(5, 9, 0))
 
 
-def test_names():
+def test_partitions_are_made_from_their_names():
     assert partition_by_name("even") == Even()
     assert partition_by_name("by-label") == ByLabel(0.5)
     assert partition_by_name("by-label:0.1") == ByLabel(0.1)

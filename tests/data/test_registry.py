@@ -90,7 +90,7 @@ def test_points_lie_on_their_curves():
     assert sorted(np.bincount(np.concatenate([spirals.y_train, spirals.y_test]))) == [30, 30, 30]
 
 
-def test_quadratic():
+def test_the_quadratic_data_set_has_the_given_noise_and_curvature():
     plain = load("quadratic")
     assert plain.x_train.shape == (1000, 1)
     assert plain.x_train.dtype == np.float64

@@ -89,7 +89,7 @@ def test_the_clock_of_a_run_is_always_shown(cluster, last):
     assert numbers(trace)[-1] == last
 
 
-def test_text():
+def test_durations_and_shares_are_written_with_equal_precision():
     assert durations(5e8, 1e8) == ("0.50 s", "0.10 s")
     assert durations(5e8, 2.5e7) == ("0.500 s", "0.025 s")
     assert durations(12e9, 2e9) == ("12.0 s", "2.0 s")

@@ -148,7 +148,7 @@ def low_rank(n, m, rank, seed=0):
     return rng.standard_normal((n, rank)) @ rng.standard_normal((rank, m))
 
 
-def test_e8_ratio():
+def test_power_sgd_has_the_compression_ratio_of_its_formula():
     """n m / (r (n + m)): 128 for 512 x 512 and rank 2."""
     shapes = ((512, 512),)
     for dtype, width in (("float32", 4), ("float64", 8)):
@@ -157,14 +157,14 @@ def test_e8_ratio():
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4])
-def test_e8_a_matrix_of_low_rank_comes_back(rank):
+def test_power_sgd_restores_a_matrix_of_low_rank(rank):
     m = low_rank(512, 512, rank)
     decoded, message = through(PowerSGD(rank), m.ravel(), ((512, 512),))
     assert np.abs(decoded.reshape(512, 512) - m).max() <= 1e-10
     assert [a.shape for a in message] == [(512, rank)] * 2
 
 
-def test_e8_the_mean_of_several_workers_comes_back():
+def test_power_sgd_restores_the_mean_of_several_workers():
     """The mean of three matrices of rank 1 has rank 3, and is exact with rank 3, after two sums."""
     matrices = [low_rank(40, 30, 1, seed) for seed in range(3)]
     codec, shapes = PowerSGD(3), ((40, 30),)
@@ -229,7 +229,7 @@ def test_a_message_of_another_model_is_refused():
 # names ----------------------------------------------------------------------------------------------------------------
 
 
-def test_names():
+def test_codecs_are_made_from_their_names():
     made = {
         "top-k": TopK(0.01), "top-k:0.05": TopK(0.05), "top-k:10": TopK(10), "sign-sgd": SignSGD(), "qsgd:8": QSGD(8),
         "qsgd:4:64": QSGD(4, 64), "float16": Float16(), "power-sgd:4": PowerSGD(4),

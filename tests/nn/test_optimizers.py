@@ -136,7 +136,7 @@ def test_optimizers_by_name_and_their_limits():
         Adam().apply(np.ones(3), np.ones(3), 0.1, Adam().state(3, float), 0)
 
 
-def test_schedules():
+def test_schedules_have_the_factors_of_their_formulas():
     assert [Constant()(u) for u in (0, 7)] == [1, 1]
     assert [Step(3, 0.5)(u) for u in (0, 2, 3, 5, 6)] == [1, 1, 0.5, 0.5, 0.25]
     np.testing.assert_allclose([Cosine(4, 0.2)(u) for u in (0, 1, 2, 4, 99)], [1, 0.4 * 0.5**0.5 + 0.6, 0.6, 0.2, 0.2])
@@ -176,7 +176,7 @@ def test_warmup_needs_a_schedule_behind_it():
         Warmup(5, "cosine")
 
 
-def test_clipping():
+def test_clipping_limits_the_norm():
     g = np.array([3.0, 4.0], np.float32)
     assert clip_by_norm(g, 5.0) == 5.0
     assert g.tolist() == [3, 4]

@@ -1,4 +1,4 @@
-"""Results E7 and E8 in whole runs: error feedback is lossless in total, bytes equal the closed forms, and digits are learned."""
+"""Codecs in whole runs: error feedback is lossless in total, bytes equal the closed forms, and digits are learned."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ VECTOR = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"di
 ALL = [TopK(0.01), SignSGD(), QSGD(4), Float16(), PowerSGD(2)]
 
 
-# E7 -------------------------------------------------------------------------------------------------------------------
+# error feedback -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def watched(monkeypatch):
 
 @pytest.mark.parametrize("course", ["constant", "schedule", "live"])
 @pytest.mark.parametrize("codec", [TopK(0.01), SignSGD(), PowerSGD(1)], ids=repr)
-def test_e7_in_a_run(watched, codec, course):
+def test_error_feedback_loses_nothing_in_a_run(watched, codec, course):
     """x - mean memory = x0 - sum of rate x mean gradient, after 1,000 steps of two workers and a server."""
     problem = lk.Problem("moons", hidden=(12,), batch_size=8, dtype="float64")
     schedule = lk.Cosine(1000, 0.01) if course == "schedule" else lk.Constant()
@@ -76,7 +76,7 @@ def pushed(codec, problem=VECTOR, workers=2, servers=1):
     return count[kind == trace.header["messages"].index("Push")].tolist()
 
 
-def test_e7_top_k_sends_d_over_2k_times_fewer_bytes():
+def test_top_k_sends_d_over_2k_times_fewer_bytes():
     d, k = M // 4, 10_000
     plain, few = pushed(None), pushed(TopK(k))
     assert set(plain) == {M}
@@ -94,7 +94,7 @@ def test_bytes_of_the_other_codecs():
     assert set(pushed(TopK(0.01), servers=4)) == {8 * 2500}  # each part by itself
 
 
-def test_e8_bytes_in_a_run():
+def test_power_sgd_sends_the_bytes_of_its_formula_in_a_run():
     """512 x 512 between 512 units and 512: 128 times fewer bytes than the matrix; biases as they are."""
     problem = lk.Problem("digits", hidden=(512, 512), timing_only=True)
     shapes = [(64, 512), (512, 512), (512, 10)]

@@ -1,4 +1,4 @@
-"""Result T2: halving and doubling, at 8 ranks, 4,000,000 bytes, 50 us and 125 MB/s; other sizes; and E2 for it."""
+"""Halving and doubling at 8 ranks, 4,000,000 bytes, 50 us and 125 MB/s; other sizes; equality with a ring and a server."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def sent_in_a_step(trace, end):
     return [count[order][(first & (sender == worker))[order]].tolist() for worker in trace.role_ids("worker")]
 
 
-def test_t2_time_and_bytes():
+def test_halving_doubling_has_the_time_and_bytes_of_the_formula():
     """2 log2 N steps: 6 latencies + 2(N-1)/N M / bandwidth = 56.3 ms; M/2, M/4, M/8 and back: 7,000,000 bytes."""
     trace = run(HalvingDoubling(), 3, 8)
     role, time = trace.column("applies", "role", "time")
@@ -44,7 +44,7 @@ def test_t2_time_and_bytes():
 
 
 @pytest.mark.parametrize("k", range(5))
-def test_t2_for_powers_of_two(k):
+def test_powers_of_two_have_the_time_and_bytes_of_the_formula(k):
     workers = 2**k
     trace = run(HalvingDoubling(), 1, workers)
     time = 2 * k * LATENCY + 2 * (workers - 1) * M // workers * BYTE
@@ -56,7 +56,7 @@ def test_t2_for_powers_of_two(k):
 
 
 @pytest.mark.parametrize("workers", [3, 5, 6, 7, 9, 11, 13, 15, 19, 21, 23, 31, 37])
-def test_t2_for_other_numbers(workers):
+def test_other_numbers_of_workers_have_the_time_and_bytes_of_the_formula(workers):
     """p = P + m, P = 2^k: (2k + 2) latency + (2(P-1)/P + 2) M / bandwidth, when the m that were folded have it."""
     k = workers.bit_length() - 1
     power, folded = 2**k, workers - 2**k
@@ -78,7 +78,7 @@ def test_t2_for_other_numbers(workers):
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 5, 6, 7, 8, 13])
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
-def test_e2_halving_doubling_is_the_ring_and_the_server(workers, reduce):
+def test_halving_doubling_equals_the_ring_and_the_server(workers, reduce):
     """The same parameters to 1e-10 in float64, and the same bits on all workers."""
     problem = lk.Problem("digits", hidden=(5,), batch_size=4, dtype="float64")
     ends = []

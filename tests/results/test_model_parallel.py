@@ -1,4 +1,4 @@
-"""Results P1 to P4 on the simulator's clock, PipeDream against an independent recurrence, and FSDP's bytes."""
+"""Times of pipeline schedules on the simulator's clock, PipeDream against an independent recurrence, and FSDP's bytes."""
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def test_pipe_dream_is_its_recurrence():
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 12), (16, 12, 10)], ids=str)
-def test_e3_tensor_parallel_is_the_dense_network(hidden, activation, workers):
+def test_tensor_parallel_training_equals_the_dense_network(hidden, activation, workers):
     problem = lk.Problem("digits", hidden=hidden, batch_size=8, dtype="float64", seed=3, activation=activation)
     made = [
         lk.train(problem, strategy(learning_rate=0.2), lk.SimulatedCluster(workers=n), lk.Budget(updates=50)).wait()
@@ -125,7 +125,7 @@ def test_e3_tensor_parallel_is_the_dense_network(hidden, activation, workers):
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize(("hidden", "pairs"), [((30,), 1), ((30, 15), 2), ((30, 15, 30), 2)])
-def test_e3_one_all_reduce_forward_and_one_backward_for_each_pair(workers, hidden, pairs):
+def test_each_pair_of_layers_needs_one_all_reduce_forward_and_one_backward(workers, hidden, pairs):
     """Counted from the messages: 2(N-1) an all-reduce, of 2(N-1)/N of its bytes."""
     problem = lk.Problem("digits", hidden=hidden, batch_size=30, timing_only=True)
     cluster = lk.SimulatedCluster(workers=workers, latency=1e-6)

@@ -1,4 +1,4 @@
-"""Asynchrony on a quadratic, where every result is a linear recurrence: results A5 and A8."""
+"""Asynchrony on a quadratic, where every result is a linear recurrence: implicit momentum and stability."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ def weights(run):
 
 
 @pytest.mark.slow
-def test_a5_implicit_momentum():
+def test_random_staleness_is_implicit_momentum():
     """N = 4, rate x curvature = .5: the mean over seeds follows m(t+1) = m + (1 - 1/N)(m - m_before) - (a/N) m.
 
     4,000 seeds instead of the 20,000 of the statement: the bound of 4 standard errors is wider by sqrt(5).
@@ -54,7 +54,7 @@ def test_a5_implicit_momentum():
     assert error.max() < 0.02
 
 
-def test_a5_does_not_hold_for_constant_compute():
+def test_implicit_momentum_does_not_hold_for_constant_compute():
     run = lk.train(bowl(), Noting(learning_rate=0.5), lk.SimulatedCluster(workers=4), lk.Budget(updates=4)).wait()
     assert weights(run) == [0.5, 0.0, -0.5, -1.0]  # four gradients of the same start, not .5, .0625, -.273, -.491
 
@@ -68,7 +68,7 @@ def delayed(workers, rate, updates):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-def test_a8_equal_workers_are_the_delay_recurrence(workers):
+def test_equal_workers_follow_the_delay_recurrence(workers):
     strategy = Noting(learning_rate=0.07)
     run = lk.train(bowl(), strategy, lk.SimulatedCluster(workers=workers), lk.Budget(updates=100)).wait()
     np.testing.assert_allclose(weights(run), delayed(workers, 0.07, 100)[1:], rtol=1e-12, atol=1e-15)
@@ -86,7 +86,7 @@ def bisect(low, high, holds):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-def test_a8_stable_and_without_oscillation_up_to_the_theoretical_bounds(workers):
+def test_runs_are_stable_and_without_oscillation_up_to_the_theoretical_bounds(workers):
     """Constant staleness N - 1. Stable iff rate x curvature < 2 sin(pi / (2 (2 tau + 1))); no oscillation iff at most
     tau^tau / (tau + 1)^(tau + 1).
     """
@@ -110,7 +110,7 @@ def test_a8_stable_and_without_oscillation_up_to_the_theoretical_bounds(workers)
     assert bisect(monotone - 0.02, monotone + 0.02, without_oscillation) == pytest.approx(monotone, abs=0.001)
 
 
-def test_a8_eight_workers_at_020_and_022():
+def test_eight_workers_converge_at_rate_020_and_diverge_at_022():
     def loss(rate):
         strategy = lk.AsyncPS(learning_rate=rate)
         return (

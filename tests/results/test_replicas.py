@@ -1,4 +1,4 @@
-"""Replicas that are averaged periodically: result E5, elastic averaging, gossip. The NumPy oracle holds all replicas
+"""Replicas that are averaged periodically: local SGD, elastic averaging, gossip. The NumPy oracle holds all replicas
 in one array.
 
 In virtual time; results without assumptions about time are in tests/contract/test_replicas.py, for both engines.
@@ -52,7 +52,7 @@ def start(problem, workers):
     return np.tile(problem.objective().start(problem.seed), (workers, 1))
 
 
-# E5: local SGD --------------------------------------------------------------------------------------------------------
+# local SGD --------------------------------------------------------------------------------------------------------
 
 
 def local_sgd(problem, workers, rate, steps, averages, momentum=0.0, decay=0.0):
@@ -82,7 +82,7 @@ def test_local_sgd_is_its_recurrence(H, post_local, options, algorithm):
     np.testing.assert_allclose(run.result().parameters, x.mean(axis=0), rtol=0, atol=1e-12)
 
 
-def test_e5_with_h_1_it_is_synchronous_and_with_more_it_is_not():
+def test_local_sgd_is_synchronous_only_with_one_local_step():
     one = trained(lk.LocalSGD(learning_rate=0.2, H=1), 40, MOONS).result().parameters
     for sync in (lk.RingAllReduce(learning_rate=0.2), lk.SyncPS(learning_rate=0.2)):
         np.testing.assert_allclose(trained(sync, 40, MOONS).result().parameters, one, rtol=0, atol=1e-12)
@@ -93,7 +93,7 @@ def test_e5_with_h_1_it_is_synchronous_and_with_more_it_is_not():
 @pytest.mark.parametrize("workers", [1, 3, 4])
 @pytest.mark.parametrize("H", [1, 2, 7, 1000])
 @pytest.mark.parametrize("steps", [40, 41])
-def test_e5_with_equal_hessians_the_mean_does_not_depend_on_h(H, workers, steps):
+def test_with_equal_hessians_the_mean_does_not_depend_on_the_local_steps(H, workers, steps):
     """Also between two averages, where the replicas are apart."""
     local = trained(lk.LocalSGD(learning_rate=0.3, H=H), steps, workers=workers)
     sync = trained(lk.SyncPS(learning_rate=0.3), steps, workers=workers)
@@ -101,7 +101,7 @@ def test_e5_with_equal_hessians_the_mean_does_not_depend_on_h(H, workers, steps)
 
 
 @pytest.mark.parametrize("H", [1, 2, 5, 10])
-def test_e5_local_sgd_sends_h_times_less_than_the_ring(H):
+def test_local_sgd_with_h_local_steps_sends_h_times_less_than_the_ring(H):
     workers, steps = 4, 100
     ring = query.bytes_sent(trained(lk.RingAllReduce(), steps + 1, TIMING, workers).trace)["worker"]
     local = trained(lk.LocalSGD(H=H), steps + (H > 1), TIMING, workers).trace  # the last average is not waited for

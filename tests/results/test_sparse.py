@@ -1,4 +1,4 @@
-"""Sparse models in virtual time: E9 for any servers and placement, T4 and T5 in bytes, and 10,000,000 rows."""
+"""Sparse models in virtual time: equality with dense training for any servers and placement, bytes, and 10,000,000 rows."""
 
 import tracemalloc
 
@@ -37,7 +37,7 @@ def dense():
     ("servers", "placement"),
     [(1, "hash"), (2, "range"), (3, "consistent-hash"), (7, HashPlacement(3)), (5, ConsistentHash(3, 1))],
 )
-def test_e9_sparse_is_dense(dense, optimizer, part, servers, placement):
+def test_sparse_training_equals_dense_training(dense, optimizer, part, servers, placement):
     strategy = SparsePS(learning_rate=0.2, optimizer=optimizer, dense=part, placement=placement, clip_norm=0.5)
     run = train(CLICKS, strategy, 20, servers=servers, compute=lk.LogNormal(0.01, 1.0), latency=1e-3)
     parameters = run.result().parameters
@@ -47,7 +47,7 @@ def test_e9_sparse_is_dense(dense, optimizer, part, servers, placement):
     assert np.abs(parameters - CLICKS.objective().start(0)).max() > 0.05
 
 
-def test_e9_sum_is_mean_at_a_rate_as_many_times_higher():
+def test_the_sum_equals_the_mean_at_a_rate_as_many_times_higher():
     mean, total = (
         train(CLICKS, SparsePS(learning_rate=rate, optimizer=lk.SGD(), reduce=reduce), 10, servers=2).result().parameters
         for rate, reduce in ((0.3, "mean"), (0.1, "sum"))
@@ -65,11 +65,11 @@ def bytes_of(trace, kind, **where):
     return count[mine][np.argsort(sent[mine], kind="stable")]
 
 
-# T5 -------------------------------------------------------------------------------------------------------------------
+# bytes of a batch -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("servers", [1, 3])
-def test_t5_distinct_rows_of_a_batch(servers):
+def test_a_batch_costs_the_bytes_of_its_distinct_rows(servers):
     """E[U] = 621.60 distinct ids of 1,000 draws from 100,000 Zipf(1) keys; each costs its id up and its row down."""
     problem = lk.Problem("clicks", batch_size=125, timing_only=True, options={"rows": 100_000, "fields": 8})
     steps, workers = 60, 4
@@ -86,7 +86,7 @@ def test_t5_distinct_rows_of_a_batch(servers):
     assert bytes_of(trace, "RowPull").sum() / 8 / (steps * workers) == pytest.approx(621.60, rel=0.03)
 
 
-def test_t5_mean_of_distinct_rows_within_one_percent():
+def test_the_mean_number_of_distinct_rows_is_within_one_percent_of_the_formula():
     problem = lk.Problem("clicks", batch_size=125, timing_only=True, options={"rows": 100_000, "fields": 8})
     trace = train(problem, SparsePS(), 50, 8, 1, compute=1.0).trace
     pulls = bytes_of(trace, "RowPull")
@@ -107,7 +107,7 @@ def test_the_dense_part_with_the_rows_or_around_the_ring():
     assert bytes_of(ring, "Chunk").sum() == steps * 2 * (workers - 1) * tower
 
 
-# T4 -------------------------------------------------------------------------------------------------------------------
+# against all-reduce ---------------------------------------------------------------------------------------------------
 
 M = 400_000
 
@@ -134,7 +134,7 @@ def sent_by_a_worker(strategy, workers):
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
 @pytest.mark.parametrize("times", [0.5, 1, 2])
-def test_t4_sparse_all_gather_beats_the_ring_iff_the_density_is_below_one_in_n(workers, times):
+def test_sparse_all_gather_beats_the_ring_iff_the_density_is_below_one_in_n(workers, times):
     gather = SparseAllGather()
     density = times / workers
     object.__setattr__(gather, "entries", round(density * M / 4))
@@ -156,7 +156,7 @@ class Colocated(SparsePS):
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
-def test_t4_a_colocated_sparse_server_beats_sparse_all_gather_iff_there_are_more_than_two(workers):
+def test_a_colocated_sparse_server_beats_sparse_all_gather_iff_there_are_more_than_two(workers):
     """U entries of e bytes a worker: 2 U e (N-1)/N leave a node, (id and row) once to pull and once to push, against
     (N-1) U e if every worker sends them to every other. Every batch has every row here, so U and its owners are exact.
     """

@@ -1,4 +1,4 @@
-"""Correction of stale gradients, and less frequent communication: results E6 and A8, the papers' formulas, Downpour.
+"""Correction of stale gradients, and less frequent communication: equality with sequential training, stability, Downpour.
 
 Every run is replayed in NumPy from the log of applied gradients: version by version, each gradient computed at the
 weights recorded in the log. The replay keeps all versions; what the server keeps is under test.
@@ -123,12 +123,12 @@ def test_the_replay_is_the_run_when_nothing_is_corrected(strategy, servers):
     assert query.staleness(run.trace)["mean"] > 0.7
 
 
-# E6 -------------------------------------------------------------------------------------------------------------------
+# equality with sequential training ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STALE)
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (4, 1), (4, 2), (7, 2)])
-def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers):
+def test_correction_with_the_true_hessian_equals_sequential_training(strategy, workers, servers):
     """On a quadratic, g + H (now - then) is the gradient at `now`: the run is SGD in one process on the same batches."""
     options = (
         {"K": 3}
@@ -151,14 +151,14 @@ def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-def test_e6_push_then_pull(servers):
+def test_downpour_with_the_true_hessian_equals_sequential_training(servers):
     run = trained(lk.Downpour(learning_rate=0.1, compensation=TrueHessian()), 150, servers=servers)
     alone = replayed(run, BOWL, 4, 0.1, as_it_is, servers, sequential=True)
     np.testing.assert_allclose(run.result().parameters, alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 3), (3, 3), (4, 1), (4, 2), (3, 2)])
-def test_e6_several_gradients_a_read_or_several_reads_a_push(n_push, n_fetch):
+def test_several_gradients_a_read_or_several_reads_a_push_are_corrected(n_push, n_fetch):
     """A push is compensated from the oldest weights in it to today's, however often its worker has read since. The
     worker's local steps in between do not affect the server.
     """
@@ -238,7 +238,7 @@ def test_compensation_combines_with_momentum_and_weight_decay():
     np.testing.assert_allclose(run.result().parameters, w, rtol=0, atol=1e-12)
 
 
-# A8: where it stays stable --------------------------------------------------------------------------------------------
+# stable rates --------------------------------------------------------------------------------------------
 
 
 def dip(rate, workers, updates, **options):
@@ -269,7 +269,7 @@ def test_staleness_aware_is_the_delay_recurrence_with_the_rate_divided(workers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "times"), [(1, 1), (2, 1), (4, 3), (8, 7)])
-def test_a8_a_rate_divided_by_the_staleness_is_stable_as_many_times_further(workers, times):
+def test_a_rate_divided_by_the_staleness_is_stable_as_many_times_further(workers, times):
     """Every gradient has staleness tau = N - 1 after the first round, so the edge is tau x 2 sin(pi / (2 (2 tau + 1)));
     tau = 0 and tau = 1 change nothing.
     """
@@ -291,7 +291,7 @@ def test_a8_a_rate_divided_by_the_staleness_is_stable_as_many_times_further(work
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
 @pytest.mark.parametrize("rate", [0.05, 0.22, 1.0, 1.9, 2.1])
-def test_a8_with_the_true_hessian_the_stable_rates_are_those_of_one_process(workers, rate):
+def test_with_the_true_hessian_the_stable_rates_are_those_of_one_process(workers, rate):
     """w(t) = (1 - rate)^t: it converges below 2, where eight plain workers diverge from .209 on."""
 
     @dataclass(frozen=True)

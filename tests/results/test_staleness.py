@@ -1,4 +1,4 @@
-"""Staleness of asynchronous servers: results A1 to A4.
+"""Staleness of asynchronous servers: equal workers, conservation, exponential times.
 
 The oracles are closed forms, and for random times the conservation law, checked gradient by gradient: with fused
 push-pull a worker reads right after its own update, so its next gradient is as stale as the number of updates between.
@@ -29,14 +29,14 @@ def applies(trace, shard_role=0):
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 5), (8, 6), pytest.param(10_000, 2, marks=pytest.mark.slow)])
-def test_a1_staleness_of_equal_workers(workers, rounds):
+def test_equal_workers_have_constant_staleness(workers, rounds):
     stale = applies(run(workers, workers * rounds))[0]
     assert stale[:workers].tolist() == list(range(workers))
     assert set(stale[workers:].tolist()) == {workers - 1}
 
 
 @pytest.mark.parametrize("workers", [2, 5, 8])
-def test_a2_equal_workers_push_then_pull(workers):
+def test_equal_workers_that_push_then_pull_read_the_same_version(workers):
     """All pushes of an instant are served before all pulls, so in each round all workers have read the same version."""
     trace = run(workers, workers * 10, strategy=lk.Downpour())
     stale = applies(trace)[0]
@@ -50,7 +50,7 @@ def test_a2_equal_workers_push_then_pull(workers):
     [(100_000, 1, None), (20_000, 1, lk.Exponential(0.002)), (10_000, 3, lk.LogNormal(0.001, 1.0))],
     ids=["free server", "slow server", "three shards"],
 )
-def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
+def test_mean_staleness_is_conserved(updates, servers, server_time):
     """N = 8, lognormal compute, one worker 4x slower: the mean is N - 1, except for gradients outstanding at the end."""
     workers = 8
     trace = run(
@@ -81,14 +81,14 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.Downpour()], ids=["AsyncPS", "Downpour"])
 @pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
 @pytest.mark.parametrize("network", [{}, {"latency": 0.003, "bandwidth": 1e5}], ids=["free", "slow network"])
-def test_a3_identity_for_any_reads(strategy, compute, network):
+def test_the_identity_of_staleness_holds_for_any_reads(strategy, compute, network):
     trace = run(5, 300, 2, strategy, compute=compute, **network)
     for shard in (0, 1):
         left, right = query.staleness_identity(trace, shard)
         assert left == right == int(applies(trace, shard)[0].sum())
 
 
-def test_a3_identity_notices_a_wrong_staleness():
+def test_the_identity_of_staleness_detects_a_wrong_staleness():
     """A worker reports newer weights than it used: the gradients' versions are false, the log of reads and updates is not.
     """
 
@@ -107,7 +107,7 @@ def test_a3_identity_notices_a_wrong_staleness():
 
 
 @pytest.mark.slow
-def test_a4_exponential_compute_is_geometric():
+def test_exponential_times_give_geometric_staleness():
     workers, updates = 8, 100_000
     stale = applies(run(workers, updates, compute=lk.Exponential(0.01)))[0]
     p = 1 / workers

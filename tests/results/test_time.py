@@ -1,4 +1,4 @@
-"""Throughput, waiting and response times: results A6, A7 and W1."""
+"""Throughput, waiting and response times, against their formulas."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def times(trace, shard_role=0):
 
 
 @pytest.mark.parametrize(("workers", "throughput"), [(1, 1 / 11), (4, 4 / 11), (8, 0.727272727), (11, 1.0), (32, 1.0)])
-def test_a6_throughput_with_constant_times(workers, throughput):
+def test_throughput_with_constant_times_is_that_of_the_formula(workers, throughput):
     """Compute 10 s, server 1 s: min(N / (c + s), 1 / s), exactly, once the first round is over."""
     time = times(run(lk.AsyncPS(), workers * 12, workers=workers, compute=10.0, server_time=1.0))
     cycle = int(time[-1] - time[-1 - workers])  # nanoseconds for N updates
@@ -32,7 +32,7 @@ def test_a6_throughput_with_constant_times(workers, throughput):
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=["async", "sync"])
-def test_a7_response_time_equation(strategy):
+def test_throughput_and_cycles_fulfil_the_response_time_equation(strategy):
     """N / throughput = mean cycle of a worker, the cycles counted from the workers' spans."""
     workers = 6
     trace = run(
@@ -62,7 +62,7 @@ def slowest_of(workers, rounds, seed=0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "rounds", "checked"), [(8, 20_000, 4088), (10_000, 1500, 3)])
-def test_w1_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
+def test_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
     """Exponential compute: H_N on average. The engine's rounds equal, to the nanosecond, the maxima of the same draws;
     the average is taken over more of these maxima than the engine is run for. (Draws come in blocks of 8, 16, 32 ...
     1024.)

@@ -1,4 +1,4 @@
-"""Bytes and time on the network: results T1 and T3 at 8 ranks, 4,000,000 bytes, 50 us and 125 MB/s; and E10 for problems."""
+"""Bytes and time on the network: rings and servers at 8 ranks, 4,000,000 bytes, 50 us and 125 MB/s; and gradients of problems."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_timing_only_has_the_bytes_of_the_real_thing():
         assert (null.nbytes, null.dtype) == (problem.objective().start(0).nbytes, problem.dtype)
 
 
-def test_t1_ring_time_and_bytes():
+def test_a_ring_has_the_time_and_bytes_of_the_formula():
     """2(N-1)/N M bytes a worker and step; 2(N-1) latency + 2(N-1)/N M / bandwidth = 56.7 ms."""
     trace = run(lk.RingAllReduce(), 3)
     role, time = trace.column("applies", "role", "time")
@@ -41,7 +41,7 @@ def test_t1_ring_time_and_bytes():
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 16])
-def test_t1_for_other_rings(workers):
+def test_other_rings_have_the_time_and_bytes_of_the_formula(workers):
     trace = run(lk.RingAllReduce(), 1, workers)
     chunks = np.diff([M // 4 * i // workers for i in range(workers + 1)]) * 4
     time = trace.column("applies", "time")
@@ -63,7 +63,7 @@ def a_step(trace, steps, who, where, per_step, more=True):
     return in_order.sum() / steps
 
 
-def test_t3_dense_servers():
+def test_dense_servers_have_the_time_and_bytes_of_the_formula():
     """N = 8, S = 4: a worker sends M and gets M a step; each shard gets and sends N M / S = 8,000,000."""
     trace = run(lk.SyncPS(), 5, servers=4)
     assert bytes_sent(trace)["server"]["startup"] == 8 * M
@@ -75,7 +75,7 @@ def test_t3_dense_servers():
         assert a_step(trace, 4, server, "role", 8) == 8_000_000
 
 
-def test_t3_one_server_takes_all_in_and_gives_all_out():
+def test_one_server_receives_and_sends_for_all_workers():
     """S = 1, full duplex: N M out, one worker after the other; each pushes as soon as it has its weights, so only the
     last worker's M in is not hidden behind them; and a latency each way: 288.1 ms a step.
     """
@@ -83,7 +83,7 @@ def test_t3_one_server_takes_all_in_and_gives_all_out():
     assert np.diff(ends).tolist() == [2 * 50_000 + (8 + 1) * M * 8] * 4
 
 
-def test_t3_colocated_servers_send_as_much_as_a_ring():
+def test_colocated_servers_send_as_much_as_a_ring():
     """A shard on every worker's node: 2(N-1)/N M leave a node each step; messages within a node are free."""
 
     class Colocated(lk.SyncPS):
@@ -114,7 +114,7 @@ def test_t3_colocated_servers_send_as_much_as_a_ring():
     ],
     ids=lambda p: p.name,
 )
-def test_e10_gradients_are_central_differences(problem):
+def test_gradients_equal_central_differences(problem):
     objective, data = problem.objective(), problem.dataset
     x, y = data.x_train[: problem.batch_size], data.y_train[: problem.batch_size]
     w, out, scratch = objective.start(1) + 0.01, np.empty(objective.size), np.empty(objective.size)

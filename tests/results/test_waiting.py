@@ -1,4 +1,4 @@
-"""Waiting for some: results W2, W3, W4 and W5, in virtual time.
+"""Waiting for some of the workers (K-sync, backup workers, SSP), in virtual time.
 
 Step times with exponential compute are order statistics. These runs compute no gradients, so they can be long enough
 for an accuracy of 2%.
@@ -32,12 +32,12 @@ def a_step(trace):
     return trace.column("applies", "time").max() / 1e9 / query.updates(trace)
 
 
-# W2 and W3 ------------------------------------------------------------------------------------------------------------
+# K-sync and backup workers --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, 2])
-def test_w2_k_sync_and_k_batch_sync(servers):
+def test_k_sync_and_k_batch_sync_save_the_waiting_of_the_formula(servers):
     """P = 8, K = 4: H_8 - H_4 = .6345, and 4/8."""
     setup = {"workers": 8, "servers": servers, "compute": lk.Exponential(1.0)}
     one, many = run(lk.KSync(K=4), 12_000 // servers, **setup), run(lk.KBatchSync(K=4), 12_000 // servers, **setup)
@@ -71,7 +71,7 @@ def test_k_of_all_is_synchronous_and_one_backup_less_is_k_less():
 
 
 @pytest.mark.slow
-def test_w3_the_first_96_of_100():
+def test_waiting_for_96_of_100_workers_is_as_fast_as_the_formula():
     """H_100 - H_4 = 3.1040 against H_100 = 5.1874 for all: 1.671 times as fast."""
     setup = {"workers": 100, "compute": lk.Exponential(1.0)}
     some, all_ = a_step(run(lk.BackupWorkers(b=4), 2000, **setup)), a_step(run(lk.BackupWorkers(b=0), 2500, **setup))
@@ -134,7 +134,7 @@ def test_backup_workers_without_cancellation_equal_the_heap_model():
     assert set(ledger(prompt)["dropped"]) == {"cancelled"}
 
 
-# W4 -------------------------------------------------------------------------------------------------------------------
+# SSP without slack ----------------------------------------------------------------------------------------------------
 
 
 def clocks_at_starts(trace):
@@ -188,7 +188,7 @@ def test_no_worker_of_ssp_is_more_than_s_ahead_and_reads_contain_all_up_to_clock
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("latency", [0.0, 0.004])
-def test_w4_without_slack_it_is_the_synchronous_sum(seed, servers, latency):
+def test_ssp_without_slack_is_the_synchronous_sum(seed, servers, latency):
     """The same iteration starts, the same updates in every read, and with plain SGD the same parameters."""
     problem = lk.Problem("moons", hidden=(6,), batch_size=8, dtype="float64", options={"samples": 200})
     setup = {
@@ -233,14 +233,14 @@ def same_events(a, b):
     "strategy", [lk.SSP(s=1_000_000), lk.KAsync(K=1), lk.KBatchAsync(K=1)], ids=["SSP", "KAsync", "KBatchAsync"]
 )
 @pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
-def test_w4_without_bound_and_k_of_one_are_the_asynchronous_server(strategy, servers, compute):
+def test_ssp_without_bound_and_k_of_one_are_the_asynchronous_server(strategy, servers, compute):
     setup = {
         "workers": 5, "servers": servers, "compute": compute, "server_time": 0.001, "latency": 0.002, "bandwidth": 1e5,
     }  # fmt: skip
     same_events(run(strategy, 200, **setup), run(lk.AsyncPS(), 200, **setup))
 
 
-def test_w4_the_bound_may_change_during_a_run():
+def test_the_bound_of_ssp_may_change_during_a_run():
     """s = 3, then 0, then 2: a worker that is ahead is blocked until the others have caught up; then the new bound
     holds.
     """
@@ -267,11 +267,11 @@ def test_a_bound_that_is_none_is_refused_live_too():
     started.stop()
 
 
-# W5 -------------------------------------------------------------------------------------------------------------------
+# throughput of SSP ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_w5_throughput_grows_with_s_from_synchronous_to_asynchronous():
+def test_throughput_grows_with_s_from_synchronous_to_asynchronous():
     """Common random numbers, N = 8, exponential compute: from N/H_N to N gradients a second, never less with more s."""
     seconds, workers = 400, 8
     rates = []

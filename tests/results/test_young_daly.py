@@ -1,4 +1,4 @@
-"""RESULTS L3, L4: checkpoint intervals, measured with failures that are injected in virtual time.
+"""Checkpoint intervals and the mean time of a segment, measured with failures that are injected in virtual time.
 
 One worker, a gradient of fixed length, a checkpoint that takes a minute, a restart that takes half a minute, and
 preemptions at exponential times. The oracle: the closed form of the time of a segment, and Daly's interval.
@@ -69,7 +69,7 @@ def test_exponential_failures_occur_at_the_given_rate():
 
 
 @pytest.mark.slow
-def test_l4_the_mean_time_of_a_segment():
+def test_a_segment_takes_the_mean_time_of_the_formula():
     segments = 20_000
     mean = preempted(segments, WORK).engine.seconds / segments
     assert lk.segment_time(WORK, COST, RESTART, MTBF) == pytest.approx(1121.6, abs=0.05)
@@ -77,7 +77,7 @@ def test_l4_the_mean_time_of_a_segment():
 
 
 @pytest.mark.slow
-def test_l4_where_failures_are_frequent():
+def test_a_segment_takes_the_mean_time_of_the_formula_if_failures_are_frequent():
     """Segments of 100 s, and a failure every 200 s: most of the time is lost, as much as the formula predicts."""
     segments, case = 1500, (100.0, 20.0, 60.0, 200.0)
     mean = preempted(segments, *case).engine.seconds / segments
@@ -86,7 +86,7 @@ def test_l4_where_failures_are_frequent():
 
 
 @pytest.mark.slow
-def test_l3_the_best_interval_is_near_dalys():
+def test_the_best_interval_is_near_dalys():
     """Of intervals a factor 2 apart, that of Daly has the least overhead; and the ones around it are close to each other."""
     cost, mtbf, total = 60.0, 7200.0, 4e6
     best = lk.daly(cost, mtbf)

@@ -35,7 +35,7 @@ RATES = {
 
 @pytest.mark.parametrize("course", RATES)
 @pytest.mark.parametrize("codec", WITH_MEMORY, ids=repr)
-def test_e7_what_is_not_sent_is_owed(codec, course):
+def test_what_is_not_sent_stays_in_the_memory(codec, course):
     """x - memory = x0 - sum of rate x gradient, after each of 1,000 steps."""
     rate = RATES[course]
     mine = compressor(codec, rate)
@@ -125,7 +125,7 @@ def together(compressors, vectors):
             part[:] = total
 
 
-def test_e7_in_an_all_reduce():
+def test_what_is_not_sent_in_an_all_reduce_stays_in_the_memories():
     """The same with PowerSGD inside an all-reduce: x - mean of the memories = x0 - sum of rate x mean gradient."""
     rate = RATES["changed"]
     compressors = [compressor(PowerSGD(2), rate) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Pipeline schedules: results P1 to P4 by an independent exact oracle, and invariants of every order."""
+"""Pipeline schedules: times and memory by an independent exact oracle, and invariants of every order."""
 
 from fractions import Fraction
 from itertools import islice
@@ -80,7 +80,7 @@ def test_neighbours_hand_on_in_the_order_in_which_they_take(order, stages, micro
 
 
 @pytest.mark.parametrize(("order", "stages", "micro"), [c for c in CASES if c[0] in ("gpipe", "1f1b")])
-def test_p1_time_of_gpipe_and_1f1b(order, stages, micro):
+def test_gpipe_and_1f1b_take_the_time_of_the_formula(order, stages, micro):
     assert played(order, stages, micro, 1, 2)[0] == (micro + stages - 1) * 3
 
 

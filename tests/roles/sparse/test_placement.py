@@ -1,4 +1,4 @@
-"""Placement of rows on servers: T6 and T7, and that every row is placed exactly once."""
+"""Placement of rows on servers: the load of hot keys, consistent hashing, and that every row is placed exactly once."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ def load_of(placement, servers):
     return np.bincount(placement.owner(IDS, servers), weights=ZIPF, minlength=servers)
 
 
-def test_t6_the_hottest_key_and_the_hottest_of_eight_hashed_servers():
+def test_the_hottest_key_and_the_hottest_of_eight_hashed_servers_have_the_load_of_the_formula():
     assert ZIPF[0] == pytest.approx(0.08271, abs=5e-6)
     hottest = np.mean([load_of(HashPlacement(seed), 8).max() for seed in range(400)])
     assert hottest == pytest.approx(0.197, rel=0.02)
 
 
 @pytest.mark.parametrize("servers", [8, 64, 512])
-def test_t6_more_servers_cannot_beat_the_hottest_key(servers):
+def test_more_servers_cannot_have_less_load_than_the_hottest_key(servers):
     for placement in (HashPlacement(), ConsistentHash(), RangePlacement(KEYS)):
         load = load_of(placement, servers)
         assert load.max() >= ZIPF[0]
@@ -36,7 +36,7 @@ def test_range_placement_puts_the_hottest_keys_on_one_server():
     assert load_of(RangePlacement(KEYS), 8)[0] > 0.8
 
 
-def test_t7_coefficient_of_variation_on_the_ring():
+def test_shares_of_the_ring_have_the_coefficient_of_variation_of_the_formula():
     shares = np.array([ConsistentHash(100, seed).shares(8) for seed in range(200)])
     assert np.allclose(shares.sum(axis=1), 1)
     assert np.mean(shares.std(axis=1) / shares.mean(axis=1)) == pytest.approx(0.0935, rel=0.05)
@@ -50,7 +50,7 @@ def test_shares_of_the_ring_are_shares_of_the_keys():
 
 
 @pytest.mark.parametrize("gone", range(8))
-def test_t7_removing_a_server_moves_only_its_own_keys(gone):
+def test_removing_a_server_moves_only_its_own_keys(gone):
     for seed in range(5):
         ring = ConsistentHash(100, seed)
         before = ring.owner(IDS, 8)
