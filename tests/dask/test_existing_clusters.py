@@ -221,10 +221,19 @@ def test_dask_workers_without_this_version_of_labkit_are_refused(tmp_path, prelo
 @pytest.mark.slow
 def test_a_frozen_worker_of_an_existing_cluster_is_skipped(tmp_path):
     with scheduler_and_workers(tmp_path, 4) as (address, started), lk.DaskCluster(address, workers=1) as cluster:
+        cluster.resized(workers=2).open()  # all Dask workers have answered
         started[1].send_signal(signal.SIGSTOP)
         usable(cluster)
         with pytest.raises(lk.ClusterError, match="has 3 Dask workers that answer; 1 more do not answer"):
             cluster.resized(workers=2).open()
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_frozen_before_its_first_answer_is_skipped(tmp_path):
+    with scheduler_and_workers(tmp_path, 3) as (address, started), lk.DaskCluster(address, workers=1) as cluster:
+        started[1].send_signal(signal.SIGSTOP)
+        with pytest.raises(lk.ClusterError, match="has 2 Dask workers that answer; 1 more do not answer"):
+            cluster.open()
 
 
 # clusters that go away ---------------------------------------------------------------------------------------------

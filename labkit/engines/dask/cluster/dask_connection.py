@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -27,8 +28,8 @@ from distributed.utils import in_async_call
 from ....errors import BadInput, ClusterError, shown
 from ...commands import Stop
 from ...machine_limits import MAX_PROCESSES, check_capacity
-from ..requests import run_on_scheduler, run_on_workers, server_type, worker_addresses
-from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
+from ..requests import heartbeats, run_on_scheduler, run_on_workers, server_type, worker_addresses
+from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, SILENT_S, START_S, STARTS
 from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
 from .forked import disown, in_forked_child
@@ -380,6 +381,7 @@ class DaskConnection:
         self._ready = False  # enough processes have answered
         self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
         self._unresponsive: set[str] = set()  # Dask workers that did not answer the last request
+        self._answered: set[str] = set()  # Dask workers that have answered a request
         self._closed = False
         self._owner = os.getpid()  # pid of the process that owns this connection
         self.usage: Counter[str] = Counter()
@@ -482,18 +484,38 @@ class DaskConnection:
         """
         untried = self._processes.worker_addresses(client)
         self._unresponsive &= set(untried)
+        self._answered &= set(untried)
         untried.sort(key=lambda address: (address in self._unresponsive, self.usage[address], address))
         found: list[str] = []
         while len(found) < nodes and untried:
             asked, untried = untried[: nodes - len(found)], untried[nodes - len(found) :]
-            for address, answer in run_on_workers(client, asked, ANSWER_S, version, lambda address: ()).items():
+            for address, answer in self._versions(client, asked).items():
                 if isinstance(answer, OSError):  # includes TimeoutError
                     self._unresponsive.add(address)
                     continue
                 self._unresponsive.discard(address)
+                self._answered.add(address)
                 _check(address, answer)
                 found.append(address)
         return found
+
+    def _versions(self, client: Client, addresses: list[str]) -> dict[str, Any]:
+        """Ask Dask workers for their version of labkit. Returns {address: version, or the exception of a failed request}.
+
+        The first request to a Dask worker takes long on a busy machine: the connection is made, and labkit is imported. A
+        Dask worker that has not answered before is asked again as long as it sends heartbeats to the scheduler.
+        """
+        answers: dict[str, Any] = {}
+        until = time.monotonic() + START_S
+        waiting = addresses
+        while waiting:
+            before = _heartbeats(client)
+            limit = ANSWER_S if self._answered.issuperset(waiting) else SILENT_S
+            answers.update(run_on_workers(client, waiting, limit, version, lambda address: ()))
+            late = [one for one in waiting if isinstance(answers[one], TimeoutError) and one not in self._answered]
+            after = _heartbeats(client) if late and time.monotonic() < until else {}
+            waiting = [one for one in late if after.get(one, 0.0) > before.get(one, 0.0)]
+        return answers
 
     def worker_addresses(self) -> list[str]:
         """Return the addresses of all Dask workers of the cluster. Does not wait for the first."""
@@ -527,6 +549,14 @@ class DaskConnection:
 
 def _is_running(cluster: OwnCluster | None) -> bool:
     return cluster is not None and cluster.status.name == "running"
+
+
+def _heartbeats(client: Client) -> dict[str, float]:
+    """Return {address: time of the last heartbeat, by the scheduler's clock}; empty if the scheduler does not answer."""
+    try:
+        return heartbeats(client, ANSWER_S)
+    except Exception:
+        return {}
 
 
 def _scale(cluster: OwnCluster, nodes: int) -> None:
