@@ -1,0 +1,1 @@
+"""The documentation site. `python -m docs` builds and opens it."""
