@@ -49,6 +49,15 @@ def test_the_wheel_holds_exactly_the_files_of_the_package_and_the_notebooks(whee
     assert {"labkit/lab/page/page.js", "labkit/lab/page/style.css", "labkit/notebooks/00_start_here.ipynb"} <= held
 
 
+def test_the_package_is_imported_from_a_zip_file(wheel, tmp_path):
+    code = (
+        f"import sys; sys.path.insert(0, {str(wheel)!r}); import labkit as lk; print(lk.__file__);"
+        "print(lk.train('digits', lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait().stopped_by)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout.split() == [f"{wheel}/labkit/__init__.py", "updates"], done.stderr
+
+
 def test_the_page_reads_its_files_from_the_wheel(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (

@@ -12,7 +12,8 @@ import html
 import io
 from typing import Any
 
-from ..narrative import numbers, sentence
+from ..narrative.numbers import numbers
+from ..narrative.sentence import sentence
 from ..trace import Trace
 from ..views import overview, style
 

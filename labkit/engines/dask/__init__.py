@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cluster.dask_cluster import DaskCluster
 
 __all__ = ["DaskCluster"]
 
@@ -12,4 +15,4 @@ def __getattr__(name: str) -> Any:
         from .cluster.dask_cluster import DaskCluster
 
         return DaskCluster
-    raise AttributeError(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
