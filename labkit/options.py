@@ -3,13 +3,17 @@
 An option is a field of a frozen dataclass, made with `option(default, low=..., high=..., unit=..., help=...)`. `low` and `high`
 are limits: a value outside of them is rejected, not clipped. `live=True`: the option may change during a run. An option whose
 values are objects also declares how they are read from text and written as text.
+
+The base class `HasOptions` checks the values of all options, and adds the section "Parameters" to the docstring of the class.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -21,8 +25,8 @@ import numpy as np
 from .errors import BadInput, lacks, shown
 
 __all__ = [
-    "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number", "describe", "is_one_of", "option",
-    "options_of", "parse_option", "read_option", "same_option", "write_option",
+    "HasOptions", "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number", "describe",
+    "is_one_of", "option", "options_of", "parse_option", "read_option", "same_option", "write_option",
 ]  # fmt: skip
 
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -112,6 +116,83 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         return _plain_type(inner[0])[0], len(inner) < len(typing.get_args(hint))
     return (hint if isinstance(hint, type) and hint is not Any else object), False
+
+
+class HasOptions:
+    """Base class of frozen dataclasses whose fields are options.
+
+    The values are checked and converted when an instance is made. The docstring of a subclass lists all parameters, in the format
+    of numpydoc: the entries of options are made from their declarations. An entry in the text of the docstring takes precedence;
+    it is for fields without `help`.
+    """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls.__doc__ = _Docstring(cls.__dict__.get("__doc__"))  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+class _Docstring:
+    """The value of `__doc__` in a class with options. It is completed when it is read: imports stay fast."""
+
+    def __init__(self, text: str | None):
+        self.text = text
+
+    def __get__(self, instance: Any, owner: type) -> str | None:
+        if not self.text or "__dataclass_fields__" not in vars(owner):
+            return self.text
+        return _with_parameters(inspect.cleandoc(self.text), owner)
+
+
+def _with_parameters(text: str, cls: Any) -> str:
+    """Return the docstring `text` with an entry for every parameter of the dataclass `cls` that has an entry or a `help`."""
+    before, *sections = re.split(r"\n\n(?=[A-Z][A-Za-z ]+\n-{3,}\n)", text)
+    given = {}
+    if sections and sections[0].startswith("Parameters\n"):
+        entries = re.split(r"\n(?=\w)", sections.pop(0))[1:]
+        given = {entry.partition(" :")[0]: entry for entry in entries}
+    entries = [given.get(field.name) or _parameter_entry(field) for field in dataclasses.fields(cls) if field.init]
+    if any(entries):
+        sections.insert(0, "\n".join(["Parameters", "----------", *filter(None, entries)]))
+    return "\n\n".join([before, *sections])
+
+
+def _parameter_entry(field: dataclasses.Field[Any]) -> str:
+    """Return the numpydoc entry of a field that is an option with a `help`; "" for other fields."""
+    about = field.metadata.get("option", {})
+    if not about.get("help"):
+        return ""
+    kind = getattr(field.type, "__name__", str(field.type)).replace("Any", "object")
+    if about["choices"]:
+        kind = "{" + ", ".join(map(repr, about["choices"])) + "}"
+    default = field.default_factory() if callable(field.default_factory) else field.default
+    required = isinstance(default, type(dataclasses.MISSING))
+    text = f"{about['help'][0].upper()}{about['help'][1:]}."
+    low, high, unit = about["low"], about["high"], f" {about['unit']}".rstrip()
+    if low is not None and high is not None and high < math.inf:
+        text += f" From {_limit_text(low)} to {_limit_text(high)}{unit}."
+    elif low is not None:
+        text += f" At least {_limit_text(low)}{unit}."
+    elif unit:
+        text += f" In{unit}."
+    if about["names"]:
+        text += f" Also by name: {', '.join(map(repr, about['names']))}."
+    if about["live"]:
+        text += " Can change during a run."
+    return f"{field.name} : {kind}{'' if required else f', default: {default!r}'}\n    {text}"
+
+
+def _limit_text(limit: float) -> str:
+    """Return a limit as it is written by hand: `0.001`, `1,000,000`, `10**12`, `2**63 - 1`."""
+    if abs(limit) < 1e7:
+        return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
+    for base in (10, 2):
+        for less in (0, 1):
+            if base ** round(math.log(limit + less, base)) - less == limit:
+                return f"{base}**{round(math.log(limit + less, base))}" + (" - 1" if less else "")
+    return f"{limit:g}"
 
 
 def describe(k: Option) -> str:

@@ -17,7 +17,7 @@ from . import data, nn
 from .data import Even, Partition, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
 from .errors import BadInput, lacks, nearest, shown
-from .options import check_option, check_options, option
+from .options import HasOptions, check_option, option
 
 __all__ = ["Problem"]
 
@@ -36,7 +36,7 @@ def widths_as_text(widths: tuple[int, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(HasOptions):
     """The learning problem: a data set, a network, the batch size, and the assignment of samples to workers.
 
     - `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or `from_dask`.
@@ -64,7 +64,7 @@ class Problem:
     options: dict[str, Any] = option(factory=dict, help="options of the data set, as rows of clicks")
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         hidden = tuple(self.hidden) if isinstance(self.hidden, (tuple, list)) else (self.hidden,)
         if not all(type(width) is int and 1 <= width <= 100_000 for width in hidden):
             raise BadInput(

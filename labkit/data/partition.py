@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BadInput, nearest, shown
-from ..options import as_number, check_options, option
+from ..options import HasOptions, as_number, option
 from ..random_streams import PARTITION, PARTITION_BY_LABEL, data_stream
 from .checks import check_seed, check_whole
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Partition:
+class Partition(HasOptions):
     """The base class of partitions. Other modules call `split`. If `shares_all`, every worker has every sample."""
 
     shares_all: ClassVar[bool] = False
@@ -115,9 +115,6 @@ class BySize(Sized):
 
     skew: float = option(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """Round by largest remainders."""
         _check_enough_samples(n, workers)
@@ -137,9 +134,6 @@ class ByLabel(Partition):
     """
 
     alpha: float = option(0.5, low=1e-3, high=1e6, log=True, help="small: few labels a worker; large: all of them")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
         """Return the worker of every sample: (n,) int64. A worker without samples gets one from the worker that has most."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BadInput, shown
-from ..options import check_options, option
+from ..options import HasOptions, option
 from ..random_streams import SAMPLES, data_stream
 from .dataset import Dataset, build, hold_out
 
@@ -24,14 +24,11 @@ MOST = 10_000_000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(HasOptions):
     """How to make one data set. The fields of a recipe are the options of `load`."""
 
     name: ClassVar[str]
     dtype: ClassVar[str] = "float32"
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
         """Make the data set; the same arguments give the same arrays."""

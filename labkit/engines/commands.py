@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from ..errors import BadInput, nearest, shown
-from ..options import check_options, option
+from ..options import HasOptions, option
 from ..trace.schema import nanoseconds
 from .plan import Plan, find_role
 
@@ -58,7 +58,7 @@ def until_option() -> Any:
     return option(None, low=0.0, high=LATEST)
 
 
-class Command:
+class Command(HasOptions):
     """The base class of all commands, and of the faults that expand into commands.
 
     `at`: the time, in engine seconds, at which the command is executed. `word`: the first word of its text; `parts`: the fields
@@ -69,9 +69,6 @@ class Command:
     parts: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = ""
     at: float
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def commands(self, plan: Plan) -> list[Command]:
         """Return the primitive commands into which this command expands, in order of time. Raises `BadInput` if a role does not
@@ -157,7 +154,7 @@ class Lasting(Command):
             for field_, value in zip(("at", "until"), self.during):
                 object.__setattr__(self, field_, value)
             object.__setattr__(self, "during", None)  # one canonical form, for comparison
-        check_options(self)
+        super().__post_init__()
         if self.until is not None and self.until <= self.at:
             raise BadInput(f"{name}(at={self.at:g}, until={self.until:g}): it has to end after it has begun.")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, nearest, shown
-from ..options import as_number, check_options, option, options_of
+from ..options import HasOptions, as_number, option, options_of
 from ..trace.schema import NANO
 
 __all__ = [
@@ -27,11 +27,8 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Distribution:
+class Distribution(HasOptions):
     """A distribution of durations. `draw(rng, n)` returns n durations, in seconds."""
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Return `n` durations in seconds, float64."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..options import check_options, option
+from ..options import HasOptions, option
 from .named_objects import make_by_name
 from .objective import Array
 from .optimizers import State
@@ -24,13 +24,10 @@ __all__ = ["AdaptiveCompensation", "DelayCompensation", "compensation_by_name"]
 
 
 @dataclass(frozen=True)
-class DelayCompensation:
+class DelayCompensation(HasOptions):
     """DC-ASGD with a constant strength. The compensated gradient is g + strength g g (w_now - w_then)."""
 
     strength: float = option(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         """Return an empty dict, because nothing is kept between updates."""

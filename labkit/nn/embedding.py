@@ -20,7 +20,7 @@ from dataclasses import MISSING, dataclass
 import numpy as np
 
 from ..errors import BadInput
-from ..options import check_options, option
+from ..options import HasOptions, option
 from .objective import Array
 
 __all__ = ["EmbeddingBag", "check_ids", "scramble"]
@@ -70,7 +70,7 @@ def check_ids(x: Array, fields: int, rows: int) -> Array:
 
 
 @dataclass(frozen=True)
-class EmbeddingBag:
+class EmbeddingBag(HasOptions):
     """A layer whose output y is the sum (or mean) of the rows with the ids x: x (batch, fields) int64, y (batch, columns).
 
     The parameters are the table, row by row, flat: shape (rows * columns,). `forward` and `parameter_gradient` use the
@@ -82,9 +82,6 @@ class EmbeddingBag:
     columns: int = option(MISSING, low=1, high=65_536, help="length of a row")
     fields: int = option(1, low=1, high=65_536, help="ids a sample")
     combine: str = option("sum", choices=("sum", "mean"), help="how the rows of a sample become one vector")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def size(self) -> int:

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..options import check_options, option
+from ..options import HasOptions, option
 from .objective import Array
 
 __all__ = ["Dense", "Layer", "ReLU", "Tanh"]
@@ -53,7 +53,7 @@ class Layer(Protocol):
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(HasOptions):
     """A dense layer: y = x W + b.
 
     W has the shape (inputs, outputs) and b the shape (outputs,); W is before b in the flat slice. The gradients are
@@ -67,9 +67,6 @@ class Dense:
     inputs: int = option(MISSING, low=1, help="columns of x")
     outputs: int = option(MISSING, low=1, help="columns of y")
     start: str = option("glorot", choices=("glorot", "he"), help="initialization of the weights")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

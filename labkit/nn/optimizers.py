@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import BadInput
-from ..options import check_options, option
+from ..options import HasOptions, option
 from .named_objects import make_by_name
 from .objective import Array
 
@@ -65,16 +65,13 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(HasOptions):
     """Momentum: v = m v + g;  w -= r v  (Polyak 1964). The rate is not inside v, so it may change between updates.
 
     A momentum below 0 is allowed, because it can cancel the implicit momentum of asynchrony (Mitliagkas et al. 2016).
     """
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "velocity")
@@ -89,7 +86,7 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class Nesterov:
+class Nesterov(HasOptions):
     """Nesterov momentum: v = m v + g;  w -= r (g + m v).
 
     Nesterov's accelerated gradient (1983) as a momentum rule (Sutskever et al. 2013), written for the looked-ahead
@@ -97,9 +94,6 @@ class Nesterov:
     """
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "velocity")
@@ -116,13 +110,10 @@ class Nesterov:
 
 
 @dataclass(frozen=True)
-class Adagrad:
+class Adagrad(HasOptions):
     """Adagrad: s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; used by DistBelief)."""
 
     epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "squares")
@@ -140,7 +131,7 @@ class Adagrad:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(HasOptions):
     """Adam (Kingma and Ba 2015, algorithm 1).
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= r (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon), where
@@ -150,9 +141,6 @@ class Adam:
     beta1: float = option(0.9, low=0.0, high=0.9999, help="share of the mean gradient that is kept")
     beta2: float = option(0.999, low=0.0, high=0.999999, help="share of the mean square that is kept")
     epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def state(self, size: int, dtype: Any) -> State:
         return _zeros(size, dtype, "mean", "square")

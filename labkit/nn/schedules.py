@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass
 from typing import Protocol
 
 from ..errors import BadInput, nearest, shown
-from ..options import check_options, option
+from ..options import HasOptions, option
 from .named_objects import make_by_name, name_as_text
 
 __all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text", "schedule_by_name"]
@@ -34,21 +34,18 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(HasOptions):
     """Step decay, factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates."""
 
     every: int = option(MISSING, low=1, high=10**15, help="updates between two steps")
     factor: float = option(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, update: int) -> float:
         return float(self.factor ** (update // self.every))
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(HasOptions):
     """Cosine decay (Loshchilov and Hutter 2017, eq. 5).
 
     The factor is floor + (1 - floor) (1 + cos(pi update / total)) / 2 until update `total`, and then `floor`.
@@ -57,27 +54,29 @@ class Cosine:
     total: int = option(MISSING, low=1, high=10**15, help="updates until the floor is reached")
     floor: float = option(0.0, low=0.0, high=1.0, help="what remains of the rate")
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def __call__(self, update: int) -> float:
         done = min(update, self.total) / self.total
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
 
 @dataclass(frozen=True)
-class Warmup:
+class Warmup(HasOptions):
     """Linear warm-up (Goyal et al. 2017, section 2.2), followed by another schedule.
 
     The factor is (update + 1) / updates for the first `updates` updates. Then it is the factor of the schedule `after`,
     whose updates are counted from the end of the warm-up. The first factor is 1/updates, because 0 would waste a gradient.
+
+    Parameters
+    ----------
+    after : Schedule, default: Constant()
+        The schedule of the later updates.
     """
 
     updates: int = option(MISSING, low=1, high=10**15, help="updates until the full rate is reached")
     after: Schedule = dataclasses.field(default_factory=Constant)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if not callable(self.after) or isinstance(self.after, type):
             raise BadInput(f"Warmup: after={shown(self.after)} is not a schedule; give one, such as Cosine(1000).")
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInput
-from ..options import check_options, option
+from ..options import HasOptions, option
 
 __all__ = ["Budget", "Limits"]
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(HasOptions):
     """The budget of a run. The run ends when the first of the given limits is reached.
 
     - `updates`: the number of updates of the whole model. `samples`: the number of samples in the applied gradients.
@@ -28,9 +28,6 @@ class Budget:
     epochs: float | None = option(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
     seconds: float | None = option(None, low=1e-6, high=1e9, unit="s", help="end after this time of the engine's clock")
     accuracy: float | None = option(None, low=0.0, high=1.0, help="end at this held-out accuracy")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def given(self) -> bool:

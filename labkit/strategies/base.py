@@ -18,7 +18,7 @@ from ..nn.compensation import COMPENSATIONS, compensation_by_name
 from ..nn.named_objects import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
-from ..options import check_option, check_options, option, options_of, same_option
+from ..options import HasOptions, check_option, option, options_of, same_option
 from ..roles.chief import all_full, pause_after_evaluation, snapshots_of_one_version
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
@@ -32,7 +32,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strategy:
+class Strategy(HasOptions):
     """The base class of all strategies. A subclass lists its kinds of `messages` and defines its roles as async methods."""
 
     learning_rate: float = option(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
@@ -62,7 +62,7 @@ class Strategy:
     description: ClassVar[str] = ""  # a short description as a sentence: "synchronous: all wait for the slowest."
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if not hasattr(self.optimizer, "apply"):
             raise BadInput(f"optimizer={shown(self.optimizer)}: give one of labkit's optimizers, as lk.Momentum(0.9).")
         if not callable(self.schedule):

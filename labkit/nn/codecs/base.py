@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...options import check_options
+from ...options import HasOptions
 from ..objective import Array
 
 __all__ = ["Codec", "Messages", "Shapes", "Sums"]
@@ -20,7 +20,7 @@ Sums = Generator[Array, None, Array]  # yields vectors to be added up in place o
 
 
 @dataclass(frozen=True)
-class Codec:
+class Codec(HasOptions):
     """The base class of codecs. A codec is frozen. What it keeps from one message of a worker to the next is the `state`.
 
     `linear`: messages can be added without decoding them. `feedback`: the encoding error should be kept and sent later.
@@ -28,9 +28,6 @@ class Codec:
 
     linear: ClassVar[bool] = False
     feedback: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
         """Return shape and dtype of each array of a message, for a vector made of `shapes`. They do not depend on the values."""

@@ -24,18 +24,15 @@ import numpy as np
 from ...errors import BadInput, nearest, shown
 from ...nn.embedding import scramble
 from ...nn.named_objects import make_by_name
-from ...options import check_options, option
+from ...options import HasOptions, option
 
 __all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]
 
 Servers = int | Sequence[int]
 
 
-class Placement:
+class Placement(HasOptions):
     """Base class of placements."""
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
         """Return the server of each of `ids`, as int64 in the shape of `ids`. `servers`: how many there are, or their
