@@ -124,6 +124,7 @@ from .strategies import SparsePS as SparsePS
 from .strategies import Strategy as Strategy
 from .strategies import SyncPS as SyncPS
 from .strategies import TensorParallel as TensorParallel
+from .table import Table as Table
 from .trace import Trace as Trace
 from .trace import ledger as ledger
 from .trace.exports import load_npz as load_npz

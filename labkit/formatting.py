@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from numbers import Integral
 
 __all__ = [
-    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text", "ordinal", "percent", "rate",
+    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text",
+    "number_texts", "ordinal", "percent", "rate",
     "short", "shortened", "speed",
 ]  # fmt: skip
 
@@ -24,6 +26,25 @@ def number_text(value: float | None) -> str:
     if value is None:
         return "none"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def number_texts(values: Sequence[float]) -> list[str]:
+    """Return the numbers of a column of a table. Whole numbers have separators.
+
+    If a number is not whole, all have the same number of decimals, with four significant digits in the largest one; if that
+    changes a number by more than 1%, each is as in `number_text`. From 1e15 on, each has four significant digits.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    whole = all(isinstance(value, Integral) or value == int(value) for value in finite)
+    largest = max(map(abs, finite), default=0)
+    texts = [f"{value:,.4g}" if abs(value) < 1000 else "" for value in finite]
+    needed = max((len(text.partition(".")[2]) for text in texts), default=0)
+    digits = 0 if whole or not largest else max(0, min(needed, 3 - math.floor(math.log10(largest))))
+    if largest >= 1e15:
+        return [f"{value:.4g}" for value in values]
+    if not whole and any(abs(round(value, digits) - value) > 0.01 * abs(value) for value in finite):
+        return [number_text(value) for value in values]
+    return [f"{value:,.{digits}f}" if math.isfinite(value) else f"{value:g}" for value in values]
 
 
 def bytes_text(count: float) -> str:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "labkit"
 FILES = sorted(ROOT.rglob("*.py"))
 
 # What each package may import of the others, besides itself and `FOR_ALL`.
-FOR_ALL = {"errors", "formatting", "options", "paths", "random_streams"}
+FOR_ALL = {"errors", "formatting", "options", "paths", "random_streams", "table"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
     "nn": set(),
