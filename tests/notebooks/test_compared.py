@@ -1,6 +1,6 @@
 """nbval's comparison is effective: every compared cell of every notebook, once correct and once with a wrong number.
 
-Running the notebooks themselves is nbval's part of `pytest`. Here each compared cell only prints its stored output, so
+Running the notebooks themselves is nbval's part of `pytest`. Here each compared cell only reproduces its stored output, so
 that the comparison itself is tested: tags, execution counts and output types are those of the notebook.
 """
 
@@ -19,20 +19,26 @@ def is_compared(cell):
     return cell["cell_type"] == "code" and bool(cell["outputs"])
 
 
-def printed(cell):
-    return "".join("".join(output["text"]) for output in cell["outputs"])
+def text_of(output):
+    """{mime type: text} of an output; the key of printed text is None."""
+    data = output["data"] if "data" in output else {None: output["text"]}
+    return {mime: "".join(text) for mime, text in data.items()}
 
 
 def parrots(cells, corrupt):
-    """Code cells that print what is stored in them; in `corrupt` (their numbers) something else than that."""
+    """Code cells that print or display what is stored in them; in `corrupt` (their numbers) something else than that."""
     for number, cell in enumerate(cells):
-        text = printed(cell) if is_compared(cell) else ""
-        reported = changed(text) if number in corrupt else text
-        yield cell | {"source": f"print({reported!r}, end='')" if reported else "pass", "id": None}
+        outputs = [text_of(output) for output in cell["outputs"]]
+        if number in corrupt:
+            outputs[-1] = {mime: changed(text) for mime, text in outputs[-1].items()}
+        lines = [
+            f"print({texts[None]!r}, end='')" if None in texts else f"display({texts!r}, raw=True)" for texts in outputs
+        ]
+        yield cell | {"source": "\n".join(lines or ["pass"]), "id": None}
 
 
 def changed(text):
-    """One digit more than it should be, or one letter, in the last line."""
+    """Another digit, or one letter, in the last line."""
     for at in range(len(text) - 1, -1, -1):
         if text[at].isdigit():
             return text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
