@@ -25,6 +25,7 @@ LAYER_OF = {
     "tests/contract": "contract",
     "tests/dask": "dask",
     "tests/digests": "simulated",
+    "tests/docs": "simulated",
     "tests/engines/simulated": "simulated",
     "tests/engines/test_strategy_check.py": "simulated",
     "tests/lab": "simulated",

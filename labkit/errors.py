@@ -13,23 +13,76 @@ __all__ = ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "
 
 
 class LabkitError(Exception):
-    """The base class of all errors that labkit raises on purpose."""
+    """The base class of all errors that labkit raises on purpose.
+
+    Examples
+    --------
+    >>> issubclass(lk.ClusterError, lk.LabkitError)
+    True
+    """
 
 
 class BadInput(LabkitError, ValueError):
-    """An argument is not allowed. The message contains the given value and the allowed values."""
+    """An argument is not allowed.
+
+    The message contains the given value and the allowed values.
+
+    Examples
+    --------
+    >>> lk.Budget(updates=-1)
+    Traceback (most recent call last):
+        ...
+    labkit.errors.BadInput: Budget: updates=-1 is not allowed; updates is a whole number from 1 to 1e+12 or None.
+    """
 
 
 class ClusterError(LabkitError, RuntimeError):
-    """The cluster cannot carry out a request, or a process that the run needs was lost."""
+    """The cluster cannot carry out a request, or a process that the run needs was lost.
+
+    Examples
+    --------
+    >>> cluster = lk.DaskCluster(workers=2)
+    >>> cluster.close()
+    >>> cluster.open()
+    Traceback (most recent call last):
+        ...
+    labkit.errors.ClusterError: This DaskCluster has been closed; make a new one.
+    """
 
 
 class RoleError(LabkitError, RuntimeError):
-    """A role failed: it raised an exception, or yielded an effect that is not allowed."""
+    """A role failed: it raised an exception, or yielded an effect that is not allowed.
+
+    The message names the role, its step, the error, and the line of the strategy.
+
+    Examples
+    --------
+    >>> class Wrong(lk.AsyncPS):
+    ...     async def worker(self, ctx, model):
+    ...         raise ValueError("not written yet")
+    >>> lk.train("digits", Wrong(), lk.SimulatedCluster(workers=2)).wait()
+    Traceback (most recent call last):
+        ...
+    labkit.errors.RoleError: worker-0 failed at step 0: ValueError: not written yet
+    ...
+    """
 
 
 class Deadlock(LabkitError, RuntimeError):
-    """All roles wait and no message is in flight."""
+    """All roles wait and no message is in flight.
+
+    The message names the messages for which each role waits.
+
+    Examples
+    --------
+    >>> class Silent(lk.AsyncPS):
+    ...     async def worker(self, ctx, model):
+    ...         await ctx.recv(lk.Weights)  # without a request before
+    >>> lk.train("digits", Silent(), lk.SimulatedCluster(workers=1)).wait()
+    Traceback (most recent call last):
+        ...
+    labkit.errors.Deadlock: deadlock after 0.000 s: server-0 waits for ...; worker-0 waits for Weights. No message ...
+    """
 
 
 def shown(value: object, most: int = 200) -> str:

@@ -74,8 +74,52 @@ def option(
     read: Callable[[str], Any] | None = None,
     write: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """Declare a dataclass field as an option. `factory`: a function that makes the default, if the default is a dict. All other
-    arguments are attributes of `Option`.
+    """Declare a field of a dataclass as an option, as of a strategy of your own.
+
+    Validation, the command line, the controls of the lab, the share text and the documentation use this declaration.
+
+    Parameters
+    ----------
+    default : object, optional
+        The default value. Without a default the option is required.
+    factory : callable, optional
+        Makes the default value, if that is mutable, as a dict.
+    low, high : float, optional
+        The limits. A value outside of them is rejected, not clipped.
+    log : bool, default False
+        Whether a slider has a logarithmic scale.
+    live : bool, default False
+        Whether the option may change during a run, by `Run.set`.
+    choices : tuple, optional
+        The allowed values.
+    help : str, default ""
+        What the option means, without a full stop.
+    unit : str, default ""
+        The unit of a number: "s", "bytes" or "bytes/s".
+    names : mapping of str to type, optional
+        The classes that can be named in text, for options whose values are objects.
+    read : callable, optional
+        Returns the value that a text means, or raises `BadInput`.
+    write : callable, optional
+        Returns the text of a value; None if it has no text.
+
+    Returns
+    -------
+    dataclasses.Field
+        The field.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Delayed(lk.AsyncPS):
+    ...     wait: float = lk.option(0.01, low=0.0, high=1.0, unit="s", help="pause of a worker after each step")
+    >>> Delayed(wait=0.5).wait
+    0.5
+    >>> Delayed(wait=2)
+    Traceback (most recent call last):
+        ...
+    labkit.errors.BadInput: Delayed: wait=2 is not allowed; wait is a number from 0 to 1 s.
     """
     about = {
         "low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help, "unit": unit, "names": names,

@@ -39,14 +39,38 @@ def widths_as_text(widths: tuple[int, ...]) -> str:
 class Problem(HasOptions):
     """The learning problem: a data set, a network, the batch size, and the assignment of samples to workers.
 
-    - `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or `from_dask`.
-    - `hidden`: the widths of the hidden layers.
-    - `partition`: how samples are assigned to workers ("even", "by-label:0.5", "by-size", "by-weight:1,2,4", "shared").
-    - `timing_only`: no gradient is computed; only the times are simulated. Arrays have a size but use no memory.
-    - `options`: the options of the data set (`{"noise": 0.1}`).
+    It is a frozen value: it starts nothing, and can be used for any number of runs.
+
+    Parameters
+    ----------
+    hidden : tuple of int, default: (128,)
+        Widths of the hidden layers, as (64, 32). Without hidden layers, (), the model is linear.
+
+    Raises
+    ------
+    BadInput
+        If a value is not allowed.
+
+    See Also
+    --------
+    from_arrays, from_csv, from_dask : Data sets from your own data, for `data`.
+
+    Notes
+    -----
+    With `timing_only` arrays have a size but use no memory, so a run of many workers or of a large network is quick.
+
+    Examples
+    --------
+    >>> problem = lk.Problem("digits", hidden=(64, 32), batch_size=64)
+    >>> problem.dataset.features, problem.dataset.classes, problem.dataset.n_train
+    (64, 10, 1438)
+    >>> problem.objective().size  # parameters
+    6570
     """
 
-    data: Any = option("digits", help=f"the data set: {', '.join(data.NAMES)}")
+    data: Any = option(
+        "digits", help=f"the data set: {', '.join(data.NAMES)}; or what from_arrays, from_csv or from_dask returned"
+    )
     hidden: tuple[int, ...] = option(
         (128,), read=widths_from_text, write=widths_as_text, help="widths of the hidden layers, as 64,32; none: a linear model"
     )
@@ -104,7 +128,10 @@ class Problem(HasOptions):
 
     @cached_property
     def dataset(self) -> Any:
-        """The `Dataset` (or `DaskDataset`). A data set given by name is split by the seed and standardised as the options say."""
+        """The `Dataset`, or the `DaskDataset`.
+
+        A data set given by name is split by the seed and standardised as the options say.
+        """
         if not isinstance(self.data, str):
             return self.data
         return data.load(
@@ -113,7 +140,15 @@ class Problem(HasOptions):
         )  # fmt: skip
 
     def objective(self) -> Any:
-        """Return a new objective (network and loss). Every role that computes needs a separate one, because it has buffers."""
+        """Return a new objective: the network and its loss.
+
+        Every role that computes needs a separate one, because it has buffers.
+
+        Returns
+        -------
+        Network, Recommender, Quadratic or NullObjective
+            The objective; its `size` is the number of parameters.
+        """
         if self.timing_only:
             whole = replace(self, timing_only=False).objective()
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
@@ -133,7 +168,13 @@ class Problem(HasOptions):
         return self.data if isinstance(self.data, str) else self.data.name
 
     def describe(self) -> dict[str, Any]:
-        """Return the problem as plain values, for the header of a trace."""
+        """Return the problem as plain values, for the header of a trace.
+
+        Returns
+        -------
+        dict
+            The value of each field by its name; a data set and a partition as text.
+        """
         return {
             "data": self.name,
             "hidden": list(self.hidden),

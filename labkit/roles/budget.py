@@ -13,21 +13,29 @@ __all__ = ["Budget", "Limits"]
 
 @dataclass(frozen=True)
 class Budget(HasOptions):
-    """The budget of a run. The run ends when the first of the given limits is reached.
-
-    - `updates`: the number of updates of the whole model. `samples`: the number of samples in the applied gradients.
-    - `epochs`: the number of passes over the training data. `seconds`: engine time, without pauses.
-    - `accuracy`: the accuracy on held-out data, from 0 to 1.
+    """The budget of a run, which ends when the first of the given limits is reached.
 
     If no limit is given, the limits are 20 seconds and an accuracy of 95%, or of less if the labels of the data set are noisy.
     A problem without an accuracy has only the limit of 20 seconds.
+
+    Raises
+    ------
+    BadInput
+        If a limit is not allowed.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4)
+    >>> run = lk.train("digits", lk.SyncPS(), cluster, lk.Budget(updates=100, seconds=0.5))
+    >>> run.wait().stopped_by
+    'seconds'
     """
 
-    updates: int | None = option(None, low=1, high=10**12, help="end after this many updates")
-    samples: int | None = option(None, low=1, high=10**15, help="end after this many samples")
+    updates: int | None = option(None, low=1, high=10**12, help="end after this many updates of the whole model")
+    samples: int | None = option(None, low=1, high=10**15, help="end after this many samples in applied gradients")
     epochs: float | None = option(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
-    seconds: float | None = option(None, low=1e-6, high=1e9, unit="s", help="end after this time of the engine's clock")
-    accuracy: float | None = option(None, low=0.0, high=1.0, help="end at this held-out accuracy")
+    seconds: float | None = option(None, low=1e-6, high=1e9, unit="s", help="end after this engine time, without pauses")
+    accuracy: float | None = option(None, low=0.0, high=1.0, help="end at this accuracy on held-out data")
 
     @property
     def given(self) -> bool:
@@ -35,8 +43,22 @@ class Budget(HasOptions):
         return self != Budget()
 
     def settled(self, problem: Any) -> Budget:
-        """Return the budget for `problem`, with defaults filled in. Raises `BadInput` if an accuracy is given, but the problem
-        has none.
+        """Return the budget for a problem, with defaults filled in.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem, which determines the default accuracy.
+
+        Returns
+        -------
+        Budget
+            The budget, with at least one limit.
+
+        Raises
+        ------
+        BadInput
+            If an accuracy is given, but the problem has none.
         """
         measurable = not problem.timing_only and problem.dataset.classes is not None
         if not self.given:
@@ -50,14 +72,31 @@ class Budget(HasOptions):
         return self
 
     def limits(self, problem: Any) -> Limits:
-        """Return the part of the budget that shards enforce."""
+        """Return the part of the budget that shards enforce.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem, whose training samples are the unit of `epochs`.
+
+        Returns
+        -------
+        Limits
+            The limits of updates and samples.
+        """
         counts = [] if self.samples is None else [self.samples]
         if self.epochs is not None:
             counts.append(round(self.epochs * problem.dataset.n_train))
         return Limits(self.updates, min(counts, default=None))
 
     def describe(self) -> dict[str, Any]:
-        """Return the given limits as plain values."""
+        """Return the given limits as plain values.
+
+        Returns
+        -------
+        dict
+            {name: limit}.
+        """
         names = ("updates", "samples", "epochs", "seconds", "accuracy")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
