@@ -45,7 +45,6 @@ class Table:
 
     Examples
     --------
-    >>> import labkit as lk
     >>> lk.Table(["workers", "gradients/s", "sent"], [[1, 9.98, "40 kB"], [16, 151.2, "1.2 MB"]], "Throughput")
     Throughput
     workers  gradients/s    sent
@@ -73,7 +72,13 @@ class Table:
                 )
 
     def cells(self) -> list[list[str]]:
-        """Return the rows as text, without the headings."""
+        """Return the rows as text, without the headings.
+
+        Returns
+        -------
+        list of list of str
+            The cells of each row.
+        """
         columns = [_texts([row[i] for row in self.rows]) for i in range(len(self.columns))]
         return [list(row) for row in zip(*columns)]
 
