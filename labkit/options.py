@@ -179,7 +179,11 @@ class HasOptions:
 
 
 class _Docstring:
-    """The value of `__doc__` in a class with options. It is completed when it is read: imports stay fast."""
+    """The value of `__doc__` in a class with options, until its fields are known.
+
+    When it is read (`dataclass` reads it last), it is replaced by the complete text, because `pydoc` does not call descriptors of
+    abstract classes.
+    """
 
     def __init__(self, text: str | None):
         self.text = text
@@ -187,7 +191,8 @@ class _Docstring:
     def __get__(self, instance: Any, owner: type) -> str | None:
         if not self.text or "__dataclass_fields__" not in vars(owner):
             return self.text
-        return _with_parameters(inspect.cleandoc(self.text), owner)
+        owner.__doc__ = _with_parameters(inspect.cleandoc(self.text), owner)
+        return owner.__doc__
 
 
 def _with_parameters(text: str, cls: Any) -> str:
@@ -213,14 +218,14 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
         kind = "{" + ", ".join(map(repr, about["choices"])) + "}"
     default = field.default_factory() if callable(field.default_factory) else field.default
     required = isinstance(default, type(dataclasses.MISSING))
-    text = f"{about['help'][0].upper()}{about['help'][1:]}."
+    text = f"{about['help'][0].upper()}{about['help'][1:]}".removesuffix(".") + "."
     low, high, unit = about["low"], about["high"], f" {about['unit']}".rstrip()
     if low is not None and high is not None and high < math.inf:
         text += f" From {_limit_text(low)} to {_limit_text(high)}{unit}."
     elif low is not None:
         text += f" At least {_limit_text(low)}{unit}."
     elif unit:
-        text += f" In{unit}."
+        text += " In seconds." if unit == " s" else f" In{unit}."
     if about["names"]:
         text += f" Also by name: {', '.join(map(repr, about['names']))}."
     if about["live"]:

@@ -68,17 +68,55 @@ def train(
     problem: Problem | str, strategy: Strategy, cluster: Any, budget: Budget | None = None, *, seed: int | None = None,
     faults: Any = (), checkpoint: str | Path | bool | None = None,
 ) -> Run:  # fmt: skip
-    """Start training and return at once. A simulated run stays at time zero until `wait`, `advance` or `step` is called.
+    """Start training and return at once.
 
-    `seed`: the seed of the run; None: the seed of the problem. `faults`: a fault schedule, as `[lk.Kill("worker-1", at=2.0),
-    lk.Drop("worker", "server", 0.05, during=(3, 5))]`, or in the notation of the command line, `["kill:worker-1@2"]`.
+    A simulated run stays at time zero until `wait`, `advance` or `step` is called.
 
-    `checkpoint`: a folder, or an fsspec URL ("s3://bucket/run"), to which the roles write checkpoints. After this program has
-    ended, `lk.resume` continues the run from them. None: a temporary folder; False: no checkpoints are written. A simulated run
-    writes only if a folder or URL is given.
+    Parameters
+    ----------
+    problem : Problem or str
+        The learning problem, or the name of a data set.
+    strategy : Strategy
+        The training algorithm, as `lk.AsyncPS(learning_rate=0.1)`.
+    cluster : DaskCluster or SimulatedCluster
+        Where the roles of the strategy run: in processes, or in virtual time.
+    budget : Budget, optional
+        When the run ends. By default after 20 seconds or at an accuracy of 95%, see `Budget`.
+    seed : int, optional
+        The seed of the run, at least 0. By default the seed of the problem.
+    faults : fault, str, or list of these, optional
+        A fault schedule, as `[lk.Kill("worker-1", at=2.0), lk.Drop("worker", "server", 0.05, during=(3, 5))]`, or in the
+        notation of the command line, `["kill:worker-1@2"]`. Times are in engine seconds.
+    checkpoint : str, Path or bool, optional
+        A folder, or an fsspec URL ("s3://bucket/run"), to which the roles write checkpoints. After this program has ended,
+        `lk.resume` continues the run from them. None is a temporary folder; with False no checkpoints are written. A simulated
+        run writes only if a folder or URL is given.
 
-    Raises `BadInput`, before anything starts, if the arguments do not fit together or if `checkpoint` contains a run that has not
-    ended. Raises `ClusterError` if the cluster cannot be started or reached.
+    Returns
+    -------
+    Run
+        The handle on the run.
+
+    Raises
+    ------
+    BadInput
+        If the arguments do not fit together, or if `checkpoint` contains a run that has not ended. Nothing was started.
+    ClusterError
+        If the cluster cannot be started or reached.
+
+    See Also
+    --------
+    DaskCluster, SimulatedCluster : The two kinds of clusters.
+    resume : Continue a run after its program has ended.
+    Lab : The same in a notebook, with panels and controls.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5})
+    >>> run = lk.train("digits", lk.AsyncPS(learning_rate=0.1), cluster, lk.Budget(updates=200))
+    >>> summary = run.wait().summary()
+    >>> summary["updates"], summary["stopped_by"], summary["staleness"]["max"]
+    (200, 'updates', 15)
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
@@ -122,12 +160,34 @@ _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning
 
 
 class Run:
-    """One training run. As a context manager, it stops the run at the end of the block.
+    """One training run, the same on both engines; `lk.train` returns it.
 
     - Control: `wait()`, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`.
     - Faults: `slow("worker-2", 5)`, `kill("worker-2")`, `freeze`, `cut`, ..., `inject(faults)`.
     - Results: `summary()`, `result()`, `trace`, `watch()`.
     - Simulated runs only: `advance(seconds)`, `fork(at)`.
+
+    Methods that control a run return the run, so that calls can be chained. As a context manager, a run is stopped at the end of
+    the block.
+
+    Parameters
+    ----------
+    plan : Plan
+        The checked description of the run.
+    engine : Engine
+        The engine that executes it.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.SSP(s=2), lk.SimulatedCluster(workers=4), lk.Budget(seconds=2))
+    >>> run.advance(1.0).slow("worker-2", 10).wait().stopped_by
+    'seconds'
+    >>> print(run.log)
+    0.03 s accuracy passed 50%
+    ...
+    1.00 s you slowed w2 x10
+    1.32 s straggler: w2, computing 0.100 s against a median of 0.010 s
+    2.00 s end: time limit of 2 s
     """
 
     def __init__(self, plan: Plan, engine: Engine):
@@ -146,12 +206,22 @@ class Run:
     # control ----------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Block until the run is over. If an error ended the run, the error is raised.
+        """Block until the run is over.
 
         Ctrl-C stops the run and raises `KeyboardInterrupt`. It has no effect where SIGINT is ignored, as in a background job of
         a shell script.
 
-        `timeout` (wall seconds): after this time `TimeoutError` is raised; the run continues.
+        Parameters
+        ----------
+        timeout : float, optional
+            Wall seconds, at least 0, after which the call gives up; the run continues. By default there is no limit.
+
+        Raises
+        ------
+        TimeoutError
+            After `timeout` seconds.
+        LabkitError
+            The error that ended the run, if it was an error.
         """
         timeout = _limit(timeout)
         try:
@@ -183,8 +253,16 @@ class Run:
     def step(self, timeout: float | None = None) -> Self:
         """Continue until one more update has been applied, then pause.
 
-        `timeout` (wall seconds): after about this time the run pauses even if no update was applied. The next call of `step`
-        continues from there.
+        Parameters
+        ----------
+        timeout : float, optional
+            Wall seconds after which the run pauses even if no update was applied. The next call continues from there.
+
+        Examples
+        --------
+        >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4))
+        >>> run.step().step().summary()["updates"]
+        2
         """
         timeout = _limit(timeout)
         if not self.done:
@@ -192,10 +270,21 @@ class Run:
         return self
 
     def advance(self, seconds: float, timeout: float | None = None) -> Self:
-        """Advance by this many seconds of virtual time. Simulated runs only.
+        """Advance a simulated run by this many seconds of virtual time.
 
-        `timeout` (wall seconds): after about this time the call returns early. Several calls give the same run as a single call
-        for the sum of their seconds.
+        Several calls give the same run as a single call for the sum of their seconds.
+
+        Parameters
+        ----------
+        seconds : float
+            Virtual seconds, from 0 to 1,000,000,000, or infinity: to the end of the run.
+        timeout : float, optional
+            Wall seconds after which the call returns early.
+
+        Raises
+        ------
+        BadInput
+            If the run is not simulated, or if `seconds` is not allowed.
         """
         if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
@@ -207,11 +296,35 @@ class Run:
         return self
 
     def fork(self, at: float | None = None, timeout: float | None = None) -> Run:
-        """Return a new run that repeats this run bit for bit up to `at` seconds (None: the present time) and is independent of it
-        from then on. Simulated runs only.
+        """Repeat a simulated run bit for bit up to a moment, from which on the copy is independent.
 
-        The commands that were executed up to `at` are repeated, except a command that ended the run. `timeout` (wall seconds):
-        after about this time the new run is returned even if it has not reached `at`; `advance` continues it.
+        The commands that were executed up to this moment are repeated, except a command that ended the run.
+
+        Parameters
+        ----------
+        at : float, optional
+            The moment in seconds, from 0 to the present time, which is the default.
+        timeout : float, optional
+            Wall seconds after which the new run is returned even if it has not reached `at`; `advance` continues it.
+
+        Returns
+        -------
+        Run
+            The new run, which has reached the moment.
+
+        Raises
+        ------
+        BadInput
+            If the run is not simulated, or has not seen this moment.
+
+        Examples
+        --------
+        What if a worker becomes five times slower after one second?
+
+        >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=2)).wait()
+        >>> slowed = run.fork(at=1.0).slow("worker-0", 5).wait()
+        >>> run.summary()["updates"], slowed.summary()["updates"]
+        (200, 120)
         """
         if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("fork: what real processes did cannot be repeated exactly; only a simulated run can.")
@@ -225,7 +338,18 @@ class Run:
         return Run(self.plan, forked)
 
     def set(self, **options: Any) -> Self:
-        """Change live options of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
+        """Change live options of the strategy while it runs, as `run.set(learning_rate=0.05)`.
+
+        Parameters
+        ----------
+        **options : object
+            New values by the names of options that can change during a run.
+
+        Raises
+        ------
+        BadInput
+            If an option is unknown, cannot change during a run, or does not allow the value.
+        """
         return self.execute(SetOptions(options))
 
     def __enter__(self) -> Self:
@@ -238,10 +362,18 @@ class Run:
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
-        """Execute a command now, as `lk.Kill("worker-1")`; its `at` is ignored. The command must be for one role or one link and
-        have no end; use `inject` for all other commands.
+        """Execute a command now.
 
-        Raises `BadInput` if the run is over, if its engine does not support the command, or if there is no such role.
+        Parameters
+        ----------
+        command : Command
+            A command for one role or one link that has no end, as `lk.Kill("worker-1")`; its `at` is ignored. Use `inject` for
+            all other commands.
+
+        Raises
+        ------
+        BadInput
+            If the run is over, if its engine does not support the command, or if there is no such role.
         """
         if self.done:
             raise BadInput(f"The run is over (stopped by {self.stopped_by}): nothing can be changed any more.")
@@ -249,7 +381,18 @@ class Run:
         return self
 
     def inject(self, faults: Any) -> Self:
-        """Inject one or several faults, as `lk.Freeze("worker-1", during=(1, 3))`. Their times are in seconds from now."""
+        """Inject faults into the run.
+
+        Parameters
+        ----------
+        faults : fault, str, or list of these
+            The faults, as `lk.Freeze("worker-1", during=(1, 3))` or "freeze:worker-1@1-3". Times are in engine seconds from now.
+
+        Raises
+        ------
+        BadInput
+            If the run is over, if a fault names a role that does not exist, or if the cluster does not allow it (`may_kill`).
+        """
         commands = schedule_faults(faults, self.plan, self.engine.seconds)
         _check_allowed(commands, self.engine.cluster)
         return self.execute(Inject(tuple(c.command if isinstance(c, Executed) else c for c in commands)))
@@ -257,7 +400,15 @@ class Run:
     def scale(self, workers: int) -> Self:
         """Change the number of workers: new workers join, or the last workers leave.
 
-        Only on a cluster with `max_workers`, which is the upper limit.
+        Parameters
+        ----------
+        workers : int
+            The number of workers, from 1 to the `max_workers` of the cluster.
+
+        Raises
+        ------
+        BadInput
+            If the cluster has no `max_workers`, or if the number is not allowed.
         """
         known = [role.name for role in self.plan.layout.roles if role.kind == "worker"]
         if self.plan.elastic is None:
@@ -273,46 +424,121 @@ class Run:
         return self
 
     def slow(self, role: str, factor: float) -> Self:
-        """Make `role` compute `factor` times slower than normal; 1 undoes it."""
+        """Make a role compute slower.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        factor : float
+            How many times slower than normal, from 0.001 to 1000; 1 undoes it.
+        """
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill the process of `role` without notice (on a cluster, with SIGKILL).
+        """Kill the process of a role without notice (on a cluster, with SIGKILL).
 
-        The role restarts automatically as its next incarnation. With `restart=False`, it restarts only when `restart(role)` is
-        called.
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        restart : bool, default: True
+            Whether the role restarts automatically as its next incarnation. Otherwise it restarts when `restart(role)` is
+            called.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Restart `role` after `kill(role, restart=False)`. Raises `BadInput` if it is running."""
+        """Restart a role after `kill(role, restart=False)`.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+
+        Raises
+        ------
+        BadInput
+            If the role is running.
+        """
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Suspend the process of `role` (on a cluster, with SIGSTOP). If it is frozen for longer than the cluster's `patience`
-        (the heartbeat timeout), the role is declared lost."""
+        """Suspend the process of a role (on a cluster, with SIGSTOP).
+
+        If it is frozen for longer than the cluster's `patience` (the heartbeat timeout), the role is declared lost.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        """
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Continue the frozen process of `role`. If the role was declared lost in the meantime, this process is shut down."""
+        """Continue the frozen process of a role.
+
+        If the role was declared lost in the meantime, this process is shut down.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        """
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
-        """Block all messages between `role` and `peer` (None: every other role). A role that is cut off from all others is
-        declared lost after the cluster's `patience` (the heartbeat timeout)."""
+        """Block all messages between two roles.
+
+        A role that is cut off from all others is declared lost after the cluster's `patience` (the heartbeat timeout).
+
+        Parameters
+        ----------
+        role : str
+            One end of the link, as "worker-2".
+        peer : str, optional
+            The other end. By default all links of `role` are cut.
+        """
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut` between `role` and `peer` (None: every other role), and deliver the messages that were held."""
+        """Undo `cut`, and deliver the messages that were held.
+
+        Parameters
+        ----------
+        role : str
+            One end of the link, as "worker-2".
+        peer : str, optional
+            The other end. By default all links of `role` are reconnected.
+        """
         return self.execute(Reconnect(role, peer))
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> Self:
-        """Delay messages between `role` and `peer` (None: every other role) by `seconds`; 0 undoes it."""
+        """Delay all messages between two roles.
+
+        Parameters
+        ----------
+        role : str
+            One end of the link, as "worker-2".
+        seconds : float
+            The delay of a message, from 0, which undoes it, to 1,000,000 s.
+        peer : str, optional
+            The other end. By default the messages on all links of `role` are delayed.
+        """
         return self.execute(Delay(role, EVERY if peer is None else peer, seconds))
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> Self:
-        """Lose each transmission between `role` and `peer` (None: every other role) with probability `chance`; 0 undoes it.
-        Lost messages are retransmitted."""
+        """Lose transmissions between two roles at random. Lost messages are retransmitted.
+
+        Parameters
+        ----------
+        role : str
+            One end of the link, as "worker-2".
+        chance : float
+            The probability that a transmission is lost, from 0, which undoes it, to 0.95.
+        peer : str, optional
+            The other end. By default transmissions on all links of `role` are lost.
+        """
         return self.execute(Drop(role, EVERY if peer is None else peer, chance))
 
     # what happened ----------------------------------------------------------------------------------------------------
@@ -324,7 +550,21 @@ class Run:
         return self.engine.trace
 
     def summary(self) -> Summary:
-        """Return the summary of the run: a table when it is printed; its `to_dict()` is the object that `--json` prints."""
+        """Return the summary of the run so far.
+
+        Returns
+        -------
+        Summary
+            A table when it is displayed or printed. `summary["updates"]` is one of its values; `to_dict()` returns all of them,
+            as `--json` prints them.
+
+        Examples
+        --------
+        >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=50)).wait()
+        >>> summary = run.summary()
+        >>> summary["updates"], summary["gradients"], summary["staleness"]["mean"]
+        (50, 200, 0.0)
+        """
         return Summary.of(self.trace)
 
     @property
@@ -341,8 +581,19 @@ class Run:
         )
 
     def sentence(self, t: float | None = None, reference: Run | Trace | None = None) -> str:
-        """Describe the state of the run in sentences. `t`: the engine time (s) to describe; None: now. `reference`: a run to
-        compare with.
+        """Describe the state of the run in sentences.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds that is described. By default the present.
+        reference : Run or Trace, optional
+            A run to compare with.
+
+        Returns
+        -------
+        str
+            The sentences.
         """
         other = reference.trace if isinstance(reference, Run) else reference
         if not isinstance(other, Trace | None):
@@ -351,7 +602,27 @@ class Run:
         return sentence(self.trace, at, other)
 
     def result(self) -> Predictor:
-        """Return the trained model, with the last evaluated parameters: those that met the budget if the run is over."""
+        """Return the trained model.
+
+        Returns
+        -------
+        Predictor
+            The model with the last evaluated parameters: those that met the budget if the run is over.
+
+        Raises
+        ------
+        BadInput
+            If nothing has been evaluated yet, or if the problem is `timing_only`.
+
+        Examples
+        --------
+        >>> problem = lk.Problem("digits")
+        >>> run = lk.train(problem, lk.SyncPS(learning_rate=0.5), lk.SimulatedCluster(workers=4), lk.Budget(accuracy=0.9))
+        >>> model = run.wait().result()
+        >>> held_out = problem.dataset.raw(problem.dataset.x_test)
+        >>> bool((model.predict(held_out) == problem.dataset.y_test).mean() >= 0.9)
+        True
+        """
         parameters = self.engine.parameters
         if parameters is None or self.plan.problem.timing_only:
             why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
@@ -368,8 +639,19 @@ class Run:
     ) -> Lab:
         """Return a lab for this run. A notebook shows the lab if it is the last expression of a cell.
 
-        `panels`, `controls`: see `lk.Lab`. `speed`: playback speed of a simulated run, in virtual seconds per second; None: the
-        lab does not advance the run.
+        Parameters
+        ----------
+        panels : str or iterable of str, optional
+            The names of the panels, as in `Lab`.
+        controls : str or iterable of str, default: ()
+            The names of the settings that can be changed, as in `Lab`.
+        speed : float, optional
+            Playback speed of a simulated run, in virtual seconds per second. By default the lab does not advance the run.
+
+        Returns
+        -------
+        Lab
+            The lab.
         """
         from .lab.lab import Lab
 

@@ -96,10 +96,18 @@ class VirtualTimeEngine(Engine):
 
 
 class Cluster(ABC):
-    """The place where runs take place: processes, or a simulation of them. As a context manager, it closes the cluster on exit.
+    """The place where runs take place: processes, or a simulation of them.
 
-    `spec`: the options of the cluster. `engine`: the name of its engine in specifications and traces. `virtual_time`: whether
-    its runs are `VirtualTimeEngine`s.
+    As a context manager, it closes the cluster on exit.
+
+    Attributes
+    ----------
+    spec : ClusterSpec
+        The options of the cluster.
+    engine : str
+        The name of its engine in specifications and traces.
+    virtual_time : bool
+        Whether its runs are `VirtualTimeEngine`s.
     """
 
     spec: ClusterSpec
@@ -117,7 +125,13 @@ class Cluster(ABC):
         return self.spec.paced
 
     def describe(self) -> dict[str, object]:
-        """Return the options as plain values, as in the header of a trace."""
+        """Return the options as plain values, as in the header of a trace.
+
+        Returns
+        -------
+        dict
+            The value of each option by its name: distributions as text, infinity as None.
+        """
         return self.spec.describe()
 
     @property
@@ -129,19 +143,47 @@ class Cluster(ABC):
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
-        """Start a run of `plan`.
+        """Start a run. `lk.train` calls it.
 
-        `commands`: primitive commands, which are executed at their times, and log entries of an earlier run. `checkpoint`:
-        where the roles save their states: a folder or URL, None (the cluster's default), False (no checkpoints). `resume`: the
-        store at `checkpoint` with the states of an earlier run, from which this run continues. It is not used in virtual time,
-        where the log of the earlier run is repeated.
+        Parameters
+        ----------
+        plan : Plan
+            The checked description of the run.
+        commands : iterable of Command or Executed, default: ()
+            Primitive commands, which are executed at their times, and log entries of an earlier run.
+        checkpoint : str, Path or bool, optional
+            Where the roles save their states: a folder or URL, None (the cluster's default), False (no checkpoints).
+        resume : Store, optional
+            The store at `checkpoint` with the states of an earlier run, from which this run continues. It is not used in virtual
+            time, where the log of the earlier run is repeated.
 
-        Raises `BadInput` if the plan does not fit the cluster, `ClusterError` if the run cannot be started.
+        Returns
+        -------
+        Engine
+            The run: at time zero in virtual time; on a cluster of processes when all its roles run.
+
+        Raises
+        ------
+        BadInput
+            If the plan does not fit the cluster.
+        ClusterError
+            If the run cannot be started.
         """
 
     @abstractmethod
     def with_spec(self, spec: ClusterSpec) -> Cluster:
-        """Return this cluster with the options of `spec`."""
+        """Return this cluster with other options.
+
+        Parameters
+        ----------
+        spec : ClusterSpec
+            The options.
+
+        Returns
+        -------
+        Cluster
+            A cluster with the same processes, if it has processes.
+        """
 
     @abstractmethod
     def close(self) -> None:
