@@ -6,7 +6,11 @@ is first used, so that `import labkit` stays fast.
 
 from __future__ import annotations
 
+import copyreg
+import importlib
 import os
+import sys
+import types
 
 import lazy_loader
 
@@ -22,6 +26,9 @@ def _attach() -> tuple:
 
 
 _import, __dir__, __all__ = _attach()
+
+if type(sys.modules[__name__]) is not types.ModuleType:  # lazy_loader may change the class; pickle does not know the new one
+    copyreg.pickle(type(sys.modules[__name__]), lambda module: (importlib.import_module, (module.__name__,)))
 
 
 def __getattr__(name: str) -> object:

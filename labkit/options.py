@@ -26,7 +26,7 @@ from .errors import BadInput, lacks, shown
 
 __all__ = [
     "HasOptions", "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number", "describe",
-    "is_one_of", "option", "options_of", "parse_option", "read_option", "same_option", "write_option",
+    "is_one_of", "limit_text", "option", "options_of", "parse_option", "read_option", "same_option", "write_option",
 ]  # fmt: skip
 
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -221,9 +221,9 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
     text = f"{about['help'][0].upper()}{about['help'][1:]}".removesuffix(".") + "."
     low, high, unit = about["low"], about["high"], f" {about['unit']}".rstrip()
     if low is not None and high is not None and high < math.inf:
-        text += f" From {_limit_text(low)} to {_limit_text(high)}{unit}."
+        text += f" From {limit_text(low)} to {limit_text(high)}{unit}."
     elif low is not None:
-        text += f" At least {_limit_text(low)}{unit}."
+        text += f" At least {limit_text(low)}{unit}."
     elif unit:
         text += " In seconds." if unit == " s" else f" In{unit}."
     if about["names"]:
@@ -233,11 +233,11 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
     return f"{field.name} : {kind}{'' if required else f', default: {default!r}'}\n    {text}"
 
 
-def _limit_text(limit: float) -> str:
-    """Return a limit as it is written by hand: `0.001`, `1,000,000`, `10**12`, `2**63 - 1`."""
-    if abs(limit) < 1e7:
-        return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
-    for base in (10, 2):
+def limit_text(limit: float) -> str:
+    """Return a limit as it is written by hand: `0.000001`, `1,000,000`, `10**12`, `2**63 - 1`."""
+    if limit == 0 or 1e-7 < abs(limit) < 1e7:
+        return f"{int(limit):,}" if limit == int(limit) else f"{limit:.6f}".rstrip("0")
+    for base in (10, 2) if 0 < limit < math.inf else ():
         for less in (0, 1):
             if base ** round(math.log(limit + less, base)) - less == limit:
                 return f"{base}**{round(math.log(limit + less, base))}" + (" - 1" if less else "")
@@ -253,11 +253,11 @@ def describe(k: Option) -> str:
     elif k.type in (int, float):
         text = "a whole number" if k.type is int else "a number"
         if k.low is not None and k.high is not None:
-            text += f" from {k.low:g} to {k.high:g}"
+            text += f" from {limit_text(k.low)} to {limit_text(k.high)}"
         elif k.low is not None:
-            text += f", at least {k.low:g}"
+            text += f", at least {limit_text(k.low)}"
         elif k.high is not None:
-            text += f", at most {k.high:g}"
+            text += f", at most {limit_text(k.high)}"
         text += f" {k.unit}" if k.unit else ""
     elif k.type is str:
         text = f"text, as {k.default!r}"
@@ -312,7 +312,7 @@ def check_number(
     """
     number = as_number(value)
     if number is None or not low <= number <= high or not (infinite or math.isfinite(number)):
-        limits = f" from {low:g} to {high:g}" if high < math.inf else f", at least {low:g}"
+        limits = f" from {limit_text(low)} to {limit_text(high)}" if high < math.inf else f", at least {limit_text(low)}"
         raise BadInput(f"{name}={shown(value)} is not allowed; it is {unit}{limits}.")
     return float(number)
 

@@ -256,3 +256,10 @@ def test_modules_hold_no_state_that_changes(path):
             assert not (target.id in changed and (mutable or isinstance(value, ast.Constant))), (
                 f"{known[0]}:{node.lineno}: {target.id} changes while the program runs"
             )
+
+
+def test_the_package_is_pickled_by_name():
+    """The roles of a strategy that a notebook defines refer to `lk`, and are sent to other processes."""
+    code = "import cloudpickle, labkit; assert cloudpickle.loads(cloudpickle.dumps(labkit)) is labkit"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

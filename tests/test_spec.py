@@ -215,7 +215,7 @@ def test_a_specification_with_something_else_in_it(data):
     ("plain", "message"),
     [
         ({"lk": "Budget", "minutes": 3}, "Budget has no option 'minutes'. Options: accuracy"),
-        ({"lk": "Budget", "seconds": "soon"}, "seconds='soon' is not allowed; seconds is a number from 1e-06 to 1e"),
+        ({"lk": "Budget", "seconds": "soon"}, "seconds='soon' is not allowed; seconds is a number from 0.000001 to 10**9"),
         ({"lk": "Budget", "updates": 10**400}, "updates=1000"),
         ({"lk": "Popen", "args": ["true"]}, "There is no Popen in this labkit: it was written by another version."),
         ({"lk": "DaskCluster", "target": None}, "There is no DaskCluster"),

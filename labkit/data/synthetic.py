@@ -57,7 +57,7 @@ class Plane(Recipe):
         t = rng.random(self.samples)
         x = np.stack(self.points(label, t), axis=1) + self.noise * rng.standard_normal((self.samples, 2))
         train, test = hold_out(x, label, test_fraction, seed)
-        about = f"{self.__doc__} Made by a formula (labkit); free to use."
+        about = f"{str(self.__doc__).partition(chr(10))[0]} Made by a formula (labkit); free to use."
         return build(self.name, train, test, classes, standardize=standardize, dtype=dtype, about=about)
 
 

@@ -1,0 +1,79 @@
+"""References in docstrings, and what pages need besides.
+
+- Single backticks in docstrings: a link if the text is a public name, else code.
+- Pictures of cells: their size on the page is their size at 100 dots per inch.
+- Rows of the glossary: `{term}` refers to them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxRole
+
+__all__ = ["CodeOrReference", "setup"]
+
+NAME = re.compile(r"(?:lk\.)?([A-Za-z_]\w*(?:\.\w+)*)(?:\(.*\))?")
+DPI = 100
+
+
+class CodeOrReference(SphinxRole):
+    """The default role of reStructuredText: a reference to a public name if there is one, else code."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        code = nodes.literal(self.rawtext, self.text, classes=["xref", "py", "py-obj"])
+        found = NAME.fullmatch(self.text)
+        if found is None:
+            return [nodes.literal(self.rawtext, self.text)], []
+        reference = addnodes.pending_xref(
+            self.rawtext, code, refdomain="py", reftype="obj", reftarget=found[1], refexplicit=False, optional=True
+        )
+        reference["refdoc"] = self.env.docname
+        reference["py:module"] = "labkit"
+        reference["py:class"] = self.env.ref_context.get("py:class")
+        return [reference], []
+
+
+def keep_code(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.Node | None:
+    """Return the text of an optional reference that has no target."""
+    return content if node.get("optional") else None
+
+
+def set_sizes(app: Any, doctree: nodes.document) -> None:
+    """Give pictures that cells have made the width that they have in a notebook."""
+    for image in doctree.findall(nodes.image):
+        path = Path(app.srcdir, image["uri"])
+        if "width" not in image and "jupyter_execute" in image["uri"] and path.suffix == ".png":
+            data = path.read_bytes()
+            width = struct.unpack(">I", data[16:20])[0]
+            at = data.find(b"pHYs")
+            dpi = struct.unpack(">I", data[at + 4 : at + 8])[0] * 0.0254 if at > 0 else DPI
+            image["width"] = f"{round(width * DPI / dpi)}px"
+
+
+def note_terms(app: Any, doctree: nodes.document) -> None:
+    """Make every row of the glossary's table a target of `{term}`."""
+    if app.env.docname != "glossary":
+        return
+    domain = app.env.get_domain("std")
+    for row in doctree.findall(nodes.row):
+        first = row[0]
+        if isinstance(row.parent, nodes.tbody):
+            term = first.astext()
+            anchor = nodes.make_id(f"term-{term}")
+            first["ids"].append(anchor)
+            domain._note_term(term, anchor, location=row)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Connect the events of Sphinx."""
+    app.add_role("labkit-code", CodeOrReference())
+    app.connect("missing-reference", keep_code)
+    app.connect("doctree-read", set_sizes)
+    app.connect("doctree-read", note_terms)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
