@@ -19,7 +19,7 @@ HTML = DOCS / "_build" / "html"
 
 @click.command()
 @click.option("--no-browser", is_flag=True, help="Do not open the site; print its address.")
-@click.option("--check", is_flag=True, help="Build everything again, check all internal links and anchors, and do not open the site.")
+@click.option("--check", is_flag=True, help="Build everything again and check all internal links; open nothing.")
 @click.option("--stored", is_flag=True, help="Do not execute the lessons: show their stored outputs. Quick.")
 def main(no_browser: bool, check: bool, stored: bool) -> None:
     """Build the documentation site, and open it. Warnings and missing references are errors."""

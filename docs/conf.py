@@ -29,7 +29,8 @@ exclude_patterns = ["_build", "_ext", "_templates", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
 nitpicky = True
 nitpick_ignore_regex = [  # other packages: their documentation is not available without a network
-    (r"py:.*", r"(np|numpy|dask|distributed|matplotlib|ipywidgets|anywidget|traitlets|pandas|collections|pathlib|types|typing)\..*"),
+    (r"py:.*", r"(abc|collections|os|pathlib|types|typing)\..*"),
+    (r"py:.*", r"(np|numpy|anywidget|dask|distributed|ipywidgets|matplotlib|pandas|traitlets)\..*"),
 ]
 default_role = "labkit-code"
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import struct
 from pathlib import Path
@@ -39,9 +40,21 @@ class CodeOrReference(SphinxRole):
         return [reference], []
 
 
-def keep_code(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.Node | None:
-    """Return the text of an optional reference that has no target."""
-    return content if node.get("optional") else None
+def without_target(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.Node | None:
+    """Return the text of a reference without a link, if the reference is optional, or names an internal class of labkit.
+
+    Signatures contain internal classes; a class that does not exist is an error.
+    """
+    target = str(node.get("reftarget", ""))
+    return content if node.get("optional") or (target.startswith("labkit.") and _exists(target)) else None
+
+
+def _exists(target: str) -> bool:
+    module, _, name = target.rpartition(".")
+    try:
+        return hasattr(importlib.import_module(module), name)
+    except ImportError:
+        return False
 
 
 def set_sizes(app: Any, doctree: nodes.document) -> None:
@@ -73,7 +86,7 @@ def note_terms(app: Any, doctree: nodes.document) -> None:
 def setup(app: Any) -> dict[str, bool]:
     """Connect the events of Sphinx."""
     app.add_role("labkit-code", CodeOrReference())
-    app.connect("missing-reference", keep_code)
+    app.connect("missing-reference", without_target)
     app.connect("doctree-read", set_sizes)
     app.connect("doctree-read", note_terms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

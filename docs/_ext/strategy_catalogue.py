@@ -60,10 +60,8 @@ def strategy_page(name: str, strategy: type[Strategy]) -> str:
     module = sys.modules[strategy.__module__]
     *about, _ = re.split(r"\n\s*\n", inspect.getdoc(module) or "")
     options = options_of(strategy)
-    own = own_options(strategy)
-    changed = [each for each in options if each not in own and options[each] != options_of(Strategy)[each]]
-    common = [each for each in options if each not in own and each not in changed]
-    head = ["option", "default", "allowed values", "meaning"]
+    common = options_of(Strategy)
+    own = [*own_options(strategy), *(name for name in common if options[name] != common[name])]
     parts = [
         f"(strategy-{name})=\n# {strategy.__name__}",
         f"{escaped(strategy.summary[:1].upper() + strategy.summary[1:])}.",
@@ -71,9 +69,9 @@ def strategy_page(name: str, strategy: type[Strategy]) -> str:
         "## Algorithm",
         plain_docstring("\n\n".join(about)),
         "## Options",
-        table(head, option_rows(strategy, [options[each] for each in (*own, *changed)])) if own or changed else "It has only the options of all strategies.",
-        "All strategies have these options:",
-        table(head, option_rows(strategy, [options[each] for each in common])),
+        _options(strategy, own) if own else "It has only the options of all strategies:",
+        "All strategies have these options:" if own else "",
+        _options(strategy, [name for name in common if name not in own]),
         "## Roles",
         table(["role", "with 4 workers", "what it does"], _roles(strategy)),
         f"Messages: {', '.join(f'`{message.__name__}`' for message in strategy.messages)}. {_mean_staleness(strategy)}",
@@ -82,7 +80,12 @@ def strategy_page(name: str, strategy: type[Strategy]) -> str:
         "## Papers",
         escaped(papers(strategy)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _options(strategy: type[Strategy], names: list[str]) -> str:
+    declared = options_of(strategy)
+    return table(["option", "default", "allowed values", "meaning"], option_rows(strategy, [declared[name] for name in names]))
 
 
 def _problem(strategy: type[Strategy]) -> str:
