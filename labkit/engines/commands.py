@@ -50,19 +50,27 @@ TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
 
 def at_option() -> Any:
     """Declare the field `at` of a command: the time, in engine seconds, at which it is executed."""
-    return option(0.0, low=0.0, high=LATEST)
+    return option(0.0, low=0.0, high=LATEST, help="when it is executed, in engine seconds")
 
 
 def until_option() -> Any:
     """Declare the field `until` of a command: the time, in engine seconds, at which it is undone; None: never."""
-    return option(None, low=0.0, high=LATEST)
+    return option(None, low=0.0, high=LATEST, help="when it is undone, in engine seconds; None: never")
 
 
 class Command(HasOptions):
     """The base class of all commands, and of the faults that expand into commands.
 
-    `at`: the time, in engine seconds, at which the command is executed. `word`: the first word of its text; `parts`: the fields
-    that follow it in the text, separated by colons; `example`: an example text.
+    Attributes
+    ----------
+    at : float
+        The time, in engine seconds, at which the command is executed.
+    word : str
+        The first word of its text.
+    parts : tuple of str
+        The fields that follow it in the text, separated by colons.
+    example : str
+        An example text.
     """
 
     word: ClassVar[str] = ""
@@ -71,14 +79,39 @@ class Command(HasOptions):
     at: float
 
     def commands(self, plan: Plan) -> list[Command]:
-        """Return the primitive commands into which this command expands, in order of time. Raises `BadInput` if a role does not
-        exist.
+        """Return the primitive commands into which this command expands.
+
+        Parameters
+        ----------
+        plan : Plan
+            The plan of the run, which has the roles.
+
+        Returns
+        -------
+        list of Command
+            The commands, in order of time.
+
+        Raises
+        ------
+        BadInput
+            If a role does not exist.
         """
         self.check(plan.role_ids)
         return [self]
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """Raise `BadInput` unless this command is primitive and all roles that it names are in `roles`."""
+        """Check that this command is primitive, and that the roles that it names exist.
+
+        Parameters
+        ----------
+        roles : mapping
+            The roles of the run, by name.
+
+        Raises
+        ------
+        BadInput
+            If this is not so.
+        """
         role, peer = getattr(self, "role", None), getattr(self, "peer", None)
         for name in (role, peer):
             if name is not None:
@@ -87,11 +120,38 @@ class Command(HasOptions):
             raise BadInput(f"{self.word}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
+        """Return the primitive command that undoes this command.
+
+        Parameters
+        ----------
+        at : float
+            The time of the command, in engine seconds.
+
+        Returns
+        -------
+        Command
+            The command.
+
+        Raises
+        ------
+        BadInput
+            If there is no such command.
+        """
         raise BadInput(f"{self.word}: there is no command that undoes it.")
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values, which are not checked: the caller guarantees that they are allowed."""
+        """Return a copy with other values.
+
+        Parameters
+        ----------
+        **values : object
+            New values of fields. They are not checked: the caller guarantees that they are allowed.
+
+        Returns
+        -------
+        Command
+            The copy.
+        """
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, **values)
         return made
@@ -99,7 +159,18 @@ class Command(HasOptions):
     # text -------------------------------------------------------------------------------------------------------------
 
     def text(self, timed: bool = False) -> str:
-        """Return the text form, which `parse_command` reads. `timed`: also write a start at 0."""
+        """Return the text form, as in `--fault` of the command line.
+
+        Parameters
+        ----------
+        timed : bool, default: False
+            Whether a start at 0 is written, too.
+
+        Returns
+        -------
+        str
+            The text, from which an equal command is read.
+        """
         until = getattr(self, "until", None)
         when = f"@{_number(self.at)}" if timed or self.at or until is not None else ""
         return ":".join([self.word, *self._words()]) + when + ("" if until is None else f"-{_number(until)}")
@@ -127,7 +198,13 @@ class Command(HasOptions):
     # dict -------------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the dict form, {"command": its word, its fields ...}, which `from_dict` reads."""
+        """Return the dict form.
+
+        Returns
+        -------
+        dict
+            {"command": its word, its fields ...}, from which an equal command is made.
+        """
         names = [f.name for f in fields(self) if f.name != "during"]  # type: ignore[arg-type]
         return {"command": self.word} | {name: _plain(getattr(self, name)) for name in names}
 
@@ -159,7 +236,6 @@ class Lasting(Command):
             raise BadInput(f"{name}(at={self.at:g}, until={self.until:g}): it has to end after it has begun.")
 
     def commands(self, plan: Plan) -> list[Command]:
-        """Return the primitive commands into which this command expands, in order of time."""
         begin = self._begin(plan)
         return begin if self.until is None else begin + [command.undone(self.until) for command in begin]
 
@@ -170,7 +246,6 @@ class Lasting(Command):
         return [begin]
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """Raise `BadInput` unless this command is primitive and all roles that it names are in `roles`."""
         if self.until is not None:
             raise BadInput(f"{self.text()} is two commands, one at its start and one at its end: inject it into the run.")
         super().check(roles)
@@ -179,7 +254,10 @@ class Lasting(Command):
 class OnLinks(Lasting):
     """A command that affects the links between roles, in both directions.
 
-    `a`, `b`: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*" (every other role).
+    Attributes
+    ----------
+    a, b : str or tuple of str
+        The name of a role, a kind of role ("worker": all workers), a tuple of these, or "*" (every other role).
     """
 
     a: Who
@@ -234,7 +312,7 @@ class OnLinks(Lasting):
 class OnRole(Command):
     """A command that affects one role."""
 
-    role: str = option("worker-0")
+    role: str = option("worker-0", help="the role")
     at: float = at_option()
 
     parts = ("role",)
@@ -242,14 +320,22 @@ class OnRole(Command):
 
 @dataclass(frozen=True)
 class Kill(OnRole):
-    """Kills the process of `role`. The role is restarted automatically; with `restart=False` only by a `Restart`."""
+    """Fault: kills the process of a role, without notice.
 
-    restart: bool = option(True)
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=3), faults=lk.Kill("worker-1", at=1.0)).wait()
+    >>> print(run.log)
+    0.03 s ...
+    1.00 s w1 was killed...
+    """
+
+    restart: bool = option(True, help="whether the role is restarted automatically; otherwise it stays away until `Run.restart`")
 
     word, example = "kill", "kill:worker-1@2.0"
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
         return Restart(self.role, at)
 
     def _words(self) -> list[str]:
@@ -271,9 +357,27 @@ class Restart(OnRole):
 
 @dataclass(frozen=True)
 class Freeze(Lasting):
-    """Suspends the process of `role` at `at`; resumes it at `until`, if given."""
+    """Fault: suspends the process of a role.
 
-    role: str = option("worker-0")
+    If it is suspended for longer than the cluster's `patience` (the heartbeat timeout), the role is declared lost.
+
+    Parameters
+    ----------
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    See Also
+    --------
+    Run.freeze : Suspend a role now.
+
+    Examples
+    --------
+    >>> freeze = lk.Freeze("worker-1", during=(1, 3))
+    >>> freeze.at, freeze.until, freeze.text()
+    (1.0, 3.0, 'freeze:worker-1@1-3')
+    """
+
+    role: str = option("worker-0", help="the role")
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -281,7 +385,6 @@ class Freeze(Lasting):
     word, parts, example = "freeze", ("role",), "freeze:worker-1@1-3"
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
         return Thaw(self.role, at)
 
 
@@ -294,10 +397,29 @@ class Thaw(OnRole):
 
 @dataclass(frozen=True)
 class Slow(Lasting):
-    """Makes `role` compute `factor` times slower from `at` until `until` (engine seconds; None: to the end of the run)."""
+    """Fault: makes a role compute slower.
 
-    role: str = option("worker-0")
-    factor: float = option(2.0, low=0.001, high=1000.0)
+    Parameters
+    ----------
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    See Also
+    --------
+    Run.slow : Slow a role now.
+
+    Examples
+    --------
+    All workers wait for the slowest one. A step takes 10 ms, and 50 ms while it is slowed:
+
+    >>> slow = lk.Slow("worker-2", 5, during=(1, 2))
+    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=3), faults=slow)
+    >>> [run.advance(1.0).summary()["updates"] for _ in range(3)]
+    [100, 120, 220]
+    """
+
+    role: str = option("worker-0", help="the role")
+    factor: float = option(2.0, low=0.001, high=1000.0, help="how many times slower than normal it computes")
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -305,7 +427,6 @@ class Slow(Lasting):
     word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
         return self.changed(factor=1.0, at=at)
 
 
@@ -314,11 +435,31 @@ class Slow(Lasting):
 
 @dataclass(frozen=True)
 class Delay(OnLinks):
-    """Delays messages between `a` and `b` by `seconds`, from `at` until `until` (None: to the end of the run)."""
+    """Fault: delays the messages between roles.
+
+    Parameters
+    ----------
+    a : str or tuple of str
+        One end of the links: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*", every role
+        that is not at the other end.
+    b : str or tuple of str, default: '*'
+        The other end, in the same way.
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    See Also
+    --------
+    Run.delay : Delay messages from now on.
+
+    Examples
+    --------
+    >>> lk.Delay("worker", "server", 0.1, during=(2, 4)).text()
+    'delay:worker:server:0.1@2-4'
+    """
 
     a: Who
     b: Who = EVERY
-    seconds: float = option(0.1, low=0.0, high=1e6)
+    seconds: float = option(0.1, low=0.0, high=1e6, help="the delay of each message, in seconds")
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -326,18 +467,42 @@ class Delay(OnLinks):
     word, parts, example = "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
         return self.changed(seconds=0.0, at=at)
 
 
 @dataclass(frozen=True)
 class Drop(OnLinks):
-    """Loses every transmission and acknowledgement between `a` and `b` with probability `chance`, from `at` until `until`
-    (None: to the end of the run). A transmission is repeated every `RESEND_S` seconds until it is acknowledged."""
+    """Fault: loses messages between roles at random.
+
+    Every transmission and every acknowledgement can be lost. A transmission is repeated every 0.05 s until it is acknowledged, so
+    messages arrive late, but they do arrive.
+
+    Parameters
+    ----------
+    a : str or tuple of str
+        One end of the links: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*", every role
+        that is not at the other end.
+    b : str or tuple of str, default: '*'
+        The other end, in the same way.
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    See Also
+    --------
+    Run.drop : Lose messages from now on.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=1))
+    >>> lossy = run.fork().inject(lk.Drop("worker", "server", 0.2))
+    >>> run.wait().summary()["updates"], lossy.wait().summary()["updates"]
+    (400, 119)
+    """
 
     a: Who
     b: Who = EVERY
-    chance: float = option(0.1, low=0.0, high=0.95)  # a higher loss rate would hardly differ from a cut
+    # a higher loss rate would hardly differ from a cut
+    chance: float = option(0.1, low=0.0, high=0.95, help="the probability that a transmission is lost")
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -345,7 +510,6 @@ class Drop(OnLinks):
     word, parts, example = "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
         return self.changed(chance=0.0, at=at)
 
 
@@ -381,7 +545,6 @@ class Cut(OnLink):
     word, parts, example = "cut", ("role", "peer"), "cut:worker-1:server-0@3"
 
     def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command at `at` seconds."""
         return Reconnect(self.role, self.peer, at)
 
 

@@ -53,10 +53,30 @@ LATEST_S = 1e9  # engine seconds
 
 @dataclass(frozen=True)
 class Partition(OnLinks):
-    """Cuts all links between the roles of `a` and those of `b`, from `at` until `until` (None: to the end of the run).
+    """Fault: a network partition, which cuts all links between two groups of roles.
 
-    "*" means every role outside of the other group. Messages inside a group are delivered. A single role that is partitioned
-    from "*" is also cut off from the client.
+    Messages inside a group are delivered. A single role that is partitioned from "*" is also cut off from the client.
+
+    Parameters
+    ----------
+    a : str or tuple of str
+        One end of the links: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*", every role
+        that is not at the other end.
+    b : str or tuple of str, default: '*'
+        The other end, in the same way.
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    See Also
+    --------
+    Run.cut : Cut one link now.
+
+    Examples
+    --------
+    >>> split = lk.Partition(("worker-0", "worker-1"), "server", during=(1, 2))
+    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=3), faults=split)
+    >>> [run.advance(1.0).summary()["updates"] for _ in range(3)]
+    [398, 600, 1000]
     """
 
     a: Who
@@ -82,14 +102,28 @@ class Partition(OnLinks):
 
 @dataclass(frozen=True)
 class Preempt(Lasting):
-    """Kills each of `roles` at random times, `rate` times per second on average, and restarts it, like preemptible machines.
+    """Fault: kills roles at random times, and restarts them, like preemptible machines.
 
     The intervals between two losses of a role are exponential. The times depend only on the seed of the run, the role and the
     text of this fault. There are no more preemptions after `until`, after the budget's seconds, or after 10,000 preemptions,
     whichever comes first.
+
+    Parameters
+    ----------
+    roles : str or tuple of str, default: 'worker'
+        The name of a role, a kind of role ("worker": all workers), or a tuple of these.
+    during : tuple of float, optional
+        (start, stop): the same as `at=start, until=stop`.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4, restart_after=0.5)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=lk.Preempt(0.2)).wait()
+    >>> sum(" was killed" in line for line in run.log)
+    7
     """
 
-    rate: float = option(0.01, low=1e-9, high=1e3)
+    rate: float = option(0.01, low=1e-9, high=1e3, help="the mean number of losses of a role per second")
     roles: Who = "worker"
     at: float = at_option()
     until: float | None = until_option()
@@ -102,7 +136,6 @@ class Preempt(Lasting):
         super().__post_init__()
 
     def commands(self, plan: Plan) -> list[Command]:
-        """Return the primitive commands into which this command expands, in order of time."""
         roles = [plan.layout.roles[plan.role_ids[name]] for name in named(self.roles, plan)]
         return list(islice(merge(*(self._of(role, plan) for role in roles), key=attrgetter("at")), MAX_PREEMPTIONS))
 
