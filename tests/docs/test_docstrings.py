@@ -38,7 +38,6 @@ NOT_CONVERTED = (
     "labkit.data.lazy.",
     "labkit.data.partition.",
     "labkit.data.tables.",
-    "labkit.engines.dask.cluster.dask_cluster.",
     "labkit.lab.lab.",
     "labkit.lab.prediction.",
     "labkit.nn.codecs.base.",
@@ -166,6 +165,10 @@ def test_documented_defaults_are_those_of_the_options(path):
             assert documented[name][0].endswith(f"default: {k.default!r}")
 
 
+def starts_processes(example):
+    return example.name.endswith(".DaskCluster")
+
+
 def examples():
     finder = doctest.DocTestFinder(recurse=False)
     found = {path: NAMES.get(path) or getattr(MEMBERS[path][0], "__func__", MEMBERS[path][0]) for path in ALL}
@@ -177,7 +180,10 @@ def examples():
     return [test for tests_of_one in tests for test in tests_of_one if test.examples]
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda test: test.name)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(test, id=test.name, marks=pytest.mark.dask if starts_processes(test) else ()) for test in examples()],
+)
 def test_the_examples_print_what_they_show(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output = []

@@ -40,31 +40,75 @@ def check_patience(spec: ClusterSpec) -> None:
         )
 
 
-class DaskCluster(Cluster):
-    """Runs a strategy in real processes: one process per node of its layout.
+def _option_value(name: str, in_spec: str = "") -> property:
+    """Return the property whose value is that of an option in the specification."""
+    return property(attrgetter(f"spec.{in_spec or name}"), doc=f"The option `{name}`.")
 
-    - `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
-      `distributed.Client`.
-    - `workers`: number of workers; None: 4, or as many as fit if this machine is a small container.
-    - `servers`: number of servers; None: the number that the strategy needs.
-    - `pace`: time of a gradient, as a distribution or in seconds. The role computes the gradient, then sleeps until the
-      drawn time has passed. None: full speed.
-    - `server_time`: the same for the work of a server.
-    - `slow`: {role: slowdown factor}.
-    - `record`: False records counters only.
-    - `dashboard`: True starts Dask's dashboard with processes of labkit's own (needs bokeh; half a second and 20 MB
-      more).
-    - `may_kill`: True allows `run.kill` to end processes that labkit did not start.
-    - `patience`: heartbeat timeout, seconds; a role that is silent for longer is lost.
-    - `checkpoint_every`: seconds between two checkpoints of a shard; None: one second, or more if checkpoints would
-      take more than 5% of the time.
-    - `replicas`: 1 gives every server a backup, on a separate node.
-    - `max_workers`: limit of the workers at any time of an elastic run, in which `run.scale(n)` lets workers join and
-      leave. On an existing scheduler a worker also joins automatically when a Dask worker is added (as by
-      `cluster.scale` or `adapt`), and leaves when Dask retires its Dask worker: `DaskCluster(client, workers=2,
-      max_workers=6)`.
-    - `place`: placement of roles: "spread", "pack", or hosts by role or kind, as {"server-0": "10.0.0.2", "worker":
-      "10.0.0.3"}; None: the least used Dask workers.
+
+class DaskCluster(Cluster):
+    """A cluster of processes, which runs a strategy in real time.
+
+    There is one process per node of the strategy's layout: one for each worker and server, and one for the chief, which
+    evaluates. The processes start with the first run, or with `open`, and end with `close`, with the `with` block, or with the
+    program.
+
+    Parameters
+    ----------
+    target : str or distributed.Client, optional
+        An existing scheduler: its address ("tcp://host:8786") or a client. By default processes are started on this machine.
+    workers : int, optional
+        The number of workers, from 1 to 100,000. By default 4, or as many as fit if this machine is a small container.
+    servers : int, optional
+        The number of servers. By default the number that the strategy needs.
+    pace : Distribution, float or str, optional
+        The time of a gradient: a distribution, or seconds. The role computes the gradient, then sleeps until the drawn time has
+        passed. By default roles run at full speed.
+    server_time : Distribution, float or str, optional
+        The same for a piece of server work.
+    slow : mapping of str to float, optional
+        {role: how many times slower it computes}, as {"worker-2": 5}.
+    record : bool, default: True
+        Whether everything that happens is recorded; False: only counters.
+    dashboard : bool, default: False
+        Whether processes of labkit's own have Dask's dashboard (needs bokeh; half a second and 20 MB more).
+    may_kill : bool, default: False
+        Whether faults may kill, freeze and thaw processes that labkit did not start.
+    patience : float, default: 5.0
+        The heartbeat timeout, from 0.2 s; a role that is silent for longer is declared lost.
+    checkpoint_every : float, optional
+        Seconds between two checkpoints of a shard. By default one second, or more if checkpoints would take more than 5% of the
+        time.
+    replicas : {0, 1}, default: 0
+        The number of backups of every server, on a separate node; with one, the loss of a server loses no update.
+    max_workers : int, optional
+        The limit of the workers of an elastic run, in which `run.scale(n)` lets workers join and leave. By default the number of
+        workers is fixed.
+    place : {"spread", "pack"} or dict, optional
+        The placement of roles; or hosts by role or kind, as {"server-0": "10.0.0.2", "worker": "10.0.0.3"}. By default the least
+        used Dask workers.
+
+    Raises
+    ------
+    BadInput
+        If an option is not allowed.
+
+    See Also
+    --------
+    SimulatedCluster : Runs the same strategies in virtual time.
+
+    Notes
+    -----
+    On an existing scheduler a worker of an elastic run joins automatically when a Dask worker is added (as by `cluster.scale` or
+    `adapt`), and leaves when Dask retires its Dask worker: `DaskCluster(client, workers=2, max_workers=6)`.
+
+    Examples
+    --------
+    Two workers, a server and a chief, in four processes on this machine:
+
+    >>> with lk.DaskCluster(workers=2) as cluster:
+    ...     run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait()
+    >>> run.summary()["updates"], run.stopped_by
+    (200, 'updates')
     """
 
     engine = "dask"
@@ -99,21 +143,32 @@ class DaskCluster(Cluster):
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> DaskCluster:
-        """Return a cluster with the options in `spec`: on processes of labkit's own, or on those at `spec.scheduler`."""
+        """Return the cluster of a specification: on processes of labkit's own, or on those at its `scheduler`.
+
+        Parameters
+        ----------
+        spec : ClusterSpec
+            The options.
+
+        Returns
+        -------
+        DaskCluster
+            The cluster, whose processes are not started yet.
+        """
         given = {name: getattr(spec, name) for name in cluster_options("dask") if name not in ("engine", "compute", "scheduler")}
         return cls(spec.scheduler, pace=spec.compute, **given)
 
-    workers = property(attrgetter("spec.workers"))
-    servers = property(attrgetter("spec.servers"))
-    pace = property(attrgetter("spec.compute"))
-    server_time = property(attrgetter("spec.server_time"))
-    slow = property(attrgetter("spec.slow"))
-    record = property(attrgetter("spec.record"))
-    replicas = property(attrgetter("spec.replicas"))
-    max_workers = property(attrgetter("spec.max_workers"))
-    patience = property(attrgetter("spec.patience"))
-    checkpoint_every = property(attrgetter("spec.checkpoint_every"))
-    place = property(attrgetter("spec.place"))
+    workers = _option_value("workers")
+    servers = _option_value("servers")
+    pace = _option_value("pace", "compute")
+    server_time = _option_value("server_time")
+    slow = _option_value("slow")
+    record = _option_value("record")
+    replicas = _option_value("replicas")
+    max_workers = _option_value("max_workers")
+    patience = _option_value("patience")
+    checkpoint_every = _option_value("checkpoint_every")
+    place = _option_value("place")
 
     @property
     def may_kill(self) -> bool:
@@ -126,7 +181,29 @@ class DaskCluster(Cluster):
         return self._connection.local
 
     def resized(self, **changes: Any) -> DaskCluster:
-        """Return a view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""
+        """Return a view of the same processes with other options.
+
+        Parameters
+        ----------
+        **changes : object
+            New values of options by name: all but `target` and `dashboard`.
+
+        Returns
+        -------
+        DaskCluster
+            The view. It shares the processes with this cluster; their number increases when a run needs more.
+
+        Raises
+        ------
+        BadInput
+            If an option is unknown, cannot change, or does not allow the value.
+
+        Examples
+        --------
+        >>> cluster = lk.DaskCluster(workers=4)
+        >>> cluster.resized(workers=2, pace=0.1).workers
+        2
+        """
         can = [PACE["dask"] if name == "compute" else name for name in cluster_options("dask") if name not in FIXED]
         unknown = sorted(set(changes) - set(can))
         if unknown:
@@ -136,7 +213,18 @@ class DaskCluster(Cluster):
         return self.with_spec(replace(self.spec, **changes))
 
     def with_spec(self, spec: ClusterSpec) -> DaskCluster:
-        """Return a view of the same processes with the options in `spec`, except `engine`, `scheduler` and `dashboard`."""
+        """Return a view of the same processes with the options of a specification.
+
+        Parameters
+        ----------
+        spec : ClusterSpec
+            The options. Its `engine`, `scheduler` and `dashboard` are ignored.
+
+        Returns
+        -------
+        DaskCluster
+            The view.
+        """
         check_patience(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
@@ -147,14 +235,35 @@ class DaskCluster(Cluster):
     def open(self, nodes: int | None = None) -> DaskCluster:
         """Start the processes, or connect to them, before the first run.
 
-        `nodes`: number of processes; None: as many as for the workers, the servers and a chief.
+        Parameters
+        ----------
+        nodes : int, optional
+            The number of processes. By default as many as for the workers, the servers and a chief.
+
+        Returns
+        -------
+        DaskCluster
+            This cluster.
+
+        Raises
+        ------
+        ClusterError
+            If the cluster is closed, or if the processes cannot be started or reached.
         """
         self._nodes_wanted = nodes or self._nodes_wanted
         self._connection.addresses(self._nodes_wanted)
         return self
 
     def progress(self) -> tuple[int, int]:
-        """Return the progress of `open`: (processes that are up, processes wanted). Any thread may call it at any time."""
+        """Return the progress of `open`. Any thread may call it at any time.
+
+        Returns
+        -------
+        up : int
+            The number of processes that are up.
+        wanted : int
+            The number of processes that are needed.
+        """
         return self._connection.up(self._nodes_wanted), self._nodes_wanted
 
     @property
@@ -185,11 +294,6 @@ class DaskCluster(Cluster):
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
-        """Start a run of `plan`. Returns when all its roles run. Raises `ClusterError` if they cannot.
-
-        `commands`: primitive commands (see `engines/commands.py`); each is executed at its time. `resume`: the `Store`
-        with the checkpoints of an earlier run that this run resumes, in the location `checkpoint`.
-        """
         from ..client.start import start_run
 
         return start_run(self, self._connection, self._place, plan, commands, checkpoint, resume)
@@ -200,19 +304,39 @@ class DaskCluster(Cluster):
         return place(nodes, roles, there, self._connection.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
-        """Return a table of the Dask workers: threads, memory, roles, speed. Its rows are the attribute `rows`.
+        """Return a table of the Dask workers: threads, memory, roles, speed.
 
-        `speeds=False`: do not measure speeds, which takes half a second and occupies the cores.
+        Parameters
+        ----------
+        speeds : bool, default: True
+            Whether speeds are measured, which takes half a second and occupies the cores.
+
+        Returns
+        -------
+        Resources
+            The table; its rows are the attribute `rows`.
         """
         from .resources import resources
 
         return resources(self._connection.client(), self.runs, speeds)
 
     def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
-        """Return the speed (gradients per second) of the role that will compute on each share of the data, for `lk.ByWeight`.
+        """Measure the speed of the role that will compute on each share of the data, for `lk.ByWeight`.
 
-        The speeds are measured now, on the Dask workers on which the next run of `strategy` would be placed. The
-        factors in `slow` are taken into account.
+        The speeds are measured now, on the Dask workers on which the next run would be placed. The factors in `slow` are taken
+        into account.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem, which the layout of the roles depends on.
+        strategy : Strategy
+            The strategy, which determines the roles.
+
+        Returns
+        -------
+        tuple of float
+            Gradients per second of a small fixed network, one number for each share.
         """
         from .resources import measure_speed, shares_of_speed
 
