@@ -9,6 +9,7 @@ The base class `HasOptions` checks the values of all options, and adds the secti
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -18,16 +19,40 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from .errors import BadInput, lacks, shown
 
 __all__ = [
-    "HasOptions", "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number", "describe",
-    "is_one_of", "limit_text", "option", "options_of", "parse_option", "read_option", "same_option", "write_option",
+    "Converted", "HasOptions", "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number",
+    "describe", "is_one_of", "limit_text", "option", "options_of", "parse_option", "read_option", "same_option", "write_option",
 ]  # fmt: skip
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Value = TypeVar("Value")
+    Other = TypeVar("Other")
+
+    class Converted(Generic[Value, Other]):
+        """The type of a field that is given as a `Value` or `Other`, and is converted to a `Value`.
+
+        `compute: Converted[Distribution, float | str]` accepts a number; the attribute is a `Distribution`. For type checkers the
+        field is a descriptor: `__set__` has the type of the parameter, `__get__` that of the attribute. At run time it is a plain
+        attribute.
+        """
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Value: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> Value: ...
+        def __get__(self, instance: object, owner: type) -> Value: ...
+        def __set__(self, instance: object, value: Value | Other) -> None: ...
+
+else:
+    Converted = Annotated
 
 TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -59,6 +84,35 @@ class Option:
     write: Callable[[Any], str | None] | None = None
 
 
+@overload  # an object, which can also be given as text
+def option(
+    default: Any = ...,
+    *,
+    factory: Callable[[], Any] = ...,
+    help: str = "",
+    unit: str = "",
+    names: Mapping[str, Any] | None = None,
+    read: Callable[[str], Any],
+    write: Callable[[Any], str | None],
+) -> Any: ...
+@overload
+def option(
+    default: T,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    log: bool = False,
+    live: bool = False,
+    choices: tuple[T, ...] | None = None,
+    help: str = "",
+    unit: str = "",
+) -> T: ...
+@overload
+def option(*, factory: Callable[[], T], help: str = "") -> T: ...
+@overload  # without a default
+def option(
+    *, low: float | None = None, high: float | None = None, log: bool = False, live: bool = False, help: str = "", unit: str = ""
+) -> dataclasses.Field[Any]: ...
 def option(
     default: Any = dataclasses.MISSING,
     *,
@@ -81,7 +135,9 @@ def option(
     Parameters
     ----------
     default : object, optional
-        The default value. Without a default the option is required.
+        The default value. Without a default the option is required; declare it as `wait: float =
+        dataclasses.field(metadata=lk.option(low=0.0).metadata)`, because for type checkers only `dataclasses.field` can be a
+        field without a default.
     factory : callable, optional
         Makes the default value, if that is mutable, as a dict.
     low, high : float, optional
@@ -144,7 +200,7 @@ def options_of(cls: Any) -> dict[str, Option]:
 @functools.lru_cache(maxsize=256)  # evaluating type hints is slow, and a lab calls this many times per second
 def _options(cls: Any) -> dict[str, Option]:
     declared = [field for field in dataclasses.fields(cls) if "option" in field.metadata]
-    hints = typing.get_type_hints(cls) if declared else {}
+    hints = typing.get_type_hints(cls, include_extras=True) if declared else {}
     found = {}
     for field in declared:
         kind, optional = _plain_type(hints[field.name])
@@ -155,10 +211,14 @@ def _options(cls: Any) -> dict[str, Option]:
 
 
 def _plain_type(hint: Any) -> tuple[type, bool]:
-    """Return the type in a type hint, and whether None is allowed: (float, True) for `float | None`."""
+    """Return the type in a type hint, and whether None is allowed: (float, True) for `float | None`. `object` for any type that
+    `check_option` cannot check; the class with the option checks it.
+    """
+    if typing.get_origin(hint) is Annotated:  # Converted
+        return object, _plain_type(hint.__origin__)[1]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
-        return _plain_type(inner[0])[0], len(inner) < len(typing.get_args(hint))
+        return _plain_type(inner[0])[0] if len(inner) == 1 else object, len(inner) < len(typing.get_args(hint))
     return (hint if isinstance(hint, type) and hint is not Any else object), False
 
 
@@ -213,7 +273,7 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
     about = field.metadata.get("option", {})
     if not about.get("help"):
         return ""
-    kind = getattr(field.type, "__name__", str(field.type)).replace("Any", "object")
+    kind = _given_type(getattr(field.type, "__name__", str(field.type)).replace("Any", "object"))
     if about["choices"]:
         kind = "{" + ", ".join(map(repr, about["choices"])) + "}"
     default = field.default_factory() if callable(field.default_factory) else field.default
@@ -231,6 +291,14 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
     if about["live"]:
         text += " Can change during a run."
     return f"{field.name} : {kind}{'' if required else f', default: {default!r}'}\n    {text}"
+
+
+def _given_type(annotation: str) -> str:
+    """Return the type of the parameter of a field: `A | B` for `Converted[A, B]`."""
+    parsed = ast.parse(annotation, mode="eval").body
+    if isinstance(parsed, ast.Subscript) and isinstance(parsed.slice, ast.Tuple) and ast.unparse(parsed.value) == "Converted":
+        return " | ".join(map(ast.unparse, parsed.slice.elts))
+    return annotation
 
 
 def limit_text(limit: float) -> str:

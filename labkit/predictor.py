@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from . import nn
 from .errors import BadInput
@@ -25,31 +26,31 @@ class Predictor:
     def __init__(
         self,
         problem: Problem | None,
-        parameters: Any,
+        parameters: np.ndarray | nn.SparseParameters,
         *,
-        network: Any = None,
-        mean: Any = None,
-        scale: Any = None,
+        network: nn.Network | nn.Recommender | None = None,
+        mean: np.ndarray | None = None,
+        scale: np.ndarray | None = None,
         about: dict[str, Any] | None = None,
     ):
-        self.parameters = parameters
-        self.network = network if network is not None else problem.objective()  # type: ignore[union-attr]
+        self.parameters: Any = parameters
+        self.network: Any = network if network is not None else problem.objective()  # type: ignore[union-attr]
         dataset = problem.dataset if problem is not None else None
-        self.mean = mean if dataset is None else dataset.mean
-        self.scale = scale if dataset is None else dataset.scale
+        self.mean: Any = mean if dataset is None else dataset.mean
+        self.scale: Any = scale if dataset is None else dataset.scale
         self.about = problem.describe() if problem is not None else about or {}
 
     def __repr__(self) -> str:
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
 
-    def _prepared(self, x: Any) -> np.ndarray:
+    def _prepared(self, x: ArrayLike) -> np.ndarray:
         """Return the network's input: standardised samples, or unchanged ids."""
         if isinstance(self.network, nn.Recommender):
             x = as_numbers("predict: x", x)
             return x[None] if x.shape == (self.network.bag.fields,) else x
         return self._standardise(x)
 
-    def _standardise(self, x: Any) -> np.ndarray:
+    def _standardise(self, x: ArrayLike) -> np.ndarray:
         given = as_numbers("predict: x", x)
         with np.errstate(over="ignore"):  # values that overflow become infinite and are rejected below
             x = given.astype(self.network.dtype)
@@ -81,7 +82,7 @@ class Predictor:
         if not finite.all():
             raise BadInput(f"predict: sample {int(finite.argmin())} {wrong}; {self._largest()}.")
 
-    def _scores(self, x: Any) -> np.ndarray:
+    def _scores(self, x: ArrayLike) -> np.ndarray:
         """Return the values of the network's output layer. Raises `BadInput` if they overflow for a sample.
 
         If the parameters are not finite, as after a run that diverged, no error is raised: predictions are NaN, or class 0.
@@ -93,7 +94,7 @@ class Predictor:
             self._check_finite(scores, "makes the network's output infinite")
         return scores
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: ArrayLike) -> np.ndarray:
         """Predict class ids, shape (n,), or, for a regression, values.
 
         `x`: samples that are not standardised, shape (n, features) or (n, height, width); for the held-out samples of a data
@@ -106,7 +107,7 @@ class Predictor:
         scores = self._scores(x)
         return self.network.loss.predict(scores)
 
-    def predict_proba(self, x: Any) -> np.ndarray:
+    def predict_proba(self, x: ArrayLike) -> np.ndarray:
         """Predict the probabilities of the classes, shape (n, classes). Raises `BadInput` as `predict`, and for a regression."""
         scores = self._scores(x)
         return self.network.loss.probabilities(scores)

@@ -6,7 +6,7 @@ process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from . import data, nn
-from .data import Even, Partition, partition_as_text, partition_by_name
+from .data import DaskDataset, Dataset, Even, Partition, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
 from .errors import BadInput, lacks, nearest, shown
-from .options import HasOptions, check_option, option
+from .nn import Objective
+from .options import Converted, HasOptions, check_option, option
 
 __all__ = ["Problem"]
 
@@ -68,17 +69,17 @@ class Problem(HasOptions):
     6570
     """
 
-    data: Any = option(
+    data: str | Dataset | DaskDataset = option(
         "digits", help=f"the data set: {', '.join(data.NAMES)}; or what from_arrays, from_csv or from_dask returned"
     )
-    hidden: tuple[int, ...] = option(
+    hidden: Converted[tuple[int, ...], Sequence[int] | int] = option(
         (128,), read=widths_from_text, write=widths_as_text, help="widths of the hidden layers, as 64,32; none: a linear model"
     )
     batch_size: int = option(32, low=1, high=1_000_000, help="samples in a mini-batch")
     seed: int = option(0, low=0, high=2**63 - 1, help="decides every random draw")
     activation: str = option("relu", choices=("relu", "tanh"), help="activation function of the hidden layers")
     dtype: str = option("", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit")
-    partition: Any = option(
+    partition: Converted[Partition, str] = option(
         Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
         help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",
     )  # fmt: skip
@@ -127,7 +128,7 @@ class Problem(HasOptions):
         object.__setattr__(self, "options", checked)
 
     @cached_property
-    def dataset(self) -> Any:
+    def dataset(self) -> Dataset | Any:  # Any: a DaskDataset, which has no arrays, only if the problem was given one
         """The `Dataset`, or the `DaskDataset`.
 
         A data set given by name is split by the seed and standardised as the options say.
@@ -139,7 +140,7 @@ class Problem(HasOptions):
             **self.options,
         )  # fmt: skip
 
-    def objective(self) -> Any:
+    def objective(self) -> Objective:
         """Return a new objective: the network and its loss.
 
         Every role that computes needs a separate one, because it has buffers.

@@ -7,7 +7,6 @@ cannot be repeated: a new run starts, in which every role restores its last chec
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .engines.base import Cluster, VirtualTimeEngine
 from .engines.commands import Stop, not_executed
@@ -26,7 +25,7 @@ __all__ = ["resume"]
 
 
 def resume(
-    path: str | Path, *, problem: Problem | None = None, strategy: Strategy | None = None, cluster: Any = None,
+    path: str | Path, *, problem: Problem | None = None, strategy: Strategy | None = None, cluster: Cluster | None = None,
     budget: Budget | None = None, timeout: float | None = None,
 ) -> Run:  # fmt: skip
     """Continue the run that `lk.train(..., checkpoint=path)` wrote to `path`, a folder or an fsspec URL.

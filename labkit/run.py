@@ -36,7 +36,7 @@ from .engines.commands import (
     Stop,
     Thaw,
 )
-from .engines.faults import schedule_faults
+from .engines.faults import Faults, schedule_faults
 from .engines.plan import Plan, make_plan
 from .engines.simulation_only import ENVIRONMENT_VARIABLE, to_simulated
 from .errors import BadInput, shown
@@ -65,8 +65,8 @@ MOST_S = 1e9  # the longest advance, in engine seconds
 
 
 def train(
-    problem: Problem | str, strategy: Strategy, cluster: Any, budget: Budget | None = None, *, seed: int | None = None,
-    faults: Any = (), checkpoint: str | Path | bool | None = None,
+    problem: Problem | str, strategy: Strategy, cluster: Cluster, budget: Budget | None = None, *, seed: int | None = None,
+    faults: Faults = (), checkpoint: str | Path | bool | None = None,
 ) -> Run:  # fmt: skip
     """Start training and return at once.
 
@@ -355,9 +355,9 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         if not self.done:
-            self.engine.execute(Stop("user" if kind is None else "interrupted"))
+            self.engine.execute(Stop("user" if exc[0] is None else "interrupted"))
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class Run:
         self.engine.execute(command)
         return self
 
-    def inject(self, faults: Any) -> Self:
+    def inject(self, faults: Faults) -> Self:
         """Inject faults into the run.
 
         Parameters

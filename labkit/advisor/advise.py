@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import strategies as known
+from ..engines.base import Cluster
 from ..engines.distributions import Deterministic, Distribution
 from ..errors import BadInput, shown
 from ..formatting import bytes_text, count_text, number_text
@@ -122,8 +123,9 @@ class Advice:
 
 
 def advise(
-    problem: Any, cluster: Any, strategies: Iterable[Strategy | str] | None = None, *, memory: float | None = None,
-    density: float | None = None, latency: float | None = None, bandwidth: float | None = None, compute: Any = None,
+    problem: Problem | str, cluster: Cluster, strategies: Iterable[Strategy | str] | None = None, *, memory: float | None = None,
+    density: float | None = None, latency: float | None = None, bandwidth: float | None = None,
+    compute: Distribution | float | str | None = None,
 ) -> Advice:  # fmt: skip
     """Rank `strategies` (None: all, with default options) by the predicted time of a step of N gradients.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BadInput, shown
-from ..options import Option, as_number, check_option, check_options, option, options_of
+from ..options import Converted, Option, as_number, check_option, check_options, option, options_of
 from .distributions import (
     DISTRIBUTIONS,
     Deterministic,
@@ -87,11 +87,11 @@ class ClusterSpec:
     servers: int | None = option(
         None, low=0, high=100_000, help="servers that own the parameters; none: what the strategy needs"
     )
-    compute: Distribution | None = option(
+    compute: Converted[Distribution | None, float | str] = option(
         None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
         help="time of one gradient: deterministic:0.01, lognormal:0.01:0.5 (mean, sigma), ...",
     )  # fmt: skip
-    server_time: Distribution | None = option(
+    server_time: Converted[Distribution | None, float | str] = option(
         None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
         help="time of one piece of server work",
     )
@@ -99,7 +99,7 @@ class ClusterSpec:
     bandwidth: float = option(
         math.inf, low=1.0, high=math.inf, unit="bytes/s", help="what every node can send, and receive"
     )
-    slow: dict[str, float] = option(
+    slow: Converted[dict[str, float], Mapping[str, float] | None] = option(
         factory=dict, read=slow_from_text, write=slow_as_text, help="roles that are slower, each by a factor: worker-2:5"
     )
     cores: int = option(1, low=1, high=1024, help="cores of every node; roles on one node queue for them")
@@ -119,7 +119,9 @@ class ClusterSpec:
     checkpoint_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
     evaluation_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
     scheduler: str | None = option(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
-    place: Any = option(None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers')
+    place: str | Mapping[str, str] | None = option(
+        None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers'
+    )
     dashboard: bool = option(False, help="Dask's dashboard for processes of labkit's own")
     may_kill: bool = option(False, help="faults may end processes that labkit did not start")
 

@@ -48,12 +48,12 @@ NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
 
 
-def at_option() -> Any:
+def at_option() -> float:
     """Declare the field `at` of a command: the time, in engine seconds, at which it is executed."""
     return option(0.0, low=0.0, high=LATEST, help="when it is executed, in engine seconds")
 
 
-def until_option() -> Any:
+def until_option() -> float | None:
     """Declare the field `until` of a command: the time, in engine seconds, at which it is undone; None: never."""
     return option(None, low=0.0, high=LATEST, help="when it is undone, in engine seconds; None: never")
 

@@ -11,7 +11,7 @@ of the run, or since the injection if the fault is injected into a run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -45,7 +45,7 @@ from .commands import (
 )
 from .plan import Plan
 
-__all__ = ["FAULTS", "KINDS", "Partition", "Preempt", "parse_fault", "schedule_faults"]
+__all__ = ["FAULTS", "KINDS", "Faults", "Partition", "Preempt", "parse_fault", "schedule_faults"]
 
 MAX_PREEMPTIONS = 10_000  # preemptions of one fault
 LATEST_S = 1e9  # engine seconds
@@ -149,6 +149,8 @@ class Preempt(Lasting):
             yield Kill(role.name, at)
 
 
+Faults = Command | str | Iterable[Command | Executed | str]  # one fault or several, as values or texts
+
 FAULTS: dict[str, type[Command]] = {kind.word: kind for kind in (Kill, Freeze, Slow, Delay, Drop, Partition, Preempt)}
 KINDS: dict[str, type[Command]] = COMMANDS | FAULTS  # all commands and faults that a run can be started with
 
@@ -161,7 +163,7 @@ def parse_fault(text: str) -> Command:
     return parse_command(text, FAULTS, "fault")
 
 
-def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command | Executed]:
+def schedule_faults(faults: Faults, plan: Plan, since: float = 0.0) -> list[Command | Executed]:
     """Return the primitive commands of one or several faults (values or texts), sorted by time; times are relative to `since`
     (engine seconds). `BadInput` for anything that is not a fault or does not fit the run."""
     commands: list[Command | Executed] = []

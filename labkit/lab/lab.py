@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from ..engines.base import Cluster
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError
@@ -66,7 +67,7 @@ class Lab:
     """
 
     def __init__(
-        self, problem: Problem | str | None = None, strategy: Strategy | str | None = None, cluster: Any = None,
+        self, problem: Problem | str | None = None, strategy: Strategy | str | None = None, cluster: Cluster | None = None,
         budget: Budget | None = None, *, run: Run | None = None, scenario: str | None = None,
         controls: Iterable[str] | str | None = None, panels: Iterable[str] | str | None = None, speed: float | None = None,
     ):  # fmt: skip

@@ -11,16 +11,27 @@ Zheng et al., "Asynchronous stochastic gradient descent with delay compensation"
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..options import HasOptions, option
 from .named_objects import make_by_name
 from .objective import Array
 from .optimizers import State
 
-__all__ = ["AdaptiveCompensation", "DelayCompensation", "compensation_by_name"]
+__all__ = ["AdaptiveCompensation", "Compensation", "DelayCompensation", "compensation_by_name"]
+
+
+class Compensation(Protocol):
+    """The interface of delay compensations. All arrays have shape (size,)."""
+
+    def state(self, size: int, dtype: DTypeLike) -> State:
+        """Return the initial value of the state that is kept between updates."""
+
+    def compensate(self, gradient: Array, now: Array, then: Array, state: State) -> Array:
+        """Return, in new memory, an estimate of the gradient at the weights `now`, from the `gradient` at the weights `then`."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class DelayCompensation(HasOptions):
 
     strength: float = option(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         """Return an empty dict, because nothing is kept between updates."""
         return {}
 
@@ -60,7 +71,7 @@ class AdaptiveCompensation(DelayCompensation):
     decay: float = option(0.95, low=0.0, high=0.999999, help="share of the running mean that is kept")
     epsilon: float = option(1e-7, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         """Return the initial running mean of g g, which is 0."""
         return {"mean_square": np.zeros(size, dtype)}
 
@@ -77,11 +88,12 @@ class AdaptiveCompensation(DelayCompensation):
 COMPENSATIONS: dict[str, type] = {"constant": DelayCompensation, "adaptive": AdaptiveCompensation}
 
 
-def compensation_by_name(name: str) -> Any:
+def compensation_by_name(name: str) -> Compensation | None:
     """Make a compensation from text, with options in order: `"constant"`, `"adaptive:2.0"`. `"none"` gives None.
 
     Raises `BadInput`, with the nearest allowed name, if the name is unknown.
     """
     if name.strip().lower() in ("", "none"):
         return None
-    return make_by_name("delay compensation", name, COMPENSATIONS)
+    made: Compensation = make_by_name("delay compensation", name, COMPENSATIONS)
+    return made

@@ -15,7 +15,7 @@ function is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -78,8 +78,8 @@ class EmbeddingBag(HasOptions):
     rows. Initial values are uniform on +-sqrt(3 / (fields * columns)), so that the mean squared length of a sum is 1.
     """
 
-    rows: int = option(MISSING, low=1, high=2**40, help="ids, counted from 0")
-    columns: int = option(MISSING, low=1, high=65_536, help="length of a row")
+    rows: int = field(metadata=option(low=1, high=2**40, help="ids, counted from 0").metadata)
+    columns: int = field(metadata=option(low=1, high=65_536, help="length of a row").metadata)
     fields: int = option(1, low=1, high=65_536, help="ids a sample")
     combine: str = option("sum", choices=("sum", "mean"), help="how the rows of a sample become one vector")
 

@@ -10,7 +10,7 @@ arrays for the result; without them a new array is returned.
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -64,8 +64,8 @@ class Dense(HasOptions):
     +-sqrt(6/(inputs + outputs)) (Glorot and Bengio 2010, eq. 16), for tanh and for the last layer. Biases start at 0.
     """
 
-    inputs: int = option(MISSING, low=1, help="columns of x")
-    outputs: int = option(MISSING, low=1, help="columns of y")
+    inputs: int = field(metadata=option(low=1, help="columns of x").metadata)
+    outputs: int = field(metadata=option(low=1, help="columns of y").metadata)
     start: str = option("glorot", choices=("glorot", "he"), help="initialization of the weights")
 
     @property

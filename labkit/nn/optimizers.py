@@ -9,9 +9,10 @@ when missing. A step that is too large overflows to inf without a warning; the l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..errors import BadInput
 from ..options import HasOptions, option
@@ -29,14 +30,14 @@ class Optimizer(Protocol):
     params and gradient have shape (size,) and the same dtype.
     """
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         """Return the initial value of the state that is kept between updates: arrays of shape (size,)."""
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
         """Update `params` and `state` in place."""
 
 
-def _zeros(size: int, dtype: Any, *names: str) -> State:
+def _zeros(size: int, dtype: DTypeLike, *names: str) -> State:
     return {**{name: np.zeros(size, dtype) for name in names}, "_scratch": np.empty(size, dtype)}
 
 
@@ -54,7 +55,7 @@ def _scratch(params: Array, gradient: Array, state: State) -> Array:
 class SGD:
     """Stochastic gradient descent: w -= r g  (Robbins and Monro 1951)."""
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         return _zeros(size, dtype)
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
@@ -73,7 +74,7 @@ class Momentum(HasOptions):
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         return _zeros(size, dtype, "velocity")
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
@@ -95,7 +96,7 @@ class Nesterov(HasOptions):
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         return _zeros(size, dtype, "velocity")
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
@@ -115,7 +116,7 @@ class Adagrad(HasOptions):
 
     epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         return _zeros(size, dtype, "squares")
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
@@ -142,7 +143,7 @@ class Adam(HasOptions):
     beta2: float = option(0.999, low=0.0, high=0.999999, help="share of the mean square that is kept")
     epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
-    def state(self, size: int, dtype: Any) -> State:
+    def state(self, size: int, dtype: DTypeLike) -> State:
         return _zeros(size, dtype, "mean", "square")
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:

@@ -6,9 +6,8 @@ the meaning of updates does not depend on the number of workers. A schedule is a
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..errors import BadInput, nearest, shown
@@ -21,7 +20,7 @@ __all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text
 class Schedule(Protocol):
     """A function from the number of updates applied so far to a factor of the learning rate."""
 
-    def __call__(self, update: int) -> float:
+    def __call__(self, update: int, /) -> float:
         """Return the factor, at least 0."""
 
 
@@ -37,7 +36,7 @@ class Constant:
 class Step(HasOptions):
     """Step decay, factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates."""
 
-    every: int = option(MISSING, low=1, high=10**15, help="updates between two steps")
+    every: int = field(metadata=option(low=1, high=10**15, help="updates between two steps").metadata)
     factor: float = option(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
 
     def __call__(self, update: int) -> float:
@@ -51,7 +50,7 @@ class Cosine(HasOptions):
     The factor is floor + (1 - floor) (1 + cos(pi update / total)) / 2 until update `total`, and then `floor`.
     """
 
-    total: int = option(MISSING, low=1, high=10**15, help="updates until the floor is reached")
+    total: int = field(metadata=option(low=1, high=10**15, help="updates until the floor is reached").metadata)
     floor: float = option(0.0, low=0.0, high=1.0, help="what remains of the rate")
 
     def __call__(self, update: int) -> float:
@@ -72,8 +71,8 @@ class Warmup(HasOptions):
         The schedule of the later updates.
     """
 
-    updates: int = option(MISSING, low=1, high=10**15, help="updates until the full rate is reached")
-    after: Schedule = dataclasses.field(default_factory=Constant)
+    updates: int = field(metadata=option(low=1, high=10**15, help="updates until the full rate is reached").metadata)
+    after: Schedule = field(default_factory=Constant)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..errors import BadInput, lacks, shown
-from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
-from ..nn.codecs import CODECS, as_codec
-from ..nn.compensation import COMPENSATIONS, compensation_by_name
+from ..nn import SGD, Constant, Optimizer, Schedule, optimizer_by_name, schedule_by_name
+from ..nn.codecs import CODECS, Codec, as_codec
+from ..nn.compensation import COMPENSATIONS, Compensation, compensation_by_name
 from ..nn.named_objects import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
-from ..options import HasOptions, check_option, option, options_of, same_option
+from ..options import Converted, HasOptions, check_option, option, options_of, same_option
 from ..roles.chief import all_full, pause_after_evaluation, snapshots_of_one_version
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
@@ -36,11 +36,11 @@ class Strategy(HasOptions):
     """The base class of all strategies. A subclass lists its kinds of `messages` and defines its roles as async methods."""
 
     learning_rate: float = option(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
-    optimizer: Any = option(
+    optimizer: Converted[Optimizer, str] = option(
         SGD(), names=OPTIMIZERS, read=optimizer_by_name, write=partial(name_as_text, allowed=OPTIMIZERS),
         help="how a shard turns a gradient into a step",
     )  # fmt: skip
-    schedule: Any = option(
+    schedule: Converted[Schedule, str] = option(
         Constant(), names=SCHEDULES, read=schedule_by_name, write=schedule_as_text,
         help="the learning rate's course, counted in updates",
     )  # fmt: skip
@@ -73,7 +73,7 @@ class Strategy(HasOptions):
         """The class's name."""
         return type(self).__name__
 
-    def changed(self, **options: Any) -> Strategy:
+    def changed(self, **options: Any) -> Self:
         """Return a copy with other values of live options, during a run. Raises `BadInput` if an option is not live."""
         known = options_of(self)
         for name, value in options.items():
@@ -132,7 +132,7 @@ class StaleGradients(Strategy):
     """Options of strategies whose servers apply stale gradients: a smaller step, or a compensation of the delay."""
 
     staleness_aware: bool = option(False, help="a gradient that is k updates old makes a step of rate / k")
-    compensation: Any = option(
+    compensation: Converted[Compensation | None, str] = option(
         None, names=COMPENSATIONS, read=compensation_by_name, write=partial(name_as_text, allowed=COMPENSATIONS),
         help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0",
     )  # fmt: skip
@@ -147,7 +147,7 @@ class StaleGradients(Strategy):
 class ServerStrategy(Strategy):
     """Base class of strategies in which workers push gradients to servers, which own the parameters."""
 
-    codec: Any = option(
+    codec: Converted[Codec | None, str] = option(
         None, names=CODECS, read=as_codec, write=partial(name_as_text, allowed=CODECS),
         help="compress messages: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2",
     )  # fmt: skip

@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..nn.codecs import linear_codec
-from ..options import option, same_option
+from ..nn.codecs import Codec, linear_codec
+from ..options import Converted, option, same_option
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.layout import Layout
@@ -36,7 +36,9 @@ class RingAllReduce(Strategy):
     """No server: workers add up their gradients around a ring, and all take the same step."""
 
     reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    codec: Any = same_option(ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2")
+    codec: Converted[Codec | None, str] = same_option(
+        ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2"
+    )
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ..nn import Adagrad
+from ..nn import Adagrad, Optimizer
 from ..nn.named_objects import name_as_text
-from ..options import option, same_option
+from ..options import Converted, option, same_option
 from ..roles.chief import final_snapshots
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
@@ -33,7 +33,7 @@ from ..roles.evaluator import Evaluator
 from ..roles.gates import Round
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Joined, Left, Message
-from ..roles.sparse.placement import PLACEMENTS, HashPlacement, placement_of
+from ..roles.sparse.placement import PLACEMENTS, HashPlacement, Placement, placement_of
 from ..roles.sparse.row_layout import row_layout
 from ..roles.sparse.rows import RowPull, RowPush, Rows, pull_rows, push_rows
 from .base import ServerStrategy, StaleGradients
@@ -45,14 +45,14 @@ __all__ = ["SparsePS"]
 class SparsePS(StaleGradients):
     """Workers pull only the rows that a batch needs, and push the gradients of these rows to the servers that own them."""
 
-    placement: Any = option(
+    placement: Converted[Placement, str] = option(
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
         help="which server owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
     )  # fmt: skip
     dense: str = option("all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table")
     synchronous: bool = option(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
     reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    optimizer: Any = same_option(
+    optimizer: Converted[Optimizer, str] = same_option(
         ServerStrategy, "optimizer", default=Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily"
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...errors import BadInput, shown
-from ...options import HasOptions, options_of, same_option
+from ...options import Converted, HasOptions, options_of, same_option
 from ..base import Cluster, VirtualTimeEngine
 from ..cluster_spec import GRADIENT, ClusterSpec
 from ..commands import Command, Executed
+from ..distributions import Distribution
 from ..plan import Plan
 from ..storage.store import Store
 
@@ -55,11 +55,11 @@ class SimulatedCluster(HasOptions, Cluster):
 
     workers: int = same_option(ClusterSpec, "workers")
     servers: int | None = same_option(ClusterSpec, "servers")
-    compute: Any = same_option(ClusterSpec, "compute", default=GRADIENT)
-    server_time: Any = same_option(ClusterSpec, "server_time")
+    compute: Converted[Distribution, float | str] = same_option(ClusterSpec, "compute", default=GRADIENT)
+    server_time: Converted[Distribution | None, float | str] = same_option(ClusterSpec, "server_time")
     latency: float = same_option(ClusterSpec, "latency")
     bandwidth: float = same_option(ClusterSpec, "bandwidth")
-    slow: dict[str, float] = same_option(ClusterSpec, "slow")
+    slow: Converted[dict[str, float], Mapping[str, float] | None] = same_option(ClusterSpec, "slow")
     cores: int = same_option(ClusterSpec, "cores")
     record: bool = same_option(ClusterSpec, "record")
     replicas: int = same_option(ClusterSpec, "replicas")

@@ -67,11 +67,13 @@ class Launcher:
     def _lazy_shares(self, addresses: list[str]) -> Any:
         problem = self._full.problem
         with self.client.as_current():
-            return problem.dataset.shares(len(addresses), problem.partition, problem.seed, addresses=addresses)
+            dataset: Any = problem.dataset
+            return dataset.shares(len(addresses), problem.partition, problem.seed, addresses=addresses)
 
     def _lazy_test(self, address: str) -> Any:
         with self.client.as_current():
-            return self._full.problem.dataset.test(address)
+            dataset: Any = self._full.problem.dataset
+            return dataset.test(address)
 
     def _compute(self, part: Any, address: str) -> Future:
         return self.client.compute(part, workers=[address], allow_other_workers=False)

@@ -11,17 +11,21 @@ import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import BadInput, shown
 from ...base import Cluster, Engine
 from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
 from ...commands import Command, Executed
+from ...distributions import Distribution
 from ...plan import Plan
 from ...storage.store import Store
 from ..worker.command_channel import HEARTBEAT_S
 from .dask_connection import DaskConnection
 from .placement import PlacementRule, place
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["DaskCluster"]
 
@@ -115,8 +119,9 @@ class DaskCluster(Cluster):
     virtual_time = False
 
     def __init__(
-        self, target: Any = None, *, workers: int | None = None, servers: int | None = DEFAULTS.servers, pace: Any = None,
-        server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = DEFAULTS.record,
+        self, target: str | Client | None = None, *, workers: int | None = None, servers: int | None = DEFAULTS.servers,
+        pace: Distribution | float | str | None = None, server_time: Distribution | float | str | None = None,
+        slow: Mapping[str, float] | None = None, record: bool = DEFAULTS.record,
         dashboard: bool = DEFAULTS.dashboard, may_kill: bool = DEFAULTS.may_kill, patience: float = DEFAULTS.patience,
         checkpoint_every: float | None = DEFAULTS.checkpoint_every, replicas: int = DEFAULTS.replicas,
         max_workers: int | None = DEFAULTS.max_workers, place: PlacementRule = None, _connection: DaskConnection | None = None,
@@ -282,17 +287,17 @@ class DaskCluster(Cluster):
         return self._connection.dashboard_link()
 
     @property
-    def runs(self) -> set[Any]:
+    def runs(self) -> set[Engine]:
         """The current runs on this cluster."""
         return self._connection.runs
 
     @property
-    def client(self) -> Any:
+    def client(self) -> Client:
         """The Dask client."""
         return self._connection.client()
 
     def start(
-        self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
+        self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
         from ..client.start import start_run
 
