@@ -1,7 +1,7 @@
 """The picture of the README: one worker becomes five times slower in asynchronous training. The reference run is
 synchronous.
 
-    python -m labkit.lab.picture picture.png
+    python -m labkit.lab.picture docs/images/picture.png
 
 The runs are simulated, so the picture is the same on every machine. It is reduced to 192 colours to keep the file small.
 """
@@ -44,4 +44,4 @@ def main(path: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1] if len(sys.argv) > 1 else "picture.png"))
+    print(main(sys.argv[1] if len(sys.argv) > 1 else "docs/images/picture.png"))

@@ -1,4 +1,4 @@
-"""The files of `binder/` agree with each other, with pyproject.toml, with the README, and with repo2docker."""
+"""The files of `binder/` agree with each other, with pyproject.toml, with the guide, and with repo2docker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BINDER = ROOT / "binder"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NEEDED = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
 NEEDED += PROJECT["project"]["optional-dependencies"]["grade"]  # students check their work there
-README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "guides" / "binder.md").read_text()
 SCRIPTS = ("postBuild", "start")
 OVERRIDES = ROOT / "labkit" / "cli" / "jupyter" / "labconfig" / "default_setting_overrides.json"
 NO_REPO2DOCKER = "repo2docker is not installed: pip install jupyter-repo2docker"
@@ -170,25 +170,24 @@ def test_repo2docker_accepts_the_folder():
     assert f"Building conda environment for python={python()}\n" in dockerfile
 
 
-# badges ---------------------------------------------------------------------------------------------------------------
+# links ----------------------------------------------------------------------------------------------------------------
 
 
-def badges():
-    """{link text: the path in JupyterLab that it opens}, all of one repository and branch."""
-    found = re.findall(r"\[!\[([^\]]*)\]\(https://mybinder\.org/badge_logo\.svg\)\]\((\S+)\)", README)
-    (repository,) = {urlsplit(link).path for _, link in found}
-    assert re.fullmatch(r"/v2/gh/[\w.-]+/[\w.-]+/main", repository)
-    return {words: unquote(parse_qs(urlsplit(link).query)["urlpath"][0]) for words, link in found}
+def opened():
+    """The paths in JupyterLab that the guide's links open, all of one repository and branch."""
+    links = [urlsplit(link) for link in re.findall(r"https://mybinder\.org/v2/\S+", GUIDE)]
+    assert {link.path for link in links} == {"/v2/gh/OWNER/labkit/main"}  # the account is for the reader to fill in
+    return [unquote(parse_qs(link.query)["urlpath"][0]) for link in links]
 
 
-def test_badges_open_the_start_notebook_and_the_assignments():
-    assert sorted(badges().values()) == ["lab/tree/notebooks/00_start_here.ipynb", "lab/tree/notebooks/assignments"]
-    assert all(badges())  # a picture needs words
+def test_the_links_open_the_start_notebook_and_the_assignments():
+    assert opened() == ["lab/tree/notebooks/00_start_here.ipynb", "lab/tree/notebooks/assignments"]
+    assert all((ROOT / path.removeprefix("lab/tree/")).exists() for path in opened())
 
 
-def test_the_files_that_badges_open_exist():
-    missing = [path for path in badges().values() if not (ROOT / path.removeprefix("lab/tree/")).exists()]
-    assert not missing
+def test_no_other_document_has_a_placeholder():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*.cff"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.*")]
+    assert [page.name for page in pages if re.search(r"\bOWNER\b", page.read_text())] == ["binder.md"]
 
 
 def test_the_first_cell_warns_that_changes_are_lost():
