@@ -35,7 +35,7 @@ def main() -> int:
     register.add_argument("--reason")
     register.add_argument("--test", help="node id of the test that shows that the new result is right")
     register.add_argument("--runs", nargs="+", help="patterns of the names of the runs that change")
-    register.add_argument("--sections", nargs="+", help="the sections that change")
+    register.add_argument("--sections", nargs="+", help="the sections that change; all: those of new runs")
     register.add_argument("--all", action="store_true", help="carry out all runs, not these and the quick set only")
     commands.add_parser("baseline")
     commands.add_parser("compute", help="for the suite itself: names on standard input, digests on standard output")
@@ -82,6 +82,8 @@ def record(given: argparse.Namespace) -> int:
         "runs": tuple(given.runs or (old.runs if old else ())),
         "sections": tuple(given.sections or (old.sections if old else ())),
     }
+    if values["sections"] == ("all",):
+        values["sections"] = SECTIONS
     if not all(values.values()):
         print("A new change needs --reason, --test, --runs and --sections.")
         return 2

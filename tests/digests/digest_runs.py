@@ -184,7 +184,7 @@ def every_option() -> Iterator[Description]:
     """Each option of each strategy, on a cluster of random times."""
     for name, variants in OPTIONS.items():
         for number, options in enumerate(variants):
-            words = "+".join(f"{k}={v.kind if isinstance(v, New) else v}" for k, v in options.items())
+            words = "+".join(f"{k}={v.kind if isinstance(v, New) else v}" for k, v in options.items()) or "defaults"
             yield run(
                 f"option/{name}/{words}", New(name, **options), UNEQUAL if number % 3 == 2 else RANDOM, seed=number
             )
