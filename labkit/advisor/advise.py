@@ -119,7 +119,7 @@ class Advice:
             (row.label, row.compute, row.latency, row.wire, row.formula, time_text(row.step), row.fits)
             for row in self.rows
         ]
-        return bars(lines, self.inputs)
+        return bars(lines, self.inputs, LEGEND)
 
 
 def advise(

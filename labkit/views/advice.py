@@ -2,55 +2,85 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from . import style
 from .figures import LabFigure, blank, head
 
-__all__ = ["Line", "bars"]
+__all__ = ["Line", "bars", "wrapped"]
 
 # label, seconds of computing, latency and transfer, the formula, the sum as text, whether it fits into memory
 Line = tuple[str, float, float, float, str, str, bool]
-WIDTH, TOP, ROW, FOOT = 940, 76, 40, 42  # pixels
+WIDTH, TOP, FOOT = 940, 92, 42  # pixels
+BAR, WORDS, BETWEEN = 24, 15, 10  # pixels: the height of a bar with its margin, of a line of its formula, and below it
 LEFT, RIGHT = 190, 90  # room for the names, and for the sums
 PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("transfer", style.GREEN))
-LETTERS, SMALLEST = 124, 8.0  # letters of a formula that fit into a line; points
+SMALLEST = 8.5  # points
 
 
-def bars(lines: Sequence[Line], facts: str) -> LabFigure:
-    """Draw one bar per line, in the given order. `facts`: a sentence below the title.
+def bars(lines: Sequence[Line], facts: str, legend: str = "") -> LabFigure:
+    """Draw one bar per line, in the given order, with its formula below it.
 
-    A bar is cut off if it is more than four times as long as the median.
+    `facts`, `legend`: a sentence each, below the title. A bar is cut off if it is more than four times as long as the median.
     """
-    height = TOP + ROW * len(lines) + FOOT
+    formulas = [wrapped(line[4], WIDTH - LEFT - 12) for line in lines]
+    tops = list(itertools.accumulate((BAR + WORDS * len(each) + BETWEEN for each in formulas), initial=0))
+    height = TOP + tops[-1] + FOOT
     figure = blank(WIDTH, height)
-    box = (LEFT / WIDTH, FOOT / height, (WIDTH - LEFT - RIGHT) / WIDTH, ROW * len(lines) / height)
+    box = (LEFT / WIDTH, FOOT / height, (WIDTH - LEFT - RIGHT) / WIDTH, tops[-1] / height)
     axes = style.plain_axes(figure.add_axes(box), grid="x")
     sums = [sum(line[1:4]) for line in lines]
     middle = sorted(sums)[len(sums) // 2]
     most = style.nice_above(min(max(sums), 4 * middle) * 1000)
     axes.set_xlim(0, most)
-    axes.set_ylim(len(lines), 0)
+    axes.set_ylim(tops[-1], 0)
     axes.set_yticks([])
     axes.set_xlabel("milliseconds per step", **style.text())
-    for i, (label, *seconds, formula, total, fits) in enumerate(lines):
-        start, y = 0.0, i + 0.3
+    for i, (label, *seconds, _, total, fits) in enumerate(lines):
+        start, y = 0.0, tops[i] + BAR / 2
         for (_, colour), part in zip(PARTS, seconds):
             shown = min(1000 * part, most - start)
-            axes.barh(y, shown, 0.42, left=start, color=colour, alpha=1.0 if fits else 0.35, linewidth=0)
+            axes.barh(y, shown, 17, left=start, color=colour, alpha=1.0 if fits else 0.35, linewidth=0)
             start += shown
         ink = style.INK if fits else style.GREY
         style.write(
             axes, -0.012, y, label, ink, style.NORMAL, ha="right", va="center", transform=axes.get_yaxis_transform()
         )
         far = f"{total}{'' if fits else ', too large'}" + (" →" if 1000 * sums[i] > most * 1.0001 else "")
-        style.write(axes, start + most * 0.008, y, far, ink, style.NORMAL, va="center", fontweight="bold")
-        cut = formula if len(formula) <= LETTERS else formula[: LETTERS - 1] + "…"
-        style.write(axes, most * 0.004, i + 0.7, cut, style.GREY, SMALLEST, va="center")
+        sum_text = style.write(axes, start + most * 0.008, y, far, ink, style.NORMAL, va="center", fontweight="bold")
+        texts = [
+            style.write(axes, most * 0.004, tops[i] + BAR + WORDS * (k + 0.5), text, style.GREY, SMALLEST, va="center")
+            for k, text in enumerate(formulas[i])
+        ]
+        for text in (sum_text, *texts):
+            text.set(path_effects=style.halo())  # the grid does not cross a text
     head(figure, 0, 4, "Predicted time of a step", "fastest first; statistical efficiency is not included")
-    figure.text(8 / WIDTH, 1 - 36 / height, facts, **style.text(style.GREY, style.SMALL, va="center"))
+    for top, words in ((36, facts), (54, legend)):
+        figure.text(8 / WIDTH, 1 - top / height, words, **style.text(style.GREY, style.SMALL, va="center"))
     at = LEFT / WIDTH
     for name, colour in PARTS:
-        figure.text(at, 1 - 60 / height, "■ " + name, **style.text(colour, style.NORMAL, va="center"))
+        figure.text(at, 1 - 76 / height, "■ " + name, **style.text(colour, style.NORMAL, va="center"))
         at += (34 + 7.2 * len(name)) / WIDTH
     return figure
+
+
+def wrapped(formula: str, room: float) -> list[str]:
+    """Return a formula as lines of at most `room` pixels. A formula that does not fit into one line is divided between its
+    symbols and its values (at a colon or an equals sign) if these fit into a line each, otherwise between words.
+    """
+    if style.width(formula, SMALLEST) <= room:
+        return [formula]
+    for mark, begin in ((": ", ""), (" = ", "= ")):
+        symbols, found, values = formula.partition(mark)
+        halves = [symbols if begin else symbols + ":", begin + values]
+        if found and all(style.width(half, SMALLEST) <= room for half in halves):
+            return halves
+    lines = [""]
+    for word in formula.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if style.width(longer, SMALLEST) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines

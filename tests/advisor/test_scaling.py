@@ -1,5 +1,6 @@
 """Amdahl, Gustafson, and the Universal Scalability Law, which a fit recovers from exact points."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.views.pictures import memory_traffic, ranking, scaling
+from labkit.views.pictures.layout import lanes
 
 
 def usl(n, p, k):
@@ -82,17 +84,44 @@ def test_points_that_do_not_determine_the_fit_are_refused(wrong):
 
 def test_the_pictures_show_the_numbers_given():
     figure = scaling({"ring": {1: 10.0, 10: 90.0}, "server": {1: 9.0, 10: 20.0}}, {"ring": lambda n: 10 * n}, "Title")
-    (axes,) = figure.axes
+    axes = figure.axes[0]
     assert axes.get_xscale() == axes.get_yscale() == "log"
     drawn = [line.get_ydata() for line in axes.lines if line.get_marker() not in ("None", None)]
     assert [list(y) for y in drawn] == [[10.0, 90.0], [9.0, 20.0]]
-    assert {"ring: 90", "server: 20"} <= {text.get_text() for text in axes.texts}
+    assert {"ring: 90", "server: 20", "with 10 workers"} <= {text.get_text() for text in figure.texts}
     held = memory_traffic({"ring": (200.0, 100.0), "fsdp": (300.0, 25.0)}, "Title").axes[0].lines[0]
     assert held.get_xdata().tolist() == [2.0, 3.0]
     assert held.get_ydata().tolist() == [1.0, 0.25]
     rows = ranking({"fast": {"a": 10.0, "b": 5.0}, "slow": {"a": 1.0}}, "Title").axes[0]
-    assert [float(line.get_xdata()[0]) for line in rows.lines] == [1.0, 0.5, 1.0]
+    assert [float(line.get_xdata()[0]) for line in rows.lines if line.get_marker() != "None"] == [1.0, 0.5, 1.0]
     assert [text.get_text() for text in rows.texts] == ["10 /s", "1 /s"]
+
+
+def test_no_markers_overlap():
+    """Equal values: in a row of `ranking` one below the other, in `scaling` side by side; all others are at their place."""
+    rows = ranking({"equal": {"a": 5.0, "b": 5.0, "c": 4.96}, "apart": {"a": 1.0, "b": 0.5}}, "Title")
+    lines = scaling({"ring": {1: 1.0, 10: 9.0}, "server": {1: 1.0, 10: 2.0}, "pairs": {1: 1.01}}, {}, "Title")
+    for figure in (rows, lines):
+        figure.canvas.draw()
+        axes, size = figure.axes[0], 9 * 100 / 72
+        dots = [axes.transData.transform(line.get_xydata()) for line in axes.lines if line.get_marker() not in ("None", "")]
+        for (x0, y0), (x1, y1) in itertools.combinations(np.concatenate(dots).tolist(), 2):
+            assert max(abs(x1 - x0), abs(y1 - y0)) > size
+    assert [line.get_xdata()[-1] for line in lines.axes[0].lines if line.get_marker() not in ("None", "")][:2] == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("positions", "moved"),
+    [
+        ([], []),
+        ([0, 20, 40], [0, 0, 0]),
+        ([0, 0], [-7.5, 7.5]),
+        ([3, 0, 100, 5], [0, -15, 0, 15]),
+        ([0, 10, 20], [-7.5, 7.5, -7.5]),  # the first and the last are apart
+    ],
+)
+def test_lanes(positions, moved):
+    assert lanes(positions) == moved
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.views.advice import bars
+from labkit.views.advice import bars, wrapped
 
 pytestmark = pytest.mark.filterwarnings("error")
 LINES = [
@@ -24,7 +26,24 @@ def test_bar_lengths_are_proportional_to_seconds():
     assert sum(wide[6:]) == pytest.approx(axes.get_xlim()[1])  # truncated, with a note
     texts = [t.get_text() for t in axes.texts]
     assert {"Fast", "13 ms", "22 ms, too large", "90 s →", "c + a + m"} <= set(texts)
+    assert not any("…" in text for text in texts)
     assert "One step = 4 gradients." in [t.get_text() for t in figure.texts]
+
+
+@pytest.mark.parametrize(
+    ("formula", "lines"),
+    [
+        ("c + s = 1 ms + 2 ms", ["c + s = 1 ms + 2 ms"]),
+        (
+            "max(c + s + a + m, m/S) = max(1 ms + 2 ms + 3 s, 4 s)",
+            ["max(c + s + a + m, m/S)", "= max(1 ms + 2 ms + 3 s, 4 s)"],
+        ),
+        ("N/(c + s), c = slowest: 8 / (4/29.4 ms + 4/10 ms + 1)", ["N/(c + s), c = slowest:", "8 / (4/29.4 ms + 4/10 ms + 1)"]),
+        ("c " * 39 + "c", [" ".join("c" * 21), " ".join("c" * 19)]),
+    ],
+)  # fmt: skip
+def test_a_long_formula_is_divided_and_nothing_is_left_out(formula, lines):
+    assert wrapped(formula, 240.0) == lines
 
 
 def test_the_figure_of_the_advice_has_no_text_outside_its_edges():
@@ -34,7 +53,10 @@ def test_the_figure_of_the_advice_has_no_text_outside_its_edges():
     figure = lk.advise(problem, cluster, memory=1e5).figure()
     figure.canvas.draw()
     width, height = figure.get_size_inches() * figure.dpi
-    for text in [*figure.axes[0].texts, *figure.texts, figure.axes[0].xaxis.label]:
-        box = text.get_window_extent()
-        assert 0 <= box.x0 <= box.x1 <= width, text.get_text()
-        assert 0 <= box.y0 <= box.y1 <= height, text.get_text()
+    texts = [*figure.axes[0].texts, *figure.texts, figure.axes[0].xaxis.label]
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
+    for text, box in boxes:
+        assert 0 <= box.x0 <= box.x1 <= width, text
+        assert 0 <= box.y0 <= box.y1 <= height, text
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        assert a.x1 <= b.x0 or b.x1 <= a.x0 or a.y1 <= b.y0 + 1 or b.y1 <= a.y0 + 1, (one, other)

@@ -237,7 +237,7 @@ def test_predicted_and_measured_step_times_agree():
     for (name, mine), measured in zip(runs.items(), dots):
         wanted = [n / steps[name](n) for n in SIZES]
         assert theoretical_throughput(mine[8].trace, np.array(SIZES)) == pytest.approx(wanted, rel=1e-9)
-        assert measured[:, 0].tolist() == list(SIZES)
+        assert measured[:, 0] == pytest.approx(SIZES, abs=0.2)  # side by side where they would overlap
         assert measured[:, 1] == pytest.approx(wanted, rel=0.01)
     low, high = (number(8 / steps[name](8)) for name in ("one server", "ring"))
     reported = numbers(title(drawn))

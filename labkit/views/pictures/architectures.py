@@ -1,8 +1,8 @@
 """Three figures that compare architectures: scaling, memory against traffic, and throughput by situation.
 
-    scaling    throughput against workers, both logarithmic: dots are measured, a red line is the formula of each
-    memory_traffic      bytes that a worker holds against bytes that it sends: no architecture is low in both
-    ranking    a row for each situation, a dot for each strategy: its throughput relative to the best one in the row
+    scaling         throughput against workers, both logarithmic: dots are measured, a red line is the formula of each
+    memory_traffic  bytes that a worker holds against bytes that it sends: no architecture is low in both
+    ranking         a row for each situation, a dot for each strategy: its throughput relative to the best one in the row
 
 Each function takes plain numbers, so that a notebook shows how they were measured, and returns a matplotlib `Figure`.
 """
@@ -18,13 +18,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator
 
 from ...errors import BadInput, shown
+from ...formatting import count_text
 from .. import style
 from ..figures import LabFigure
-from .layout import LABEL, WIDTH, WORDS, axes_at, number, sheet
+from .layout import LABEL, MARKER, WIDTH, axes_at, lanes, number, put, sheet
 
 __all__ = ["ranking", "scaling", "memory_traffic"]
 
-TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 232  # pixels
+TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 250  # pixels
+ROW, KEY = 32, 26  # pixels: a row of `ranking` whose markers are in one lane, and its key
 POINTS = 200  # points per line
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COLOURS = (style.BLUE, style.GREEN, style.INK, style.BLUE_LINE, style.ORANGE, style.FAINT, style.GREY, style.GREEN_FILL)
@@ -39,7 +41,8 @@ def scaling(
 
     `measured`: {name: {workers: throughput}}. `theory`: {name: formula}, for any of the names of `measured`. A formula
     takes the numbers of workers, float64 of shape (n,), and returns the throughput, shape (n,). The dashed grey line is
-    linear scaling, N times the largest measured throughput per worker. Raises `BadInput` if the input is empty or too
+    linear scaling, N times the largest measured throughput per worker. Dots for the same number of workers that would
+    overlap are side by side. Raises `BadInput` if the input is empty or too
     large, if a formula has no measurements, or if a value is not positive.
     """
     _check("scaling", measured, len(MARKS))
@@ -51,9 +54,7 @@ def scaling(
             raise BadInput(
                 f"scaling: {name} needs {{workers: throughput}}, all positive and finite, not {shown(dict(mine))}."
             )
-    figure = sheet(
-        TOP + HIGH + FOOT, title, "dots = measured · red line = theory · dashed = linear scaling"
-    )
+    figure = sheet(TOP + HIGH + FOOT, title, "dots = measured · red line = theory · dashed = linear scaling")
     axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - NAMES, HIGH, grid="both")
     _logarithmic(axes, measured)
     reach = np.array(
@@ -61,19 +62,21 @@ def scaling(
     )
     first = max(v / n for mine in measured.values() for n, v in mine.items())
     axes.plot(reach, first * reach, color=style.GREY, linewidth=1.6, linestyle=(0, (4, 2.5)), zorder=2)
-    ends = []
-    for (name, mine), mark, colour in zip(measured.items(), MARKS, COLOURS):
-        if name in theory:
-            along = np.unique(np.round(np.geomspace(min(mine), max(mine), POINTS)))  # integer numbers of workers
-            axes.plot(along, theory[name](along), color=style.RED, linewidth=1.8, zorder=3)
-        _marks(axes, list(mine), list(mine.values()), mark, colour)
-        ends.append((f"{name}: {number(mine[max(mine)])}", mine[max(mine)], colour))
+    for name, formula in theory.items():
+        along = np.unique(np.round(np.geomspace(min(measured[name]), max(measured[name]), POINTS)))  # integers
+        axes.plot(along, formula(along), color=style.RED, linewidth=1.8, zorder=3)
     axes.set_xlabel("workers", **style.text(size=LABEL, labelpad=4))
     axes.set_ylabel(ylabel, **style.text(size=LABEL, labelpad=4))
-    low, high = np.log10(axes.get_ylim())
-    places = style.spread([(math.log10(v) - low) / (high - low) for _, v, _ in ends], 24 / HIGH, 0.03, 0.98)
-    for (words, _, colour), y in zip(ends, places):
-        style.write(axes, 1.03, y, words, colour, LABEL, fontweight="bold", va="center", transform=axes.transAxes)
+    decade = (WIDTH - LEFT - NAMES) / math.log10(axes.get_xlim()[1] / axes.get_xlim()[0])  # pixels
+    heights = {name: _heights(axes, mine) for name, mine in measured.items()}
+    aside = _sideways(heights)
+    ends = style.spread([mine[max(mine)] / HIGH for mine in heights.values()], 40 / HIGH, 0.05, 0.97)
+    for k, (name, mine) in enumerate(measured.items()):
+        x = [n * 10 ** (aside[name][n] / decade) for n in mine]
+        _marks(axes, x, list(mine.values()), MARKS[k], COLOURS[k])
+        n, left, middle = max(mine), WIDTH - NAMES + 20, TOP + HIGH * (1 - ends[k])
+        _key(figure, left, middle - 9, MARKS[k], COLOURS[k], f"{name}: {number(mine[n])}", fontweight="bold")
+        put(figure, left + 14, middle + 9, f"with {count_text(n, 'worker')}", style.GREY)
     return figure
 
 
@@ -121,7 +124,7 @@ def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> Lab
 
 def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     """Draw one row per situation, with a dot for each strategy at its throughput relative to the best strategy of the
-    row.
+    row. Markers of a row that would overlap are one below the other.
 
     `rates`: {situation: {strategy: gradients per second}}. A strategy may be missing from a row. Raises `BadInput` if the
     input is empty or too large, or if a row has no positive number.
@@ -133,31 +136,35 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     for situation, row in rates.items():
         if not row or not all(math.isfinite(v) and v >= 0 for v in row.values()) or max(row.values()) <= 0:
             raise BadInput(f"ranking: {situation} needs {{strategy: gradients per second}}, not {shown(dict(row))}.")
-    left, each = 20 + round(max(style.width(s, LABEL, bold=True) for s in rates)), 38
+    left, widest = 20 + round(max(style.width(s, LABEL, bold=True) for s in rates)), 1.03
+    across = (WIDTH - left - 120) / widest  # pixels
+    shares = [{name: value / max(row.values()) for name, value in row.items()} for row in rates.values()]
+    moves = [lanes([across * share for share in row.values()]) for row in shares]
+    heights = [ROW + round(2 * max(move)) for move in moves]
+    high = sum(heights)
     figure = sheet(
-        TOP + 26 + each * len(rates) + FOOT,
+        TOP + KEY + high + FOOT,
         title,
-        "one dot per strategy · 100% = the best of its row, with its gradients per second at the right",
+        "one marker per strategy · 100% = the best of its row, with its gradients per second at the right",
     )
-    axes = axes_at(figure, left, TOP + 26, WIDTH - left - 120, each * len(rates), grid="x")
-    axes.set_xlim(0, 1.03)
-    axes.set_ylim(len(rates) - 0.5, -0.5)
+    axes = axes_at(figure, left, TOP + KEY, WIDTH - left - 120, high, grid="x")
+    axes.set_xlim(0, widest)
+    axes.set_ylim(high, 0)
     axes.xaxis.set_major_formatter(lambda v, _: f"{v:.0%}")
-    axes.yaxis.set_major_locator(FixedLocator(range(len(rates))))
+    middles = [sum(heights[:k]) + heights[k] / 2 for k in range(len(heights))]
+    axes.yaxis.set_major_locator(FixedLocator(middles))
     axes.set_yticklabels(list(rates), **style.text(style.INK, LABEL))
-    for k, row in enumerate(rates.values()):
-        best = max(row.values())
-        for name, value in row.items():
-            _marks(axes, [value / best], [k], MARKS[names.index(name)], COLOURS[names.index(name)])
-        style.write(axes, 1.06, k, f"{number(best)} /s", style.INK, LABEL, va="center")
+    axes.tick_params(axis="y", length=0)
+    for middle, height in zip(middles[1:], heights[1:]):
+        axes.axhline(middle - height / 2, color=style.GRID, linewidth=1.0, zorder=1)
+    for row, share, move, middle in zip(rates.values(), shares, moves, middles):
+        for (name, value), down in zip(share.items(), move):
+            _marks(axes, [value], [middle + down], MARKS[names.index(name)], COLOURS[names.index(name)])
+        style.write(axes, 1.06, middle, f"{number(max(row.values()))} /s", style.INK, LABEL, va="center")
     x = float(left)
     for name, mark, colour in zip(names, MARKS, COLOURS):
-        wide, high = figure.get_size_inches() * style.DPI
-        key = figure.add_axes(((x - 8) / wide, 1 - (TOP + 16) / high, 16 / wide, 16 / high))
-        key.set_axis_off()
-        _marks(key, [0], [0], mark, colour)
-        figure.text((x + 12) / wide, 1 - (TOP + 8) / high, name, **style.text(style.INK, WORDS, va="center"))
-        x += 34 + style.width(name, WORDS)
+        _key(figure, x, TOP + 8, mark, colour, name)
+        x += 34 + style.width(name, LABEL)
     axes.set_xlabel("gradients per second, relative to the best", **style.text(size=LABEL, labelpad=4))
     return figure
 
@@ -181,8 +188,33 @@ def _logarithmic(axes: Axes, measured: Mapping[str, Mapping[int, float]]) -> Non
     axes.minorticks_off()
 
 
+def _heights(axes: Axes, mine: Mapping[int, float]) -> dict[int, float]:
+    """Return {workers: height of the dot in pixels} on a logarithmic axis."""
+    low, high = np.log10(axes.get_ylim())
+    return {n: HIGH * (math.log10(value) - low) / (high - low) for n, value in mine.items()}
+
+
+def _sideways(heights: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:
+    """Return how far each dot is moved sideways (pixels) so that dots of the same number of workers do not overlap."""
+    moved: dict[str, dict[int, float]] = {name: {} for name in heights}
+    for n in {n for mine in heights.values() for n in mine}:
+        here = [name for name, mine in heights.items() if n in mine]
+        for name, move in zip(here, lanes([heights[name][n] for name in here])):
+            moved[name][n] = move
+    return moved
+
+
+def _key(figure: LabFigure, left: float, top: float, mark: str, colour: str, words: str, **more: Any) -> None:
+    """Draw a marker and its name. `left`, `top`: the centre of the marker, in pixels."""
+    wide, high = figure.get_size_inches() * style.DPI
+    axes = figure.add_axes(((left - 8) / wide, 1 - (top + 8) / high, 16 / wide, 16 / high))
+    axes.set_axis_off()
+    _marks(axes, [0], [0], mark, colour)
+    put(figure, left + 14, top, words, style.INK, LABEL, **more)
+
+
 def _marks(axes: Axes, x: Any, y: Any, mark: str, colour: str) -> None:
     axes.plot(
-        x, y, mark, color=colour, markersize=9, markeredgecolor=style.PAPER, markeredgewidth=1.0, linestyle="none", zorder=5,
-        clip_on=False,
+        x, y, mark, color=colour, markersize=MARKER, markeredgecolor=style.PAPER, markeredgewidth=1.0, linestyle="none",
+        zorder=5, clip_on=False,
     )  # fmt: skip

@@ -124,7 +124,8 @@ def _timeline(axes: Axes, trace: Trace, ends: np.ndarray, longest: int, last: bo
     for which, face in ((~back, style.BLUE_FILL), (back, style.BLUE_LINE)):
         x0, x1 = (start[which] - first) / NANO, (end[which] - first) / NANO
         boxes(axes, row[which], x0, x1, face, style.BLUE, half=HIGH, line=fine)
-    axes.axvline((until - first) / NANO, color=style.GREY, linewidth=1.2, linestyle=(0, (3, 2)), zorder=3)
+    edge = axes.axvline((until - first) / NANO, color=style.GREY, linewidth=1.2, linestyle=(0, (3, 2)), zorder=3)
+    edge.set_clip_on(False)  # also at the right edge
 
 
 assert LEFT + LONG + GAP + 230 <= WIDTH - EDGE

@@ -7,7 +7,7 @@ grey, is the meaning of the colours. Text has at least 9 points. Coordinates are
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,15 @@ from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure, blank
 
-__all__ = ["HEAD", "LABEL", "WIDTH", "WORDS", "axes_at", "boxes", "number", "put", "sheet", "trace_of", "traces_of"]
+__all__ = [
+    "HEAD", "LABEL", "MARKER", "WIDTH", "WORDS", "axes_at", "boxes", "lanes", "number", "put", "sheet", "trace_of", "traces_of",
+]  # fmt: skip
 
 WIDTH = 940
 WORDS, LABEL, HEAD = 9.5, 10.5, 14.0  # points
 EDGE = 14  # pixels
+MARKER = 9.0  # points: the size of a marker
+APART = 15.0  # pixels between the centres of two markers of this size, including their white edges
 MOST = 4  # rows of a figure with one row per run
 
 
@@ -91,6 +95,27 @@ def boxes(
     corners = np.stack([start, low, start, high, end, high, end, low], axis=-1).reshape(-1, 4, 2)
     made = PolyCollection(list(corners), facecolors=face, edgecolors=edge, linewidths=line, zorder=z)
     axes.add_collection(made, autolim=False)
+
+
+def lanes(positions: Sequence[float]) -> list[float]:
+    """Return the distance in pixels by which to move each marker sideways so that markers of one row do not overlap.
+
+    `positions`: the positions of the markers along the row, in pixels. Markers that would overlap are placed side by side,
+    centred on the row; all others are not moved.
+    """
+    lane = [0] * len(positions)
+    groups: list[list[int]] = []
+    for i in sorted(range(len(positions)), key=lambda i: positions[i]):
+        near = [k for group in groups[-1:] for k in group if positions[i] - positions[k] < APART]
+        taken = {lane[k] for k in near}
+        lane[i] = next(n for n in range(len(positions)) if n not in taken)
+        groups = [*groups[:-1], [*groups[-1], i]] if near else [*groups, [i]]
+    moved = [0.0] * len(positions)
+    for group in groups:
+        middle = max(lane[i] for i in group) / 2
+        for i in group:
+            moved[i] = (lane[i] - middle) * APART
+    return moved
 
 
 def number(value: float) -> str:

@@ -26,7 +26,7 @@ from ...trace.schema import NANO
 from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
-from .layout import LABEL, WIDTH, WORDS, axes_at, number, sheet, traces_of
+from .layout import LABEL, WIDTH, WORDS, axes_at, lanes, number, sheet, traces_of
 
 __all__ = ["theoretical_throughput", "link_saturation"]
 
@@ -38,7 +38,8 @@ FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of ru
 def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
     """Draw gradients per second against workers: measured dots, and a predicted line for each architecture.
 
-    The dashed grey line is for workers without communication.
+    The dashed grey line is for workers without communication. Dots for the same number of workers that would overlap are side
+    by side.
 
     `runs`: {name: {workers: run (or trace)}}, with up to 4 names, for example {"one server": {2: run, 4: run, 8: run}, "4
     shards": {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for names without a known
@@ -139,7 +140,7 @@ def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]
 
 
 def _key(theory: dict[str, Any], ideal: float | None) -> str:
-    red = " · red line = predicted" if any(line is not None for line in theory.values()) else ""
+    red = " · red line = theory" if any(line is not None for line in theory.values()) else ""
     return f"dots = measured (green: with servers, blue: without){red}{' · dashed = no communication time' if ideal else ''}"
 
 
@@ -149,11 +150,17 @@ def _draw(
     most = max(max(mine) for mine in found.values())
     highest = max(max(mine.values()) for mine in rates.values())
     ideal = _ideal(found)
-    axes.set_xlim(0, most * 1.02)
+    axes.set_xlim(0, most * 1.03)
     axes.set_ylim(0, style.nice_above(1.08 * highest))
     axes.xaxis.set_major_locator(FixedLocator(sorted({n for mine in found.values() for n in mine})))
     ends: list[tuple[str, float, str, str]] = []
     fills = iter(FILLS)
+    per_worker, per_rate = (WIDTH - LEFT - NAMES) / axes.get_xlim()[1], HIGH / axes.get_ylim()[1]  # pixels
+    dots = {name: {n: float(n) for n in mine} for name, mine in rates.items()}
+    for n in {n for mine in rates.values() for n in mine}:
+        here = [name for name, mine in rates.items() if n in mine]
+        for name, move in zip(here, lanes([per_rate * rates[name][n] for name in here])):
+            dots[name][n] += move / per_worker
     if ideal is not None:
         stop = min(most, axes.get_ylim()[1] / ideal)
         axes.plot([0, stop], [0, ideal * stop], color=style.GREY, linewidth=1.6, linestyle=(0, (4, 2.5)), zorder=2)
@@ -167,7 +174,7 @@ def _draw(
         first = next(iter(found[name].values()))
         colour = style.BLUE if _is_ring(first) else style.GREEN
         face = style.BLUE if _is_ring(first) else next(fills)
-        axes.plot(list(mine), list(mine.values()), "o", markersize=9, color=face, markeredgecolor=colour,
+        axes.plot(list(dots[name].values()), list(mine.values()), "o", markersize=8, color=face, markeredgecolor=colour,
                   markeredgewidth=2.0, linestyle="none", zorder=4, clip_on=False)  # fmt: skip
         ends.append((name, mine[max(mine)], colour, _limit(first)))
     axes.set_xlabel("workers", **style.text(size=LABEL, labelpad=4))
