@@ -47,23 +47,67 @@ class Described:
         raise NotImplementedError
 
     def standardise(self, x: np.ndarray) -> np.ndarray:
-        """Convert raw values (n, d) to standardised values (n, d) in the data set's dtype."""
+        """Standardise samples: subtract the mean and divide by the standard deviation of the training samples.
+
+        Parameters
+        ----------
+        x : ndarray
+            Samples as they are in the source, of shape (n, d).
+
+        Returns
+        -------
+        ndarray
+            Standardised samples of the same shape, in the data set's dtype.
+        """
         return np.ascontiguousarray((x - self.mean) / self.scale, dtype=self.dtype)
 
     def raw(self, x: np.ndarray) -> np.ndarray:
-        """Convert standardised values, (n, d) or (d,), to raw values of the same shape: the inverse of `standardise`."""
+        """Undo `standardise`.
+
+        Parameters
+        ----------
+        x : ndarray
+            Standardised samples, of shape (n, d) or (d,).
+
+        Returns
+        -------
+        ndarray
+            The samples as they are in the source, of the same shape.
+        """
         return np.ascontiguousarray(x * self.scale + self.mean, dtype=self.dtype)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Described):
-    """Training and held-out samples in memory.
+    """Training and held-out samples in memory; `from_arrays` and `from_csv` make it.
 
-    x_train, x_test: (n, d) float32 or float64, C-contiguous, read-only.
-    y_train, y_test: (n,) int64 labels, or (n, k) floats when `classes` is None (regression).
-    mean, scale: (d,) float64; 0 and 1 if the data set is not standardised. image_shape: (height, width) if samples are
-    pictures, else None.
-    about: one sentence with source and licence. extra: further facts, such as an exact solution.
+    Parameters
+    ----------
+    name : str
+        The name of the data set.
+    x_train : ndarray
+        The features of the training samples, float32 or float64 of shape (n, d), C-contiguous, read-only.
+    y_train : ndarray
+        Their labels, int64 of shape (n,), or targets of a regression, floats of shape (n, k).
+    x_test, y_test : ndarray
+        The held-out samples, in the same form.
+    classes : int or None
+        The number of classes; None for a regression.
+    mean, scale : ndarray
+        The mean and the standard deviation of each feature in the training samples, float64 of shape (d,); 0 and 1 if the data
+        set is not standardised.
+    image_shape : tuple of int, optional
+        (height, width) if samples are pictures.
+    about : str, default: ""
+        One sentence with source and licence.
+    extra : dict, optional
+        Further facts, such as an exact solution.
+
+    Examples
+    --------
+    >>> data = lk.Problem("digits").dataset
+    >>> data.x_train.shape, data.x_test.shape, data.image_shape, data.outputs
+    ((1438, 64), (359, 64), (8, 8), 10)
     """
 
     name: str
@@ -90,7 +134,6 @@ class Dataset(Described):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32 or float64."""
         return self.x_train.dtype
 
     def _targets(self) -> int:

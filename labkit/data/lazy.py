@@ -36,11 +36,44 @@ FAN_IN = 16
 
 @dataclass(frozen=True, eq=False)
 class DaskDataset(Described):
-    """Training and held-out samples as Dask blocks. It has the attributes of `Dataset`, except the arrays.
+    """Training and held-out samples as Dask blocks; `from_dask` makes it.
 
-    Blocks are computed again at each use: call `x.persist()` first if that is expensive.
-    n_train, n_test: the numbers of training and held-out samples. lengths: the number of rows of each block. offsets:
-    the position of the first training sample of each block. blocks: the pairs (x, y) of delayed arrays.
+    It has the attributes of `Dataset`, except the arrays. Blocks are computed again at each use: call `x.persist()` first if
+    that is expensive.
+
+    Parameters
+    ----------
+    name : str
+        The name of the data set.
+    classes : int or None
+        The number of classes; None for a regression.
+    mean, scale : ndarray
+        The mean and the standard deviation of each feature in the training samples, float64 of shape (d,).
+    n_train, n_test : int
+        The numbers of training and held-out samples.
+    hold_out : HoldOut
+        Which samples of each block are held out.
+    blocks : list of tuple
+        The pairs (x, y) of delayed arrays.
+    lengths : tuple of int
+        The number of rows of each block.
+    offsets : tuple of int
+        The position of the first training sample of each block.
+    targets : int, default: 1
+        The number of targets of a regression.
+    image_shape : tuple of int, optional
+        (height, width) if samples are pictures.
+    about : str, default: ""
+        One sentence with source and licence.
+    extra : dict, optional
+        Further facts.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> data = lk.from_dask(da.zeros((100, 2), chunks=(50, 2)), da.arange(100, chunks=50) % 2, classes=2)
+    >>> data.lengths, data.n_train + data.n_test
+    ((50, 50), 100)
     """
 
     name: str
@@ -60,7 +93,6 @@ class DaskDataset(Described):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32 or float64."""
         return np.dtype(self.hold_out.dtype)
 
     def _targets(self) -> int:
@@ -73,14 +105,31 @@ class DaskDataset(Described):
         seed: int = 0,
         addresses: Sequence[str] | None = None,
     ) -> list[Any]:
-        """Return one lazy (x, y) per worker: contiguous and standardised.
+        """Return the training samples of every worker.
 
-        Every training sample is in exactly one share; with `Shared` every share has all training samples.
+        Every training sample is in exactly one share; with `Shared` every share has all training samples. A partition by label
+        computes the labels and sends them to the client, 8 bytes per sample.
 
-        A share is a `dask.delayed` object of a pair of NumPy arrays, which can be unpacked into two: `x, y = share`.
-        addresses: the Dask worker on which each share is assembled; the blocks are not restricted to workers.
-        A partition by label computes the labels and sends them to the client, 8 bytes per sample. Raises `BadInput` if
-        `Partition.split` would.
+        Parameters
+        ----------
+        workers : int
+            The number of workers.
+        how : str or Partition, default: "even"
+            The partition.
+        seed : int, default: 0
+            Determines the random draws.
+        addresses : sequence of str, optional
+            The Dask worker on which each share is assembled. The blocks are not restricted to workers.
+
+        Returns
+        -------
+        list of dask.delayed
+            One lazy pair (x, y) per worker, contiguous and standardised, which can be unpacked: `x, y = share`.
+
+        Raises
+        ------
+        BadInput
+            If `Partition.split` would raise it.
         """
         how, workers = partition_by_name(how), check_whole("workers", workers, 1)
         if addresses is not None and len(addresses) != workers:
@@ -93,11 +142,28 @@ class DaskDataset(Described):
         return made
 
     def test(self, address: str | None = None) -> Any:
-        """Return the held-out samples: a lazy, standardised (x, y), assembled on the Dask worker `address` if given."""
+        """Return the held-out samples.
+
+        Parameters
+        ----------
+        address : str, optional
+            The Dask worker on which they are assembled.
+
+        Returns
+        -------
+        dask.delayed
+            A lazy pair (x, y), standardised.
+        """
         return self._joined([("test", None)] * len(self.blocks), address)
 
     def gathered(self) -> Dataset:
-        """Compute all samples and send them to the client, for the simulator, which has no cluster. They must fit into memory."""
+        """Compute all samples and send them to the client, for the simulator, which has no cluster.
+
+        Returns
+        -------
+        Dataset
+            The data set in memory, which must have room for it.
+        """
         import dask
 
         (x, y), (x_test, y_test) = dask.compute(self.shares(1, "shared")[0], self.test())
@@ -178,10 +244,49 @@ def from_dask(
 ) -> DaskDataset:
     """Make a data set from Dask arrays, which stay on the cluster.
 
-    x: (n, d). y: (n,) labels, or, with `classes=None` (regression), (n,) or (n, k) floats. n may be unknown; then x and
-    y must have the same blocks. Reads the data once, on the current scheduler, for lengths, mean, variance and checks.
-    The held-out part is drawn block by block: `test_fraction` of each, rounded up or down at random.
-    Raises `BadInput` if `from_arrays` would; the message names the first bad row.
+    The data is read once, on the current scheduler, for lengths, mean, variance and checks. The held-out part is drawn block by
+    block: `test_fraction` of each, rounded up or down at random.
+
+    Parameters
+    ----------
+    x : dask.array.Array
+        The features, of shape (n, d). The number n may be unknown; then `x` and `y` must have the same blocks.
+    y : dask.array.Array
+        The labels, of shape (n,), or, for a regression, floats of shape (n,) or (n, k).
+    classes : int or None
+        The number of classes; None for a regression.
+    seed : int, default: 0
+        Determines which samples are held out.
+    test_fraction : float, default: 0.2
+        The part of the samples that is held out, above 0 and below 1.
+    standardize : bool, default: True
+        Whether every feature is shifted and scaled to mean 0 and standard deviation 1 of the training samples.
+    dtype : {"float32", "float64"}, default: "float32"
+        The type of the features, and of the targets of a regression.
+    name : str, default: "dask"
+        The name of the data set.
+
+    Returns
+    -------
+    DaskDataset
+        The data set, for `Problem(data=...)`.
+
+    Raises
+    ------
+    BadInput
+        If `from_arrays` would raise it. The message names the first bad row.
+
+    See Also
+    --------
+    from_arrays : Copy arrays of this process.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.random.default_rng(0).normal(size=(1000, 2), chunks=(250, 2))
+    >>> data = lk.from_dask(x, (x[:, 0] > x[:, 1]).astype(int), classes=2)
+    >>> len(data.blocks), data.features, data.n_train + data.n_test
+    (4, 2, 1000)
     """
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
     classes, name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)

@@ -32,22 +32,61 @@ __all__ = [
 
 
 class Partition(HasOptions):
-    """The base class of partitions. Other modules call `split`. If `shares_all`, every worker has every sample."""
+    """The base class of partitions.
+
+    A partition of your own defines `owners`, or, as a subclass of `Sized`, `sizes`.
+
+    Attributes
+    ----------
+    shares_all : bool
+        Whether every worker has every sample.
+    """
 
     shares_all: ClassVar[bool] = False
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
-        """Return one sorted int64 index array per worker.
+        """Return the samples of every worker.
 
-        labels_or_n: the labels (n,), or the number of samples if the partition does not depend on labels.
-        Raises `BadInput` if there are fewer samples than workers.
+        Parameters
+        ----------
+        labels_or_n : ndarray or int
+            The labels, of shape (n,), or the number of samples if the partition does not depend on labels.
+        workers : int
+            The number of workers.
+        seed : int
+            Determines the random draws.
+
+        Returns
+        -------
+        list of ndarray
+            The sorted indices of the samples of each worker, int64.
+
+        Raises
+        ------
+        BadInput
+            If there are fewer samples than workers.
         """
         owners = self.owners(labels_or_n, workers, seed)
         order = np.argsort(owners, kind="stable").astype(np.int64)
         return np.split(order, np.cumsum(np.bincount(owners, minlength=workers))[:-1])
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """Return the worker of every sample: (n,) int64."""
+        """Return the worker of every sample.
+
+        Parameters
+        ----------
+        labels_or_n : ndarray or int
+            The labels, of shape (n,), or the number of samples if the partition does not depend on labels.
+        workers : int
+            The number of workers.
+        seed : int
+            Determines the random draws.
+
+        Returns
+        -------
+        ndarray
+            The number of a worker for each sample, int64 of shape (n,).
+        """
         raise NotImplementedError
 
 
@@ -55,33 +94,71 @@ class Sized(Partition):
     """A partition defined by the number of samples per worker; the samples are drawn at random."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Return the number of samples of each worker: (workers,) int64, at least 1 each, with the sum n."""
+        """Return the number of samples of each worker.
+
+        Parameters
+        ----------
+        n : int
+            The number of samples.
+        workers : int
+            The number of workers.
+
+        Returns
+        -------
+        ndarray
+            The numbers, int64 of shape (workers,), at least 1 each. Their sum is `n`.
+
+        Raises
+        ------
+        BadInput
+            If there are fewer samples than workers.
+        """
         raise NotImplementedError
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """Assign samples to workers at random, with the numbers that `sizes` returns."""
         owners = np.repeat(np.arange(workers), self.sizes(_count(labels_or_n), workers))
         return data_stream(check_seed(seed), PARTITION).permutation(owners)
 
 
 @dataclass(frozen=True)
 class Even(Sized):
-    """The default: every worker gets the same number of samples; the numbers differ by at most one."""
+    """Assigns the same number of samples to every worker. This is the default.
+
+    The numbers differ by at most one. The samples are drawn at random.
+
+    Examples
+    --------
+    >>> [len(part) for part in lk.Even().split(10, workers=4, seed=0)]
+    [3, 3, 2, 2]
+    """
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Return n // workers for each worker, and one more for each of the first n % workers."""
         _check_enough_samples(n, workers)
         return np.full(workers, n // workers, dtype=np.int64) + (np.arange(workers) < n % workers)
 
 
 @dataclass(frozen=True)
 class ByWeight(Sized):
-    """Worker i gets a part in proportion to `weights[i]`, rounded by largest remainders, and at least one sample.
+    """Assigns samples in proportion to given weights, as the speeds of machines.
+
+    The numbers are rounded by largest remainders; ties go to the first worker. Every worker gets at least one sample.
 
     If the weights are the speeds of the workers' machines, an epoch takes the same time on every worker. With an even
     partition a fast worker of an asynchronous run completes more epochs, so the fast worker's samples have more weight.
 
-    weights: one finite number above 0 for each worker; only their ratios matter.
+    Parameters
+    ----------
+    weights : sequence of float
+        One finite number above 0 for each worker; only their ratios matter.
+
+    See Also
+    --------
+    DaskCluster.speeds : Measure the speeds of a cluster.
+
+    Examples
+    --------
+    >>> [len(part) for part in lk.ByWeight((1, 2, 4)).split(70, workers=3, seed=0)]
+    [10, 20, 40]
     """
 
     weights: tuple[float, ...] = ()
@@ -99,7 +176,6 @@ class ByWeight(Sized):
         object.__setattr__(self, "weights", weights)
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Round by largest remainders; ties go to the first worker. Raises `BadInput` unless each worker has one weight."""
         _check_enough_samples(n, workers)
         if len(self.weights) != workers:
             raise BadInput(f"ByWeight has {len(self.weights)} weights for {workers} workers; it needs one for each.")
@@ -108,35 +184,51 @@ class ByWeight(Sized):
 
 @dataclass(frozen=True)
 class BySize(Sized):
-    """Worker i gets a part in proportion to (i + 1) ** -skew, rounded, and at least one sample.
+    """Assigns unequal numbers of samples: those of worker i are in proportion to (i + 1) ** -skew.
 
-    With skew 0 all parts are equal; a larger skew makes them more unequal. For arbitrary proportions use `ByWeight`.
+    The numbers are rounded by largest remainders. Every worker gets at least one sample. For arbitrary proportions use
+    `ByWeight`.
+
+    Examples
+    --------
+    >>> [len(part) for part in lk.BySize(skew=1).split(110, workers=3, seed=0)]
+    [60, 30, 20]
     """
 
     skew: float = option(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Round by largest remainders."""
         _check_enough_samples(n, workers)
         return _in_proportion(n, np.arange(1, workers + 1) ** -self.skew)
 
 
 @dataclass(frozen=True)
 class ByLabel(Partition):
-    """A partition in which workers have different distributions of labels.
+    """Assigns samples so that workers have different distributions of labels (data that is not identically distributed).
 
-    The samples of each label are split over the workers in proportions drawn from a Dirichlet(alpha) distribution.
+    The samples of each label are split over the workers in proportions drawn from a Dirichlet(alpha) distribution. With a large
+    alpha every worker has samples of every label. With a small alpha one or two workers have most samples of a label. A worker
+    without samples gets one from the worker that has most.
 
-    Large alpha: every worker has samples of every label. Small alpha: one or two workers have most samples of a label.
+    Notes
+    -----
     From Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
     Classification", 2019 (arXiv 1909.06335). They draw proportions of the labels for each worker; here proportions of
     the workers are drawn for each label.
+
+    Examples
+    --------
+    >>> labels = np.repeat([0, 1], 100)  # 100 samples of each
+    >>> for part in lk.ByLabel(alpha=1).split(labels, workers=3, seed=1):
+    ...     print(np.bincount(labels[part], minlength=2))
+    [ 0 25]
+    [93 20]
+    [ 7 55]
     """
 
     alpha: float = option(0.5, low=1e-3, high=1e6, log=True, help="small: few labels a worker; large: all of them")
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """Return the worker of every sample: (n,) int64. A worker without samples gets one from the worker that has most."""
         n = _count(labels_or_n)
         _check_enough_samples(n, workers)
         labels = np.asarray(labels_or_n)
@@ -161,12 +253,19 @@ class ByLabel(Partition):
 
 @dataclass(frozen=True)
 class Shared(Partition):
-    """Every worker draws from all samples with its own random stream; adding a worker changes no other worker's batches."""
+    """Gives all samples to every worker, which draws its batches from them with its own random stream.
+
+    Adding a worker changes no other worker's batches.
+
+    Examples
+    --------
+    >>> [len(part) for part in lk.Shared().split(10, workers=2, seed=0)]
+    [10, 10]
+    """
 
     shares_all: ClassVar[bool] = True
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
-        """Return all indices for every worker: the same array for all."""
         workers, n = check_whole("workers", workers, 1), _count(labels_or_n)
         if n < 1:
             raise BadInput("There are no samples; at least 1 is needed.")

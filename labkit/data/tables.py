@@ -52,11 +52,54 @@ def from_arrays(
 ) -> Dataset:
     """Make a data set from arrays, which are copied and checked.
 
-    x: (n, d), or pictures (n, height, width). y: (n,) labels, or (n,) or (n, k) floats for a regression. x_test and
-    y_test: held-out samples, both or neither; without them the fraction `test_fraction` of the samples is held out,
-    drawn by the seed.
-    Raises `BadInput` if there is a NaN or infinity (the message has the first row and column), a shape is wrong,
-    lengths differ, a label is out of range or not whole, an array is empty, or values are not numbers.
+    Parameters
+    ----------
+    x : array_like
+        The features, of shape (n, d), or pictures, of shape (n, height, width).
+    y : array_like
+        The labels, integers of shape (n,); or, for a regression, floats of shape (n,) or (n, k).
+    x_test, y_test : array_like, optional
+        Held-out samples: both or neither. By default a part of the samples is held out at random.
+    classes : int, optional
+        The number of classes: the labels are from 0 to `classes` - 1. By default the largest label determines it, and floats are
+        the targets of a regression.
+    name : str, default: "arrays"
+        The name of the data set.
+    seed : int, default: 0
+        Determines which samples are held out.
+    test_fraction : float, default: 0.2
+        The part of the samples that is held out, above 0 and below 1.
+    standardize : bool, default: True
+        Whether every feature is shifted and scaled to mean 0 and standard deviation 1 of the training samples.
+    dtype : {"float32", "float64"}, default: "float32"
+        The type of the features, and of the targets of a regression.
+
+    Returns
+    -------
+    Dataset
+        The data set, for `Problem(data=...)`.
+
+    Raises
+    ------
+    BadInput
+        If there is a NaN or infinity (the message has the first row and column), a shape is wrong, lengths differ, a label is
+        out of range or not whole, an array is empty, or values are not numbers.
+
+    See Also
+    --------
+    from_csv : Read a file.
+    from_dask : Use arrays that stay on a cluster.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(200, 2))
+    >>> data = lk.from_arrays(x, (x[:, 0] > x[:, 1]).astype(int))
+    >>> data.n_train, data.n_test, data.classes
+    (160, 40, 2)
+    >>> run = lk.train(lk.Problem(data, hidden=()), lk.SyncPS(learning_rate=0.5), lk.SimulatedCluster(workers=2))
+    >>> run.wait().stopped_by
+    'accuracy'
     """
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
     name, standardize = check_name(name), check_truth("standardize", standardize)
@@ -115,13 +158,53 @@ def from_csv(
     standardize: bool = True,
     dtype: Any = "float32",
 ) -> Dataset:
-    """Make a data set from a CSV file in UTF-8: one sample per line, one column of targets, all other columns numbers.
+    """Make a data set from a CSV file in UTF-8.
 
-    target: the column of labels (or of numbers, if `regression`), by index or by its name in the header. header: "auto"
-    assumes a header if the first line has a feature that is not a number. Labels that are words become 0, 1, ... in
-    sorted order; `extra["class_names"]` keeps the words, `extra["feature_names"]` the header. The other parameters are
-    those of `from_arrays`. Raises `BadInput` if the file cannot be read, or a cell is bad (by line, from 1, and
-    column).
+    The file has one sample per line, one column of targets, and numbers in all other columns. Labels that are words become
+    0, 1, ... in sorted order; `extra["class_names"]` of the data set keeps the words, `extra["feature_names"]` the header.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    target : int or str, default: -1
+        The column of labels (or of numbers, for a regression), by index or by its name in the header.
+    header : bool or "auto", default: "auto"
+        Whether the first line is a header. "auto": it is if it has a feature that is not a number.
+    classes : int, optional
+        The number of classes. By default the labels determine it.
+    regression : bool, default: False
+        Whether the targets are numbers.
+    delimiter : str, default: ","
+        The character between two cells.
+    name : str, optional
+        The name of the data set. By default that of the file.
+    seed : int, default: 0
+        Determines which samples are held out.
+    test_fraction : float, default: 0.2
+        The part of the samples that is held out, above 0 and below 1.
+    standardize : bool, default: True
+        Whether every feature is shifted and scaled to mean 0 and standard deviation 1 of the training samples.
+    dtype : {"float32", "float64"}, default: "float32"
+        The type of the features, and of the targets of a regression.
+
+    Returns
+    -------
+    Dataset
+        The data set, for `Problem(data=...)`.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be read, or a cell is not allowed. The message has the line, from 1, and the column.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("iris.csv").write_text("length,width,kind\\n5.1,3.5,setosa\\n6.2,3.4,virginica\\n5.9,3.0,virginica\\n")
+    >>> data = lk.from_csv("iris.csv", test_fraction=0.3)
+    >>> data.extra["class_names"], data.extra["feature_names"]
+    (('setosa', 'virginica'), ('length', 'width'))
     """
     kept = None if name is None else check_name(name)
     regression = check_truth("regression", regression)

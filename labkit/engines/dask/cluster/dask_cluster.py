@@ -78,7 +78,7 @@ class DaskCluster(Cluster):
     may_kill : bool, default: False
         Whether faults may kill, freeze and thaw processes that labkit did not start.
     patience : float, default: 5.0
-        The heartbeat timeout, from 0.2 s; a role that is silent for longer is declared lost.
+        The heartbeat timeout in seconds, at least 0.6; a role that is silent for longer is declared lost.
     checkpoint_every : float, optional
         Seconds between two checkpoints of a shard. By default one second, or more if checkpoints would take more than 5% of the
         time.
