@@ -32,7 +32,7 @@ class BadInput(LabkitError, ValueError):
     >>> lk.Budget(updates=-1)
     Traceback (most recent call last):
         ...
-    labkit.errors.BadInput: Budget: updates=-1 is not allowed; updates is a whole number from 1 to 1e+12 or None.
+    labkit.errors.BadInput: Budget: updates=-1 is not allowed; updates is a whole number from 1 to 10**12 or None.
     """
 
 
