@@ -21,6 +21,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..errors import BadInput
 from ..random_streams import LAZY_PARTITION, data_stream
@@ -239,7 +240,7 @@ def from_dask(
     seed: int = 0,
     test_fraction: float = 0.2,
     standardize: bool = True,
-    dtype: Any = "float32",
+    dtype: DTypeLike = "float32",
     name: str = "dask",
 ) -> DaskDataset:
     """Make a data set from Dask arrays, which stay on the cluster.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from ..errors import BadInput, nearest, shown
 from ..paths import as_path
@@ -38,17 +39,17 @@ Line = tuple[int, list[str]]
 
 
 def from_arrays(
-    x: Any,
-    y: Any,
+    x: ArrayLike,
+    y: ArrayLike,
     *,
-    x_test: Any = None,
-    y_test: Any = None,
+    x_test: ArrayLike | None = None,
+    y_test: ArrayLike | None = None,
     classes: int | None = None,
     name: str = "arrays",
     seed: int = 0,
     test_fraction: float = 0.2,
     standardize: bool = True,
-    dtype: Any = "float32",
+    dtype: DTypeLike = "float32",
 ) -> Dataset:
     """Make a data set from arrays, which are copied and checked.
 
@@ -156,7 +157,7 @@ def from_csv(
     seed: int = 0,
     test_fraction: float = 0.2,
     standardize: bool = True,
-    dtype: Any = "float32",
+    dtype: DTypeLike = "float32",
 ) -> Dataset:
     """Make a data set from a CSV file in UTF-8.
 

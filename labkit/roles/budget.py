@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..options import HasOptions, option
+from ..problem import Problem
 
 __all__ = ["Budget", "Limits"]
 
@@ -42,7 +43,7 @@ class Budget(HasOptions):
         """Whether any limit was given."""
         return self != Budget()
 
-    def settled(self, problem: Any) -> Budget:
+    def settled(self, problem: Problem) -> Budget:
         """Return the budget for a problem, with defaults filled in.
 
         Parameters
@@ -71,7 +72,7 @@ class Budget(HasOptions):
             )
         return self
 
-    def limits(self, problem: Any) -> Limits:
+    def limits(self, problem: Problem) -> Limits:
         """Return the part of the budget that shards enforce.
 
         Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..random_streams import ROLE, role_stream
 from . import effects
 from .effects import Posted
 from .messages import Message
+
+if TYPE_CHECKING:
+    from ..data.batches import Batch
 
 __all__ = ["Context"]
 
@@ -35,7 +38,7 @@ class Context(ABC):
 
     def __init__(
         self, name: str, kind: str, index: int, seed: int, peers: Mapping[str, tuple[str, ...]],
-        batches: Callable[[], Iterator[Any]] | None,
+        batches: Callable[[], Iterator[Batch]] | None,
     ):  # fmt: skip
         self.name, self._kind, self._index, self._seed = name, kind, index, seed
         self._peers, self._batches = peers, batches
@@ -80,7 +83,7 @@ class Context(ABC):
             self._rng = role_stream(self._seed, self._kind, self._index, ROLE, self.incarnation)
         return self._rng
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[Batch]:
         """Return the role's mini-batches as an infinite iterator. The loop is a `for`, not an `async for`."""
         if self._batches is None:
             raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")

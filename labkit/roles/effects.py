@@ -11,9 +11,9 @@ forwards the other effects of the graded code to the engine.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..errors import RoleError, shown
 from .messages import Message
@@ -26,13 +26,25 @@ SLEEP = "sleep"  # (SLEEP, seconds)
 CALL = "call"  # (CALL, name, arguments, keyword arguments)
 
 Effect = tuple[Any, ...]
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+A = TypeVar("A", bound=Message)
+B = TypeVar("B", bound=Message)
+C = TypeVar("C", bound=Message)
+D = TypeVar("D", bound=Message)
 
 LONGEST = 1e9  # seconds, and times the usual cost: engines count nanoseconds in 64 bits
 
 
+@overload
+def compute(ctx: Any, fn: Callable[..., T], *args: Any, cost: float = 1.0, unless: None = None) -> Awaitable[T]: ...
+@overload
+def compute(
+    ctx: Any, fn: Callable[..., T], *args: Any, cost: float = 1.0, unless: type[Message]
+) -> Awaitable[T | None]: ...
 @types.coroutine
 def compute(
-    ctx: Any, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None
+    ctx: Any, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: type[Message] | None = None
 ) -> Generator[Effect, Any, Any]:
     """Run `fn(*args)` and return its result: `await ctx.compute(fn, *args)`.
 
@@ -49,6 +61,39 @@ def compute(
     return (yield (COMPUTE, fn, args, cost, unless))
 
 
+# Type checkers know the union of up to four kinds; of more kinds they know the common base class.
+@overload
+def recv(ctx: Any, a: type[A], /, *, timeout: None = None, sender: str | None = None) -> Awaitable[A]: ...
+@overload
+def recv(ctx: Any, a: type[A], /, *, timeout: float | None, sender: str | None = None) -> Awaitable[A | None]: ...
+@overload
+def recv(
+    ctx: Any, a: type[A], b: type[B], /, *, timeout: None = None, sender: str | None = None
+) -> Awaitable[A | B]: ...
+@overload
+def recv(
+    ctx: Any, a: type[A], b: type[B], /, *, timeout: float | None, sender: str | None = None
+) -> Awaitable[A | B | None]: ...
+@overload
+def recv(
+    ctx: Any, a: type[A], b: type[B], c: type[C], /, *, timeout: None = None, sender: str | None = None
+) -> Awaitable[A | B | C]: ...
+@overload
+def recv(
+    ctx: Any, a: type[A], b: type[B], c: type[C], /, *, timeout: float | None, sender: str | None = None
+) -> Awaitable[A | B | C | None]: ...
+@overload
+def recv(
+    ctx: Any, a: type[A], b: type[B], c: type[C], d: type[D], /, *, timeout: None = None, sender: str | None = None
+) -> Awaitable[A | B | C | D]: ...
+@overload
+def recv(
+    ctx: Any, a: type[A], b: type[B], c: type[C], d: type[D], /, *, timeout: float | None, sender: str | None = None
+) -> Awaitable[A | B | C | D | None]: ...
+@overload
+def recv(ctx: Any, *kinds: type[M], timeout: None = None, sender: str | None = None) -> Awaitable[M]: ...
+@overload
+def recv(ctx: Any, *kinds: type[M], timeout: float | None, sender: str | None = None) -> Awaitable[M | None]: ...
 @types.coroutine
 def recv(
     ctx: Any, *kinds: type[Message], timeout: float | None = None, sender: str | None = None
@@ -73,23 +118,33 @@ def sleep(ctx: Any, seconds: float) -> Generator[Effect, Any, None]:
     yield (SLEEP, seconds)
 
 
-class Inbox:
+class Inbox(Generic[M]):
     """An infinite asynchronous iterator over the messages of `kinds`, in order of arrival."""
 
     __slots__ = ("_effect",)
 
-    def __init__(self, kinds: tuple[type[Message], ...]):
+    def __init__(self, kinds: tuple[type[M], ...]):
         self._effect = (RECV, kinds, None, None)
 
-    def __aiter__(self) -> Inbox:
+    def __aiter__(self) -> Inbox[M]:
         return self
 
     @types.coroutine
-    def __anext__(self) -> Generator[Effect, Any, Any]:
+    def __anext__(self) -> Generator[Effect, Any, M]:
         return (yield self._effect)
 
 
-def inbox(ctx: Any, *kinds: type[Message]) -> Inbox:
+@overload
+def inbox(ctx: Any, a: type[A], /) -> Inbox[A]: ...
+@overload
+def inbox(ctx: Any, a: type[A], b: type[B], /) -> Inbox[A | B]: ...
+@overload
+def inbox(ctx: Any, a: type[A], b: type[B], c: type[C], /) -> Inbox[A | B | C]: ...
+@overload
+def inbox(ctx: Any, a: type[A], b: type[B], c: type[C], d: type[D], /) -> Inbox[A | B | C | D]: ...
+@overload
+def inbox(ctx: Any, *kinds: type[M]) -> Inbox[M]: ...
+def inbox(ctx: Any, *kinds: type[M]) -> Inbox[M]:
     """Return an infinite iterator over the messages of these kinds, in order of arrival: `async for message in
     ctx.inbox(*kinds)`.
     """
@@ -141,7 +196,9 @@ class Posted:
     def __init__(self, name: str):
         self.name = name
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        raise TypeError(
-            f"ctx.{self.name} never waits, so it is not awaited: write `ctx.{self.name}(...)` without `await`."
-        )
+    if not TYPE_CHECKING:  # so that type checkers report an `await`, too
+
+        def __await__(self) -> Generator[Any, Any, Any]:
+            raise TypeError(
+                f"ctx.{self.name} never waits, so it is not awaited: write `ctx.{self.name}(...)` without `await`."
+            )

@@ -13,18 +13,21 @@ answer and drop pushes; they do not apply gradients.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Generic, TypeVar
 
 from .context import Context
-from .messages import Joined, Left, Pull, Push
+from .messages import Joined, Left, Message, Pull, Push
+from .shard import Shard
 
 __all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_worker_order", "next_pushes"]
+
+P = TypeVar("P", bound=Message)
 
 
 # gradients of the present version -------------------------------------------------------------------------------------
 
 
-async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
+async def all_pushes(ctx: Context, shard: Shard) -> list[Push]:
     """Receive one push of every worker, all computed on the shard's present version, and return them in the order of the
     workers.
 
@@ -36,7 +39,7 @@ async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
     If a restarted worker pushes again, its first push is dropped. Workers that leave, or are lost and not waited for, are not
     required. For workers that join when there are several servers, see `Round.restart`.
     """
-    step = Round(shard)
+    step = Round[Push](shard)
     async for request in ctx.inbox(Push, Pull, Left, Joined):
         if isinstance(request, Push):
             if not step.add(request):
@@ -51,7 +54,7 @@ async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
     return step.pushes()
 
 
-async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
+async def first_pushes(ctx: Context, shard: Shard, count: int) -> list[Push]:
     """Receive the first `count` pushes of different workers that were computed on the shard's present version (fewer if there
     are fewer workers). They are returned in the order of the workers.
 
@@ -69,7 +72,7 @@ async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
     return in_worker_order(shard, pushes.values())
 
 
-async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
+async def next_pushes(ctx: Context, shard: Shard, count: int) -> list[Push]:
     """Receive the next `count` pushes that were computed on the shard's present version. Several may be of one worker. They are
     returned in the order of the workers. Pushes of an older version are dropped as "late". Pulls are answered in the meantime.
     """
@@ -81,7 +84,7 @@ async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
     return in_worker_order(shard, pushes)
 
 
-async def _receive_current_push(ctx: Context, shard: Any) -> Push | None:
+async def _receive_current_push(ctx: Context, shard: Shard) -> Push | None:
     """Receive one message. Returns it if it is a push that was computed on the present version, else None."""
     request = await ctx.recv(Push, Pull, Left, Joined)
     if isinstance(request, Pull):
@@ -93,14 +96,14 @@ async def _receive_current_push(ctx: Context, shard: Any) -> Push | None:
     return None
 
 
-class Round:
+class Round(Generic[P]):
     """Collects one push of every worker, all computed on the present version of `shard`. `received`: {worker: its push}."""
 
-    def __init__(self, shard: Any):
+    def __init__(self, shard: Shard):
         self._shard = shard
-        self.received: dict[str, Any] = {}
+        self.received: dict[str, P] = {}
 
-    def add(self, push: Any) -> bool:
+    def add(self, push: P) -> bool:
         """Add `push`. Returns False if it was computed on an older version; it is then dropped as "late"."""
         if not self._shard.fresh(push):
             self._shard.drop(push, "late")
@@ -115,7 +118,7 @@ class Round:
         """Return whether there is a push of each of `workers`, and at least one."""
         return len(self.received) >= max(1, len(workers)) and all(worker in self.received for worker in workers)
 
-    def restart(self, servers: Sequence[str]) -> list[Any]:
+    def restart(self, servers: Sequence[str]) -> list[P]:
         """Restart the round because a worker has joined. With one server, this is not necessary, and nothing is done.
 
         With several servers, the round may be complete at one server and not at another, and workers that wait for different
@@ -129,13 +132,13 @@ class Round:
             self._shard.drop(push, "late")
         return dropped
 
-    def pushes(self) -> list[Any]:
+    def pushes(self) -> list[P]:
         """Return all pushes, in the order of the workers, and start the next round."""
         pushes, self.received = in_worker_order(self._shard, self.received.values()), {}
         return pushes
 
 
-def in_worker_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
+def in_worker_order(shard: Shard, pushes: Iterable[P]) -> list[P]:
     """Return `pushes` in the order of their senders, so that their sum does not depend on the order of arrival."""
     return sorted(pushes, key=lambda push: shard.role_ids[push.sender])
 
@@ -149,7 +152,7 @@ class Accumulator:
     def __init__(self) -> None:
         self._pushes: list[Push] = []
 
-    def add(self, request: Any, needed: int) -> list[Push]:
+    def add(self, request: Message, needed: int) -> list[Push]:
         """Add `request` if it is a push. If there are at least `needed` pushes, or if `request` says that a worker has joined,
         all collected pushes are returned in order of arrival; otherwise an empty list.
         """
@@ -173,9 +176,9 @@ class Gate:
         self.clocks = dict.fromkeys(ctx.peers("worker"), 0)
         self.slowest = 0
         self._workers_at = {0: len(self.clocks)}  # {clock: number of workers at it}, to find the minimum without a search
-        self._waiting: dict[int, list[Any]] = {}  # {clock: requests of workers that wait for their next iteration}
+        self._waiting: dict[int, list[Message]] = {}  # {clock: requests of workers that wait for their next iteration}
 
-    def admit(self, request: Any, slack: int) -> list[Any]:
+    def admit(self, request: Message, slack: int) -> list[Message]:
         """Process `request`, and return the requests that may be answered now, those of the slowest worker first.
 
         A push completes an iteration of its sender and requests weights for the next iteration; a pull only requests weights.

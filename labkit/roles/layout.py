@@ -9,17 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..nn.index_sets import Boxes
 from .messages import Snapshot
 
-__all__ = ["Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
+__all__ = ["ClusterShape", "Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
 
 Snapshots = tuple[Snapshot, ...]
 NAMES_IN_TRACE = {"": "", "synchronized": "equal", "local": "own"}  # {`replication`: its name in traces}
+
+
+class ClusterShape(Protocol):
+    """The properties of a cluster on which a layout may depend.
+
+    - `workers`, `servers`: their numbers; `servers` is None if the number is not given.
+    - `record`: whether events are recorded. `paced`: whether the time of a gradient is drawn from a distribution.
+    """
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def servers(self) -> int | None: ...
+
+    @property
+    def record(self) -> bool: ...
+
+    @property
+    def paced(self) -> bool: ...
 
 
 @dataclass(frozen=True)

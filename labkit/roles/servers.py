@@ -133,7 +133,7 @@ class NewestWeights:
         received = False
         while True:
             timeout = None if self._incomplete() or (wait and not received and not self._has_newer()) else 0
-            arrived = await self._ctx.recv(Weights, Left, Joined, timeout=timeout)
+            arrived: Any = await self._ctx.recv(Weights, Left, Joined, timeout=timeout)
             if arrived is None:
                 break
             if arrived.__class__ is Weights:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ..errors import BadInput
+from ..problem import Problem
 from .compressor import check_codec
-from .layout import Layout, RoleSpec, mean_of_replicas, shard_slices
+from .layout import ClusterShape, Layout, RoleSpec, mean_of_replicas, shard_slices
 from .replica import Replica
 
 __all__ = ["refuse_servers", "replica_layout", "server_layout", "worker_specs"]
@@ -23,7 +24,7 @@ class Placed(Protocol):
     def chief_works(self) -> bool: ...
 
 
-def server_layout(strategy: Placed, problem: Any, cluster: Any, store: Any = None) -> Layout:
+def server_layout(strategy: Placed, problem: Problem, cluster: ClusterShape, store: Any = None) -> Layout:
     """Return a layout of parameter servers, workers, and a chief, with one node per role and shards of equal size.
 
     `store`: the factory of a server's shard, if it is not a `Shard`.
@@ -53,7 +54,7 @@ def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
     return [RoleSpec(f"worker-{i}", "worker", i, nodes[i], computes=True, data=i, **more) for i in range(workers)]
 
 
-def replica_layout(strategy: Placed, problem: Any, cluster: Any, replication: str = "synchronized") -> Layout:
+def replica_layout(strategy: Placed, problem: Problem, cluster: ClusterShape, replication: str = "synchronized") -> Layout:
     """Return a layout without servers, in which every worker holds a replica of the whole model.
 
     `replication`: "synchronized" if all replicas take the same steps, and the chief evaluates the first replica; "local" if
@@ -70,7 +71,7 @@ def replica_layout(strategy: Placed, problem: Any, cluster: Any, replication: st
     )  # fmt: skip
 
 
-def refuse_servers(strategy: Placed, cluster: Any) -> None:
+def refuse_servers(strategy: Placed, cluster: ClusterShape) -> None:
     """Raise `BadInput` if servers were given to a strategy that has none."""
     if cluster.servers:
         raise BadInput(

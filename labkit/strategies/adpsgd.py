@@ -18,15 +18,18 @@ Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..options import option
+from ..problem import Problem
 from ..roles.chief import snapshots_of_replicas
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
+from ..roles.gradient import Model
 from ..roles.graphs import GRAPHS, neighbours, two_colouring
-from ..roles.layout import Layout, RoleSpec
+from ..roles.layout import ClusterShape, Layout, RoleSpec
 from ..roles.messages import Message, Mix, Pull, Push, Snapshot, Weights
+from ..roles.replica import Replica
 from .base import MixedReplicas
 
 __all__ = ["ADPSGD"]
@@ -48,7 +51,7 @@ class ADPSGD(MixedReplicas):
         """
         return "one step of every replica; give a budget of seconds to see how fast the fast ones are"
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Put each worker and its replica on one node. The chief evaluates the mean of the replicas."""
         plan = super().layout(problem, cluster)
         workers = [replace(r, shard=None, part=None, store=None) for r in plan.roles if r.kind == "worker"]
@@ -64,7 +67,7 @@ class ADPSGD(MixedReplicas):
         """Request snapshots of all replicas when one of them reaches the next multiple of `eval_every`."""
         return await snapshots_of_replicas(ctx, evaluator)
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the replica's weights, send the gradient to the replica, receive its newer weights."""
         own_replica = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
         ctx.send(own_replica, Pull())
@@ -73,7 +76,7 @@ class ADPSGD(MixedReplicas):
             gradient = await ctx.compute(model.gradient, weights, batch)
             ctx.send(own_replica, gradient.push(0))
 
-    async def replica(self, ctx: Context, replica: Any) -> None:
+    async def replica(self, ctx: Context, replica: Replica) -> None:
         """Answer neighbours at once. When a gradient arrives, average with a neighbour if this side sends requests, then apply
         it.
         """
@@ -96,7 +99,7 @@ class ADPSGD(MixedReplicas):
             ctx.send(request.sender, replica.weights())
 
     @staticmethod
-    def average(replica: Any, workers: tuple[str, ...], other: Mix) -> None:
+    def average(replica: Replica, workers: tuple[str, ...], other: Mix) -> None:
         """Replace the replica by the mean of it and the other replica."""
         clock = [max(steps) for steps in zip(replica.clock_of(workers), other.clock)]
         replica.assign(replica.weighted_mean([other.values], (0.5, 0.5)), workers, clock)

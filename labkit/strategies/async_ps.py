@@ -14,11 +14,13 @@ parameter server", OSDI 2014.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..roles.context import Context
+from ..roles.gradient import Model
 from ..roles.messages import Pull, Push
 from ..roles.servers import pull, push_pull
+from ..roles.shard import Shard
 from .base import AsynchronousServer
 
 __all__ = ["AsyncPS"]
@@ -35,14 +37,14 @@ class AsyncPS(AsynchronousServer):
         """Return N - 1: each other worker changes the weights once, on average, between a worker's read and its next push."""
         return workers - 1.0
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Apply each gradient, and answer its worker."""
         async for request in ctx.inbox(Push, Pull):
             if isinstance(request, Push):
                 await ctx.compute(shard.apply, request, self.learning_rate)
             ctx.send(request, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():

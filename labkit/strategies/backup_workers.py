@@ -17,15 +17,18 @@ Chen et al., "Revisiting distributed synchronous SGD", 2016.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import BadInput
 from ..options import option
+from ..problem import Problem
 from ..roles.context import Context
 from ..roles.gates import first_pushes
-from ..roles.layout import Layout
+from ..roles.gradient import Model
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Weights
 from ..roles.servers import NewestWeights, post
+from ..roles.shard import Shard
 from .base import ServerStrategy
 
 __all__ = ["BackupWorkers"]
@@ -51,7 +54,7 @@ class BackupWorkers(ServerStrategy):
         """Return the definition of an update: the mean of the first gradients of different workers."""
         return f"the mean of one gradient of all workers but the last {self.b}"
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return servers, workers and a chief. Raises `BadInput` if `b` is not less than the number of workers."""
         if self.b >= cluster.workers:
             raise BadInput(
@@ -59,7 +62,7 @@ class BackupWorkers(ServerStrategy):
             )
         return super().layout(problem, cluster)
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect the first gradients of the step, apply their mean, send the weights to all workers."""
         needed = max(1, len(ctx.peers("worker")) - self.b)
         while True:
@@ -68,7 +71,7 @@ class BackupWorkers(ServerStrategy):
             for worker in ctx.peers("worker"):
                 ctx.send(worker, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the newest weights; begin again when newer ones arrive."""
         newest = NewestWeights(ctx)
         weights = await newest.pull()

@@ -19,10 +19,11 @@ from ..nn.named_objects import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
 from ..options import Converted, HasOptions, check_option, option, options_of, same_option
+from ..problem import Problem
 from ..roles.chief import all_full, pause_after_evaluation, snapshots_of_one_version
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
-from ..roles.layout import Layout
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weights
 from ..roles.standard_layouts import replica_layout, server_layout
 
@@ -104,7 +105,7 @@ class Strategy(HasOptions):
         """Return the theoretical mean staleness with `workers` workers; None if there is no formula."""
         return None
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return the roles with their nodes and components: servers and workers or, if `uses_servers` is False, workers with a
         replica of the model each. A pure function. Raises `BadInput` if the cluster does not fit the problem or the
         strategy.
@@ -182,6 +183,6 @@ class MixedReplicas(Strategy):
         """Return the definition of an update: one step of every replica."""
         return "one step of every replica, each with its own gradient"
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return workers with a replica each, and a chief, which evaluates the mean of the replicas."""
         return replica_layout(self, problem, cluster, "local")

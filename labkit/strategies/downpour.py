@@ -18,13 +18,15 @@ Dean et al., "Large scale distributed deep networks", NIPS 2012, algorithm 7.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..options import option
 from ..roles.context import Context
+from ..roles.gradient import Model
 from ..roles.local_weights import Local
 from ..roles.messages import Ack, Message, Pull, Push
 from ..roles.servers import pull, push
+from ..roles.shard import Shard
 from .base import AsynchronousServer
 
 __all__ = ["Downpour"]
@@ -45,7 +47,7 @@ class Downpour(AsynchronousServer):
         """Return the definition of an update: the gradients of one push."""
         return super().one_update() if self.n_push == 1 else f"the sum of {self.n_push} gradients of one worker"
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Apply each push and acknowledge it; answer each fetch with the weights."""
         async for request in ctx.inbox(Push, Pull):
             if isinstance(request, Push):
@@ -54,7 +56,7 @@ class Downpour(AsynchronousServer):
             else:
                 ctx.send(request, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Step on local weights; push the sum of `n_push` gradients, fetch after `n_fetch` steps."""
         weights = Local(await pull(ctx), self)
         for step, batch in enumerate(ctx.batches(), 1):

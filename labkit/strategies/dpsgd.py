@@ -14,12 +14,14 @@ Lian et al., "Can decentralized algorithms outperform centralized algorithms?", 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..options import option
 from ..roles.context import Context
+from ..roles.gradient import Model
 from ..roles.graphs import GRAPHS, metropolis, neighbours
 from ..roles.messages import Message, Mix
+from ..roles.replica import Replica
 from .base import MixedReplicas
 
 __all__ = ["DPSGD"]
@@ -35,7 +37,7 @@ class DPSGD(MixedReplicas):
     summary: ClassVar[str] = "gossip: every step each worker averages with its neighbours"
     description: ClassVar[str] = "gossip: each worker averages with its neighbours, and waits for them."
 
-    async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
+    async def worker(self, ctx: Context, model: Model, replica: Replica) -> None:
         """Send the parameters to the neighbours, compute a gradient, average with the neighbours' parameters, take a step."""
         workers = ctx.peers("worker")
         graph, me = neighbours(self.graph, len(workers)), workers.index(ctx.name)

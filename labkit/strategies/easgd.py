@@ -23,12 +23,14 @@ Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import BadInput
 from ..options import option
+from ..problem import Problem
 from ..roles.context import Context
-from ..roles.layout import Layout
+from ..roles.gradient import Model
+from ..roles.layout import ClusterShape, Layout
 from ..roles.local_weights import Local
 from ..roles.messages import CentreWeights, Joined, Left, Message, Position, Pull
 from ..roles.replica import Centre
@@ -63,7 +65,7 @@ class EASGD(Strategy):
         """
         return self.beta / max(workers, 1) if self.rho is None else self.learning_rate * self.rho
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return servers that own the centre, workers, and a chief. Raises `BadInput` if the moving rate is above 1."""
         if self.moving_rate(cluster.workers) > 1:
             given, most = f"beta={self.beta:g}", f"beta is at most {cluster.workers}, the workers,"
@@ -75,14 +77,14 @@ class EASGD(Strategy):
             )
         return replace(server_layout(self, problem, cluster, store=Centre.make), positions=True)
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Centre) -> None:
         """Reply with the centre, then move it towards the worker's position."""
         async for request in ctx.inbox(Position, Pull):
             ctx.send(request, shard.weights())  # before z moves, so that worker and centre use the same force
             if isinstance(request, Position):
                 await ctx.compute(shard.elastic_step, request, self.moving_rate(len(ctx.peers("worker"))))
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Train locally; every tau steps, exchange with the centre."""
         weights = Local(await pull(ctx, CentreWeights), self)
         for step, batch in enumerate(ctx.batches(), 1):

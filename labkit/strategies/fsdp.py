@@ -17,17 +17,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from ..errors import BadInput
 from ..nn.index_sets import Boxes
+from ..problem import Problem
 from ..roles.collectives import all_gather, reduce_scatter
 from ..roles.context import Context
-from ..roles.layout import Layout, shard_slices
+from ..roles.layout import ClusterShape, Layout, shard_slices
 from ..roles.messages import Chunk, Message
 from ..roles.model_parallel.model_part import model_parallel_layout, network_of
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..roles.model_parallel.stages import ShardedLayers
+from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
@@ -59,7 +63,7 @@ class FSDP(Strategy):
         """Return 0, because all workers take each step together."""
         return 0.0
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign to worker r chunk r of every layer and share r of the data."""
         refuse_servers(self, cluster)
         n, network = cluster.workers, network_of(problem.objective(), self.name)
@@ -68,14 +72,15 @@ class FSDP(Strategy):
         blocks = tuple((i, i + 1) for i in range(len(layers)))
         return model_parallel_layout(self, parts, [partial(ShardedLayers, n, chunks=blocks)] * n, own_data=True)
 
-    async def worker(self, ctx: Context, layers: Any, shard: Any) -> None:
+    async def worker(self, ctx: Context, layers: ShardedLayers, shard: Shard) -> None:
         """Forward: gather and compute each layer. Backward: gather, compute, and reduce-scatter each layer. Then step on the
         worker's chunks.
         """
         n = len(ctx.peers("worker"))
         for batch in ctx.batches():
             layers.begin(batch)
-            mine, values = shard.weights(), batch.x
+            mine = shard.weights()
+            values: np.ndarray | None = batch.x
             for work in [Work(FORWARD, 0, i) for i in range(len(layers.chunks))]:
                 whole = await all_gather(ctx, layers.gather_buffer(work.chunk, mine.values))
                 values = await ctx.compute(layers.forward, whole, work, values, cost=layers.cost(work))

@@ -20,17 +20,19 @@ from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..options import option
+from ..problem import Problem
 from ..roles.collectives import ALL_REDUCE, all_reduce
 from ..roles.context import Context
 from ..roles.gates import first_pushes
 from ..roles.gradient import Gradient
-from ..roles.layout import Layout
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Chunk, Message, Pull, Push, Weights
 from ..roles.model_parallel.model_part import clip_by_global_norm, mean_of_pushes, model_parallel_layout
 from ..roles.model_parallel.partitioning import pipeline_parts, replicas_and_parts
 from ..roles.model_parallel.schedules import SCHEDULES
 from ..roles.model_parallel.stages import Activation, Delta, pipeline_pass
 from ..roles.model_parallel.tensor_parallel import tensor_parallel_parts, tensor_pass
+from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
@@ -63,7 +65,7 @@ class Hybrid(Strategy):
         """Return 0, because all workers take each step together."""
         return 0.0
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign part k of replica i to worker i x P + k, and part k to server k, if there are servers."""
         replicas, pieces = replicas_and_parts(self.name, self.shape, cluster.workers)
         served = self.between == "server"
@@ -77,7 +79,7 @@ class Hybrid(Strategy):
             made = tensor_parallel_parts(self, problem, pieces)
         return model_parallel_layout(self, *made, replicas=replicas, served=served)
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect one push of each replica, take one step, send the weights to all replicas."""
         workers = ctx.peers(f"part-{shard.index}")
         while True:
@@ -86,7 +88,7 @@ class Hybrid(Strategy):
             for worker in workers:
                 ctx.send(worker, shard.weights())
 
-    async def worker(self, ctx: Context, piece: Any, shard: Any = None) -> None:
+    async def worker(self, ctx: Context, piece: Any, shard: Shard | None = None) -> None:
         """Process one mini-batch with the other parts of the replica, then take one step together with the same part of the
         other replicas.
         """

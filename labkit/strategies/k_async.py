@@ -16,15 +16,18 @@ and Wang, "Model accuracy and runtime tradeoff in distributed deep learning", IC
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import BadInput
 from ..options import option, same_option
+from ..problem import Problem
 from ..roles.context import Context
 from ..roles.gates import Accumulator
-from ..roles.layout import Layout
+from ..roles.gradient import Model
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Joined, Left, Pull, Push
 from ..roles.servers import pull, push_pull
+from ..roles.shard import Shard
 from .base import AsynchronousServer
 
 __all__ = ["KAsync", "KBatchAsync"]
@@ -45,7 +48,7 @@ class KAsync(AsynchronousServer):
         """Return the definition of an update: the mean of K gradients."""
         return f"the mean of {self.K} gradients"
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return servers, workers and a chief. Raises `BadInput` if there are fewer than K workers, or if servers could wait
         for each other forever.
         """
@@ -58,7 +61,7 @@ class KAsync(AsynchronousServer):
             )
         return super().layout(problem, cluster)
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect K gradients, apply their mean, send the weights to their workers. A worker that starts gets weights at
         once.
         """
@@ -72,7 +75,7 @@ class KAsync(AsynchronousServer):
             for push in pushes:
                 ctx.send(push, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():
@@ -93,7 +96,7 @@ class KBatchAsync(AsynchronousServer):
         """Return the definition of an update: the mean of K gradients."""
         return f"the mean of {self.K} gradients"
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect K gradients and apply their mean. Every worker is answered at once, with the present weights."""
         accumulator = Accumulator()
         async for request in ctx.inbox(Push, Pull, Left, Joined):
@@ -103,7 +106,7 @@ class KBatchAsync(AsynchronousServer):
             if isinstance(request, (Push, Pull)):
                 ctx.send(request, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():

@@ -14,15 +14,18 @@ Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import BadInput
 from ..options import option, same_option
+from ..problem import Problem
 from ..roles.context import Context
 from ..roles.gates import first_pushes, next_pushes
-from ..roles.layout import Layout
+from ..roles.gradient import Model
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Weights
 from ..roles.servers import NewestWeights, post
+from ..roles.shard import Shard
 from .backup_workers import BackupWorkers
 from .base import ServerStrategy
 
@@ -47,13 +50,13 @@ class KSync(ServerStrategy):
         """Return the first K gradients make a step."""
         return f"the mean of the first {self.K} gradients"
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return servers, workers and a chief. Raises `BadInput` if there are fewer than K workers."""
         if cluster.workers < self.K:
             raise BadInput(f"KSync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
         return super().layout(problem, cluster)
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect the first K workers' gradients, apply their mean, send the weights to all workers."""
         while True:
             pushes = await first_pushes(ctx, shard, self.K)
@@ -61,7 +64,7 @@ class KSync(ServerStrategy):
             for worker in ctx.peers("worker"):
                 ctx.send(worker, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the newest weights; begin again when newer ones arrive."""
         newest = NewestWeights(ctx)
         weights = await newest.pull()
@@ -90,7 +93,7 @@ class KBatchSync(ServerStrategy):
         """Return the first K gradients make a step."""
         return f"the mean of the first {self.K} gradients"
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect the first K gradients, apply their mean, send the weights to all workers."""
         while True:
             pushes = await next_pushes(ctx, shard, self.K)
@@ -98,7 +101,7 @@ class KBatchSync(ServerStrategy):
             for worker in ctx.peers("worker"):
                 ctx.send(worker, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Send one gradient after another on the same weights, at most K, until newer weights arrive."""
         newest, sent = NewestWeights(ctx), 0
         weights = await newest.pull()

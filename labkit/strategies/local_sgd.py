@@ -16,12 +16,14 @@ local SGD", ICLR 2020.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..options import option
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
+from ..roles.gradient import Model
 from ..roles.messages import Chunk, Message
+from ..roles.replica import Replica
 from .base import MixedReplicas
 
 __all__ = ["LocalSGD"]
@@ -41,7 +43,7 @@ class LocalSGD(MixedReplicas):
     summary: ClassVar[str] = "no server: workers take H local steps, then average their parameters"
     description: ClassVar[str] = "workers take local steps and average their parameters periodically."
 
-    async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
+    async def worker(self, ctx: Context, model: Model, replica: Replica) -> None:
         """Train locally, and average with all workers every H steps."""
         workers = ctx.peers("worker")
         for step, batch in enumerate(ctx.batches(), 1):

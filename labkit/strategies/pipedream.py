@@ -20,13 +20,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
+from ..problem import Problem
 from ..roles.context import Context
-from ..roles.layout import Layout
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Message, Weights
 from ..roles.model_parallel.model_part import model_parallel_layout
 from ..roles.model_parallel.partitioning import pipeline_parts
 from ..roles.model_parallel.schedules import FORWARD, pipe_dream
-from ..roles.model_parallel.stages import Activation, Delta, perform, stash
+from ..roles.model_parallel.stages import Activation, Delta, PipelineStage, perform, stash
+from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
@@ -59,12 +61,12 @@ class PipeDream(Strategy):
         """Return None, because the staleness differs by stage: P-1-k for stage k once the pipeline is full."""
         return None
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign stage k to worker k. A stage consists of neighbouring layers; all stages have about the same work."""
         refuse_servers(self, cluster)
         return model_parallel_layout(self, *pipeline_parts(self, problem, cluster.workers))
 
-    async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
+    async def worker(self, ctx: Context, stage: PipelineStage, shard: Shard) -> None:
         """Alternate a forward, at the newest weights, and a backward, at the weights of its forward; step after each
         backward.
         """

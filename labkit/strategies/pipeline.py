@@ -27,13 +27,15 @@ from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..options import option
+from ..problem import Problem
 from ..roles.context import Context
-from ..roles.layout import Layout
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Chunk, Message
 from ..roles.model_parallel.model_part import clip_by_global_norm, model_parallel_layout
 from ..roles.model_parallel.partitioning import pipeline_parts
 from ..roles.model_parallel.schedules import SCHEDULES
-from ..roles.model_parallel.stages import Activation, Delta, pipeline_pass
+from ..roles.model_parallel.stages import Activation, Delta, PipelineStage, pipeline_pass
+from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
@@ -65,7 +67,7 @@ class Pipeline(Strategy):
         """Return 0, because the pipeline is empty when the step is taken."""
         return 0.0
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign stage k to worker k. A stage consists of neighbouring layers; all stages have about the same work."""
         refuse_servers(self, cluster)
         if self.stages not in (None, cluster.workers):
@@ -77,7 +79,7 @@ class Pipeline(Strategy):
         parts = pipeline_parts(self, problem, cluster.workers, self.order, chunks, self.micro_batches)
         return model_parallel_layout(self, *parts)
 
-    async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
+    async def worker(self, ctx: Context, stage: PipelineStage, shard: Shard) -> None:
         """Process one mini-batch after another with the other stages, and take a step after each."""
         stages = len(ctx.peers("worker"))
         order = SCHEDULES[self.order](stages, self.micro_batches, stage.index, self.chunks)

@@ -17,14 +17,17 @@ Balso, "Horovod", 2018.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..nn.codecs import Codec, linear_codec
 from ..options import Converted, option, same_option
+from ..problem import Problem
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
-from ..roles.layout import Layout
+from ..roles.gradient import Model
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Chunk, Message
+from ..roles.shard import Shard
 from ..roles.standard_layouts import replica_layout
 from .base import ServerStrategy, Strategy
 
@@ -58,11 +61,11 @@ class RingAllReduce(Strategy):
         """Return 0, because all workers take each step together."""
         return 0.0
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Return workers with a replica of the whole model each, and a chief, which evaluates the first replica."""
         return replica_layout(self, problem, cluster)
 
-    async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
+    async def worker(self, ctx: Context, model: Model, replica: Shard) -> None:
         """Compute a gradient, sum it over all workers, take a step."""
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)

@@ -26,16 +26,19 @@ from typing import Any, ClassVar
 from ..nn import Adagrad, Optimizer
 from ..nn.named_objects import name_as_text
 from ..options import Converted, option, same_option
+from ..problem import Problem
 from ..roles.chief import final_snapshots
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.evaluator import Evaluator
 from ..roles.gates import Round
-from ..roles.layout import Layout
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Chunk, Joined, Left, Message
+from ..roles.shard import Shard
 from ..roles.sparse.placement import PLACEMENTS, HashPlacement, Placement, placement_of
 from ..roles.sparse.row_layout import row_layout
-from ..roles.sparse.rows import RowPull, RowPush, Rows, pull_rows, push_rows
+from ..roles.sparse.row_shard import RowShard
+from ..roles.sparse.rows import RowModel, RowPull, RowPush, Rows, pull_rows, push_rows
 from .base import ServerStrategy, StaleGradients
 
 __all__ = ["SparsePS"]
@@ -73,15 +76,15 @@ class SparsePS(StaleGradients):
         """Return 0 if all workers take each step together (synchronous), else None."""
         return 0.0 if self.synchronous else None
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign rows to servers by the placement. The dense part is on the servers, or replicated on every worker."""
         return row_layout(self, problem, cluster)
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: RowShard) -> None:
         """Take a step when all workers have pushed (asynchronous: at once). Pulls are answered at once, except those of workers
         whose push is not applied yet.
         """
-        step, pulls = Round(shard), list[RowPull]()
+        step, pulls = Round[RowPush](shard), list[RowPull]()
         async for request in ctx.inbox(RowPull, RowPush, Left, Joined):
             if isinstance(request, RowPull):
                 pulls.append(request)
@@ -98,7 +101,7 @@ class SparsePS(StaleGradients):
                     ctx.send(pull, shard.rows(pull))
             pulls = [pull for pull in pulls if pull.sender in step.received]
 
-    async def worker(self, ctx: Context, model: Any, replica: Any = None) -> None:
+    async def worker(self, ctx: Context, model: RowModel, replica: Shard | None = None) -> None:
         """Pull the rows of the batch, compute on them, push their gradient; then step on the dense part if it is replicated."""
         gradient = None
         for batch in ctx.batches():

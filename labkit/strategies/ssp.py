@@ -16,13 +16,15 @@ Ho et al., "More effective distributed ML via a stale synchronous parallel param
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..options import option
 from ..roles.context import Context
 from ..roles.gates import Gate
+from ..roles.gradient import Model
 from ..roles.messages import Joined, Left, Pull, Push
 from ..roles.servers import pull, push_pull
+from ..roles.shard import Shard
 from .base import AsynchronousServer
 
 __all__ = ["SSP"]
@@ -37,7 +39,7 @@ class SSP(AsynchronousServer):
     summary: ClassVar[str] = "parameter server, no worker more than s iterations ahead of the slowest"
     description: ClassVar[str] = "bounded staleness: a worker waits when it is too far ahead of the slowest."
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Apply each gradient; answer each worker when it may begin its next iteration."""
         gate = Gate(ctx)
         async for request in ctx.inbox(Push, Pull, Left, Joined):
@@ -46,7 +48,7 @@ class SSP(AsynchronousServer):
             for admitted in gate.admit(request, self.s):
                 ctx.send(admitted, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():

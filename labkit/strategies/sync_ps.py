@@ -15,12 +15,14 @@ distributed synchronous SGD", 2016.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..options import option
 from ..roles.context import Context
 from ..roles.gates import all_pushes
+from ..roles.gradient import Model
 from ..roles.servers import pull, push_pull
+from ..roles.shard import Shard
 from .base import ServerStrategy
 
 __all__ = ["SyncPS"]
@@ -43,7 +45,7 @@ class SyncPS(ServerStrategy):
         """Return the definition of an update: one gradient of every worker, averaged or summed."""
         return f"the {self.reduce} of one gradient of every worker"
 
-    async def server(self, ctx: Context, shard: Any) -> None:
+    async def server(self, ctx: Context, shard: Shard) -> None:
         """Collect one gradient of every worker, take one step, send the weights to all workers."""
         while True:
             pushes = await all_pushes(ctx, shard)
@@ -51,7 +53,7 @@ class SyncPS(ServerStrategy):
             for push in pushes:
                 ctx.send(push, shard.weights())
 
-    async def worker(self, ctx: Context, model: Any) -> None:
+    async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the weights received, send the gradient, receive newer weights."""
         weights = await pull(ctx)
         for batch in ctx.batches():

@@ -18,13 +18,15 @@ Shoeybi et al., "Megatron-LM: training multi-billion parameter language models u
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from ..problem import Problem
 from ..roles.context import Context
-from ..roles.layout import Layout
+from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Chunk, Message
 from ..roles.model_parallel.model_part import clip_by_global_norm, model_parallel_layout
-from ..roles.model_parallel.tensor_parallel import tensor_parallel_parts, tensor_pass
+from ..roles.model_parallel.tensor_parallel import TensorRank, tensor_parallel_parts, tensor_pass
+from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
@@ -48,12 +50,12 @@ class TensorParallel(Strategy):
         """Return 0, because all workers take each step together."""
         return 0.0
 
-    def layout(self, problem: Any, cluster: Any) -> Layout:
+    def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
         """Assign rank r to worker r. A rank has columns and rows of every pair of layers."""
         refuse_servers(self, cluster)
         return model_parallel_layout(self, *tensor_parallel_parts(self, problem, cluster.workers))
 
-    async def worker(self, ctx: Context, rank: Any, shard: Any) -> None:
+    async def worker(self, ctx: Context, rank: TensorRank, shard: Shard) -> None:
         """Process each mini-batch together with the other workers, then take a step on this worker's part."""
         for batch in ctx.batches():
             gradient = await tensor_pass(ctx, rank, shard.weights(), batch)

@@ -6,11 +6,12 @@ from .ledger import ledger
 from .query import staleness, staleness_identity, time_to_accuracy, updates
 from .recorder import Counters, Recorder
 from .summary import summary
-from .trace import Table, Trace
+from .trace import RunOrTrace, Table, Trace
 
 __all__ = [
     "Counters",
     "Recorder",
+    "RunOrTrace",
     "Table",
     "Trace",
     "ledger",

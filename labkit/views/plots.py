@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from ..errors import BadInput, nearest, shown
 from ..options import check_number
 from ..trace.schema import nanoseconds
-from ..trace.trace import Trace, check_trace
+from ..trace.trace import RunOrTrace, Trace, check_trace
 from .accuracy import Accuracy
 from .compare import compare
 from .data_distribution import DataDistribution
@@ -93,14 +95,14 @@ class Plots:
     def __init__(self, get_trace: Callable[[], Trace]):
         self._get_trace = get_trace
 
-    def _one(self, name: str, t: float | None, reference: Trace | None = None, **options: Any) -> LabFigure:
+    def _one(self, name: str, t: float | None, reference: RunOrTrace | None = None, **options: Any) -> LabFigure:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
         """Plot the timeline: when each role computed and waited, just before `t`."""
         return self._one("timeline", t)
 
-    def staleness(self, t: float | None = None, reference: Trace | None = None) -> LabFigure:
+    def staleness(self, t: float | None = None, reference: RunOrTrace | None = None) -> LabFigure:
         """Plot the histogram of staleness, with the theoretical mean of the strategy."""
         return self._one("staleness", t, reference)
 
@@ -116,15 +118,15 @@ class Plots:
         """Plot the gradient norm per layer and worker, and the step size relative to the weights."""
         return self._one("gradient_flow", t)
 
-    def throughput(self, t: float | None = None, reference: Trace | None = None, of: str = "gradients") -> LabFigure:
+    def throughput(self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients") -> LabFigure:
         """Plot the throughput over time: applied "gradients" or "samples", or "bytes" sent, per second."""
         return self._one("throughput", t, reference, of=of)
 
-    def accuracy(self, t: float | None = None, reference: Trace | None = None, against: str = "time") -> LabFigure:
+    def accuracy(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
         """Plot the held-out accuracy against "time", "updates" or "samples"."""
         return self._one("accuracy", t, reference, against=against)
 
-    def loss(self, t: float | None = None, reference: Trace | None = None, against: str = "time") -> LabFigure:
+    def loss(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
         """Plot the held-out loss against "time", "updates" or "samples"."""
         return self._one("loss", t, reference, against=against)
 
@@ -149,8 +151,9 @@ class Plots:
         return self._one("hot_rows", None)
 
     def predictions(
-        self, images: Any = None, labels: Any = None, predicted: Any = None, t: float | None = None
-    ) -> LabFigure:
+        self, images: ArrayLike | None = None, labels: ArrayLike | None = None, predicted: ArrayLike | None = None,
+        t: float | None = None,
+    ) -> LabFigure:  # fmt: skip
         """Plot the held-out samples and the predictions of the model at the last evaluation before `t`.
 
         Or the given samples: `images` (n, height, width) or flat, `labels` and `predicted` (n,).
@@ -176,14 +179,16 @@ class Plots:
         return self._one("ledger", t)
 
     def overview(
-        self, t: float | None = None, reference: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
-    ) -> LabFigure:
+        self, t: float | None = None, reference: RunOrTrace | None = None,
+        arrays: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
+    ) -> LabFigure:  # fmt: skip
         """Plot the first view of the lab in one figure."""
         if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
             raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
-        return overview(self._get_trace(), _ns(t), _reference(reference), None if arrays is None else tuple(arrays))
+        drawn = None if arrays is None else (arrays[0], arrays[1], arrays[2])
+        return overview(self._get_trace(), _ns(t), _reference(reference), drawn)
 
-    def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
+    def compare(self, others: Sequence[RunOrTrace], labels: Sequence[str] | None = None) -> LabFigure:
         """Plot throughput and accuracy of this run and of `others` (runs, or their traces) in one figure."""
         traces = [_trace_of("others", other) for other in _listed("others", others)]
         return compare([self._get_trace(), *traces], None if labels is None else _listed("labels", labels))

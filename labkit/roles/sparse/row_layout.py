@@ -10,7 +10,8 @@ import numpy as np
 from ...data import recipe_of
 from ...errors import BadInput
 from ...nn import SGD, Adagrad, NullObjective, Recommender
-from ..layout import Layout, RoleSpec, shard_slices
+from ...problem import Problem
+from ..layout import ClusterShape, Layout, RoleSpec, shard_slices
 from ..standard_layouts import worker_specs
 from .row_shard import Assembly, RowShard, dense_replica
 from .rows import RowModel
@@ -20,7 +21,7 @@ __all__ = ["row_layout"]
 LAZY = (SGD, Adagrad)
 
 
-def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
+def row_layout(strategy: Any, problem: Problem, cluster: ClusterShape) -> Layout:
     """Return a layout of servers that own rows by `strategy.placement`, workers, and a chief.
 
     The dense part is divided into one slice per server or, with `strategy.dense="all-reduce"`, replicated on every worker.
@@ -41,7 +42,7 @@ def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
         )
         for i in range(servers)
     ]  # fmt: skip
-    recipe = recipe_of(problem.data, problem.options) if problem.timing_only else None
+    recipe = recipe_of(str(problem.data), problem.options) if problem.timing_only else None
     every = 0 if not cluster.record else 1 if cluster.paced else 10
     model = partial(RowModel, placement, parts, recipe, problem.seed, every)
     workers = worker_specs(strategy, cluster.workers, model=model)

@@ -7,13 +7,14 @@ for one micro-batch and four stages, and less for more micro-batches.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from ...errors import BadInput
+from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.passes import Passes
 from ...trace.schema import COMPUTE, NANO
@@ -30,7 +31,7 @@ IDLE = "#f6d5d5"  # pale red: idle
 HIGH = 0.44  # half the height of a row
 
 
-def bubble(runs: Any) -> LabFigure:
+def bubble(runs: Mapping[int, RunOrTrace]) -> LabFigure:
     """Draw the timelines of one mini-batch for each number of micro-batches, on a common time axis. Idle time is pale
     red.
 

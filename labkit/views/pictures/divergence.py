@@ -16,8 +16,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from numpy.typing import ArrayLike
 
 from ...errors import BadInput
+from ...trace import RunOrTrace
 from ...trace.query import learning_curve
 from ...trace.trace import Trace
 from .. import style
@@ -33,7 +35,7 @@ FRAME = 1.15  # half the width of the frame, relative to the largest weight show
 FAR = 2.4  # maximum distance at which the diverging run is drawn, relative to that of the start
 
 
-def divergence(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> LabFigure:
+def divergence(inside: RunOrTrace, outside: RunOrTrace, paths: Sequence[ArrayLike] | None = None) -> LabFigure:
     """Draw two asynchronous runs on a quadratic loss, one on each side of the edge of stability, and their positions
     relative to the edge.
 

@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
 from ...errors import BadInput, shown
+from ...trace import RunOrTrace
 from ...trace.query import Cumulative
 from ...trace.schema import NANO
 from ...trace.trace import Trace
@@ -35,7 +36,9 @@ MOST_RUNS, MOST_KINDS = 8, 4
 FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of runs with servers, in order
 
 
-def link_saturation(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
+def link_saturation(
+    runs: Mapping[str, Mapping[int, RunOrTrace]], predicted: Mapping[str, Mapping[int, float]] | None = None
+) -> LabFigure:
     """Draw gradients per second against workers: measured dots, and a predicted line for each architecture.
 
     The dashed grey line is for workers without communication. Dots for the same number of workers that would overlap are side

@@ -8,7 +8,7 @@ other workers are less stale, and the mean does not change.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ...errors import BadInput
 from ...formatting import short
+from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.query import staleness
 from ...trace.role_states import slowdowns
@@ -35,7 +36,7 @@ ASIDE = 10  # pixels between a dot and its label
 HEADROOM = 1.42  # above the highest bar, for the labels of the theory and the mean
 
 
-def mean_staleness(runs: Any) -> LabFigure:
+def mean_staleness(runs: Mapping[int, RunOrTrace]) -> LabFigure:
     """Draw one panel per number of workers: the distribution of staleness, the mean N - 1 in red, and the measured mean
     as a dot.
 

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.ticker import LogLocator
 
 from ...errors import BadInput, shown
+from ...trace import RunOrTrace
 from .. import style
 from ..figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
 from ..plots import make_panel
@@ -24,12 +25,12 @@ SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
 NAME = 58  # pixels from the vertical axis to its name, with room for the longest tick label
 POINTS = 200  # points of a line given by a formula
 FAR = 10.0  # on a logarithmic axis, parts of a line that are further from the dots than this factor do not affect the limits
-Line = Callable[[Any], Any] | Mapping[float, float]
+Points = Mapping[float, float] | Mapping[int, float]  # {x: y}
+Line = Callable[[Any], Any] | Points
 
 
 def scatter(
-    measured: Mapping[float, float], theory: Mapping[str, Line], title: str, xlabel: str, ylabel: str, *, log: str = "",
-    caption: str = "",
+    measured: Points, theory: Mapping[str, Line], title: str, xlabel: str, ylabel: str, *, log: str = "", caption: str = "",
 ) -> LabFigure:  # fmt: skip
     """Draw `measured`, {x: y}, as dots, and each line of `theory`, {name: formula or {x: y}}.
 
@@ -77,7 +78,7 @@ def scatter(
     return figure
 
 
-def side_by_side(panel: str, runs: Mapping[str, Any]) -> LabFigure:
+def side_by_side(panel: str, runs: Mapping[str, RunOrTrace]) -> LabFigure:
     """Draw the same panel for several runs, from left to right.
 
     `panel`: its name, for example "progress". `runs`: {title: run (or trace)}. The panels have separate scales. Raises
@@ -89,7 +90,8 @@ def side_by_side(panel: str, runs: Mapping[str, Any]) -> LabFigure:
     wide, high = panels[0].size[0], panels[0].size[1] + TITLE_ROOM
     figure = blank(len(panels) * (wide + GUTTER) - GUTTER, high + 2 * EDGE)
     for k, (made, (title, run)) in enumerate(zip(panels, runs.items())):
-        trace, left = getattr(run, "trace", run), k * (wide + GUTTER)
+        trace: Any = getattr(run, "trace", run)
+        left = k * (wide + GUTTER)
         place(figure, made, left, EDGE, wide, high, title=True)
         made.update(trace, trace.watermark())
         head(figure, left, EDGE, title, made.caption(trace, trace.watermark()), wide)
@@ -102,7 +104,7 @@ def _box() -> tuple[float, float, float, float]:
     return LEFT / wide, BELOW / high, (wide - LEFT - RIGHT) / wide, (high - BELOW - ABOVE - 18) / high
 
 
-def _points(given: Mapping[float, float]) -> tuple[np.ndarray, np.ndarray]:
+def _points(given: Points) -> tuple[np.ndarray, np.ndarray]:
     """Return (x, y) sorted by x, without points that are not finite."""
     pairs = np.array(sorted((float(a), float(b)) for a, b in given.items()), float).reshape(-1, 2)
     pairs = pairs[np.isfinite(pairs).all(axis=1)]

@@ -7,14 +7,13 @@ applied every F c seconds, so the throughput is N / (F c). Without synchronizati
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from ...errors import BadInput
 from ...formatting import short
+from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.query import Cumulative, computing_since, gradient_time
 from ...trace.role_states import slowdowns, slowed
@@ -33,7 +32,7 @@ TOP, TITLE, ROW, FOOT = 60, 26, 25, 48
 MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
 
 
-def straggler(synchronous: Any, asynchronous: Any) -> LabFigure:
+def straggler(synchronous: RunOrTrace, asynchronous: RunOrTrace) -> LabFigure:
     """Draw two timelines on a common time axis: at the top all workers wait for the slow worker, at the bottom no worker
     waits.
 

@@ -27,6 +27,9 @@ from .placement import PlacementRule, place
 if TYPE_CHECKING:
     from distributed import Client
 
+    from ....problem import Problem
+    from ....strategies import Strategy
+
 __all__ = ["DaskCluster"]
 
 
@@ -325,7 +328,7 @@ class DaskCluster(Cluster):
 
         return resources(self._connection.client(), self.runs, speeds)
 
-    def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
+    def speeds(self, problem: Problem, strategy: Strategy) -> tuple[float, ...]:
         """Measure the speed of the role that will compute on each share of the data, for `lk.ByWeight`.
 
         The speeds are measured now, on the Dask workers on which the next run would be placed. The factors in `slow` are taken
