@@ -18,9 +18,33 @@ __all__ = ["Predictor", "load"]
 
 
 class Predictor:
-    """A network and its parameters. It takes samples as they are in the data set, and standardises them.
+    """A trained model: a network and its parameters.
 
-    `parameters`: the flat vector, or `SparseParameters` if an embedding table is too large for one.
+    It takes samples as they are in the data set, and standardises them. `Run.result` and `lk.load` make it.
+
+    Parameters
+    ----------
+    problem : Problem or None
+        The problem, which determines the other arguments; None if they are given.
+    parameters : ndarray or SparseParameters
+        The flat vector of all parameters, or `SparseParameters` if an embedding table is too large for one.
+    network : Network or Recommender, optional
+        The network.
+    mean, scale : ndarray, optional
+        The mean and the standard deviation of each feature, float64 of shape (d,).
+    about : dict, optional
+        A description of the problem in plain values.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=50)).wait()
+    >>> model = run.result()
+    >>> samples = np.zeros((3, 64))  # three empty pictures
+    >>> model.predict(samples).shape, model.predict_proba(samples).shape
+    ((3,), (3, 10))
+    >>> path = model.save("digits.npz")
+    >>> bool((lk.load(path).predict(samples) == model.predict(samples)).all())
+    True
     """
 
     def __init__(
@@ -95,32 +119,91 @@ class Predictor:
         return scores
 
     def predict(self, x: ArrayLike) -> np.ndarray:
-        """Predict class ids, shape (n,), or, for a regression, values.
+        """Predict classes, or, for a regression, values.
 
-        `x`: samples that are not standardised, shape (n, features) or (n, height, width); for the held-out samples of a data
-        set, `dataset.raw(dataset.x_test)`. For clicks: ids, shape (n, fields).
+        Parameters
+        ----------
+        x : array_like
+            Samples that are not standardised, of shape (n, features) or (n, height, width); for the held-out samples of a data
+            set, `dataset.raw(dataset.x_test)`. For clicks: ids, of shape (n, fields).
 
-        Raises:
-            BadInput: a number is not finite; a number or the network's output overflows the network's dtype; `x` has a wrong
-                shape or is not numeric.
+        Returns
+        -------
+        ndarray
+            The classes, int64 of shape (n,); or values, of shape (n, k).
+
+        Raises
+        ------
+        BadInput
+            If a number is not finite, a number or the network's output overflows the network's dtype, or `x` has a wrong shape
+            or is not numeric.
         """
         scores = self._scores(x)
         return self.network.loss.predict(scores)
 
     def predict_proba(self, x: ArrayLike) -> np.ndarray:
-        """Predict the probabilities of the classes, shape (n, classes). Raises `BadInput` as `predict`, and for a regression."""
+        """Predict the probabilities of the classes.
+
+        Parameters
+        ----------
+        x : array_like
+            Samples, as for `predict`.
+
+        Returns
+        -------
+        ndarray
+            The probabilities, of shape (n, classes).
+
+        Raises
+        ------
+        BadInput
+            As `predict`, and for a regression.
+        """
         scores = self._scores(x)
         return self.network.loss.probabilities(scores)
 
     def save(self, path: str | Path) -> Path:
-        """Write the model to `path` (.npz, without pickle), from which `lk.load` reads it."""
+        """Write the model to a file, from which `lk.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file (.npz, without pickle).
+
+        Returns
+        -------
+        Path
+            The path.
+        """
         arrays = {"mean": np.asarray(self.mean), "scale": np.asarray(self.scale)}
         nn.save_model(path, self.network, self.parameters, self.about, arrays=arrays)
         return Path(path)
 
 
 def load(path: str | Path) -> Predictor:
-    """Load a model that `Predictor.save` wrote."""
+    """Load a model that `Predictor.save` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    Predictor
+        The model.
+
+    Raises
+    ------
+    BadInput
+        If there is no such file, or if it is not a model.
+
+    Examples
+    --------
+    >>> run = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=50)).wait()
+    >>> lk.load(run.result().save("moons.npz")).predict([[0.0, 1.0]]).shape
+    (1,)
+    """
     network, parameters, about = nn.load_model(path)
     arrays = about.pop("arrays")
     return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"], about=about)

@@ -28,19 +28,53 @@ def resume(
     path: str | Path, *, problem: Problem | None = None, strategy: Strategy | None = None, cluster: Cluster | None = None,
     budget: Budget | None = None, timeout: float | None = None,
 ) -> Run:  # fmt: skip
-    """Continue the run that `lk.train(..., checkpoint=path)` wrote to `path`, a folder or an fsspec URL.
+    """Continue a run after its program has ended.
 
-    Simulated: the run is repeated exactly, up to the time that it had reached. If it was over, it is over again. `timeout`
-    (wall seconds): after about this time the run is returned before it has reached that time; `advance` continues it.
+    A simulated run is repeated exactly, up to the time that it had reached. If it was over, it is over again.
 
-    On Dask: a new run in which every role restores its newest complete checkpoint. Budgets of updates and samples
+    On Dask a new run starts, in which every role restores its newest complete checkpoint. Budgets of updates and samples
     continue; a budget of seconds starts anew. The commands and the faults of the earlier run are not repeated.
 
-    `problem`, `strategy`: required if the run used one that is not labkit's; it must be the same. `cluster`: the
-    processes to use (Dask), as `lk.DaskCluster(client)`. `budget`: a new budget, required to continue a run that was over.
+    Parameters
+    ----------
+    path : str or Path
+        The folder or fsspec URL to which `lk.train(..., checkpoint=path)` wrote the run.
+    problem : Problem, optional
+        Required if the data set of the run is not one of labkit's; it must be the same.
+    strategy : Strategy, optional
+        Required if the strategy of the run is not one of labkit's; it must be the same.
+    cluster : DaskCluster or SimulatedCluster, optional
+        The processes to use on Dask, as `lk.DaskCluster(client)`. By default a cluster like that of the run.
+    budget : Budget, optional
+        A new budget, required to continue a run on Dask that was over.
+    timeout : float, optional
+        Wall seconds after which a simulated run is returned before it has reached its time; `advance` continues it.
 
-    Raises `BadInput` if there is no run in `path`, if its files are damaged, if an argument differs from the run, or if the run
-    was over and no budget is given (Dask). Raises `ClusterError` if the cluster cannot be started or reached.
+    Returns
+    -------
+    Run
+        The run.
+
+    Raises
+    ------
+    BadInput
+        If there is no run in `path`, if its files are damaged, if an argument differs from the run, or if the run was over and
+        no budget is given (Dask).
+    ClusterError
+        If the cluster cannot be started or reached.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4)
+    >>> run = lk.train("digits", lk.SyncPS(), cluster, lk.Budget(seconds=2), checkpoint="run")
+    >>> run.advance(1.0).summary()["updates"]
+    100
+
+    In another program:
+
+    >>> run = lk.resume("run")
+    >>> run.summary()["updates"], run.wait().summary()["updates"]
+    (100, 200)
     """
     store = Store(path)
     manifest = load_manifest(store)

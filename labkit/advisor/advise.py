@@ -42,12 +42,32 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for one strategy. Seconds and bytes are per step (N gradients).
+    """The prediction for one strategy: a row of an `Advice`. Seconds and bytes are per step (N gradients).
 
-    `compute` (including waiting and server work), `latency` and `wire` add up to `step`. `update_gradients`: the number
-    of gradients that one update applies. `bytes`: bytes through the busiest direction of any node's link. `memory`:
-    bytes of parameters, gradients and optimizer state at the node that needs most (activations are not counted).
-    `fits`: whether `memory` is within the limit. `staleness`: the mean staleness, None if it is not known.
+    Parameters
+    ----------
+    strategy : Strategy
+        The strategy.
+    label : str
+        Its name, with the option that identifies the variant: "SSP s=3".
+    step : float
+        The time of a step in seconds, the sum of the next three.
+    compute, latency, wire : float
+        Its parts: computing (with waiting and server work), latency, and transfer.
+    update_gradients : float
+        The number of gradients that one update applies.
+    gradients_per_second : float
+        The throughput of all workers.
+    bytes : float
+        Bytes through the busiest direction of any node's link.
+    memory : float
+        Bytes of parameters, gradients and optimizer state at the node that needs most. Activations are not counted.
+    fits : bool
+        Whether `memory` is within the limit.
+    staleness : float or None
+        The mean staleness; None if it is not known.
+    formula : str
+        The formula of `step`, with numbers.
     """
 
     strategy: Strategy
@@ -69,8 +89,16 @@ class Prediction:
 class Advice:
     """The result of `advise`.
 
-    rows: the predictions, with the fastest strategy that fits first. refused: (strategy, the reason why it cannot run
-    here). answers: the answers to the three design questions. inputs: the inputs of the formulas, as text.
+    Parameters
+    ----------
+    rows : tuple of Prediction
+        The predictions, with the fastest strategy that fits first.
+    refused : tuple of tuple
+        (strategy, the reason why it cannot run here).
+    answers : tuple of str
+        The answers to the three design questions.
+    inputs : str
+        The inputs of the formulas.
     """
 
     rows: tuple[Prediction, ...]
@@ -127,18 +155,50 @@ def advise(
     density: float | None = None, latency: float | None = None, bandwidth: float | None = None,
     compute: Distribution | float | str | None = None,
 ) -> Advice:  # fmt: skip
-    """Rank `strategies` (None: all, with default options) by the predicted time of a step of N gradients.
-
-    `memory`: the bytes that a node has for parameters, gradients and optimizer state. `density`: the share of the
-    parameters that a batch's gradient touches; None means 1, or for a model with an embedding the share that its
-    batches touch. `latency` (seconds), `bandwidth` (bytes per second) and `compute` (a distribution, or seconds)
-    override the cluster's values. A cluster of processes does not define latency and bandwidth; their defaults are then
-    30 us and 5 GB/s, as measured between processes of one machine. If such a cluster has no pace, `advise` measures the
-    time of a gradient. No process is started.
+    """Rank strategies by the predicted time of a step of N gradients, from formulas. No process is started.
 
     The formulas do not include slowed roles and codecs.
 
-    Raises `BadInput` if a number is not allowed, and if no strategy can run.
+    Parameters
+    ----------
+    problem : Problem or str
+        The learning problem, or the name of a data set.
+    cluster : DaskCluster or SimulatedCluster
+        The cluster. If it has processes and no pace, the time of a gradient is measured in this process.
+    strategies : iterable of Strategy or str, optional
+        The strategies. By default all, with default options.
+    memory : float, optional
+        The bytes that a node has for parameters, gradients and optimizer state. By default there is no limit.
+    density : float, optional
+        The share of the parameters that a batch's gradient touches, from 0 to 1. By default 1, or for a model with an embedding
+        the share that its batches touch.
+    latency : float, optional
+        Seconds of a message. By default that of the cluster; of processes 30 us, as measured on one machine.
+    bandwidth : float, optional
+        Bytes per second of a node. By default that of the cluster; of processes 5 GB/s, as measured on one machine.
+    compute : Distribution, float or str, optional
+        The time of a gradient: a distribution, or seconds. By default that of the cluster.
+
+    Returns
+    -------
+    Advice
+        A table when it is displayed or printed. `advice.best` is its first row, `advice["SyncPS"]` that of a strategy.
+
+    Raises
+    ------
+    BadInput
+        If a number is not allowed, or if no strategy can run.
+
+    Examples
+    --------
+    On slow links a ring divides the traffic, which a single server has to carry alone:
+
+    >>> cluster = lk.SimulatedCluster(workers=8, latency=1e-4, bandwidth=1e7)
+    >>> advice = lk.advise("digits", cluster, ["sync-ps", "ring-all-reduce"])
+    >>> for row in advice.rows:
+    ...     print(f"{row.label}: {1000 * row.step:.1f} ms a step, {row.bytes / 1e3:.0f} kB on the busiest link")
+    RingAllReduce: 18.1 ms a step, 67 kB on the busiest link
+    SyncPS: 44.8 ms a step, 308 kB on the busiest link
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):

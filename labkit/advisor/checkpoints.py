@@ -22,10 +22,38 @@ __all__ = ["daly", "segment_time", "young"]
 
 
 def young(cost: float, mtbf: float) -> float:
-    """Return the work between two checkpoints that loses the least time, to first order: sqrt(2 C F) (Young 1974).
+    """Return the work between two checkpoints that loses the least time, to first order (Young 1974).
 
-    It is accurate if C is far below F, because it ignores failures during a checkpoint and several failures in one
-    interval. Raises `BadInput` unless `cost` is at least 0, `mtbf` is above 0, and both are finite.
+    It is sqrt(2 C F). This is accurate if C is far below F, because it ignores failures during a checkpoint and several failures
+    in one interval.
+
+    Parameters
+    ----------
+    cost : float
+        The time C that a checkpoint takes, at least 0.
+    mtbf : float
+        The mean time F between failures, above 0, in the same unit.
+
+    Returns
+    -------
+    float
+        The work, in the same unit.
+
+    Raises
+    ------
+    BadInput
+        If an argument is not allowed.
+
+    See Also
+    --------
+    daly : The same to higher order.
+
+    Examples
+    --------
+    A checkpoint takes a minute, and a machine fails once a day (in seconds):
+
+    >>> round(lk.young(cost=60, mtbf=86_400))
+    3220
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
     return math.sqrt(2 * cost * mtbf)
@@ -35,8 +63,29 @@ def daly(cost: float, mtbf: float) -> float:
     """Return the work between two checkpoints that loses the least time, to higher order (Daly 2006).
 
     It is sqrt(2 C F) (1 + sqrt(C / 2F) / 3 + (C / 2F) / 9) - C, or F if a checkpoint takes at least 2 F. This work
-    nearly minimises `segment_time` per work. The minimum does not depend on the time of a restart. Raises `BadInput` if
-    `young` would.
+    nearly minimises `segment_time` per work. The minimum does not depend on the time of a restart.
+
+    Parameters
+    ----------
+    cost : float
+        The time C that a checkpoint takes, at least 0.
+    mtbf : float
+        The mean time F between failures, above 0, in the same unit.
+
+    Returns
+    -------
+    float
+        The work, in the same unit.
+
+    Raises
+    ------
+    BadInput
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> round(lk.daly(cost=60, mtbf=86_400))
+    3180
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
     if cost >= 2 * mtbf:
@@ -46,11 +95,38 @@ def daly(cost: float, mtbf: float) -> float:
 
 
 def segment_time(work: float, cost: float, restart: float, mtbf: float) -> float:
-    """Return the mean time until `work` and the checkpoint after it are done, including failures and restarts.
+    """Return the mean time until some work and the checkpoint after it are done, including failures and restarts.
 
-    It is F e^(R/F) (e^((t+C)/F) - 1) (Daly 2006), or infinity if this overflows. A failure in the segment, or in the
-    restart, loses the work of the segment and causes a restart. Raises `BadInput` unless all arguments are finite and
-    at least 0, and `mtbf` is above 0.
+    It is F e^(R/F) (e^((t+C)/F) - 1) (Daly 2006). A failure in the segment, or in the restart, loses the work of the segment and
+    causes a restart.
+
+    Parameters
+    ----------
+    work : float
+        The time t of the work without failures, at least 0.
+    cost : float
+        The time C that a checkpoint takes, at least 0.
+    restart : float
+        The time R until work continues after a failure, at least 0.
+    mtbf : float
+        The mean time F between failures, above 0. All times are in one unit.
+
+    Returns
+    -------
+    float
+        The time, in the same unit; infinity if it overflows.
+
+    Raises
+    ------
+    BadInput
+        If an argument is not allowed.
+
+    Examples
+    --------
+    An hour's work takes 4% longer with a checkpoint and failures (in seconds):
+
+    >>> round(lk.segment_time(work=3600, cost=60, restart=120, mtbf=86_400))
+    3744
     """
     _check(above={"mtbf": mtbf}, least={"work": work, "cost": cost, "restart": restart})
     try:

@@ -31,20 +31,58 @@ __all__ = ["Scalability", "amdahl", "fit_scalability", "gustafson"]
 
 
 def amdahl(serial: float, workers: ArrayLike) -> Any:
-    """Return the speed-up of a job of which the part `serial` (0 to 1) cannot be divided.
+    """Return the speed-up of a fixed job, of which a part cannot be divided (Amdahl 1967).
 
-    `workers`: a number or an array of numbers, at least 1; the result is float64 of the same shape. Raises `BadInput`
-    if an argument is out of its limits.
+    Parameters
+    ----------
+    serial : float
+        The part of the job that cannot be divided, from 0 to 1.
+    workers : array_like
+        The number of workers, or an array of numbers, at least 1.
+
+    Returns
+    -------
+    float or ndarray
+        The speed-up, float64 of the shape of `workers`: never more than 1 / `serial`.
+
+    Raises
+    ------
+    BadInput
+        If an argument is out of its limits.
+
+    Examples
+    --------
+    >>> lk.amdahl(0.1, [1, 10, 100]).round(2)
+    array([1.  , 5.26, 9.17])
     """
     n = _checked(serial, workers)
     return 1 / (serial + (1 - serial) / n)
 
 
 def gustafson(serial: float, workers: ArrayLike) -> Any:
-    """Return the scaled speed-up of a job that grows with the number of workers.
+    """Return the scaled speed-up of a job that grows with the number of workers (Gustafson 1988).
 
-    `serial` is the part (0 to 1) of the time on `workers` machines in which the work is not divided. Types, limits and
-    errors are as in `amdahl`.
+    Parameters
+    ----------
+    serial : float
+        The part of the time on all workers in which the work is not divided, from 0 to 1.
+    workers : array_like
+        The number of workers, or an array of numbers, at least 1.
+
+    Returns
+    -------
+    float or ndarray
+        The scaled speed-up, float64 of the shape of `workers`.
+
+    Raises
+    ------
+    BadInput
+        If an argument is out of its limits.
+
+    Examples
+    --------
+    >>> lk.gustafson(0.1, 100)
+    90.1
     """
     n = _checked(serial, workers)
     return serial + (1 - serial) * n
@@ -52,7 +90,28 @@ def gustafson(serial: float, workers: ArrayLike) -> Any:
 
 @dataclass(frozen=True)
 class Scalability:
-    """A Universal Scalability Law. `one`: X(1), in the unit of the throughput; `contention`: p; `coherence`: k, at least 0."""
+    """A Universal Scalability Law (Gunther 2007): the throughput of N workers, X(N).
+
+    X(N) / X(1) = N / (1 + p (N - 1) + k N (N - 1)). Calling it returns the throughput of a number, or an array of numbers, of
+    workers.
+
+    Parameters
+    ----------
+    one : float
+        X(1), the throughput of one worker, in any unit.
+    contention : float
+        The coefficient p of waiting for exclusive resources, at least 0.
+    coherence : float
+        The coefficient k of pairwise synchronisation, at least 0.
+
+    Examples
+    --------
+    >>> law = lk.Scalability(one=100, contention=0.05, coherence=0.001)
+    >>> law([1, 10, 100]).round()
+    array([100., 649., 631.])
+    >>> round(law.peak), round(law.ceiling)
+    (31, 904)
+    """
 
     one: float
     contention: float
@@ -79,12 +138,34 @@ class Scalability:
 
 
 def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
-    """Fit Gunther's law to `throughput`, {workers: throughput}, which must include one worker.
+    """Fit the Universal Scalability Law to measured throughputs.
 
+    Parameters
+    ----------
+    throughput : mapping of int to float
+        {workers: throughput}, of one worker and of more.
+
+    Returns
+    -------
+    Scalability
+        The law. The fit is exact for points that follow a law.
+
+    Raises
+    ------
+    BadInput
+        If `throughput` has fewer than two numbers of workers, does not include 1, or has a value that is not positive.
+
+    Notes
+    -----
     N X(1) / X(N) - 1 = p (N - 1) + k N (N - 1) is linear in p and k. Both are found by least squares with the
     constraint that neither is below 0 (so an efficiency above 1 counts as 1). Each equation is divided by N - 1, so
-    that the largest N does not dominate. The fit is exact for points that follow a law. Raises `BadInput` if
-    `throughput` has fewer than two numbers of workers, does not include 1, or has a value that is not positive.
+    that the largest N does not dominate.
+
+    Examples
+    --------
+    >>> law = lk.fit_scalability({1: 100, 2: 190, 4: 340, 8: 560})
+    >>> round(law.contention, 3), round(law.coherence, 4), round(law.peak)
+    (0.051, 0.0013, 27)
     """
     if not isinstance(throughput, Mapping) or 1 not in throughput or len(throughput) < 2:
         raise BadInput(f"fit_scalability({shown(throughput)}): give {{workers: throughput}} of 1 and of more workers.")
@@ -116,7 +197,7 @@ def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return min(found, key=lambda pk: float(np.sum((pk[0] + pk[1] * n - y) ** 2)))
 
 
-def _checked(serial: Any, workers: Any) -> Any:
+def _checked(serial: Any, workers: ArrayLike) -> Any:
     """Return the workers as float64. Raises `BadInput` if `serial` or `workers` is out of its limits."""
     if isinstance(serial, bool) or not isinstance(serial, (int, float)) or not 0 <= serial <= 1:
         raise BadInput(f"serial={shown(serial)}: the part that cannot be divided is a number from 0 to 1.")

@@ -40,10 +40,33 @@ DAMAGED: tuple[type[BaseException], ...] = (
 
 
 def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Write the whole `trace` to `path`. No extension is added to the name. Rows are sorted by role, so that equal runs
-    give equal files.
+    """Write a whole trace to a file, from which `load_npz` reads it.
 
-    Raises `BadInput` if the file cannot be written.
+    Rows are sorted by role, so that equal runs give equal files. The file is written atomically, and without pickle.
+
+    Parameters
+    ----------
+    trace : Trace
+        The trace.
+    path : str or path-like
+        The file. No extension is added to the name.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=20)).wait()
+    >>> path = lk.save_npz(run.trace, "run.npz")
+    >>> lk.ledger(lk.load_npz(path)) == lk.ledger(run.trace)
+    True
     """
     with check_trace(trace).lock:
         arrays = {name: _by_role(table.rows()) for name, table in trace.tables.items()}
@@ -67,9 +90,29 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
 
 def load_npz(path: str | os.PathLike[str]) -> Trace:
-    """Read a trace written by `save_npz`.
+    """Read a trace that `save_npz` wrote.
 
-    Raises `BadInput` if the file is missing or damaged, is not a labkit trace, or has another format.
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    Trace
+        A trace that gives bit-identical numbers and pictures.
+
+    Raises
+    ------
+    BadInput
+        If the file is missing or damaged, is not a labkit trace, or has another format.
+
+    Examples
+    --------
+    >>> lk.load_npz("missing.npz")
+    Traceback (most recent call last):
+        ...
+    labkit.errors.BadInput: There is no file 'missing.npz'.
     """
     name = as_path("path", path)
     try:
@@ -144,11 +187,38 @@ def _plain(value: object) -> object:
 
 
 def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000) -> Path:
-    """Write `trace` as Chrome trace JSON for https://ui.perfetto.dev: one process per node, one thread per role.
+    """Write a trace as Chrome trace JSON for https://ui.perfetto.dev.
 
-    Spans are slices; messages are arrows; staleness, updates, loss and accuracy are counters; events are instants. Only
-    messages that took time or carried training data are written, at most the first `arrows`. Times are in microseconds of
-    engine time. Raises `BadInput` if the file cannot be written.
+    There is one process per node, and one thread per role. Spans are slices; messages are arrows; staleness, updates, loss and
+    accuracy are counters; events are instants. Times are in microseconds of engine time.
+
+    Parameters
+    ----------
+    trace : Trace
+        The trace.
+    path : str or path-like
+        The file.
+    arrows : int, default: 20_000
+        The largest number of messages that are written, at least 0: the first ones of those that took time or carried training
+        data.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    BadInput
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import json
+    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=20)).wait()
+    >>> path = lk.to_perfetto(run.trace, "run.json")
+    >>> sorted(json.loads(path.read_text()))
+    ['displayTimeUnit', 'otherData', 'traceEvents']
     """
     if not isinstance(arrows, int) or isinstance(arrows, bool) or arrows < 0:
         raise BadInput(f"arrows={shown(arrows)} is not allowed; it is a whole number, at least 0.")
@@ -236,11 +306,34 @@ def _us(nanoseconds: float) -> float:
 
 
 def to_frames(trace: Trace) -> dict[str, Any]:
-    """Return {table: pandas.DataFrame} for every table, and "events". Roles, phases and kinds are names; times are in
-    seconds.
+    """Return the tables of a trace as data frames.
 
-    The sender is "everyone" for all workers together, and "restored" for the initial state of a restored shard. The shard
-    is -1 for all shards. Unknown staleness is a missing value. Raises `BadInput` if pandas is not installed.
+    Roles, phases and kinds are names; times are in seconds. The sender is "everyone" for all workers together, and "restored" for
+    the initial state of a restored shard. The shard is -1 for all shards. Unknown staleness is a missing value.
+
+    Parameters
+    ----------
+    trace : Trace
+        The trace.
+
+    Returns
+    -------
+    dict of str to pandas.DataFrame
+        A data frame for every table of the trace, and one for the "events".
+
+    Raises
+    ------
+    BadInput
+        If pandas is not installed.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=3, slow={"worker-2": 3})
+    >>> frames = lk.to_frames(lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait().trace)
+    >>> sorted(frames)
+    ['applies', 'drops', 'evaluations', 'events', 'messages', 'norms', 'progress', 'spans']
+    >>> frames["applies"].groupby("sender")["staleness"].mean().round(1).to_dict()
+    {'worker-0': 1.3, 'worker-1': 1.3, 'worker-2': 5.9}
     """
     try:
         import pandas as pd

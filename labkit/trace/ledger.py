@@ -64,14 +64,40 @@ Drops = dict[tuple[int, int], dict[int, dict[int, int]]]  # (sender, incarnation
 
 
 def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
-    """Return the ledger: {computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing,
-    closes}.
+    """Return what became of every gradient of a run.
 
-    `closes`: whether the ledger balances, i.e. the counts of all categories add up to `computed`. While the run is live,
-    `closes` is None, because roles report at different times, and `in_flight` is the number of gradients that are not in
-    another category. `t` (ns): return the ledger as of that time; `closes` is then None, too. If rows are missing or a
-    role was restarted, the ledger of an earlier time has `in_flight` None, and its `computed` and `applied` are the last
-    reported values, or None if unknown.
+    Parameters
+    ----------
+    trace : Trace
+        The trace of the run.
+    t : int, optional
+        The time in ns as of which the ledger is made. By default the end of the trace.
+
+    Returns
+    -------
+    dict
+        The numbers of gradients: "computed", "applied", "partly_applied" (by some shards only), "dropped" ({reason: number}),
+        "lost" (with a role or a message), "rolled_back" (applied, then undone by a loss), "in_flight" and "missing"; and
+        "closes", whether the ledger balances, i.e. the numbers of all categories add up to "computed".
+
+    Raises
+    ------
+    BadInput
+        If an argument is not a trace or not a time.
+
+    Notes
+    -----
+    While the run is live, "closes" is None, because roles report at different times, and "in_flight" is the number of gradients
+    that are not in another category. "closes" is also None for an earlier time. If rows are missing or a role was restarted, the
+    ledger of an earlier time has "in_flight" None, and its "computed" and "applied" are the last reported values, or None if
+    unknown.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.KSync(K=3), lk.SimulatedCluster(workers=4), lk.Budget(updates=100)).wait()
+    >>> book = lk.ledger(run.trace)
+    >>> book["computed"] == book["applied"] + sum(book["dropped"].values()) + book["in_flight"], book["closes"]
+    (True, True)
     """
     check_trace(trace)
     if t is not None:

@@ -71,18 +71,53 @@ class Table:
 
 
 class Trace:
-    """The record of one run.
+    """The record of one run: tables with the high-rate rows, counters, and discrete events.
 
-    - `header`: the description of the run (problem, strategy, cluster, distributions, layout, budget, seed) in plain
-      values.
-    - `roles`: the names of the roles. `kinds[i]` and `nodes[i]`: the kind and the node of role i.
-    - `instances[i + incarnation * len(roles)]`: the newest `Counters` of one incarnation of role i.
-    - `counters[i]`: the counters of all incarnations of role i, combined by `combine_counters`.
-    - `events`: the discrete events in the order in which they were reported, see `trace.events`.
-    - `predictions`: the predictions of the model for the evaluation samples, see `trace.prediction_history`.
-    - `reported_until[i]`: the time (ns) up to which role i has reported. `now`: the newest of these times.
-    - `ending`: None while the run is live, then {"stopped_by", "why", "time", "in_flight": [[shard, sender, incarnation,
-      step, count], ...], ...}.
+    Every number, picture and export is made from it. Times are integers in ns of engine time. Old rows may be dropped to bound
+    memory; counters are never dropped, so totals are exact.
+
+    Parameters
+    ----------
+    header : dict
+        The description of the run (problem, strategy, cluster, layout, budget, seed) in plain values.
+    keep : int, default: 4_000_000
+        The largest number of rows of a table.
+
+    Attributes
+    ----------
+    header : dict
+        The description of the run.
+    roles, kinds, nodes : tuple of str
+        The name, the kind and the node of each role.
+    tables : dict of str to Table
+        "spans", "applies", "messages", "progress", "drops", "norms" and "evaluations"; see `column`.
+    counters : dict of int to Counters
+        The counters of each role, of all its incarnations together.
+    instances : dict of int to Counters
+        The newest counters of incarnation k of role i, at i + k * len(roles).
+    events : list of Event
+        The discrete events in the order in which they were reported.
+    predictions : PredictionHistory
+        The predictions of the model for the evaluation samples.
+    reported_until : dict of int to int
+        The time up to which each role has reported.
+    now : int
+        The newest of these times.
+    ending : dict or None
+        None while the run is live, then {"stopped_by", "why", "time", ...}.
+
+    See Also
+    --------
+    to_frames : The tables as data frames.
+    save_npz, load_npz : Write a trace to a file, and read it.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=3), lk.Budget(updates=100)).wait()
+    >>> run.trace.roles
+    ('server-0', 'worker-0', 'worker-1', 'worker-2', 'chief')
+    >>> float(run.trace.column("applies", "staleness").mean())
+    1.97
     """
 
     def __init__(self, header: dict[str, Any], keep: int = 4_000_000):
@@ -108,7 +143,13 @@ class Trace:
         return f"<Trace of {self.header['strategy']['name']}, {self.now / 1e9:.2f} s: {rows}>"
 
     def append(self, batch: dict[str, Any]) -> None:
-        """Add a batch taken from a `Recorder`."""
+        """Add the rows, events and counters that a role reports.
+
+        Parameters
+        ----------
+        batch : dict
+            A batch taken from a `Recorder`.
+        """
         role = batch["role"]
         with self.lock:
             for name, raw in batch["tables"].items():
@@ -125,7 +166,15 @@ class Trace:
             self.now = max(self.now, batch["until"])
 
     def set_counters(self, instance: int, counters: Counters) -> None:
-        """Store the newest counters of one role instance."""
+        """Store the newest counters of one role instance.
+
+        Parameters
+        ----------
+        instance : int
+            The number of the instance, as in `instances`.
+        counters : Counters
+            Its counters.
+        """
         known = self._instances_of.setdefault(instance % len(self.roles), [])
         if instance not in known:
             insort(known, instance)
@@ -133,30 +182,70 @@ class Trace:
         self.counters[instance % len(self.roles)] = combine_counters([self.instances[number] for number in known])
 
     def mark_reported(self, roles: Iterable[int], until: int) -> None:
-        """Record that these roles have no rows up to `until` (ns)."""
+        """Record that roles have no more rows up to a time.
+
+        Parameters
+        ----------
+        roles : iterable of int
+            The numbers of the roles.
+        until : int
+            The time in ns.
+        """
         with self.lock:
             self.reported_until.update(dict.fromkeys(roles, until))
             self.now = max(self.now, until)
 
     def predictions_at(self, t: int) -> PredictedClasses | None:
-        """Return the newest predictions for the evaluation samples at `t` (ns), or None before the first evaluation."""
+        """Return the newest predictions for the evaluation samples at a time.
+
+        Parameters
+        ----------
+        t : int
+            The time in ns.
+
+        Returns
+        -------
+        PredictedClasses or None
+            The predictions; None before the first evaluation.
+        """
         with self.lock:
             return self.predictions.at(t)
 
     def event(self, event: Event) -> None:
-        """Add an event of the engine or of a user command; see `trace.events`."""
+        """Add an event of the engine or of a user command.
+
+        Parameters
+        ----------
+        event : Event
+            The event.
+        """
         with self.lock:
             self.events.append(event)
 
     def end(self, **ending: Any) -> None:
-        """Mark the run as ended. Nothing is appended after this."""
+        """Mark the run as ended. Nothing is appended after this.
+
+        Parameters
+        ----------
+        **ending : object
+            The values of the attribute `ending`.
+        """
         with self.lock:
             self.ending = ending
             self.now = max(self.now, ending["time"])
 
     def watermark(self, silence: int = 1_000_000_000) -> int:
-        """Return the time (ns) up to which all roles have reported. Roles that have not reported for `silence` ns are
-        ignored.
+        """Return the time up to which all roles have reported.
+
+        Parameters
+        ----------
+        silence : int, default: 1_000_000_000
+            Roles that have not reported for this time (ns) are ignored.
+
+        Returns
+        -------
+        int
+            The time in ns.
         """
         with self.lock:
             if self.ending is not None:
@@ -171,8 +260,26 @@ class Trace:
     def column(self, table: str, name: str, second: str, /, *names: str) -> list[np.ndarray]: ...
 
     def column(self, table: str, *names: str) -> np.ndarray | list[np.ndarray]:
-        """Return one column of a table, or a list of several columns. All columns of one call have the same rows, even if
-        the run is live.
+        """Return columns of a table.
+
+        All columns of one call have the same rows, even if the run is live.
+
+        Parameters
+        ----------
+        table : str
+            The name of the table.
+        *names : str
+            The names of one or several columns.
+
+        Returns
+        -------
+        ndarray or list of ndarray
+            The column, of shape (rows,), or a list of the columns. Roles, phases and kinds are numbers, times are in ns.
+
+        Raises
+        ------
+        BadInput
+            If there is no such table or column; the message lists the names.
         """
         if table not in self.tables:
             raise nearest("table", table, self.tables)
@@ -185,7 +292,18 @@ class Trace:
         return picked[0] if len(picked) == 1 else picked
 
     def role_ids(self, kind: str) -> list[int]:
-        """Return the numbers of all roles of a kind, in order."""
+        """Return the numbers of all roles of a kind, in order.
+
+        Parameters
+        ----------
+        kind : str
+            The kind, as "worker".
+
+        Returns
+        -------
+        list of int
+            The indices in `roles`.
+        """
         return [i for i, k in enumerate(self.kinds) if k == kind]
 
 

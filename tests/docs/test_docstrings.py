@@ -33,9 +33,6 @@ EVERYWHERE = {
 RETURNED = (Dataset, DaskDataset)
 # Modules whose docstrings are not converted yet.
 NOT_CONVERTED = (
-    "labkit.advisor.advise.",
-    "labkit.advisor.checkpoints.",
-    "labkit.advisor.scaling.",
     "labkit.lab.lab.",
     "labkit.lab.prediction.",
     "labkit.nn.codecs.base.",
@@ -44,8 +41,6 @@ NOT_CONVERTED = (
     "labkit.nn.compensation.",
     "labkit.nn.optimizers.",
     "labkit.nn.schedules.",
-    "labkit.predictor.",
-    "labkit.resume.",
     "labkit.roles.collectives.",
     "labkit.roles.context.",
     "labkit.roles.gates.",
@@ -74,9 +69,6 @@ NOT_CONVERTED = (
     "labkit.strategies.ssp.",
     "labkit.strategies.sync_ps.",
     "labkit.strategies.tensor_parallel.",
-    "labkit.trace.exports.",
-    "labkit.trace.ledger.",
-    "labkit.trace.trace.",
     "labkit.views.pictures.architectures.",
     "labkit.views.pictures.bubble.",
     "labkit.views.pictures.divergence.",

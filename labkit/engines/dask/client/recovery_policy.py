@@ -403,31 +403,23 @@ class RecoveryPolicy:
     def _of_present(self, event: OfRole) -> bool:
         """Return whether the instance of `event` is present; if it is, the event counts as a heartbeat.
 
-        An instance that was declared lost is fenced. It may have ended by itself, because it has read in an earlier broadcast
-        that it was replaced.
+        An instance that was declared lost is fenced.
         """
-        role, key = event.role, (event.role, event.incarnation)
+        role = event.role
         if self.members.is_present(role, event.incarnation):
             self._roles_alive.sign(role, self._now)
             return True
-        if isinstance(event, TaskFinished):
-            self._record_fenced(key, "ended")
-        elif not isinstance(event, TaskFailed):
-            self._fence(key)
+        if not isinstance(event, TaskFinished | TaskFailed):
+            self._fence((role, event.incarnation))
         return False
-
-    def _record_fenced(self, key: tuple[str, int], after: str) -> None:
-        """Record, once, that an instance that was declared lost has acted. `after`: what it did."""
-        if key in self.members.fenced and key not in self._fenced_at:
-            self._emit(Record(RoleFenced, (*key, after)))
-            self._fenced_at[key] = self._now
 
     def _fence(self, key: tuple[str, int]) -> None:
         worker, before = self.members.fenced.get(key), self._fenced_at.get(key)
         if worker is None or (before is not None and self._now - before < REPEAT_S / 4):
             return
         self._suspects.pop(worker, None)  # the Dask worker answers
-        self._record_fenced(key, "reported")
+        if before is None:
+            self._emit(Record(RoleFenced, (*key, "reported")))
         self._fenced_at[key] = self._now
         self._emit(Fence(*key, worker))
 

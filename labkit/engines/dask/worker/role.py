@@ -550,6 +550,8 @@ class RealRole(RoleCore):
         ended = self._clock.pause()
         with contextlib.suppress(Exception):  # a coroutine that yields again is abandoned
             self._coroutine.close()
+        if command["do"] == "leave":
+            self._channel.report("heartbeat")  # of an instance that was replaced: its return is recorded
         if not command.get("fenced"):
             self.checkpoints.finish(self.shard, ended)
         gone = set(command.get("lost", ()))

@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.engines.dask.client import recovery_policy as policy
-from labkit.engines.dask.client.recovery_events import TaskFinished
 from labkit.engines.dask.timeouts import REPORT_S, RETURN_S, STARTS
 from labkit.engines.lifecycle import State
 from labkit.trace.events import (
@@ -73,16 +72,6 @@ def test_a_silent_role_is_lost_after_the_heartbeat_timeout_and_fenced_when_it_an
     assert recorded(world, RoleFenced) == [("server-0", 0, "reported")]
     assert submitted(world) == [("server-0", 1)]
     assert world.tasks["server-0", 0].over
-
-
-def test_a_replaced_role_that_ends_by_itself_without_a_report_is_recorded_as_fenced():
-    world = World(servers())
-    world.freeze(world.members.where["server-0"], 1000.0)
-    world.run(20.0)
-    assert not recorded(world, RoleFenced)
-    world.tell(TaskFinished("server-0", 0))  # it has read in an earlier broadcast that it was replaced
-    world.tell(TaskFinished("server-0", 0))
-    assert recorded(world, RoleFenced) == [("server-0", 0, "ended")]
 
 
 def test_a_role_frozen_for_less_than_the_heartbeat_timeout_continues():
