@@ -54,12 +54,34 @@ class _Widget(anywidget.AnyWidget):  # type: ignore[misc]
 
 
 class Prediction:
-    """A question with a few answers: the last expression of a cell shows it, with a button for each.
+    """A question that is answered before the result is measured.
 
-    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")`; or with numbers, of which the nearest to
-    the measured value is the right one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
+    As the last expression of a cell it is shown with a button for each answer. `reveal` shows the answer beside the result.
 
-    Raises `BadInput` for fewer than two answers, for equal ones, and for answers that are not texts (or not finite numbers).
+    Parameters
+    ----------
+    question : str
+        The question.
+    *answers : str, or one mapping of str to float
+        Two or more different texts; or {text: number}, of which the number nearest to the measured value is right.
+
+    Raises
+    ------
+    BadInput
+        If there are fewer than two answers, if two are equal, or if they are not texts (or not finite numbers).
+
+    Examples
+    --------
+    >>> prediction = lk.Prediction("Which worker sets the pace?", "the fastest", "the slowest").commit("the slowest")
+    >>> prediction.reveal("the slowest")
+    Which worker sets the pace?
+    Right: you predicted the slowest; measured: the slowest.
+
+    With numbers, the nearest answer is right:
+
+    >>> lk.Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2}).commit("80%").reveal(0.54)
+    How much is left?
+    Wrong: you predicted 80%; measured: 54% (nearest: 50%).
     """
 
     def __init__(self, question: str, *answers: str | Mapping[str, float]):
@@ -83,9 +105,22 @@ class Prediction:
         return None if self._committed is None else self.answers[self._committed]
 
     def commit(self, answer: str | int) -> Prediction:
-        """Return the commit to an answer: its text, or its number, from 0. Idempotent.
+        """Commit to an answer, as a click does. Idempotent.
 
-        Raises `BadInput` for an unknown answer, for another one than was committed before, and after `reveal`.
+        Parameters
+        ----------
+        answer : str or int
+            The text of the answer, or its number, from 0.
+
+        Returns
+        -------
+        Prediction
+            This prediction.
+
+        Raises
+        ------
+        BadInput
+            If there is no such answer, if another one was committed before, or after `reveal`.
         """
         chosen = self._index(answer)
         with self._lock:
@@ -115,12 +150,27 @@ class Prediction:
     # revealing --------------------------------------------------------------------------------------------------------
 
     def reveal(self, measured: float | str, words: str = "") -> Revealed:
-        """Return the prediction beside the measured result; the last expression of a cell shows it. `words`: a text that
-        is shown below.
+        """Show the prediction beside the measured result.
 
-        `measured`: for answers with numbers, a number (the nearest answer is right: by ratio if all are positive, else by
-        difference); for others, the text of the right one. It may be revealed again, with another measurement. Raises
-        `BadInput` for anything else.
+        It may be revealed again, with another measurement.
+
+        Parameters
+        ----------
+        measured : float or str
+            For answers with numbers, the measured number: the nearest answer is right (by ratio if all are positive, else by
+            difference). For others, the text of the right answer.
+        words : str, default: ""
+            A text that is shown below.
+
+        Returns
+        -------
+        Revealed
+            The comparison, which a notebook shows if it is the last expression of a cell.
+
+        Raises
+        ------
+        BadInput
+            If `measured` is neither.
         """
         true, shown = self._nearest(measured)
         value = str(measured) if self._values is None else _python(measured)
@@ -144,8 +194,12 @@ class Prediction:
         return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
 
     def record(self) -> dict[str, Any]:
-        """Return `question`, `answers`, `committed`, `measured`, `right`, as plain Python values, or None if not known
-        (yet).
+        """Return the prediction as plain Python values.
+
+        Returns
+        -------
+        dict
+            {"question", "answers", "committed", "measured", "right"}. Values that are not known (yet) are None.
         """
         seen = self._revealed
         return {

@@ -34,7 +34,6 @@ RETURNED = (Dataset, DaskDataset)
 # Modules whose docstrings are not converted yet.
 NOT_CONVERTED = (
     "labkit.lab.lab.",
-    "labkit.lab.prediction.",
     "labkit.nn.codecs.base.",
     "labkit.nn.codecs.elementwise.",
     "labkit.nn.codecs.low_rank.",
@@ -69,13 +68,6 @@ NOT_CONVERTED = (
     "labkit.strategies.ssp.",
     "labkit.strategies.sync_ps.",
     "labkit.strategies.tensor_parallel.",
-    "labkit.views.pictures.architectures.",
-    "labkit.views.pictures.bubble.",
-    "labkit.views.pictures.divergence.",
-    "labkit.views.pictures.link_saturation.",
-    "labkit.views.pictures.mean_staleness.",
-    "labkit.views.pictures.measurements.",
-    "labkit.views.pictures.straggler.",
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -39,11 +39,36 @@ def scaling(
 ) -> LabFigure:  # fmt: skip
     """Draw throughput against workers on logarithmic axes: measured dots, and lines for formulas.
 
-    `measured`: {name: {workers: throughput}}. `theory`: {name: formula}, for any of the names of `measured`. A formula
-    takes the numbers of workers, float64 of shape (n,), and returns the throughput, shape (n,). The dashed grey line is
-    linear scaling, N times the largest measured throughput per worker. Dots for the same number of workers that would
-    overlap are side by side. Raises `BadInput` if the input is empty or too
-    large, if a formula has no measurements, or if a value is not positive.
+    The dashed grey line is linear scaling, N times the largest measured throughput per worker. Dots for the same number of
+    workers that would overlap are side by side.
+
+    Parameters
+    ----------
+    measured : mapping of str to mapping of int to float
+        {name: {workers: throughput}}.
+    theory : mapping of str to callable
+        {name: formula}, for any of the names of `measured`. A formula takes the numbers of workers, float64 of shape (n,), and
+        returns the throughput, of shape (n,).
+    title : str
+        The title.
+    ylabel : str, default: "gradients per second"
+        The name of the vertical axis.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the input is empty or too large, if a formula has no measurements, or if a value is not positive.
+
+    Examples
+    --------
+    >>> measured = {1: 100, 2: 190, 4: 340, 8: 560}
+    >>> figure = lk.pictures.scaling({"ring": measured}, {"ring": lk.fit_scalability(measured)}, "Throughput of a ring")
+    >>> figure.savefig("scaling.png")
     """
     _check("scaling", measured, len(MARKS))
     unknown = sorted(set(theory) - set(measured))
@@ -83,9 +108,28 @@ def scaling(
 def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
     """Draw the memory of a worker against its traffic, as a labelled dot for each architecture.
 
-    `points`: {name: (bytes sent, bytes held)} of a worker. Both are drawn relative to the largest value of bytes held,
-    which is the size of the model if some worker holds the whole model. Raises `BadInput` if the input is empty or too
-    large, or if a value is negative.
+    Parameters
+    ----------
+    points : mapping of str to tuple of float
+        {name: (bytes sent, bytes held)} of a worker. Both are drawn relative to the largest value of bytes held, which is the
+        size of the model if some worker holds the whole model.
+    title : str
+        The title.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the input is empty or too large, or if a value is negative.
+
+    Examples
+    --------
+    >>> points = {"RingAllReduce": (67e3, 38e3), "FSDP": (101e3, 9.6e3)}
+    >>> lk.pictures.memory_traffic(points, "FSDP trades traffic for memory").savefig("memory.png")
     """
     _check("memory_traffic", points, 12)
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
@@ -123,11 +167,34 @@ def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> Lab
 
 
 def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
-    """Draw one row per situation, with a dot for each strategy at its throughput relative to the best strategy of the
-    row. Markers of a row that would overlap are one below the other.
+    """Draw the throughput of strategies in several situations, relative to the best strategy of each.
 
-    `rates`: {situation: {strategy: gradients per second}}. A strategy may be missing from a row. Raises `BadInput` if the
-    input is empty or too large, or if a row has no positive number.
+    There is one row per situation, with a dot for each strategy. Markers of a row that would overlap are one below the other.
+
+    Parameters
+    ----------
+    rates : mapping of str to mapping of str to float
+        {situation: {strategy: gradients per second}}. A strategy may be missing from a row.
+    title : str
+        The title.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the input is empty or too large, or if a row has no positive number.
+
+    Examples
+    --------
+    >>> def rates(bandwidth):
+    ...     advice = lk.advise("digits", lk.SimulatedCluster(workers=8, bandwidth=bandwidth), ["sync-ps", "ring-all-reduce"])
+    ...     return {row.label: row.gradients_per_second for row in advice.rows}
+    >>> figure = lk.pictures.ranking({"1 GB/s": rates(1e9), "10 MB/s": rates(1e7)}, "A slow link favours the ring")
+    >>> figure.savefig("ranking.png")
     """
     _check("ranking", rates, 12)
     names = list(dict.fromkeys(name for row in rates.values() for name in row))

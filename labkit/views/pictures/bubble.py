@@ -32,12 +32,31 @@ HIGH = 0.44  # half the height of a row
 
 
 def bubble(runs: Mapping[int, RunOrTrace]) -> LabFigure:
-    """Draw the timelines of one mini-batch for each number of micro-batches, on a common time axis. Idle time is pale
-    red.
+    """Draw the timelines of one mini-batch in a pipeline for several numbers of micro-batches.
 
-    `runs`: {M: run (or trace) of a pipeline with M micro-batches}, for example {1: run, 4: run, 16: run}. There may be 1
-    to 4 runs, with at least two mini-batches each. The last complete mini-batch of each run is shown. The measured value
-    is the mean over all mini-batches except the first. Raises `BadInput` if the runs are not of this kind.
+    The last complete mini-batch of each run is shown, on a common time axis. Idle time is pale red. The measured value is the
+    mean over all mini-batches except the first.
+
+    Parameters
+    ----------
+    runs : mapping of int to Run or Trace
+        {M: run of a pipeline with M micro-batches}, 1 to 4 runs with at least two mini-batches each.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the runs are not of this kind.
+
+    Examples
+    --------
+    >>> problem, cluster = lk.Problem("digits", hidden=(64, 64, 64)), lk.SimulatedCluster(workers=4)
+    >>> runs = {m: lk.train(problem, lk.Pipeline(micro_batches=m), cluster, lk.Budget(updates=5)).wait() for m in (1, 4)}
+    >>> lk.pictures.bubble(runs).savefig("bubble.png")
     """
     traces = traces_of("bubble", "micro-batches", runs)
     steps = {m: _steps(m, trace) for m, trace in traces.items()}

@@ -36,20 +36,42 @@ FAR = 2.4  # maximum distance at which the diverging run is drawn, relative to t
 
 
 def divergence(inside: RunOrTrace, outside: RunOrTrace, paths: Sequence[ArrayLike] | None = None) -> LabFigure:
-    """Draw two asynchronous runs on a quadratic loss, one on each side of the edge of stability, and their positions
-    relative to the edge.
+    """Draw two asynchronous runs on a quadratic loss, one on each side of the edge of stability.
 
-    `inside`, `outside`: runs (or traces) of `Problem("quadratic")`. `paths`: for each run, its weight at the start and
-    after every update, float of shape (updates + 1,) or (updates + 1, 1). Runs do not store these weights. They can be
-    recorded by stepping through a simulated run that evaluates every update. The server time must not be zero, so that no
-    two updates coincide:
+    Their positions relative to the edge are drawn beside.
 
-        run = lk.train(lk.Problem("quadratic"), lk.AsyncPS(learning_rate=0.15, eval_every=1),
-                       lk.SimulatedCluster(workers=8, compute=lk.Deterministic(0.1), server_time=0.001),
-                       lk.Budget(updates=150))
-        path = [run.step().result().parameters[0] for _ in range(150)]
+    Parameters
+    ----------
+    inside, outside : Run or Trace
+        Runs of `Problem("quadratic")`.
+    paths : sequence of two array_like, optional
+        For each run, its weight at the start and after every update, float of shape (updates + 1,) or (updates + 1, 1). By
+        default the loss is drawn instead.
 
-    Without `paths` the loss is drawn. Raises `BadInput` if the problem or a shape is not as described.
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the problem or a shape is not as described.
+
+    Notes
+    -----
+    Runs do not store their weights. They can be recorded by stepping through a simulated run that evaluates every update. The
+    server time must not be zero, so that no two updates coincide.
+
+    Examples
+    --------
+    >>> cluster, budget = lk.SimulatedCluster(workers=8, compute=0.1, server_time=0.001), lk.Budget(updates=50)
+    >>> runs, paths = [], []
+    >>> for rate in (0.15, 0.25):
+    ...     runs.append(lk.train("quadratic", lk.AsyncPS(learning_rate=rate, eval_every=1), cluster, budget))
+    ...     start = float(runs[-1].plan.problem.dataset.extra.get("start", 1.0))
+    ...     paths.append([start] + [runs[-1].step().result().parameters[0] for _ in range(50)])
+    >>> lk.pictures.divergence(*runs, paths=paths).savefig("divergence.png")
     """
     traces = trace_of("divergence", inside), trace_of("divergence", outside)
     places = [_place(trace) for trace in traces]

@@ -44,11 +44,33 @@ def link_saturation(
     The dashed grey line is for workers without communication. Dots for the same number of workers that would overlap are side
     by side.
 
-    `runs`: {name: {workers: run (or trace)}}, with up to 4 names, for example {"one server": {2: run, 4: run, 8: run}, "4
-    shards": {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for names without a known
-    formula, or whose formula is to be replaced. Formulas are known for SyncPS, AsyncPS and RingAllReduce in simulated
-    runs with constant times. If there is neither a formula nor a prediction, only dots are drawn. Raises `BadInput` if
-    the arguments are not of this kind.
+    Parameters
+    ----------
+    runs : mapping of str to mapping
+        {name: {workers: run or trace}}, with up to 4 names, for example {"one server": {2: run, 4: run, 8: run}, "ring": {...}}.
+    predicted : mapping of str to mapping, optional
+        {name: {workers: gradients per second}} for names without a known formula, or whose formula is to be replaced. Formulas
+        are known for SyncPS, AsyncPS and RingAllReduce in simulated runs with constant times. If there is neither a formula nor a
+        prediction, only dots are drawn.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the arguments are not of this kind.
+
+    Examples
+    --------
+    >>> problem = lk.Problem("digits", timing_only=True)
+    >>> def run(strategy, workers):
+    ...     return lk.train(problem, strategy, lk.SimulatedCluster(workers=workers, bandwidth=1e7), lk.Budget(updates=20)).wait()
+    >>> kinds = {"one server": lk.SyncPS(), "ring": lk.RingAllReduce()}
+    >>> runs = {name: {n: run(strategy, n) for n in (2, 4, 8)} for name, strategy in kinds.items()}
+    >>> lk.pictures.link_saturation(runs).savefig("links.png")
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
         raise BadInput(f"link_saturation: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")

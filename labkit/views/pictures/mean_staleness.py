@@ -37,11 +37,30 @@ HEADROOM = 1.42  # above the highest bar, for the labels of the theory and the m
 
 
 def mean_staleness(runs: Mapping[int, RunOrTrace]) -> LabFigure:
-    """Draw one panel per number of workers: the distribution of staleness, the mean N - 1 in red, and the measured mean
-    as a dot.
+    """Draw the distribution of staleness for several numbers of workers.
 
-    `runs`: {workers: asynchronous run (or trace)}, 1 to 4 runs, for example {2: run, 4: run, 8: run}. Gradients of a
-    slowed worker are orange. Raises `BadInput` if the runs are not of this kind, or if a run has applied no gradient.
+    In the panel of each run the theoretical mean, N - 1, is red, and the measured mean is a dot. Gradients of a slowed worker are
+    orange.
+
+    Parameters
+    ----------
+    runs : mapping of int to Run or Trace
+        {workers: asynchronous run}, 1 to 4 runs.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the runs are not of this kind, or if a run has applied no gradient.
+
+    Examples
+    --------
+    >>> runs = {n: lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=n)).wait() for n in (2, 4)}
+    >>> lk.pictures.mean_staleness(runs).savefig("staleness.png")
     """
     traces = traces_of("mean_staleness", "workers", runs)
     for n, trace in traces.items():

@@ -32,11 +32,40 @@ Line = Callable[[Any], Any] | Points
 def scatter(
     measured: Points, theory: Mapping[str, Line], title: str, xlabel: str, ylabel: str, *, log: str = "", caption: str = "",
 ) -> LabFigure:  # fmt: skip
-    """Draw `measured`, {x: y}, as dots, and each line of `theory`, {name: formula or {x: y}}.
+    """Draw measurements as dots, and formulas as lines.
 
-    A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `xlabel`, `ylabel`: names of the
-    axes. `log`: the logarithmic axes: "", "x", "y" or "xy". `caption`: a sentence after the title. Points that are not
-    finite are left out. Raises `BadInput` if no point is left, or if a value on a logarithmic axis is not positive.
+    Parameters
+    ----------
+    measured : mapping of float to float
+        {x: y}. Points that are not finite are left out.
+    theory : mapping of str to callable or mapping
+        {name: formula, or {x: y}}. A formula takes an array of x, of shape (n,), and returns y, of shape (n,) or one number.
+    title : str
+        The title.
+    xlabel, ylabel : str
+        The names of the axes.
+    log : {"", "x", "y", "xy"}, default: ""
+        The logarithmic axes.
+    caption : str, default: ""
+        A sentence after the title.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If no point is left, or if a value on a logarithmic axis is not positive.
+
+    Examples
+    --------
+    >>> measured = {1: 100, 2: 190, 4: 340}
+    >>> figure = lk.pictures.scatter(
+    ...     measured, {"linear": lambda n: 100 * n}, "Throughput of a ring", "workers", "gradients per second"
+    ... )
+    >>> figure.savefig("ring.png")
     """
     if log not in ("", "x", "y", "xy"):
         raise BadInput(f"scatter: log={shown(log)} is not allowed; it is '', 'x', 'y' or 'xy'.")
@@ -79,10 +108,30 @@ def scatter(
 
 
 def side_by_side(panel: str, runs: Mapping[str, RunOrTrace]) -> LabFigure:
-    """Draw the same panel for several runs, from left to right.
+    """Draw the same panel for several runs, from left to right, with separate scales.
 
-    `panel`: its name, for example "progress". `runs`: {title: run (or trace)}. The panels have separate scales. Raises
-    `BadInput` if the panel is unknown, or if there are no runs.
+    Parameters
+    ----------
+    panel : str
+        The name of the panel, for example "progress".
+    runs : mapping of str to Run or Trace
+        {title: run}.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the panel is unknown, or if there are no runs.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5})
+    >>> runs = {f"s = {s}": lk.train("digits", lk.SSP(s=s), cluster, lk.Budget(seconds=2)).wait() for s in (0, 10)}
+    >>> lk.pictures.side_by_side("progress", runs).savefig("progress.png")
     """
     if not runs:
         raise BadInput("side_by_side: give at least one run, as {'s = 3': run}.")

@@ -33,13 +33,31 @@ MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
 
 
 def straggler(synchronous: RunOrTrace, asynchronous: RunOrTrace) -> LabFigure:
-    """Draw two timelines on a common time axis: at the top all workers wait for the slow worker, at the bottom no worker
-    waits.
+    """Draw the timelines of a synchronous and an asynchronous run with the same straggler.
 
-    `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, in which the same worker is slowed,
-    as by `slow={"worker-2": 5}`. Only the last part of both runs is shown. The right side and the title show the numbers of
-    gradients applied from the slowdown to the end of the last synchronous step. Raises `BadInput` if the runs are not of
-    this kind.
+    At the top all workers wait for the slow worker, at the bottom no worker waits. Only the last part of both runs is shown. The
+    right side and the title show the numbers of gradients applied from the slowdown to the end of the last synchronous step.
+
+    Parameters
+    ----------
+    synchronous, asynchronous : Run or Trace
+        Runs with the same number of workers, in which the same worker is slowed, as by `slow={"worker-2": 5}`.
+
+    Returns
+    -------
+    LabFigure
+        A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+    Raises
+    ------
+    BadInput
+        If the runs are not of this kind.
+
+    Examples
+    --------
+    >>> cluster, budget = lk.SimulatedCluster(workers=4, slow={"worker-2": 5}), lk.Budget(seconds=3)
+    >>> runs = [lk.train("digits", strategy, cluster, budget).wait() for strategy in (lk.SyncPS(), lk.AsyncPS())]
+    >>> lk.pictures.straggler(*runs).savefig("straggler.png")
     """
     pair = trace_of("straggler", synchronous), trace_of("straggler", asynchronous)
     since, until = _interval(*pair)
