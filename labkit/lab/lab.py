@@ -55,15 +55,44 @@ SAVED = "a picture of the last run; to use the lab, run the cell"
 class Lab:
     """A live laboratory in a notebook. It is displayed if it is the last expression of a cell.
 
-    `lk.Lab()` without arguments is ready to run. `problem`, `strategy`, `cluster`, `budget`: the components of the first
-    run. `run`: a run to show, which may be active or over (as `run.watch()` does). `scenario`: the name of a prepared
-    experiment (see `lk.Lab.scenarios()`). `controls`: the names of the settings that can be changed on the page (None:
-    all; empty: none). `panels`: the names of the panels, in order (None: the first view). `speed`: seconds of virtual
-    time per second at which simulated runs are played, by default 1. The lab plays a simulated `run` only if `speed` is
-    given, or after Resume, because the program that started the run may advance it.
+    `lk.Lab()` without arguments is ready to run. No method needs a browser: `lk.Lab().run().wait()` works in a script. Methods
+    that act on the lab return it, so that calls can be chained. They raise `BadInput` if the action is not possible.
 
-    No method needs a browser: `lk.Lab().run().wait()` works in a script. Raises `BadInput` if the arguments do not fit
-    together.
+    Parameters
+    ----------
+    problem : Problem or str, optional
+        The problem of the first run, or the name of a data set.
+    strategy : Strategy or str, optional
+        The strategy of the first run, or its name.
+    cluster : DaskCluster or SimulatedCluster, optional
+        The cluster of the first run.
+    budget : Budget, optional
+        The budget of the first run.
+    run : Run, optional
+        A run to show, which may be active or over (as `run.watch()` does).
+    scenario : str, optional
+        The name of a prepared experiment, see `scenarios`.
+    controls : str or iterable of str, optional
+        The names of the settings that can be changed on the page. By default all; () for none.
+    panels : str or iterable of str, optional
+        The names of the panels, in order. By default the first view.
+    speed : float, optional
+        Seconds of virtual time per second at which simulated runs are played, by default 1. The lab plays a simulated `run` only
+        if `speed` is given, or after Resume, because the program that started the run may advance it.
+
+    Raises
+    ------
+    BadInput
+        If the arguments do not fit together.
+
+    Examples
+    --------
+    Without a browser, as in a script:
+
+    >>> with lk.Lab(strategy="ssp", cluster=lk.SimulatedCluster(workers=4), budget=lk.Budget(updates=100)) as lab:
+    ...     updates = lab.slow("worker-2", 5).run().wait().latest.summary()["updates"]
+    >>> updates
+    100
     """
 
     def __init__(
@@ -102,8 +131,9 @@ class Lab:
     # running ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> Self:
-        """Start the chosen scenario, or a run with the present settings if no scenario was chosen. Returns at once; see
-        `wait`.
+        """Start the chosen scenario, or a run with the present settings if no scenario was chosen.
+
+        It returns at once; see `wait`.
         """
         return self._do(actions.Start())
 
@@ -128,7 +158,13 @@ class Lab:
         return self._do(actions.Step())
 
     def seek(self, seconds: float) -> Self:
-        """Show an earlier time of the run in all panels."""
+        """Show an earlier time of the run in all panels.
+
+        Parameters
+        ----------
+        seconds : float
+            The time of the run in seconds, at least 0.
+        """
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise BadInput(f"seek({seconds!r}): give a time of the run in seconds, 0 or more.")
         self.session.seek(round(min(seconds, 1e9) * NANO))
@@ -142,19 +178,31 @@ class Lab:
         return self
 
     def what_if(self) -> Self:
-        """Repeat a simulated run up to the displayed time, and continue from there. The previous run becomes the
-        reference run.
+        """Repeat a simulated run up to the displayed time, and continue from there.
+
+        The previous run becomes the reference run.
         """
         return self._do(actions.WhatIf())
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
-        """Wait until the lab is idle, i.e. the run or the scenario is over, a question waits for its answer, or a program
-        has paused the run.
+        """Wait until the lab is idle.
 
-        The lab is displayed first, if no cell has displayed it.
+        It is idle if the run or the scenario is over, a question waits for its answer, or a program has paused the run. The lab
+        is displayed first, if no cell has displayed it. Ctrl-C stops the run.
 
-        `fast`: whether simulated runs are advanced as fast as possible (as always in a script), not played at their
-        speed. Raises the error that ended the run, and `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
+        Parameters
+        ----------
+        timeout : float, optional
+            Wall seconds after which the call gives up. By default there is no limit.
+        fast : bool, default: False
+            Whether simulated runs are advanced as fast as possible (as always in a script), not played at their speed.
+
+        Raises
+        ------
+        TimeoutError
+            After `timeout` seconds.
+        LabkitError
+            The error that ended the run, if it was an error.
         """
         self._display()
         if self.session.run is self._given_run and self.session.simulated and not self._queue.held:
@@ -179,18 +227,44 @@ class Lab:
     # changing ---------------------------------------------------------------------------------------------------------
 
     def set(self, **settings: Any) -> Self:
-        """Change settings by name. Live options affect the present run, and all other settings affect the next run."""
+        """Change settings. Live options affect the present run, and all other settings affect the next run.
+
+        Parameters
+        ----------
+        **settings : object
+            New values by the names of settings, as `workers=8`.
+        """
         self._check_open()
         self.session.change(settings)
         return self._do(actions.ChangeSettings(settings))
 
     def control(self, name: str) -> Any:
-        """Return an ipywidgets widget for the setting of this name, for a layout of one's own. It shows the setting and changes
-        it, like the control of the page. For example
-        `ipywidgets.HBox([lab.control("workers"), lab.control("learning_rate")])` beside `lab = lk.Lab(controls=())`.
+        """Return a widget that shows and changes a setting, for a layout of your own.
 
         A value that is not allowed is refused: the page shows why, and the widget shows the setting again. The widget is disabled
-        while the setting has no effect, and after `close`. Raises `BadInput` if the name is unknown or has no control.
+        while the setting has no effect, and after `close`.
+
+        Parameters
+        ----------
+        name : str
+            The name of the setting.
+
+        Returns
+        -------
+        ipywidgets.Widget
+            The widget.
+
+        Raises
+        ------
+        BadInput
+            If the name is unknown or has no control.
+
+        Examples
+        --------
+        >>> import ipywidgets
+        >>> lab = lk.Lab(controls=())
+        >>> row = ipywidgets.HBox([lab.control("workers"), lab.control("learning_rate")])
+        >>> lab.close()
         """
         self._check_open()
         made = ControlWidget(name, lambda: self.session.settings, self._choose)
@@ -207,17 +281,33 @@ class Lab:
             control.show()
 
     def answer(self, answer: int | str) -> Self:
-        """Answer the question of the scenario. `answer`: the number of the answer (0 is the first), or its text."""
+        """Answer the question of the scenario.
+
+        Parameters
+        ----------
+        answer : int or str
+            The number of the answer, from 0, or its text.
+        """
         self._scenarios.commit(answer)
         return self._do(actions.Answer(answer))
 
     def play(self, scenario: str) -> Self:
-        """Play the scenario of this name (see `lk.Lab.scenarios()`)."""
+        """Play a scenario.
+
+        Parameters
+        ----------
+        scenario : str
+            The name of the scenario, see `scenarios`.
+        """
         return self._do(actions.PlayScenario(scenario))
 
     def pin(self, number: int | None = None) -> Self:
-        """Make this run (or run `number` of the table) the reference run, with which later runs are compared in the
-        panels.
+        """Make a run the reference run, with which later runs are compared in the panels.
+
+        Parameters
+        ----------
+        number : int, optional
+            The number of the run in the table. By default the displayed run.
         """
         return self._do(actions.Pin(number))
 
@@ -230,52 +320,115 @@ class Lab:
         return self._do(actions.Unpin())
 
     def show_run(self, number: int) -> Self:
-        """Show run `number` of the table again."""
+        """Show a finished run again.
+
+        Parameters
+        ----------
+        number : int
+            The number of the run in the table.
+        """
         return self._do(actions.ShowRun(number))
 
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
-        """Execute a command on the present run, at once, as `run.execute` does. For example
-        `lab.execute(lk.Kill("worker-1"))`.
+        """Execute a command on the present run, at once, as `Run.execute` does.
 
-        Before the first run, a `Slow` becomes a setting of the next run. Raises `BadInput` for other commands if no run
-        is active.
+        Before the first run, a `Slow` becomes a setting of the next run.
+
+        Parameters
+        ----------
+        command : Command
+            The command, for example `lk.Kill("worker-1")`.
+
+        Raises
+        ------
+        BadInput
+            For other commands, if no run is active.
         """
         return self._do(actions.Execute(command))
 
     def slow(self, role: str, factor: float) -> Self:
-        """Make a role compute `factor` times slower. A factor of 1 is the normal speed."""
+        """Make a role compute slower.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        factor : float
+            How many times slower than normal, from 0.001 to 1000; 1 undoes it.
+        """
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
         """Kill a role. On a cluster, its process is killed with SIGKILL.
 
-        The role is restarted automatically. With `restart=False` it is down until `restart(role)` is called, as after the
-        Kill button, so that the effect of its absence can be observed.
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        restart : bool, default: True
+            Whether the role is restarted automatically. Otherwise it is down until `restart(role)` is called, as after the Kill
+            button, so that the effect of its absence can be observed.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Restart a role that is down. Its next incarnation restores the last checkpoint."""
+        """Restart a role that is down. Its next incarnation restores the last checkpoint.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        """
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Suspend the process of a role (SIGSTOP). It is declared lost after the heartbeat timeout of the cluster
-        (`patience`).
+        """Suspend the process of a role (SIGSTOP).
+
+        It is declared lost after the heartbeat timeout of the cluster (`patience`).
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
         """
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Resume a suspended process. If its incarnation was declared lost in the meantime, the process must exit."""
+        """Resume a suspended process.
+
+        If its incarnation was declared lost in the meantime, the process must exit.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        """
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
-        """Cut the link between `role` and `peer`. If `peer` is None, cut the links to all other roles."""
+        """Cut the links of a role.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        peer : str, optional
+            The role at the other end. By default all links are cut.
+        """
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`. Messages that were held back are delivered now."""
+        """Undo `cut`. Messages that were held back are delivered now.
+
+        Parameters
+        ----------
+        role : str
+            The role, as "worker-2".
+        peer : str, optional
+            The role at the other end. By default all links are reconnected.
+        """
         return self.execute(Reconnect(role, peer))
 
     # reading, at any time and from any thread ---------------------------------------------------------------------------
@@ -334,15 +487,38 @@ class Lab:
 
     @staticmethod
     def scenarios() -> dict[str, str]:
-        """Return {name: title} of the scenarios that `lk.Lab(scenario=...)` accepts."""
+        """Return the prepared experiments, which `lk.Lab(scenario=...)` and `play` accept.
+
+        Returns
+        -------
+        dict of str to str
+            {name: title}.
+        """
         return {name: scenario.title for name, scenario in SCENARIOS.items()}
 
     def export_csv(self, path: str | Path) -> Path:
-        """Write the table of runs to a CSV file."""
+        """Write the table of runs to a CSV file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        Path
+            The path.
+        """
         return self.runs.to_csv(path)
 
     def snapshot(self) -> LabFigure:
-        """Return a static figure of the displayed time, for reports and for pages without widgets."""
+        """Return a static figure of the displayed time, for reports and for pages without widgets.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure.
+        """
         return overview(self.trace, self.session.moment(), self.session.reference)
 
     # as a text --------------------------------------------------------------------------------------------------------
@@ -351,7 +527,23 @@ class Lab:
         """Return the lab as a short text, from which `Lab.from_share_text` creates an equal lab.
 
         The text contains settings, scenario, panels, and the commands that were executed on the run. A run in virtual
-        time is then repeated bit for bit. Raises `BadInput` if a setting is a user-defined object, which has no text.
+        time is then repeated bit for bit.
+
+        Returns
+        -------
+        str
+            The text.
+
+        Raises
+        ------
+        BadInput
+            If a setting is a user-defined object, which has no text.
+
+        Examples
+        --------
+        >>> with lk.Lab(strategy="ssp", cluster=lk.SimulatedCluster(workers=8)) as lab:
+        ...     print(lab.share_text())
+        strategy=ssp&...workers=8...
         """
         scenario = self._scenarios.scenario
         done = log_text(list(self.session.command_log())) if scenario is None else ""
@@ -362,7 +554,20 @@ class Lab:
 
     @classmethod
     def from_share_text(cls, text: str, **options: Any) -> Lab:
-        """Create a lab from the output of `share_text()` of another lab. It is ready to run."""
+        """Create a lab from the output of `share_text()` of another lab.
+
+        Parameters
+        ----------
+        text : str
+            The text.
+        **options : object
+            The arguments `controls`, `panels` and `speed` of the lab.
+
+        Returns
+        -------
+        Lab
+            The lab, which is ready to run.
+        """
         settings, more = read_share_text(text, ("scenario", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
@@ -375,8 +580,12 @@ class Lab:
     # the page ---------------------------------------------------------------------------------------------------------
 
     def press(self, action: Action) -> None:
-        """Execute an action of the page (see `lab.actions`) as soon as possible. An error is shown on the page, and not
-        raised.
+        """Execute an action of the page as soon as possible. An error is shown on the page, and not raised.
+
+        Parameters
+        ----------
+        action : Action
+            The action.
         """
         if self._closed:
             return
@@ -404,7 +613,13 @@ class Lab:
         return self._page is not None and self._page.watched
 
     def view(self) -> View:
-        """Return the present state of the lab as a value, from which the page is drawn."""
+        """Return the present state of the lab, from which the page is drawn.
+
+        Returns
+        -------
+        View
+            The state, as a value.
+        """
         return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
 
     @property
@@ -458,8 +673,12 @@ class Lab:
     def close(self, keep_processes: bool = False) -> None:
         """Stop the run, the threads and the processes of the lab, and remove the lab from the page. Idempotent.
 
-        A run or a cluster that was given to the lab is not stopped. `keep_processes`: whether the processes are not
-        stopped, either.
+        A run or a cluster that was given to the lab is not stopped.
+
+        Parameters
+        ----------
+        keep_processes : bool, default: False
+            Whether the processes are not stopped, either.
         """
         with self._close_lock:
             if self._closed:
@@ -479,7 +698,13 @@ class Lab:
             self._processes.close()
 
     def hand_over_processes(self) -> Processes | None:
-        """Close the lab, but return its processes without stopping them. None if the cluster was given to the lab."""
+        """Close the lab without stopping its processes.
+
+        Returns
+        -------
+        Processes or None
+            The processes; None if the cluster was given to the lab.
+        """
         self.close(keep_processes=True)
         return self._processes if self._processes.ours else None
 

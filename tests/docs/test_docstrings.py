@@ -33,7 +33,6 @@ EVERYWHERE = {
 RETURNED = (Dataset, DaskDataset)
 # Modules whose docstrings are not converted yet.
 NOT_CONVERTED = (
-    "labkit.lab.lab.",
     "labkit.nn.codecs.base.",
     "labkit.nn.codecs.elementwise.",
     "labkit.nn.codecs.low_rank.",

@@ -69,8 +69,7 @@ def divergence(inside: RunOrTrace, outside: RunOrTrace, paths: Sequence[ArrayLik
     >>> runs, paths = [], []
     >>> for rate in (0.15, 0.25):
     ...     runs.append(lk.train("quadratic", lk.AsyncPS(learning_rate=rate, eval_every=1), cluster, budget))
-    ...     start = float(runs[-1].plan.problem.dataset.extra.get("start", 1.0))
-    ...     paths.append([start] + [runs[-1].step().result().parameters[0] for _ in range(50)])
+    ...     paths.append([1.0] + [runs[-1].step().result().parameters[0] for _ in range(50)])  # the weight starts at 1
     >>> lk.pictures.divergence(*runs, paths=paths).savefig("divergence.png")
     """
     traces = trace_of("divergence", inside), trace_of("divergence", outside)
