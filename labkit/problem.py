@@ -163,6 +163,31 @@ class Problem(HasOptions):
         loss = "squared-error" if d.classes is None else "cross-entropy"
         return nn.Network.mlp(d.features, self.hidden, d.outputs, self.activation, loss, self.dtype)
 
+    def batches(self, workers: int = 1) -> list[data.Batches]:
+        """Return the mini-batches that the workers of a run draw, to repeat a run in a loop of your own.
+
+        Parameters
+        ----------
+        workers : int, optional
+            The number of workers among which the partition divides the training samples.
+
+        Returns
+        -------
+        list of Batches
+            One endless iterator per worker. Each yields batches with the arrays ``x``, shape (batch_size, features), and
+            ``y``, shape (batch_size,) or (batch_size, outputs).
+
+        Examples
+        --------
+        >>> import labkit as lk
+        >>> first, second = lk.Problem("digits", batch_size=32).batches(workers=2)
+        >>> next(first).x.shape
+        (32, 64)
+        """
+        d = self.dataset.gathered() if hasattr(self.dataset, "gathered") else self.dataset
+        shares = data.samples_of_workers(d, self.partition, workers, self.seed)
+        return [data.batches_of_worker(x, y, self.batch_size, self.seed, i) for i, (x, y) in enumerate(shares)]
+
     @property
     def name(self) -> str:
         """The data set's name."""

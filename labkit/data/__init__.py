@@ -4,11 +4,11 @@
 `Partition` distributes the training samples over the workers; `Batches` makes mini-batches of a worker's share.
 """
 
-from .batches import Batch, Batches, NullBatches
+from .batches import Batch, Batches, NullBatches, batches_of_worker
 from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
-from .partition import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
+from .partition import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name, samples_of_workers
 from .registry import NAMES, OWN, dataset_options, load, recipe_of
 from .tables import from_arrays, from_csv
 
@@ -27,6 +27,7 @@ __all__ = [
     "NullBatches",
     "Partition",
     "Shared",
+    "batches_of_worker",
     "draw_zipf",
     "from_arrays",
     "from_csv",
@@ -36,4 +37,5 @@ __all__ = [
     "partition_as_text",
     "partition_by_name",
     "recipe_of",
+    "samples_of_workers",
 ]

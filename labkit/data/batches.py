@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import BadInput
+from ..random_streams import BATCHES, WORKER, role_stream
 from .checks import check_whole
 
-__all__ = ["Batch", "Batches", "NullBatches"]
+__all__ = ["Batch", "Batches", "NullBatches", "batches_of_worker"]
 
 
 class Batch(NamedTuple):
@@ -95,6 +96,14 @@ class Batches:
             self._order = np.arange(len(self._x))
         self._rng.shuffle(self._order)
         self.epoch += 1
+
+
+def batches_of_worker(
+    x: np.ndarray, y: np.ndarray, batch_size: int, seed: int, worker: int, incarnation: int = 0,
+    next_epoch: Callable[[], np.ndarray] | None = None,
+) -> Batches:  # fmt: skip
+    """Return the batches that worker number `worker` of a run draws from its share (x, y). `seed`: the seed of the run."""
+    return Batches(x, y, batch_size, role_stream(seed, WORKER, worker, BATCHES, incarnation), next_epoch)
 
 
 class NullBatches:

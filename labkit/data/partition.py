@@ -272,6 +272,15 @@ class Shared(Partition):
         return [np.arange(n)] * workers
 
 
+def samples_of_workers(
+    dataset: Any, partition: Partition, workers: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (x, y) of the training samples of each worker. A share of all samples is not copied."""
+    whole = (dataset.x_train, dataset.y_train)
+    indices = partition.split(whole[1] if dataset.classes is not None else len(whole[0]), workers, seed)
+    return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
+
+
 PARTITIONS: Mapping[str, type[Partition]] = {
     "even": Even, "by-label": ByLabel, "by-size": BySize, "by-weight": ByWeight, "shared": Shared
 }  # fmt: skip

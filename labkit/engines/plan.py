@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..data import Batches, NullBatches
+from ..data import NullBatches, batches_of_worker, samples_of_workers
 from ..errors import BadInput, nearest
 from ..nn import Objective, Recommender
-from ..random_streams import BATCHES, CODEC, WORKER, role_stream
+from ..random_streams import CODEC, role_stream
 from ..roles.backup import BACKUP_KINDS, run_backup, run_with_backup, with_backups
 from ..roles.budget import Budget, Limits
 from ..roles.compressor import compressor_of
@@ -180,9 +180,7 @@ def batch_maker(
         return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
     next_epoch_samples = plan.elastic.epoch_sampler(spec.name, y, present) if plan.elastic else None
-    return lambda: iter(
-        Batches(x, y, plan.batch_size, role_stream(plan.seed, WORKER, number, BATCHES, incarnation), next_epoch_samples)
-    )
+    return lambda: batches_of_worker(x, y, plan.batch_size, plan.seed, number, incarnation, next_epoch_samples)
 
 
 def build_parts(
@@ -279,12 +277,9 @@ def split(
     """Return (x, y) of each share, by the problem's partition; all samples for each if they are partitioned anew at each
     epoch.
     """
-    labels = dataset.y_train if dataset.classes is not None else len(dataset.x_train)
-    whole = (dataset.x_train, dataset.y_train)
     if elastic is not None:
-        return [whole] * shares
-    indices = problem.partition.split(labels, shares, problem.seed)
-    return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
+        return [(dataset.x_train, dataset.y_train)] * shares
+    return samples_of_workers(dataset, problem.partition, shares, problem.seed)
 
 
 def find_role(name: str, roles: Mapping[str, T]) -> T:

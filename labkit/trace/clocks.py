@@ -32,7 +32,7 @@ from .role_states import GONE, StateInterval, events_until, intervals
 from .schema import COMPUTE
 from .trace import Trace
 
-__all__ = ["Clocks", "Leads", "binned_maximum", "leads", "roles_with_clock"]
+__all__ = ["Clocks", "Leads", "binned_maximum", "largest_lead", "leads", "roles_with_clock"]
 
 MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
 
@@ -67,6 +67,22 @@ def roles_with_clock(trace: Trace) -> list[int]:
 def leads(trace: Trace, t: int) -> Leads:
     """Return the lead of each worker, from the start to `t` ns."""
     return Clocks().leads(trace, t)
+
+
+def largest_lead(trace: Trace) -> int:
+    """Return the largest lead of a worker over the slowest worker, in gradients that the first shard had applied, at the
+    times at which the shard applies a gradient of the worker that leads.
+
+    It is counted from the updates of the shard alone, independently of the times at which workers began their gradients
+    (`leads`).
+    """
+    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    role, sender = trace.column("applies", "role", "sender")
+    clocks, largest = dict.fromkeys(trace.role_ids("worker"), 0), 0
+    for worker in sender[role == shard].tolist():  # in order of time
+        largest = max(largest, clocks[worker] - min(clocks.values()))
+        clocks[worker] += 1
+    return largest
 
 
 class Clocks:
