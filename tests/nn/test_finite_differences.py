@@ -8,7 +8,7 @@ from labkit.nn.finite_differences import central_differences
 
 def test_derivatives_of_a_bowl_are_its_parameters():
     """f(w) = sum of w²/2: central differences of a quadratic function have no truncation error."""
-    problem = lk.Problem("quadratic", options={"dims": 5, "samples": 4})
+    problem = lk.Problem("quadratic", options={"dimension": 5, "samples": 4, "curvature": (1.0, 2.0, 3.0, 4.0, 5.0)})
     data, objective = problem.dataset, problem.objective()
     w = np.array([3.0, -1.0, 0.5, 2.0, 0.0])
     curvature = np.asarray(data.extra["curvature"])
