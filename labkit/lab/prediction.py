@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import html
 import math
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -191,7 +192,8 @@ class Prediction:
         ratio = value > 0 and min(self._values) > 0
         away = [abs(math.log(v / value)) if ratio else abs(v - value) for v in self._values]
         percent = all(text.endswith("%") for text in self.answers)
-        return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
+        shown = f"{_written(100 * value)}%" if percent else _written(_python(measured)) + _unit(self.answers)
+        return away.index(min(away)), shown
 
     def record(self) -> dict[str, Any]:
         """Return the prediction as plain Python values.
@@ -327,6 +329,12 @@ def _listed(answers: tuple[Any, ...]) -> str:
 
 def _python(number: Any) -> float | int:
     return int(number) if isinstance(number, Integral) else float(number)
+
+
+def _unit(answers: tuple[str, ...]) -> str:
+    """Return the unit of the answers with a space before it, if each is a number and the same unit (`0.1 s`), else ""."""
+    units = {match[1] if (match := re.fullmatch(r"[\d.,]+( \w+)", text)) else "" for text in answers}
+    return units.pop() if len(units) == 1 else ""
 
 
 def _written(number: float) -> str:

@@ -138,6 +138,18 @@ def test_reveal_shows_the_prediction_and_the_result(ask, browser):
     assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%; measured: 20%."
 
 
+@pytest.mark.parametrize(
+    ("answers", "shown"),
+    [
+        ({"0.1 s": 0.1, "0.4 s": 0.4}, "0.183 s (nearest: 0.1 s)"),
+        ({"100 ms": 0.1, "0.4 s": 0.4}, "0.183 (nearest: 100 ms)"),
+        ({"about 0.1 s": 0.1, "about 0.4 s": 0.4}, "0.183 (nearest: about 0.1 s)"),
+    ],
+)
+def test_the_measured_value_has_the_unit_of_the_answers(answers, shown):
+    assert lk.Prediction("How long?", answers).reveal(0.183).verdict == f"No prediction was made. Measured: {shown}."
+
+
 def test_reveal_without_a_prediction_returns_at_once_with_a_text(ask, browser):
     guess = ask()
     seen = guess.reveal(0.21)
