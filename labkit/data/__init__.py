@@ -8,7 +8,17 @@ from .batches import Batch, Batches, NullBatches, batches_of_worker
 from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
-from .partition import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name, samples_of_workers
+from .partition import (
+    ByLabel,
+    BySize,
+    ByWeight,
+    Even,
+    Partition,
+    Shared,
+    partition_as_text,
+    partition_by_name,
+    samples_of_workers,
+)
 from .registry import NAMES, OWN, dataset_options, load, recipe_of
 from .tables import from_arrays, from_csv
 
