@@ -163,7 +163,7 @@ class Problem(HasOptions):
         loss = "squared-error" if d.classes is None else "cross-entropy"
         return nn.Network.mlp(d.features, self.hidden, d.outputs, self.activation, loss, self.dtype)
 
-    def batches(self, workers: int = 1) -> list[data.Batches]:
+    def batches(self, workers: int = 1) -> list[Batches]:
         """Return the mini-batches that the workers of a run draw, to repeat a run in a loop of your own.
 
         Parameters
