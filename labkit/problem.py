@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import data, nn
-from .data import DaskDataset, Dataset, Even, Partition, partition_as_text, partition_by_name
+from .data import Batches, DaskDataset, Dataset, Even, Partition, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
 from .errors import BadInput, lacks, nearest, shown
 from .nn import Objective
