@@ -37,7 +37,8 @@ class Predictor:
 
     Examples
     --------
-    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=50)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=50)
+    >>> run = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
     >>> model = run.result()
     >>> samples = np.zeros((3, 64))  # three empty pictures
     >>> model.predict(samples).shape, model.predict_proba(samples).shape
@@ -200,7 +201,8 @@ def load(path: str | Path) -> Predictor:
 
     Examples
     --------
-    >>> run = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=50)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=2), lk.Budget(updates=50)
+    >>> run = lk.train("moons", lk.SyncPS(), cluster, budget).wait()
     >>> lk.load(run.result().save("moons.npz")).predict([[0.0, 1.0]]).shape
     (1,)
     """

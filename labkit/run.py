@@ -113,7 +113,7 @@ def train(
     Examples
     --------
     >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5})
-    >>> run = lk.train("digits", lk.AsyncPS(learning_rate=0.1), cluster, lk.Budget(updates=200))
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200))
     >>> summary = run.wait().summary()
     >>> summary["updates"], summary["stopped_by"], summary["staleness"]["max"]
     (200, 'updates', 15)
@@ -179,7 +179,8 @@ class Run:
 
     Examples
     --------
-    >>> run = lk.train("digits", lk.SSP(s=2), lk.SimulatedCluster(workers=4), lk.Budget(seconds=2))
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(seconds=2)
+    >>> run = lk.train("digits", lk.SSP(s=2), cluster, budget)
     >>> run.advance(1.0).slow("worker-2", 10).wait().stopped_by
     'seconds'
     >>> print(run.log)
@@ -321,7 +322,8 @@ class Run:
         --------
         What if a worker becomes five times slower after one second?
 
-        >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=2)).wait()
+        >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(seconds=2)
+        >>> run = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
         >>> slowed = run.fork(at=1.0).slow("worker-0", 5).wait()
         >>> run.summary()["updates"], slowed.summary()["updates"]
         (200, 120)
@@ -560,7 +562,8 @@ class Run:
 
         Examples
         --------
-        >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=50)).wait()
+        >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=50)
+        >>> run = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
         >>> summary = run.summary()
         >>> summary["updates"], summary["gradients"], summary["staleness"]["mean"]
         (50, 200, 0.0)
@@ -617,7 +620,8 @@ class Run:
         Examples
         --------
         >>> problem = lk.Problem("digits")
-        >>> run = lk.train(problem, lk.SyncPS(learning_rate=0.5), lk.SimulatedCluster(workers=4), lk.Budget(accuracy=0.9))
+        >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(accuracy=0.9)
+        >>> run = lk.train(problem, lk.SyncPS(learning_rate=0.5), cluster, budget)
         >>> model = run.wait().result()
         >>> held_out = problem.dataset.raw(problem.dataset.x_test)
         >>> bool((model.predict(held_out) == problem.dataset.y_test).mean() >= 0.9)

@@ -196,7 +196,8 @@ def advise(
     >>> cluster = lk.SimulatedCluster(workers=8, latency=1e-4, bandwidth=1e7)
     >>> advice = lk.advise("digits", cluster, ["sync-ps", "ring-all-reduce"])
     >>> for row in advice.rows:
-    ...     print(f"{row.label}: {1000 * row.step:.1f} ms a step, {row.bytes / 1e3:.0f} kB on the busiest link")
+    ...     milliseconds, kilobytes = 1000 * row.step, row.bytes / 1000
+    ...     print(f"{row.label}: {milliseconds:.1f} ms a step, {kilobytes:.0f} kB on the busiest link")
     RingAllReduce: 18.1 ms a step, 67 kB on the busiest link
     SyncPS: 44.8 ms a step, 308 kB on the busiest link
     """

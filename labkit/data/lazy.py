@@ -72,7 +72,8 @@ class DaskDataset(Described):
     Examples
     --------
     >>> import dask.array as da
-    >>> data = lk.from_dask(da.zeros((100, 2), chunks=(50, 2)), da.arange(100, chunks=50) % 2, classes=2)
+    >>> x, y = da.zeros((100, 2), chunks=(50, 2)), da.arange(100, chunks=50) % 2
+    >>> data = lk.from_dask(x, y, classes=2)
     >>> data.lengths, data.n_train + data.n_test
     ((50, 50), 100)
     """

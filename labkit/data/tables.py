@@ -98,8 +98,8 @@ def from_arrays(
     >>> data = lk.from_arrays(x, (x[:, 0] > x[:, 1]).astype(int))
     >>> data.n_train, data.n_test, data.classes
     (160, 40, 2)
-    >>> run = lk.train(lk.Problem(data, hidden=()), lk.SyncPS(learning_rate=0.5), lk.SimulatedCluster(workers=2))
-    >>> run.wait().stopped_by
+    >>> problem, strategy = lk.Problem(data, hidden=()), lk.SyncPS(learning_rate=0.5)
+    >>> lk.train(problem, strategy, lk.SimulatedCluster(workers=2)).wait().stopped_by
     'accuracy'
     """
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
@@ -202,7 +202,8 @@ def from_csv(
     Examples
     --------
     >>> from pathlib import Path
-    >>> _ = Path("iris.csv").write_text("length,width,kind\\n5.1,3.5,setosa\\n6.2,3.4,virginica\\n5.9,3.0,virginica\\n")
+    >>> lines = ["length,width,kind", "5.1,3.5,setosa", "6.2,3.4,virginica", "5.9,3,virginica"]
+    >>> _ = Path("iris.csv").write_text("\\n".join(lines))
     >>> data = lk.from_csv("iris.csv", test_fraction=0.3)
     >>> data.extra["class_names"], data.extra["feature_names"]
     (('setosa', 'virginica'), ('length', 'width'))

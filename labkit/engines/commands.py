@@ -325,7 +325,8 @@ class Kill(OnRole):
     Examples
     --------
     >>> cluster = lk.SimulatedCluster(workers=4)
-    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=3), faults=lk.Kill("worker-1", at=1.0)).wait()
+    >>> fault = lk.Kill("worker-1", at=1.0)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=3), faults=fault).wait()
     >>> print(run.log)
     0.03 s ...
     1.00 s w1 was killed...
@@ -413,7 +414,8 @@ class Slow(Lasting):
     All workers wait for the slowest one. A step takes 10 ms, and 50 ms while it is slowed:
 
     >>> slow = lk.Slow("worker-2", 5, during=(1, 2))
-    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=3), faults=slow)
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(seconds=3)
+    >>> run = lk.train("digits", lk.SyncPS(), cluster, budget, faults=slow)
     >>> [run.advance(1.0).summary()["updates"] for _ in range(3)]
     [100, 120, 220]
     """
@@ -493,7 +495,8 @@ class Drop(OnLinks):
 
     Examples
     --------
-    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=1))
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(seconds=1)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, budget)
     >>> lossy = run.fork().inject(lk.Drop("worker", "server", 0.2))
     >>> run.wait().summary()["updates"], lossy.wait().summary()["updates"]
     (400, 119)

@@ -74,7 +74,8 @@ class Partition(OnLinks):
     Examples
     --------
     >>> split = lk.Partition(("worker-0", "worker-1"), "server", during=(1, 2))
-    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(seconds=3), faults=split)
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(seconds=3)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, budget, faults=split)
     >>> [run.advance(1.0).summary()["updates"] for _ in range(3)]
     [398, 600, 1000]
     """
@@ -118,7 +119,8 @@ class Preempt(Lasting):
     Examples
     --------
     >>> cluster = lk.SimulatedCluster(workers=4, restart_after=0.5)
-    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=lk.Preempt(0.2)).wait()
+    >>> fault = lk.Preempt(0.2)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=fault).wait()
     >>> sum(" was killed" in line for line in run.log)
     7
     """

@@ -89,7 +89,8 @@ class Lab:
     --------
     Without a browser, as in a script:
 
-    >>> with lk.Lab(strategy="ssp", cluster=lk.SimulatedCluster(workers=4), budget=lk.Budget(updates=100)) as lab:
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=100)
+    >>> with lk.Lab(strategy="ssp", cluster=cluster, budget=budget) as lab:
     ...     updates = lab.slow("worker-2", 5).run().wait().latest.summary()["updates"]
     >>> updates
     100

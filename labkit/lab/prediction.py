@@ -73,14 +73,15 @@ class Prediction:
 
     Examples
     --------
-    >>> prediction = lk.Prediction("Which worker sets the pace?", "the fastest", "the slowest").commit("the slowest")
-    >>> prediction.reveal("the slowest")
+    >>> prediction = lk.Prediction("Which worker sets the pace?", "the fastest", "the slowest")
+    >>> prediction.commit("the slowest").reveal("the slowest")
     Which worker sets the pace?
     Right: you predicted the slowest; measured: the slowest.
 
     With numbers, the nearest answer is right:
 
-    >>> lk.Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2}).commit("80%").reveal(0.54)
+    >>> prediction = lk.Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})
+    >>> prediction.commit("80%").reveal(0.54)
     How much is left?
     Wrong: you predicted 80%; measured: 54% (nearest: 50%).
     """

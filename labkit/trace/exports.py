@@ -63,7 +63,8 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
     Examples
     --------
-    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=20)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=20)
+    >>> run = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
     >>> path = lk.save_npz(run.trace, "run.npz")
     >>> lk.ledger(lk.load_npz(path)) == lk.ledger(run.trace)
     True
@@ -215,7 +216,8 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
     Examples
     --------
     >>> import json
-    >>> run = lk.train("digits", lk.SyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=20)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=20)
+    >>> run = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
     >>> path = lk.to_perfetto(run.trace, "run.json")
     >>> sorted(json.loads(path.read_text()))
     ['displayTimeUnit', 'otherData', 'traceEvents']
@@ -329,7 +331,8 @@ def to_frames(trace: Trace) -> dict[str, Any]:
     Examples
     --------
     >>> cluster = lk.SimulatedCluster(workers=3, slow={"worker-2": 3})
-    >>> frames = lk.to_frames(lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait().trace)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait()
+    >>> frames = lk.to_frames(run.trace)
     >>> sorted(frames)
     ['applies', 'drops', 'evaluations', 'events', 'messages', 'norms', 'progress', 'spans']
     >>> frames["applies"].groupby("sender")["staleness"].mean().round(1).to_dict()

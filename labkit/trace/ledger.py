@@ -94,10 +94,11 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
 
     Examples
     --------
-    >>> run = lk.train("digits", lk.KSync(K=3), lk.SimulatedCluster(workers=4), lk.Budget(updates=100)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=100)
+    >>> run = lk.train("digits", lk.KSync(K=3), cluster, budget).wait()
     >>> book = lk.ledger(run.trace)
-    >>> book["computed"] == book["applied"] + sum(book["dropped"].values()) + book["in_flight"], book["closes"]
-    (True, True)
+    >>> book["applied"], book["dropped"], book["in_flight"], book["closes"]
+    (300, {'late': 100}, 0, True)
     """
     check_trace(trace)
     if t is not None:

@@ -69,7 +69,8 @@ def step_costs(run: Any) -> StepCosts:
     >>> import labkit as lk
     >>> from labkit.trace.step_costs import step_costs
     >>> problem = lk.Problem("quadratic", options={"dimension": 1000}, timing_only=True)
-    >>> ring = lk.train(problem, lk.RingAllReduce(), lk.SimulatedCluster(workers=4, compute=0.1), lk.Budget(updates=3)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=4, compute=0.1), lk.Budget(updates=3)
+    >>> ring = lk.train(problem, lk.RingAllReduce(), cluster, budget).wait()
     >>> costs = step_costs(ring)
     >>> costs.messages, costs.sent / costs.stored, costs.seconds
     (6, 1.5, 0.1)

@@ -113,7 +113,8 @@ class Trace:
 
     Examples
     --------
-    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=3), lk.Budget(updates=100)).wait()
+    >>> cluster, budget = lk.SimulatedCluster(workers=3), lk.Budget(updates=100)
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, budget).wait()
     >>> run.trace.roles
     ('server-0', 'worker-0', 'worker-1', 'worker-2', 'chief')
     >>> float(run.trace.column("applies", "staleness").mean())

@@ -47,7 +47,8 @@ class SimulatedCluster(HasOptions, Cluster):
     --------
     Four workers, of which one is five times slower, and links of 1 ms and 1 MB/s:
 
-    >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5}, latency=1e-3, bandwidth=1e6)
+    >>> slow = {"worker-2": 5}
+    >>> cluster = lk.SimulatedCluster(workers=4, slow=slow, latency=1e-3, bandwidth=1e6)
     >>> run = lk.train("digits", lk.SyncPS(), cluster, lk.Budget(updates=10)).wait()
     >>> print(f"{run.summary()['seconds']:.3f} s")
     2.427 s

@@ -67,7 +67,8 @@ def scaling(
     Examples
     --------
     >>> measured = {1: 100, 2: 190, 4: 340, 8: 560}
-    >>> figure = lk.pictures.scaling({"ring": measured}, {"ring": lk.fit_scalability(measured)}, "Throughput of a ring")
+    >>> theory = lk.fit_scalability(measured)
+    >>> figure = lk.pictures.scaling({"ring": measured}, {"ring": theory}, "Throughput of a ring")
     >>> figure.savefig("scaling.png")
     """
     _check("scaling", measured, len(MARKS))
@@ -129,7 +130,8 @@ def memory_traffic(points: Mapping[str, tuple[float, float]], title: str) -> Lab
     Examples
     --------
     >>> points = {"RingAllReduce": (67e3, 38e3), "FSDP": (101e3, 9.6e3)}
-    >>> lk.pictures.memory_traffic(points, "FSDP trades traffic for memory").savefig("memory.png")
+    >>> figure = lk.pictures.memory_traffic(points, "FSDP trades traffic for memory")
+    >>> figure.savefig("memory.png")
     """
     _check("memory_traffic", points, 12)
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
@@ -191,9 +193,11 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     Examples
     --------
     >>> def rates(bandwidth):
-    ...     advice = lk.advise("digits", lk.SimulatedCluster(workers=8, bandwidth=bandwidth), ["sync-ps", "ring-all-reduce"])
+    ...     cluster = lk.SimulatedCluster(workers=8, bandwidth=bandwidth)
+    ...     advice = lk.advise("digits", cluster, ["sync-ps", "ring-all-reduce"])
     ...     return {row.label: row.gradients_per_second for row in advice.rows}
-    >>> figure = lk.pictures.ranking({"1 GB/s": rates(1e9), "10 MB/s": rates(1e7)}, "A slow link favours the ring")
+    >>> measured = {"1 GB/s": rates(1e9), "10 MB/s": rates(1e7)}
+    >>> figure = lk.pictures.ranking(measured, "A slow link favours the ring")
     >>> figure.savefig("ranking.png")
     """
     _check("ranking", rates, 12)

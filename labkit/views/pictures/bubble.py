@@ -54,8 +54,11 @@ def bubble(runs: Mapping[int, RunOrTrace]) -> LabFigure:
 
     Examples
     --------
-    >>> problem, cluster = lk.Problem("digits", hidden=(64, 64, 64)), lk.SimulatedCluster(workers=4)
-    >>> runs = {m: lk.train(problem, lk.Pipeline(micro_batches=m), cluster, lk.Budget(updates=5)).wait() for m in (1, 4)}
+    >>> problem, cluster = lk.Problem(hidden=(64, 64, 64)), lk.SimulatedCluster(workers=4)
+    >>> def run(micro_batches):
+    ...     strategy = lk.Pipeline(micro_batches=micro_batches)
+    ...     return lk.train(problem, strategy, cluster, lk.Budget(updates=5)).wait()
+    >>> runs = {m: run(m) for m in (1, 4)}
     >>> lk.pictures.bubble(runs).savefig("bubble.png")
     """
     traces = traces_of("bubble", "micro-batches", runs)

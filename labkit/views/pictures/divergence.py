@@ -65,11 +65,14 @@ def divergence(inside: RunOrTrace, outside: RunOrTrace, paths: Sequence[ArrayLik
 
     Examples
     --------
-    >>> cluster, budget = lk.SimulatedCluster(workers=8, compute=0.1, server_time=0.001), lk.Budget(updates=50)
+    >>> cluster = lk.SimulatedCluster(workers=8, compute=0.1, server_time=0.001)
     >>> runs, paths = [], []
     >>> for rate in (0.15, 0.25):
-    ...     runs.append(lk.train("quadratic", lk.AsyncPS(learning_rate=rate, eval_every=1), cluster, budget))
-    ...     paths.append([1.0] + [runs[-1].step().result().parameters[0] for _ in range(50)])  # the weight starts at 1
+    ...     strategy = lk.AsyncPS(learning_rate=rate, eval_every=1)
+    ...     run = lk.train("quadratic", strategy, cluster, lk.Budget(updates=50))
+    ...     runs.append(run)
+    ...     weights = [run.step().result().parameters[0] for _ in range(50)]
+    ...     paths.append([1.0, *weights])  # the weight starts at 1
     >>> lk.pictures.divergence(*runs, paths=paths).savefig("divergence.png")
     """
     traces = trace_of("divergence", inside), trace_of("divergence", outside)

@@ -67,9 +67,10 @@ def link_saturation(
     --------
     >>> problem = lk.Problem("digits", timing_only=True)
     >>> def run(strategy, workers):
-    ...     return lk.train(problem, strategy, lk.SimulatedCluster(workers=workers, bandwidth=1e7), lk.Budget(updates=20)).wait()
+    ...     cluster = lk.SimulatedCluster(workers=workers, bandwidth=1e7)
+    ...     return lk.train(problem, strategy, cluster, lk.Budget(updates=20)).wait()
     >>> kinds = {"one server": lk.SyncPS(), "ring": lk.RingAllReduce()}
-    >>> runs = {name: {n: run(strategy, n) for n in (2, 4, 8)} for name, strategy in kinds.items()}
+    >>> runs = {name: {n: run(kind, n) for n in (2, 4, 8)} for name, kind in kinds.items()}
     >>> lk.pictures.link_saturation(runs).savefig("links.png")
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:

@@ -59,7 +59,8 @@ def mean_staleness(runs: Mapping[int, RunOrTrace]) -> LabFigure:
 
     Examples
     --------
-    >>> runs = {n: lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=n)).wait() for n in (2, 4)}
+    >>> clusters = {n: lk.SimulatedCluster(workers=n) for n in (2, 4)}
+    >>> runs = {n: lk.train("digits", lk.AsyncPS(), clusters[n]).wait() for n in clusters}
     >>> lk.pictures.mean_staleness(runs).savefig("staleness.png")
     """
     traces = traces_of("mean_staleness", "workers", runs)

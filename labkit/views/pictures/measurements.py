@@ -62,9 +62,8 @@ def scatter(
     Examples
     --------
     >>> measured = {1: 100, 2: 190, 4: 340}
-    >>> figure = lk.pictures.scatter(
-    ...     measured, {"linear": lambda n: 100 * n}, "Throughput of a ring", "workers", "gradients per second"
-    ... )
+    >>> theory = {"linear": lambda n: 100 * n}
+    >>> figure = lk.pictures.scatter(measured, theory, "Throughput", "workers", "gradients per second")
     >>> figure.savefig("ring.png")
     """
     if log not in ("", "x", "y", "xy"):
@@ -130,7 +129,8 @@ def side_by_side(panel: str, runs: Mapping[str, RunOrTrace]) -> LabFigure:
     Examples
     --------
     >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5})
-    >>> runs = {f"s = {s}": lk.train("digits", lk.SSP(s=s), cluster, lk.Budget(seconds=2)).wait() for s in (0, 10)}
+    >>> budget = lk.Budget(seconds=2)
+    >>> runs = {f"s = {s}": lk.train("digits", lk.SSP(s=s), cluster, budget).wait() for s in (0, 10)}
     >>> lk.pictures.side_by_side("progress", runs).savefig("progress.png")
     """
     if not runs:

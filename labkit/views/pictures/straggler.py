@@ -56,8 +56,9 @@ def straggler(synchronous: RunOrTrace, asynchronous: RunOrTrace) -> LabFigure:
     Examples
     --------
     >>> cluster, budget = lk.SimulatedCluster(workers=4, slow={"worker-2": 5}), lk.Budget(seconds=3)
-    >>> runs = [lk.train("digits", strategy, cluster, budget).wait() for strategy in (lk.SyncPS(), lk.AsyncPS())]
-    >>> lk.pictures.straggler(*runs).savefig("straggler.png")
+    >>> synchronous = lk.train("digits", lk.SyncPS(), cluster, budget).wait()
+    >>> asynchronous = lk.train("digits", lk.AsyncPS(), cluster, budget).wait()
+    >>> lk.pictures.straggler(synchronous, asynchronous).savefig("straggler.png")
     """
     pair = trace_of("straggler", synchronous), trace_of("straggler", asynchronous)
     since, until = _interval(*pair)
