@@ -32,8 +32,8 @@ def calibrate(small: Any, large: Any) -> dict[str, float]:
     -------
     dict of str to float
         The arguments of `SimulatedCluster`: ``compute`` and ``server_time``, the median times of a gradient and of the
-        server's work with the large model (seconds), ``latency`` (seconds, at least 1e-6) and ``bandwidth`` (bytes per second, at most
-        20e9).
+        server's work with the large model (seconds), ``latency`` (seconds, at least 1e-6) and ``bandwidth`` (bytes per second, at
+        most 20e9).
 
     Raises
     ------
