@@ -37,7 +37,24 @@ __all__ = ["ADPSGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class ADPSGD(MixedReplicas):
-    """After every gradient a replica averages with one neighbour; no replica waits for another's gradient."""
+    """After every gradient a replica averages with one neighbour; no replica waits for another's gradient.
+
+    See Also
+    --------
+    DPSGD : Averages with all neighbours in every step, and waits for them.
+    AsyncPS : Asynchronous with a server.
+
+    Examples
+    --------
+    A worker that is 10 times slower does not delay its neighbours.
+
+    >>> slow = lk.SimulatedCluster(workers=4, slow={"worker-1": 10})
+    >>> for strategy in (lk.ADPSGD(), lk.DPSGD()):
+    ...     summary = lk.train("moons", strategy, slow, lk.Budget(seconds=2)).wait().summary()
+    ...     print(f"{strategy.name}: {summary['gradients_per_second']:.0f} gradients per second")
+    ADPSGD: 309 gradients per second
+    DPSGD: 40 gradients per second
+    """
 
     graph: str = option("ring", choices=GRAPHS, help="which workers are neighbours")
 

@@ -28,7 +28,29 @@ __all__ = ["AsyncPS"]
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncPS(AsynchronousServer):
-    """Apply each gradient the moment it arrives. No worker waits; the price is staleness."""
+    """Apply each gradient the moment it arrives. No worker waits; the price is staleness.
+
+    See Also
+    --------
+    SyncPS : Waits for all workers; no gradient is stale.
+    SSP : Bounds the lead of fast workers.
+    Downpour : Pushes and fetches only every few steps.
+
+    Examples
+    --------
+    With N equally fast workers, a gradient is N - 1 updates old when it is applied.
+
+    >>> run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(workers=4), lk.Budget(updates=500)).wait()
+    >>> print(f"mean staleness {run.summary()['staleness']['mean']:.2f}")
+    mean staleness 2.99
+
+    A worker that is 10 times slower reduces the throughput only by its own share.
+
+    >>> slow = lk.SimulatedCluster(workers=4, slow={"worker-1": 10})
+    >>> run = lk.train("moons", lk.AsyncPS(), slow, lk.Budget(seconds=2)).wait()
+    >>> run.summary()["updates_per_second"]  # 400 without the straggler
+    310.0
+    """
 
     summary: ClassVar[str] = "parameter server without waiting; gradients are stale"
     description: ClassVar[str] = "asynchronous: no worker waits."

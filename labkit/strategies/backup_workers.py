@@ -36,8 +36,22 @@ __all__ = ["BackupWorkers"]
 
 @dataclass(frozen=True, kw_only=True)
 class BackupWorkers(ServerStrategy):
-    """Synchronous steps that do not wait for the last b workers. No gradient is stale, but the work of these workers is
-    lost.
+    """Synchronous steps that do not wait for the last b workers. No gradient is stale; the work of these workers is lost.
+
+    See Also
+    --------
+    KSync : The same rule with K = N - b.
+    SyncPS : Waits for all workers.
+
+    Examples
+    --------
+    One backup worker hides one straggler. Its gradients are cancelled.
+
+    >>> slow = lk.SimulatedCluster(workers=4, slow={"worker-1": 10})
+    >>> run = lk.train("moons", lk.BackupWorkers(b=1), slow, lk.Budget(seconds=2)).wait()
+    >>> summary = run.summary()
+    >>> summary["updates_per_second"], summary["ledger"]["dropped"]
+    (100.0, {'cancelled': 200})
     """
 
     b: int = option(1, low=0, high=100_000, help="workers that a step does not wait for")

@@ -34,7 +34,24 @@ __all__ = ["Downpour"]
 
 @dataclass(frozen=True, kw_only=True)
 class Downpour(AsynchronousServer):
-    """Workers step on local weights, push the sum of `n_push` gradients, and fetch after `n_fetch` steps."""
+    """Workers step on local weights, push the sum of `n_push` gradients, and fetch after `n_fetch` steps.
+
+    See Also
+    --------
+    AsyncPS : Pushes and fetches in every step.
+    LocalSGD : Averages replicas instead of adding up gradients.
+
+    Examples
+    --------
+    With n_push = n_fetch = 5 a gradient costs a fifth of the bytes.
+
+    >>> for n in (1, 5):
+    ...     strategy = lk.Downpour(n_push=n, n_fetch=n)
+    ...     summary = lk.train("moons", strategy, lk.SimulatedCluster(workers=4), lk.Budget(seconds=1)).wait().summary()
+    ...     print(f"{summary['bytes_sent']['worker']['training'] / summary['gradients']:,.0f} bytes sent per gradient")
+    2,568 bytes sent per gradient
+    514 bytes sent per gradient
+    """
 
     n_push: int = option(1, low=1, high=10_000, help="steps of a worker between two pushes")
     n_fetch: int = option(1, low=1, high=10_000, help="steps of a worker between two fetches")

@@ -43,7 +43,27 @@ __all__ = ["EASGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class EASGD(Strategy):
-    """Workers take tau local steps, then an elastic force pulls each worker and the centre together."""
+    """Workers take tau local steps, then an elastic force pulls each worker and the centre together.
+
+    See Also
+    --------
+    LocalSGD : Replaces replicas by their average.
+    Downpour : Pushes sums of gradients.
+
+    Examples
+    --------
+    A worker and the centre move towards each other by beta / N of their distance.
+
+    >>> strategy = lk.EASGD(beta=0.9, tau=4)
+    >>> strategy.moving_rate(workers=4)
+    0.225
+
+    They exchange weights after every 4 gradients.
+
+    >>> summary = lk.train("moons", strategy, lk.SimulatedCluster(workers=4), lk.Budget(seconds=1)).wait().summary()
+    >>> summary["gradients"], summary["updates"]
+    (400, 100)
+    """
 
     beta: float = option(0.9, low=1e-6, high=1e3, log=True, help="the spring's pull on the centre: N x the moving rate")
     rho: float | None = option(

@@ -27,7 +27,23 @@ __all__ = ["HalvingDoubling"]
 
 @dataclass(frozen=True, kw_only=True)
 class HalvingDoubling(RingAllReduce):
-    """No server: workers exchange halves, then quarters ... of their gradients, and all take the same step."""
+    """No server: workers exchange halves, then quarters ... of their gradients, and all take the same step.
+
+    See Also
+    --------
+    RingAllReduce : As many bytes, in 2(N-1) steps.
+
+    Examples
+    --------
+    With a latency of 10 ms, a step of 8 workers has 6 latencies, and 14 with a ring, besides the gradient of 10 ms.
+
+    >>> cluster = lk.SimulatedCluster(workers=8, latency=0.01)
+    >>> for strategy in (lk.HalvingDoubling(), lk.RingAllReduce()):
+    ...     summary = lk.train("moons", strategy, cluster, lk.Budget(updates=20)).wait().summary()
+    ...     print(f"{summary['seconds'] / 20:.2f} s")
+    0.07 s
+    0.15 s
+    """
 
     algorithm: ClassVar[str] = "halving-doubling"
     summary: ClassVar[str] = "no server: workers sum gradients in 2 log2 N exchanges; no staleness"

@@ -41,8 +41,25 @@ __all__ = ["Hybrid"]
 
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(Strategy):
-    """Replicas of a split model with separate data. Equal parts of the replicas exchange gradients by all-reduce or a
-    server.
+    """Replicas of a split model with separate data. Equal parts of the replicas agree by all-reduce or by a server.
+
+    See Also
+    --------
+    Pipeline : One replica, split into stages.
+    TensorParallel : One replica, in which every layer is split.
+    FSDP : Data parallelism with divided parameters.
+
+    Examples
+    --------
+    Two replicas of two stages: an update uses two gradients, one of each replica.
+
+    >>> cluster = lk.SimulatedCluster(workers=4)
+    >>> run = lk.train("digits", lk.Hybrid(shape="2x2"), cluster, lk.Budget(updates=20)).wait()
+    >>> run.summary()["updates"], run.summary()["gradients"]
+    (20, 40)
+    >>> run.trace.header["layout"]["groups"]
+    {'replica-0': ['worker-0', 'worker-1'], 'replica-1': ['worker-2', 'worker-3'],
+     'part-0': ['worker-0', 'worker-2'], 'part-1': ['worker-1', 'worker-3']}
     """
 
     shape: str = option("2x2", help="replicas x parts of each, as 2x2")

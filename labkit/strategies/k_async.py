@@ -35,8 +35,23 @@ __all__ = ["KAsync", "KBatchAsync"]
 
 @dataclass(frozen=True, kw_only=True)
 class KAsync(AsynchronousServer):
-    """A step is the mean of the gradients of K workers, stale or not. These K get the new weights; the other workers
-    continue.
+    """A step is the mean of the gradients of K workers, stale or not, which get the new weights; the others continue.
+
+    See Also
+    --------
+    KBatchAsync : Several of the K gradients may be of one worker, and no worker waits.
+    KSync : Cancels the gradients of the other workers.
+    AsyncPS : K = 1.
+
+    Examples
+    --------
+    No gradient is cancelled, and the staleness is lower than that of `AsyncPS`, which is 3.
+
+    >>> problem = lk.Problem("moons", timing_only=True)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> run = lk.train(problem, lk.KAsync(K=2), cluster, lk.Budget(updates=1000)).wait()
+    >>> print(f"mean staleness {run.summary()['staleness']['mean']:.2f}", run.summary()["ledger"]["dropped"])
+    mean staleness 1.00 {}
     """
 
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
@@ -85,7 +100,24 @@ class KAsync(AsynchronousServer):
 
 @dataclass(frozen=True, kw_only=True)
 class KBatchAsync(AsynchronousServer):
-    """A step is the mean of the next K mini-batches' gradients; no worker waits."""
+    """A step is the mean of the next K mini-batches' gradients; no worker waits.
+
+    See Also
+    --------
+    KAsync : The K gradients are of different workers.
+    KBatchSync : Cancels gradients instead of applying stale ones.
+    AsyncPS : K = 1.
+
+    Examples
+    --------
+    With P workers the mean staleness is (P - 1) / K.
+
+    >>> problem = lk.Problem("moons", timing_only=True)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> run = lk.train(problem, lk.KBatchAsync(K=2), cluster, lk.Budget(updates=1000)).wait()
+    >>> print(f"mean staleness {run.summary()['staleness']['mean']:.2f}")
+    mean staleness 1.50
+    """
 
     K: int = same_option(KAsync, "K")
 

@@ -34,7 +34,27 @@ __all__ = ["KBatchSync", "KSync"]
 
 @dataclass(frozen=True, kw_only=True)
 class KSync(ServerStrategy):
-    """A step is the mean of the gradients of the first K workers; the other workers start again with the new weights."""
+    """A step is the mean of the gradients of the first K workers; the others start again with the new weights.
+
+    See Also
+    --------
+    KBatchSync : Several of the K gradients may be of one worker.
+    KAsync : Gradients are not cancelled; they may be stale.
+    BackupWorkers : The same rule, with the number of workers that are not waited for.
+
+    Examples
+    --------
+    With exponential times of mean 1 s, a step that waits for 2 of 4 workers takes 1/4 + 1/3 = 0.58 s on average. A step that
+    waits for all takes 2.08 s.
+
+    >>> problem = lk.Problem("moons", timing_only=True)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> for K in (2, 4):
+    ...     run = lk.train(problem, lk.KSync(K=K), cluster, lk.Budget(updates=1000)).wait()
+    ...     print(f"{run.summary()['seconds'] / 1000:.2f} s")
+    0.57 s
+    2.06 s
+    """
 
     K: int = option(2, low=1, high=100_000, help="gradients that make a step")
     give_up: bool = same_option(BackupWorkers, "give_up")
@@ -77,7 +97,23 @@ class KSync(ServerStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class KBatchSync(ServerStrategy):
-    """A step is the mean of the gradients of the first K mini-batches; several of them may be of one worker."""
+    """A step is the mean of the gradients of the first K mini-batches; several of them may be of one worker.
+
+    See Also
+    --------
+    KSync : The K gradients are of different workers.
+    KBatchAsync : Gradients are not cancelled; they may be stale.
+
+    Examples
+    --------
+    With exponential times of mean 1 s, a step of K = 4 gradients of 4 workers takes K / 4 = 1 s on average.
+
+    >>> problem = lk.Problem("moons", timing_only=True)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(1.0))
+    >>> run = lk.train(problem, lk.KBatchSync(K=4), cluster, lk.Budget(updates=1000)).wait()
+    >>> print(f"{run.summary()['seconds'] / 1000:.2f} s")
+    1.03 s
+    """
 
     K: int = same_option(KSync, "K")
     give_up: bool = same_option(BackupWorkers, "give_up")

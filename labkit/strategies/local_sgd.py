@@ -31,7 +31,23 @@ __all__ = ["LocalSGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD(MixedReplicas):
-    """Every worker takes H steps alone, then the replicas of all workers are averaged."""
+    """Every worker takes H steps alone, then the replicas of all workers are averaged.
+
+    See Also
+    --------
+    RingAllReduce : Adds up the gradients in every step.
+    EASGD : An elastic force instead of an average.
+
+    Examples
+    --------
+    The workers communicate in every H-th step only.
+
+    >>> for H in (1, 4):
+    ...     run = lk.train("moons", lk.LocalSGD(H=H), lk.SimulatedCluster(workers=4), lk.Budget(updates=100)).wait()
+    ...     print(f"H = {H}: {run.summary()['bytes_sent']['worker']['training']:,} bytes")
+    H = 1: 1,526,036 bytes
+    H = 4: 370,436 bytes
+    """
 
     H: int = option(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
     post_local: int = option(

@@ -37,7 +37,25 @@ __all__ = ["PipeDream"]
 
 @dataclass(frozen=True, kw_only=True)
 class PipeDream(Strategy):
-    """A pipeline that is never emptied: no bubble, but the first stages' gradients are stale."""
+    """A pipeline that is never emptied: no bubble, but the first stages' gradients are stale.
+
+    See Also
+    --------
+    Pipeline : Empties the pipeline after every mini-batch; no staleness.
+
+    Examples
+    --------
+    A step takes as long as the work of the largest stage: there is no bubble. The gradients of stage k of 4 are 3 - k updates
+    old.
+
+    >>> problem = lk.Problem("digits", hidden=(64, 64, 64), timing_only=True)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=0.1)
+    >>> run = lk.train(problem, lk.PipeDream(), cluster, lk.Budget(updates=100)).wait()
+    >>> print(f"{run.summary()['seconds'] / 100:.3f} s")
+    0.032 s
+    >>> run.summary()["staleness"]["histogram"]  # the pipeline is full after three updates
+    {'0': 103, '1': 101, '2': 99, '3': 97}
+    """
 
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta)
     uses_servers: ClassVar[bool] = False

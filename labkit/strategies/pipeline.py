@@ -44,7 +44,28 @@ __all__ = ["Pipeline"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(Strategy):
-    """Each worker holds some layers, through which micro-batches flow forward and backward. The price is the bubble."""
+    """Each worker holds some layers, through which micro-batches flow forward and backward. The price is the bubble.
+
+    See Also
+    --------
+    PipeDream : Never empties the pipeline; gradients are stale.
+    TensorParallel : Divides every layer among the workers.
+    Hybrid : Replicas of a split model.
+
+    Examples
+    --------
+    The gradient of a mini-batch takes 0.1 s on one worker. With more micro-batches, the stages overlap more, and the bubble is
+    smaller. Without a bubble, a step would take 0.032 s, the work of the largest stage.
+
+    >>> problem = lk.Problem("digits", hidden=(64, 64, 64), timing_only=True)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=0.1)
+    >>> for m in (1, 4, 16):
+    ...     run = lk.train(problem, lk.Pipeline(micro_batches=m), cluster, lk.Budget(updates=20)).wait()
+    ...     print(f"{m} micro-batches: {run.summary()['seconds'] / 20:.3f} s")
+    1 micro-batches: 0.100 s
+    4 micro-batches: 0.048 s
+    16 micro-batches: 0.036 s
+    """
 
     micro_batches: int = option(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
     order: str = option("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")

@@ -36,7 +36,25 @@ __all__ = ["RingAllReduce"]
 
 @dataclass(frozen=True, kw_only=True)
 class RingAllReduce(Strategy):
-    """No server: workers add up their gradients around a ring, and all take the same step."""
+    """No server: workers add up their gradients around a ring, and all take the same step.
+
+    See Also
+    --------
+    HalvingDoubling : As many bytes, in fewer steps.
+    SyncPS : The same step with a server.
+    FSDP : Divides also the parameters and the optimizer state over the workers.
+
+    Examples
+    --------
+    In every step each of N workers sends 2(N-1)/N of the model.
+
+    >>> problem = lk.Problem("moons")
+    >>> run = lk.train(problem, lk.RingAllReduce(), lk.SimulatedCluster(workers=4), lk.Budget(updates=100)).wait()
+    >>> sent = run.summary()["bytes_sent"]["worker"]["training"]
+    >>> model = problem.objective().start(seed=0).nbytes
+    >>> sent / (100 * 4 * model)
+    1.5
+    """
 
     reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
     codec: Converted[Codec | None, str] = same_option(

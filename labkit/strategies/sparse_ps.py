@@ -46,7 +46,24 @@ __all__ = ["SparsePS"]
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePS(StaleGradients):
-    """Workers pull only the rows that a batch needs, and push the gradients of these rows to the servers that own them."""
+    """Workers pull only the rows that a batch needs, and push the gradients of these rows to the servers that own them.
+
+    See Also
+    --------
+    SyncPS : Sends the whole table.
+    RangePlacement, HashPlacement, ConsistentHash : Which server owns which row.
+
+    Examples
+    --------
+    A batch needs few rows of the embedding table, so the servers send a small part of it.
+
+    >>> problem = lk.Problem("clicks", batch_size=16, hidden=(16,))
+    >>> for strategy in (lk.SparsePS(), lk.SyncPS()):
+    ...     run = lk.train(problem, strategy, lk.SimulatedCluster(workers=2), lk.Budget(updates=20)).wait()
+    ...     print(f"{run.summary()['bytes_sent']['server']['training'] / 40:,.0f} bytes per gradient")
+    2,909 bytes per gradient
+    640,712 bytes per gradient
+    """
 
     placement: Converted[Placement, str] = option(
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),

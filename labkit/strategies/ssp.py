@@ -32,7 +32,23 @@ __all__ = ["SSP"]
 
 @dataclass(frozen=True, kw_only=True)
 class SSP(AsynchronousServer):
-    """A worker may be at most s iterations ahead of the slowest worker; it waits only if it is further ahead."""
+    """A worker may be at most s iterations ahead of the slowest worker; it waits only if it is further ahead.
+
+    See Also
+    --------
+    AsyncPS : No bound: a worker never waits.
+    SyncPS : All workers wait for each other in every step.
+
+    Examples
+    --------
+    While worker-1, which is 10 times slower, computes its 20 gradients, the other workers compute only s = 3 more.
+
+    >>> slow = lk.SimulatedCluster(workers=4, slow={"worker-1": 10})
+    >>> run = lk.train("moons", lk.SSP(s=3), slow, lk.Budget(seconds=2)).wait()
+    >>> counters = run.trace.counters
+    >>> {role: counters[i].computed for i, role in enumerate(run.trace.roles) if role.startswith("worker")}
+    {'worker-0': 23, 'worker-1': 20, 'worker-2': 23, 'worker-3': 23}
+    """
 
     s: int = option(3, low=0, high=1_000_000, live=True, help="iterations that a worker may be ahead of the slowest")
 
