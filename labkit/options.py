@@ -227,7 +227,7 @@ class HasOptions:
 
     The values are checked and converted when an instance is made. The docstring of a subclass lists all parameters, in the format
     of numpydoc: the entries of options are made from their declarations. An entry in the text of the docstring takes precedence;
-    it is for fields without `help`.
+    it is for fields without `help`. If `_notes` returns a text, it is the section "Notes".
     """
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -236,6 +236,11 @@ class HasOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @classmethod
+    def _notes(cls) -> str:
+        """Return the text of the section "Notes" for a docstring without this section; "" for none."""
+        return ""
 
 
 class _Docstring:
@@ -251,12 +256,14 @@ class _Docstring:
     def __get__(self, instance: Any, owner: type) -> str | None:
         if not self.text or "__dataclass_fields__" not in vars(owner):
             return self.text
-        owner.__doc__ = _with_parameters(inspect.cleandoc(self.text), owner)
+        owner.__doc__ = _completed(inspect.cleandoc(self.text), owner)
         return owner.__doc__
 
 
-def _with_parameters(text: str, cls: Any) -> str:
-    """Return the docstring `text` with an entry for every parameter of the dataclass `cls` that has an entry or a `help`."""
+def _completed(text: str, cls: Any) -> str:
+    """Return the docstring `text` of the dataclass `cls`, with its notes, and with an entry for every parameter that has an entry
+    or a `help`.
+    """
     before, *sections = re.split(r"\n\n(?=[A-Z][A-Za-z ]+\n-{3,}\n)", text)
     given = {}
     if sections and sections[0].startswith("Parameters\n"):
@@ -265,6 +272,10 @@ def _with_parameters(text: str, cls: Any) -> str:
     entries = [given.get(field.name) or _parameter_entry(field) for field in dataclasses.fields(cls) if field.init]
     if any(entries):
         sections.insert(0, "\n".join(["Parameters", "----------", *filter(None, entries)]))
+    notes = cls._notes()
+    if notes and not any(section.startswith("Notes\n") for section in sections):
+        last = [i for i, section in enumerate(sections) if section.startswith(("References\n", "Examples\n"))]
+        sections.insert(min(last, default=len(sections)), f"Notes\n-----\n{notes}")
     return "\n\n".join([before, *sections])
 
 

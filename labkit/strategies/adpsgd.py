@@ -63,8 +63,9 @@ class ADPSGD(MixedReplicas):
     description: ClassVar[str] = "asynchronous gossip: no replica waits for another's gradient."
 
     def one_update(self) -> str:
-        """Return the definition of an update: one step of every replica. A budget of updates gives all replicas the same
-        limit.
+        """Return the definition of an update: one step of every replica.
+
+        A budget of updates gives all replicas the same limit.
         """
         return "one step of every replica; give a budget of seconds to see how fast the fast ones are"
 
@@ -94,15 +95,16 @@ class ADPSGD(MixedReplicas):
             ctx.send(own_replica, gradient.push(0))
 
     async def replica(self, ctx: Context, replica: Replica) -> None:
-        """Answer neighbours at once. When a gradient arrives, average with a neighbour if this side sends requests, then apply
-        it.
+        """Answer neighbours at once. When a gradient arrives, average with a neighbour, then apply it.
+
+        Only the replicas of one side send requests to neighbours.
         """
         workers, replicas = ctx.peers("worker"), ctx.peers("replica")
         me, colour = replicas.index(ctx.name), two_colouring(self.graph, len(replicas))
         partners = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if colour[i] != colour[me]]
         async for request in ctx.inbox(Push, Pull, Mix):
             if isinstance(request, Mix):
-                self.average(replica, workers, request)
+                self._average(replica, workers, request)
                 ctx.send(request.sender, Mix(replica.values, replica.clock_of(workers)))
                 continue
             if isinstance(request, Push):
@@ -116,7 +118,7 @@ class ADPSGD(MixedReplicas):
             ctx.send(request.sender, replica.weights())
 
     @staticmethod
-    def average(replica: Replica, workers: tuple[str, ...], other: Mix) -> None:
+    def _average(replica: Replica, workers: tuple[str, ...], other: Mix) -> None:
         """Replace the replica by the mean of it and the other replica."""
         clock = [max(steps) for steps in zip(replica.clock_of(workers), other.clock)]
         replica.assign(replica.weighted_mean([other.values], (0.5, 0.5)), workers, clock)

@@ -7,6 +7,8 @@ have are declared here.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -34,7 +36,50 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(HasOptions):
-    """The base class of all strategies. A subclass lists its kinds of `messages` and defines its roles as async methods."""
+    """The base class of all strategies.
+
+    A strategy is a frozen dataclass. Its fields are options (`lk.option`), and its async methods are its roles: the method
+    `worker` runs on every worker, `server` on every server. A role method has the parameter `ctx` (`Context`) and one for each
+    component that the layout gives the role: `model` computes gradients, `shard` owns parameters, `replica` is a shard with the
+    whole model on a worker.
+
+    Attributes
+    ----------
+    messages : tuple of type
+        The kinds of message that roles send. Engines deliver `Joined` and `Left` only to strategies that list them.
+    uses_servers : bool
+        Whether the default layout has servers. If not, every worker has a replica of the model.
+    summary : str
+        What the strategy does, in one line, for lists.
+    description : str
+        A short sentence that begins with the kind of synchronization, for figures.
+    suggested_problem : dict
+        Arguments of `Problem` that suit the strategy, if the default problem does not.
+
+    See Also
+    --------
+    ServerStrategy : Base class of strategies with servers.
+    AsynchronousServer : Base class of strategies with servers that apply stale gradients.
+    option : Declares an option.
+
+    Examples
+    --------
+    Strategies are values. They can be compared, and changed with `dataclasses.replace`. Options that are objects can be given by
+    name.
+
+    >>> strategy = lk.SSP(s=2, optimizer="momentum:0.5")
+    >>> strategy.optimizer
+    Momentum(momentum=0.5)
+    >>> strategy == lk.SSP(s=2, optimizer=lk.Momentum(0.5))
+    True
+
+    The options, their defaults and their limits are listed in the docstring of each strategy. Other values are refused.
+
+    >>> lk.SSP(s=-1)
+    Traceback (most recent call last):
+        ...
+    labkit.errors.BadInput: SSP: s=-1 is not allowed; s is a whole number from 0 to 1,000,000.
+    """
 
     learning_rate: float = option(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     optimizer: Converted[Optimizer, str] = option(
@@ -69,13 +114,42 @@ class Strategy(HasOptions):
         if not callable(self.schedule):
             raise BadInput(f"schedule={shown(self.schedule)}: give one of labkit's schedules, as lk.Cosine(1000).")
 
+    @classmethod
+    def _notes(cls) -> str:
+        """Return the docstring of the module, without its first line, if it contains pseudo-code."""
+        paragraphs = (inspect.getdoc(sys.modules.get(cls.__module__)) or "").split("\n\n")
+        if not any(text.startswith("    ") for text in paragraphs):
+            return ""
+        return "\n\n".join(f"::\n\n{text}" if text.startswith("    ") else text for text in paragraphs[1:])
+
     @property
     def name(self) -> str:
-        """The class's name."""
+        """The name of the class."""
         return type(self).__name__
 
     def changed(self, **options: Any) -> Self:
-        """Return a copy with other values of live options, during a run. Raises `BadInput` if an option is not live."""
+        """Return a copy with other values of live options. `Run.set` uses it during a run.
+
+        Parameters
+        ----------
+        **options : object
+            Values of live options, by name.
+
+        Returns
+        -------
+        Strategy
+            The changed strategy.
+
+        Raises
+        ------
+        BadInput
+            If there is no such option, if it is not live, or if its value is not allowed.
+
+        Examples
+        --------
+        >>> lk.SSP(s=3).changed(s=1).s
+        1
+        """
         known = options_of(self)
         for name, value in options.items():
             if name not in known:
@@ -87,7 +161,13 @@ class Strategy(HasOptions):
         return replace(self, **options)
 
     def describe(self) -> dict[str, Any]:
-        """Return the name, the options and their defaults ("usual") as plain values, for the header of a trace."""
+        """Return the strategy as plain values, for the header of a trace.
+
+        Returns
+        -------
+        dict
+            The `name`, the `description`, the values of all `options`, and their defaults (`usual`).
+        """
         plain = (int, float, str, bool, type(None))
         values = {name: getattr(self, name) for name in options_of(self)}
         usual = {name: k.default for name, k in options_of(self).items()}
@@ -98,27 +178,84 @@ class Strategy(HasOptions):
         }  # fmt: skip
 
     def one_update(self) -> str:
-        """Return a text that defines one update. Numbers of updates are comparable only if their definitions are equal."""
+        """Return a text that defines one update.
+
+        Numbers of updates are comparable only if their definitions are equal.
+
+        Returns
+        -------
+        str
+            The definition, as "the mean of one gradient of every worker".
+        """
         return "one gradient, applied at the full rate"
 
     def mean_staleness(self, workers: int) -> float | None:
-        """Return the theoretical mean staleness with `workers` workers; None if there is no formula."""
+        """Return the theoretical mean staleness of the applied gradients.
+
+        Parameters
+        ----------
+        workers : int
+            The number of workers.
+
+        Returns
+        -------
+        float or None
+            The mean staleness, in updates; None if there is no formula.
+        """
         return None
 
     def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
-        """Return the roles with their nodes and components: servers and workers or, if `uses_servers` is False, workers with a
-        replica of the model each. A pure function. Raises `BadInput` if the cluster does not fit the problem or the
-        strategy.
+        """Return the roles of a run, with their nodes and components. A pure function.
+
+        These are a chief and, if `uses_servers`, servers and workers, otherwise workers with a replica of the model each.
+
+        Parameters
+        ----------
+        problem : Problem
+            The learning problem.
+        cluster : ClusterSpec
+            The options of the cluster, as the numbers of workers and servers.
+
+        Returns
+        -------
+        Layout
+            The layout.
+
+        Raises
+        ------
+        BadInput
+            If the cluster does not fit the problem or the strategy.
         """
         make = server_layout if self.uses_servers else replica_layout
         return make(self, problem, cluster)
 
     async def snapshots(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-        """Request the snapshots to evaluate next: those of the model at the next multiple of `eval_every`."""
+        """Request the snapshots to evaluate next, those of the model at the next multiple of `eval_every`.
+
+        Parameters
+        ----------
+        ctx : Context
+            The chief's interface to the engine.
+        evaluator : Evaluator
+            The component of the chief that evaluates.
+
+        Returns
+        -------
+        tuple of Snapshot
+            One snapshot of each observed shard.
+        """
         return await snapshots_of_one_version(ctx, evaluator)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
-        """Evaluate the model every `eval_every` updates. Returns when the budget is met, which ends the run."""
+        """Evaluate the model every `eval_every` updates. Returns when the budget is met, which ends the run.
+
+        Parameters
+        ----------
+        ctx : Context
+            The chief's interface to the engine.
+        evaluator : Evaluator
+            The component that evaluates.
+        """
         while not evaluator.stopped_by:
             snapshots = await self.snapshots(ctx, evaluator)
             began = ctx.now
@@ -146,7 +283,38 @@ class StaleGradients(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStrategy(Strategy):
-    """Base class of strategies in which workers push gradients to servers, which own the parameters."""
+    """Base class of strategies in which workers push gradients to servers, which own the parameters.
+
+    See Also
+    --------
+    pull, push_pull : How a worker communicates with all servers.
+    all_pushes, Gate : When a server takes a step or replies.
+
+    Examples
+    --------
+    A server that applies each gradient with a weight that falls with the number of updates:
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Falling(lk.ServerStrategy):
+    ...     power: float = lk.option(0.5, low=0.0, high=1.0, help="exponent of the weight")
+    ...
+    ...     async def server(self, ctx, shard):
+    ...         async for request in ctx.inbox(lk.Push, lk.Pull):
+    ...             if isinstance(request, lk.Push):
+    ...                 rate = self.learning_rate / (1 + shard.version) ** self.power
+    ...                 await ctx.compute(shard.apply, request, rate)
+    ...             ctx.send(request, shard.weights())
+    ...
+    ...     async def worker(self, ctx, model):
+    ...         weights = await lk.pull(ctx)
+    ...         for batch in ctx.batches():
+    ...             gradient = await ctx.compute(model.gradient, weights, batch)
+    ...             weights = await lk.push_pull(ctx, gradient)
+    >>> run = lk.train("moons", Falling(power=0.6), lk.SimulatedCluster(workers=4), lk.Budget(updates=100)).wait()
+    >>> run.summary()["updates"], run.summary()["staleness"]["max"]
+    (100, 3)
+    """
 
     codec: Converted[Codec | None, str] = option(
         None, names=CODECS, read=as_codec, write=partial(name_as_text, allowed=CODECS),
@@ -162,15 +330,31 @@ class ServerStrategy(Strategy):
 
 @dataclass(frozen=True, kw_only=True)
 class AsynchronousServer(ServerStrategy, StaleGradients):
-    """Base class of strategies whose servers apply stale gradients and, by default, do not wait for a lost worker."""
+    """Base class of strategies whose servers apply stale gradients and, by default, do not wait for a lost worker.
+
+    See Also
+    --------
+    ServerStrategy : Waits for a lost worker by default.
+    DelayCompensation : A correction of stale gradients.
+
+    Examples
+    --------
+    Its options correct stale gradients: by a smaller step, or by an estimate of the gradient at the present weights.
+
+    >>> lk.AsyncPS(staleness_aware=True, compensation="constant:0.04").compensation
+    DelayCompensation(strength=0.04)
+    >>> lk.AsynchronousServer().on_loss, lk.ServerStrategy().on_loss
+    ('continue', 'wait')
+    """
 
     on_loss: str = same_option(Strategy, "on_loss", default="continue")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedReplicas(Strategy):
-    """Base class of strategies without servers in which every worker has a replica that steps independently, and replicas are
-    averaged. The model is the mean of the replicas.
+    """Base class of strategies without servers whose workers step on their own replicas, which are averaged.
+
+    The model is the mean of the replicas.
     """
 
     uses_servers: ClassVar[bool] = False

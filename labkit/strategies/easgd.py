@@ -80,8 +80,19 @@ class EASGD(Strategy):
         return f"one pull of the spring, after {self.tau} steps of one worker"
 
     def moving_rate(self, workers: int) -> float:
-        """Return the moving rate a: an exchange moves the worker and the centre towards each other, each by this fraction of
-        the distance between them.
+        """Return the moving rate a.
+
+        An exchange moves the worker and the centre towards each other, each by this fraction of the distance between them.
+
+        Parameters
+        ----------
+        workers : int
+            The number of workers.
+
+        Returns
+        -------
+        float
+            The moving rate, from 0 to 1.
         """
         return self.beta / max(workers, 1) if self.rho is None else self.learning_rate * self.rho
 

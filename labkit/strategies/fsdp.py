@@ -90,8 +90,9 @@ class FSDP(Strategy):
         return model_parallel_layout(self, parts, [partial(ShardedLayers, n, chunks=blocks)] * n, own_data=True)
 
     async def worker(self, ctx: Context, layers: ShardedLayers, shard: Shard) -> None:
-        """Forward: gather and compute each layer. Backward: gather, compute, and reduce-scatter each layer. Then step on the
-        worker's chunks.
+        """Gather and compute each layer, forward and backward; then step on the worker's chunks.
+
+        In the backward pass, the gradient of each layer is reduce-scattered.
         """
         n = len(ctx.peers("worker"))
         for batch in ctx.batches():

@@ -106,8 +106,9 @@ class Hybrid(Strategy):
                 ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, piece: Any, shard: Shard | None = None) -> None:
-        """Process one mini-batch with the other parts of the replica, then take one step together with the same part of the
-        other replicas.
+        """Process one mini-batch with the other parts of the replica, then step together with the other replicas.
+
+        The workers that have the same part agree on its gradient.
         """
         mine, server = f"part-{piece.index}", f"server-{piece.index}"
         if shard is None:

@@ -64,8 +64,9 @@ class KAsync(AsynchronousServer):
         return f"the mean of {self.K} gradients"
 
     def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
-        """Return servers, workers and a chief. Raises `BadInput` if there are fewer than K workers, or if servers could wait
-        for each other forever.
+        """Return servers, workers and a chief.
+
+        Raises `BadInput` if there are fewer than K workers, or if servers could wait for each other forever.
         """
         if cluster.workers < self.K:
             raise BadInput(f"KAsync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
@@ -77,8 +78,9 @@ class KAsync(AsynchronousServer):
         return super().layout(problem, cluster)
 
     async def server(self, ctx: Context, shard: Shard) -> None:
-        """Collect K gradients, apply their mean, send the weights to their workers. A worker that starts gets weights at
-        once.
+        """Collect K gradients, apply their mean, send the weights to their workers.
+
+        A worker that starts gets weights at once.
         """
         accumulator = Accumulator()
         async for request in ctx.inbox(Push, Pull, Left, Joined):

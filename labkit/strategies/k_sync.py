@@ -63,11 +63,11 @@ class KSync(ServerStrategy):
     description: ClassVar[str] = "synchronous, with the first K workers only."
 
     def mean_staleness(self, workers: int) -> float | None:
-        """Only gradients of the present version are applied."""
+        """Return 0, because only gradients of the present version are applied."""
         return 0.0
 
     def one_update(self) -> str:
-        """Return the first K gradients make a step."""
+        """Return the definition of an update: the mean of the first K gradients."""
         return f"the mean of the first {self.K} gradients"
 
     def layout(self, problem: Problem, cluster: ClusterShape) -> Layout:
@@ -122,11 +122,11 @@ class KBatchSync(ServerStrategy):
     description: ClassVar[str] = "synchronous, with the first K mini-batches only."
 
     def mean_staleness(self, workers: int) -> float | None:
-        """Only gradients of the present version are applied."""
+        """Return 0, because only gradients of the present version are applied."""
         return 0.0
 
     def one_update(self) -> str:
-        """Return the first K gradients make a step."""
+        """Return the definition of an update: the mean of the first K gradients."""
         return f"the mean of the first {self.K} gradients"
 
     async def server(self, ctx: Context, shard: Shard) -> None:

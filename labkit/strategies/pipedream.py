@@ -85,8 +85,9 @@ class PipeDream(Strategy):
         return model_parallel_layout(self, *pipeline_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, stage: PipelineStage, shard: Shard) -> None:
-        """Alternate a forward, at the newest weights, and a backward, at the weights of its forward; step after each
-        backward.
+        """Alternate a forward at the newest weights and a backward at the weights of its forward.
+
+        A step is taken after each backward.
         """
         batches, stashed = ctx.batches(), dict[int, Weights]()
         for work in pipe_dream(len(ctx.peers("worker")), stage.index):

@@ -98,8 +98,9 @@ class SparsePS(StaleGradients):
         return row_layout(self, problem, cluster)
 
     async def server(self, ctx: Context, shard: RowShard) -> None:
-        """Take a step when all workers have pushed (asynchronous: at once). Pulls are answered at once, except those of workers
-        whose push is not applied yet.
+        """Take a step when all workers have pushed (asynchronous: at once), and answer pulls.
+
+        Pulls are answered at once, except those of workers whose push is not applied yet.
         """
         step, pulls = Round[RowPush](shard), list[RowPull]()
         async for request in ctx.inbox(RowPull, RowPush, Left, Joined):
