@@ -57,6 +57,19 @@ def test_the_tables_are_in_the_files_that_it_names(name, file):
     assert re.search(rf"^{name}\b.* = ", (ROOT / file).read_text(), re.MULTILINE)
 
 
+def test_it_names_every_layer_of_the_tests():
+    layers = re.search(r'^LAYERS = \((.*)\)', (ROOT / "conftest.py").read_text(), re.MULTILINE)
+    assert set(re.findall(r'"(\w+)"', layers[1])) <= set(QUOTED)
+
+
+def test_the_options_of_the_build_of_the_site_exist():
+    from docs.__main__ import main
+
+    known = {option for parameter in main.params for option in parameter.opts}
+    used = set(re.findall(r"python -m docs (--[\w-]+)", TEXT))
+    assert "--check" in used <= known
+
+
 def test_the_sections_of_the_design_document_are_those_it_names():
     sections = dict(re.findall(r"^## (\d+)\. (.*)", (ROOT / "DESIGN.md").read_text(), re.MULTILINE))
     assert (sections["2"], sections["6"], sections["7"]) == ("Layers", "Where to add what", "Decisions")
