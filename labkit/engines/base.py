@@ -107,7 +107,7 @@ class Cluster(ABC):
     engine : str
         The name of its engine in specifications and traces.
     virtual_time : bool
-        Whether its runs are `VirtualTimeEngine`s.
+        Whether its runs are instances of `VirtualTimeEngine`.
     """
 
     spec: ClusterSpec
