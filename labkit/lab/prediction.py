@@ -267,7 +267,29 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Revealed:
-    """The prediction and the result. `committed` is None if there was no prediction, and then so is `right`."""
+    """A prediction beside the result, which `Prediction.reveal` returns.
+
+    Parameters
+    ----------
+    question : str
+        The question.
+    committed : str or None
+        The answer that was predicted; None if there was no prediction.
+    measured : float, int or str
+        The result.
+    shown : str
+        The result as text.
+    answer : str
+        The right answer.
+    words : str, default: ""
+        A text that is shown below.
+
+    Examples
+    --------
+    >>> revealed = lk.Prediction("Mean staleness?", {"1": 1, "3": 3}).commit("3").reveal(2.97)
+    >>> revealed.right, revealed.verdict
+    (True, 'Right: you predicted 3; measured: 2.97 (nearest: 3).')
+    """
 
     question: str
     committed: str | None
@@ -278,7 +300,7 @@ class Revealed:
 
     @property
     def right(self) -> bool | None:
-        """Whether the prediction was right."""
+        """Whether the prediction was right; None if there was none."""
         return None if self.committed is None else self.committed == self.answer
 
     @property

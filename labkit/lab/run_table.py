@@ -68,14 +68,44 @@ class RunTable:
 
 
 class Runs(list[dict[str, Any]]):
-    """A list of rows (dicts with equal keys)."""
+    """The finished runs of a lab: a list of rows (dicts with equal keys), which is displayed as a table.
+
+    Parameters
+    ----------
+    iterable : iterable of dict, default: ()
+        The rows.
+
+    Examples
+    --------
+    >>> with lk.Lab(cluster=lk.SimulatedCluster(workers=4), budget=lk.Budget(updates=50)) as lab:
+    ...     runs = lab.run().wait().runs
+    >>> runs[0]["workers"], runs[0]["gradients"], runs[0]["stopped_by"]
+    (4, 50, 'updates')
+    """
 
     def csv(self) -> str:
-        """Return the table as comma-separated text."""
+        """Return the table as comma-separated text.
+
+        Returns
+        -------
+        str
+            A line with the names of the columns, and a line for each run.
+        """
         return runs_csv(list(self))
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write the table to a file as comma-separated text."""
+        """Write the table to a file as comma-separated text.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Returns
+        -------
+        Path
+            The path.
+        """
         Path(path).write_text(self.csv(), encoding="utf-8", newline="")
         return Path(path)
 

@@ -88,8 +88,19 @@ def overview(
 
 
 class Plots:
-    """The object `run.plot`: methods that draw figures of a run. `t` is engine time in seconds; None is now. `reference`:
-    another run (or its trace), drawn for comparison.
+    """The figures of a run for reports: the object `run.plot`.
+
+    Parameters
+    ----------
+    get_trace : callable
+        Returns the trace of the run.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4, slow={"worker-2": 5})
+    >>> run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=200)).wait()
+    >>> run.plot.staleness().savefig("staleness.png")
+    >>> run.plot.timeline(t=0.2).savefig("timeline.png")
     """
 
     def __init__(self, get_trace: Callable[[], Trace]):
@@ -99,64 +110,235 @@ class Plots:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
-        """Plot the timeline: when each role computed and waited, just before `t`."""
+        """Plot the timeline: when each role computed and waited, just before a time.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("timeline", t)
 
     def staleness(self, t: float | None = None, reference: RunOrTrace | None = None) -> LabFigure:
-        """Plot the histogram of staleness, with the theoretical mean of the strategy."""
+        """Plot the histogram of staleness, with the theoretical mean of the strategy.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+        reference : Run or Trace, optional
+            Another run, which is drawn for comparison.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("staleness", t, reference)
 
     def message_zoom(self, t: float | None = None) -> LabFigure:
-        """Plot the last few updates before `t`, with every message."""
+        """Plot the last few updates before a time, with every message.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("message_zoom", t)
 
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
-        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy."""
+        """Plot the mean staleness and its spread, over time, with the theoretical mean of the strategy.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("staleness_over_time", t)
 
     def gradient_flow(self, t: float | None = None) -> LabFigure:
-        """Plot the gradient norm per layer and worker, and the step size relative to the weights."""
+        """Plot the gradient norm per layer and worker, and the step size relative to the weights.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("gradient_flow", t)
 
     def throughput(self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients") -> LabFigure:
-        """Plot the throughput over time: applied "gradients" or "samples", or "bytes" sent, per second."""
+        """Plot the throughput over time.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+        reference : Run or Trace, optional
+            Another run, which is drawn for comparison.
+        of : {"gradients", "samples", "bytes"}, default: "gradients"
+            What is counted: applied gradients or samples, or bytes sent.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("throughput", t, reference, of=of)
 
     def accuracy(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
-        """Plot the held-out accuracy against "time", "updates" or "samples"."""
+        """Plot the held-out accuracy.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+        reference : Run or Trace, optional
+            Another run, which is drawn for comparison.
+        against : {"time", "updates", "samples"}, default: "time"
+            The horizontal axis.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("accuracy", t, reference, against=against)
 
     def loss(self, t: float | None = None, reference: RunOrTrace | None = None, against: str = "time") -> LabFigure:
-        """Plot the held-out loss against "time", "updates" or "samples"."""
+        """Plot the held-out loss.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+        reference : Run or Trace, optional
+            Another run, which is drawn for comparison.
+        against : {"time", "updates", "samples"}, default: "time"
+            The horizontal axis.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("loss", t, reference, against=against)
 
     def topology(self, t: float | None = None) -> LabFigure:
-        """Plot the roles and their links, and the last update in slow motion."""
+        """Plot the roles and their links, and the last update in slow motion.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("topology", t)
 
     def links(self, t: float | None = None) -> LabFigure:
-        """Plot the bytes per second of each node just before `t`, relative to the bandwidth of its link."""
+        """Plot the bytes per second of each node just before a time, relative to the bandwidth of its link.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("links", t)
 
     def progress(self, t: float | None = None) -> LabFigure:
-        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
+        """Plot the lead of each worker over the slowest, in gradients, over time, and the bound if there is one.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("progress", t)
 
     def stability(self, t: float | None = None) -> LabFigure:
-        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run."""
+        """Plot the rate x curvature against staleness: the edge of stability, and the position of this run.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("stability", t)
 
     def hot_rows(self) -> LabFigure:
-        """Plot the most requested rows of an embedding table, and each server's share of the traffic."""
+        """Plot the most requested rows of an embedding table, and each server's share of the traffic.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("hot_rows", None)
 
     def predictions(
         self, images: ArrayLike | None = None, labels: ArrayLike | None = None, predicted: ArrayLike | None = None,
         t: float | None = None,
     ) -> LabFigure:  # fmt: skip
-        """Plot the held-out samples and the predictions of the model at the last evaluation before `t`.
+        """Plot the held-out samples and the predictions of the model at the last evaluation before a time.
 
-        Or the given samples: `images` (n, height, width) or flat, `labels` and `predicted` (n,).
+        Parameters
+        ----------
+        images : array_like, optional
+            Other samples, of shape (n, height, width), or flat.
+        labels : array_like, optional
+            Their classes, of shape (n,).
+        predicted : array_like, optional
+            Their predicted classes, of shape (n,).
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+
+        Raises
+        ------
+        BadInput
+            If only some of `images`, `labels` and `predicted` are given.
         """
         given = [what is not None for what in (images, labels, predicted)]
         if any(given) and not all(given):
@@ -167,34 +349,101 @@ class Plots:
         return panel_figure(Predictions(arrays), self._get_trace(), _ns(t))
 
     def decision_boundary(self, t: float | None = None) -> LabFigure:
-        """Plot the class that the model predicts at every point, for data with two features."""
+        """Plot the class that the model predicts at every point, for data with two features.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("decision_boundary", t)
 
     def data_distribution(self) -> LabFigure:
-        """Plot the number of training samples of each class that every worker has."""
+        """Plot the number of training samples of each class that every worker has.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("data_distribution", None)
 
     def ledger(self, t: float | None = None) -> LabFigure:
-        """Plot the ledger: the category of every gradient, and whether the ledger balances."""
+        """Plot the ledger: the category of every gradient, and whether the ledger balances.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         return self._one("ledger", t)
 
     def overview(
         self, t: float | None = None, reference: RunOrTrace | None = None,
         arrays: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
     ) -> LabFigure:  # fmt: skip
-        """Plot the first view of the lab in one figure."""
+        """Plot the first view of the lab in one figure.
+
+        Parameters
+        ----------
+        t : float, optional
+            The engine time in seconds. By default the present.
+        reference : Run or Trace, optional
+            Another run, which is drawn for comparison.
+        arrays : tuple of array_like, optional
+            (images, labels, predicted) of other samples, which are drawn instead of those of the trace.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
             raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
         drawn = None if arrays is None else (arrays[0], arrays[1], arrays[2])
         return overview(self._get_trace(), _ns(t), _reference(reference), drawn)
 
     def compare(self, others: Sequence[RunOrTrace], labels: Sequence[str] | None = None) -> LabFigure:
-        """Plot throughput and accuracy of this run and of `others` (runs, or their traces) in one figure."""
+        """Plot throughput and accuracy of this run and of other runs in one figure.
+
+        Parameters
+        ----------
+        others : sequence of Run or Trace
+            The other runs.
+        labels : sequence of str, optional
+            A label for each run, beginning with this one.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure, which a notebook shows if it is the last expression of a cell.
+        """
         traces = [_trace_of("others", other) for other in _listed("others", others)]
         return compare([self._get_trace(), *traces], None if labels is None else _listed("labels", labels))
 
     def save(self, path: str | Path) -> Path:
-        """Write the overview to a file. The extension sets the format (.png, .svg, .pdf)."""
+        """Write the overview to a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file. The extension sets the format (.png, .svg, .pdf).
+
+        Returns
+        -------
+        Path
+            The path.
+        """
         return save(self.overview(), path)
 
     def __repr__(self) -> str:

@@ -19,7 +19,10 @@ from numpydoc.validate import Validator, validate
 
 import labkit as lk
 from labkit.data import DaskDataset, Dataset
+from labkit.lab.prediction import Revealed
+from labkit.lab.run_table import Runs
 from labkit.options import HasOptions, options_of
+from labkit.views import Plots
 
 # The checks of numpydoc, by the numbers that its documentation explains.
 EVERYWHERE = {
@@ -30,7 +33,7 @@ EVERYWHERE = {
     *("RT01", "RT03", "RT04", "RT05", "YD01"),  # what is returned, in sentences
     *("SA02", "SA03"),
 }
-RETURNED = (Dataset, DaskDataset)
+RETURNED = (DaskDataset, Dataset, Plots, Revealed, Runs)
 # Modules whose docstrings are not converted yet.
 NOT_CONVERTED = (
     "labkit.nn.codecs.base.",
