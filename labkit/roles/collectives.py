@@ -37,10 +37,45 @@ __all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "re
 async def all_reduce(
     ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", compressor: Compressor | None = None
 ) -> np.ndarray:
-    """Replace `values` (flat) by the sum of all members' `values`, in place. `algorithm`: a name in `ALL_REDUCE`; raises
-    `BadInput` if it is unknown.
+    """Replace the values of every member by the sum of all members' values, in place.
 
-    `compressor`: messages are compressed by a linear codec, and the result is the sum of the compressed values.
+    Parameters
+    ----------
+    ctx : Context
+        The member's interface to the engine.
+    values : ndarray, shape (n,)
+        The vector of this member. It is overwritten.
+    group : str, default: 'worker'
+        The kind or group of roles that are the members.
+    algorithm : {'ring', 'halving-doubling'}, default: 'ring'
+        The algorithm. The number of bytes is the same; halving and doubling takes fewer steps.
+    compressor : Compressor, optional
+        Messages are compressed by its linear codec, and the result is the sum of the compressed values.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The argument `values`. The results of all members have identical bits.
+
+    Raises
+    ------
+    BadInput
+        If the algorithm is unknown.
+
+    See Also
+    --------
+    reduce_scatter, all_gather : The two halves of a ring all-reduce.
+    RingAllReduce, HalvingDoubling : The strategies that use it.
+
+    Examples
+    --------
+    >>> class Example(lk.RingAllReduce):
+    ...     async def worker(self, ctx, model, replica):
+    ...         print(ctx.name, await lk.all_reduce(ctx, np.array([1.0, 2.0, 3.0])))
+    >>> run = lk.train("moons", Example(), lk.SimulatedCluster(workers=3), lk.Budget(seconds=1)).wait()
+    worker-1 [3. 6. 9.]
+    worker-2 [3. 6. 9.]
+    worker-0 [3. 6. 9.]
     """
     if algorithm not in ALL_REDUCE:
         raise nearest("all-reduce", algorithm, ALL_REDUCE)
@@ -117,7 +152,38 @@ ALL_REDUCE: dict[str, Callable[[Context, np.ndarray, str], Awaitable[Any]]] = {
 
 
 async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker") -> slice:
-    """Sum chunk r of all members' `values` on member r, in place. Returns the slice of this member's chunk."""
+    """Sum chunk r of all members' values on member r, in place.
+
+    Parameters
+    ----------
+    ctx : Context
+        The member's interface to the engine.
+    values : ndarray, shape (n,)
+        The vector of this member. It is overwritten: its own chunk by the sum, the others by partial sums.
+    group : str, default: 'worker'
+        The kind or group of roles that are the members.
+
+    Returns
+    -------
+    slice
+        This member's chunk.
+
+    See Also
+    --------
+    all_gather : Distributes the chunks.
+
+    Examples
+    --------
+    >>> class Example(lk.RingAllReduce):
+    ...     async def worker(self, ctx, model, replica):
+    ...         values = np.array([1.0, 2.0, 3.0])
+    ...         chunk = await lk.reduce_scatter(ctx, values)
+    ...         print(ctx.name, chunk, values[chunk])
+    >>> run = lk.train("moons", Example(), lk.SimulatedCluster(workers=3), lk.Budget(seconds=1)).wait()
+    worker-2 slice(2, 3, None) [9.]
+    worker-0 slice(0, 1, None) [3.]
+    worker-1 slice(1, 2, None) [6.]
+    """
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
@@ -130,7 +196,38 @@ async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker"
 
 
 async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") -> np.ndarray:
-    """Distribute chunk r of `values` from member r to all members, in place."""
+    """Distribute chunk r of the values of member r to all members, in place.
+
+    Parameters
+    ----------
+    ctx : Context
+        The member's interface to the engine.
+    values : ndarray, shape (n,)
+        The vector of this member. Its own chunk is sent; the others are overwritten.
+    group : str, default: 'worker'
+        The kind or group of roles that are the members.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The argument `values`.
+
+    See Also
+    --------
+    reduce_scatter : Sums the chunks.
+
+    Examples
+    --------
+    >>> class Example(lk.RingAllReduce):
+    ...     async def worker(self, ctx, model, replica):
+    ...         values, rank = np.zeros(3), ctx.peers("worker").index(ctx.name)
+    ...         values[rank] = rank + 1
+    ...         print(ctx.name, await lk.all_gather(ctx, values))
+    >>> run = lk.train("moons", Example(), lk.SimulatedCluster(workers=3), lk.Budget(seconds=1)).wait()
+    worker-2 [1. 2. 3.]
+    worker-0 [1. 2. 3.]
+    worker-1 [1. 2. 3.]
+    """
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
@@ -143,7 +240,39 @@ async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") ->
 
 
 async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "worker") -> np.ndarray:
-    """Distribute the root's `values` to all members, in place: log2 N steps of a binomial tree."""
+    """Distribute the root's values to all members, in place: log2 N steps of a binomial tree.
+
+    Parameters
+    ----------
+    ctx : Context
+        The member's interface to the engine.
+    values : ndarray
+        The values of the root. Those of the other members are overwritten.
+    root : str
+        The name of the member whose values are sent.
+    group : str, default: 'worker'
+        The kind or group of roles that are the members.
+
+    Returns
+    -------
+    ndarray
+        The argument `values`.
+
+    See Also
+    --------
+    all_gather : Every member sends a chunk.
+
+    Examples
+    --------
+    >>> class Example(lk.RingAllReduce):
+    ...     async def worker(self, ctx, model, replica):
+    ...         values = np.full(2, float(ctx.peers("worker").index(ctx.name)))
+    ...         print(ctx.name, await lk.broadcast(ctx, values, root="worker-2"))
+    >>> run = lk.train("moons", Example(), lk.SimulatedCluster(workers=3), lk.Budget(seconds=1)).wait()
+    worker-2 [2. 2.]
+    worker-0 [2. 2.]
+    worker-1 [2. 2.]
+    """
     members = ctx.peers(group)
     n = len(members)
     rank = (members.index(ctx.name) - members.index(root)) % n  # the root is 0
@@ -160,7 +289,31 @@ async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "w
 
 
 async def barrier(ctx: Context, group: str = "worker") -> None:
-    """Wait until all members have called this function (dissemination barrier: log2 N steps)."""
+    """Wait until all members have called this function (dissemination barrier: log2 N steps).
+
+    Parameters
+    ----------
+    ctx : Context
+        The member's interface to the engine.
+    group : str, default: 'worker'
+        The kind or group of roles that are the members.
+
+    See Also
+    --------
+    all_reduce : Also exchanges values.
+
+    Examples
+    --------
+    >>> class Example(lk.RingAllReduce):
+    ...     async def worker(self, ctx, model, replica):
+    ...         await ctx.sleep(ctx.peers("worker").index(ctx.name))
+    ...         await lk.barrier(ctx)
+    ...         print(ctx.name, ctx.now)
+    >>> run = lk.train("moons", Example(), lk.SimulatedCluster(workers=3), lk.Budget(seconds=9)).wait()
+    worker-0 2.0
+    worker-1 2.0
+    worker-2 2.0
+    """
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     span = 1

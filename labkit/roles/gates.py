@@ -28,8 +28,7 @@ P = TypeVar("P", bound=Message)
 
 
 async def all_pushes(ctx: Context, shard: Shard) -> list[Push]:
-    """Receive one push of every worker, all computed on the shard's present version, and return them in the order of the
-    workers.
+    """Receive one push of every worker, all computed on the shard's present version.
 
     Until all have arrived, the server replies immediately with its weights to two kinds of request:
 
@@ -38,6 +37,37 @@ async def all_pushes(ctx: Context, shard: Shard) -> list[Push]:
 
     If a restarted worker pushes again, its first push is dropped. Workers that leave, or are lost and not waited for, are not
     required. For workers that join when there are several servers, see `Round.restart`.
+
+    Parameters
+    ----------
+    ctx : Context
+        The server's interface to the engine.
+    shard : Shard
+        The server's shard.
+
+    Returns
+    -------
+    list of Push
+        The pushes, in the order of the workers, so that their sum does not depend on the order of arrival.
+
+    See Also
+    --------
+    first_pushes : Does not wait for the last workers.
+    Round : The same as an object, for servers that handle other messages in the meantime.
+
+    Examples
+    --------
+    >>> class Noting(lk.SyncPS):
+    ...     async def server(self, ctx, shard):
+    ...         while True:
+    ...             pushes = await lk.all_pushes(ctx, shard)
+    ...             print([push.sender for push in pushes], f"at {ctx.now:.2f} s")
+    ...             await ctx.compute(shard.apply, pushes, self.learning_rate)
+    ...             for push in pushes:
+    ...                 ctx.send(push, shard.weights())
+    >>> run = lk.train("moons", Noting(), lk.SimulatedCluster(workers=3), lk.Budget(updates=2)).wait()
+    ['worker-0', 'worker-1', 'worker-2'] at 0.01 s
+    ['worker-0', 'worker-1', 'worker-2'] at 0.02 s
     """
     step = Round[Push](shard)
     async for request in ctx.inbox(Push, Pull, Left, Joined):
@@ -55,11 +85,40 @@ async def all_pushes(ctx: Context, shard: Shard) -> list[Push]:
 
 
 async def first_pushes(ctx: Context, shard: Shard, count: int) -> list[Push]:
-    """Receive the first `count` pushes of different workers that were computed on the shard's present version (fewer if there
-    are fewer workers). They are returned in the order of the workers.
+    """Receive the first pushes of different workers that were computed on the shard's present version.
 
     Pushes of an older version are dropped as "late". If a restarted worker pushes again, its first push is dropped. Pulls are
     answered in the meantime.
+
+    Parameters
+    ----------
+    ctx : Context
+        The server's interface to the engine.
+    shard : Shard
+        The server's shard.
+    count : int
+        The number of pushes. If there are fewer workers, one push of each is sufficient.
+
+    Returns
+    -------
+    list of Push
+        The pushes, in the order of the workers.
+
+    See Also
+    --------
+    all_pushes : Waits for all workers.
+    next_pushes : Accepts several pushes of one worker.
+
+    Examples
+    --------
+    >>> class FirstTwo(lk.KSync):
+    ...     async def server(self, ctx, shard):
+    ...         pushes = await lk.first_pushes(ctx, shard, 2)
+    ...         print([push.sender for push in pushes], f"at {ctx.now:.2f} s")
+    ...         await ctx.compute(shard.apply, pushes, self.learning_rate)
+    >>> slow = lk.SimulatedCluster(workers=3, slow={"worker-0": 5})
+    >>> run = lk.train("moons", FirstTwo(), slow, lk.Budget(updates=1)).wait()
+    ['worker-1', 'worker-2'] at 0.01 s
     """
     pushes: dict[str, Push] = {}
     while len(pushes) < min(count, max(1, len(ctx.peers("worker")))):
@@ -73,8 +132,39 @@ async def first_pushes(ctx: Context, shard: Shard, count: int) -> list[Push]:
 
 
 async def next_pushes(ctx: Context, shard: Shard, count: int) -> list[Push]:
-    """Receive the next `count` pushes that were computed on the shard's present version. Several may be of one worker. They are
-    returned in the order of the workers. Pushes of an older version are dropped as "late". Pulls are answered in the meantime.
+    """Receive the next pushes that were computed on the shard's present version, of any workers.
+
+    Pushes of an older version are dropped as "late". Pulls are answered in the meantime.
+
+    Parameters
+    ----------
+    ctx : Context
+        The server's interface to the engine.
+    shard : Shard
+        The server's shard.
+    count : int
+        The number of pushes. Several may be of one worker.
+
+    Returns
+    -------
+    list of Push
+        The pushes, in the order of the workers.
+
+    See Also
+    --------
+    first_pushes : Accepts one push of each worker.
+    Accumulator : Accepts pushes of any version.
+
+    Examples
+    --------
+    >>> class NextThree(lk.KBatchSync):
+    ...     async def server(self, ctx, shard):
+    ...         pushes = await lk.next_pushes(ctx, shard, 3)
+    ...         print([push.sender for push in pushes], f"at {ctx.now:.2f} s")
+    ...         await ctx.compute(shard.apply, pushes, self.learning_rate)
+    >>> slow = lk.SimulatedCluster(workers=3, slow={"worker-0": 5})
+    >>> run = lk.train("moons", NextThree(K=3), slow, lk.Budget(updates=1)).wait()
+    ['worker-1', 'worker-1', 'worker-2'] at 0.02 s
     """
     pushes: list[Push] = []
     while len(pushes) < count:
@@ -97,14 +187,57 @@ async def _receive_current_push(ctx: Context, shard: Shard) -> Push | None:
 
 
 class Round(Generic[P]):
-    """Collects one push of every worker, all computed on the present version of `shard`. `received`: {worker: its push}."""
+    """Collects one push of every worker, all computed on the present version of a shard.
+
+    Parameters
+    ----------
+    shard : Shard
+        The shard to which the pushes will be applied.
+
+    Attributes
+    ----------
+    received : dict
+        The push of each worker from which one has arrived, by the name of the worker.
+
+    See Also
+    --------
+    all_pushes : Receives the pushes, too.
+
+    Examples
+    --------
+    >>> class Noting(lk.SyncPS):
+    ...     async def server(self, ctx, shard):
+    ...         step = lk.Round(shard)
+    ...         async for request in ctx.inbox(lk.Push, lk.Pull):
+    ...             if isinstance(request, lk.Pull):
+    ...                 ctx.send(request, shard.weights())
+    ...             elif step.add(request):
+    ...                 print(f"{len(step.received)} of 3 pushes")
+    ...             if step.complete(ctx.peers("worker")):
+    ...                 await ctx.compute(shard.apply, step.pushes(), self.learning_rate)
+    >>> run = lk.train("moons", Noting(), lk.SimulatedCluster(workers=3), lk.Budget(updates=1)).wait()
+    1 of 3 pushes
+    2 of 3 pushes
+    3 of 3 pushes
+    """
 
     def __init__(self, shard: Shard):
         self._shard = shard
         self.received: dict[str, P] = {}
 
     def add(self, push: P) -> bool:
-        """Add `push`. Returns False if it was computed on an older version; it is then dropped as "late"."""
+        """Add a push. If it was computed on an older version, it is dropped as "late" instead.
+
+        Parameters
+        ----------
+        push : Push
+            A push of a worker.
+
+        Returns
+        -------
+        bool
+            False if the push was dropped.
+        """
         if not self._shard.fresh(push):
             self._shard.drop(push, "late")
             return False
@@ -115,7 +248,18 @@ class Round(Generic[P]):
         return True
 
     def complete(self, workers: Sequence[str]) -> bool:
-        """Return whether there is a push of each of `workers`, and at least one."""
+        """Return whether there is a push of each worker, and at least one.
+
+        Parameters
+        ----------
+        workers : sequence of str
+            The names of the workers that take part.
+
+        Returns
+        -------
+        bool
+            Whether the round is complete.
+        """
         return len(self.received) >= max(1, len(workers)) and all(worker in self.received for worker in workers)
 
     def restart(self, servers: Sequence[str]) -> list[P]:
@@ -124,6 +268,16 @@ class Round(Generic[P]):
         With several servers, the round may be complete at one server and not at another, and workers that wait for different
         servers would deadlock. Therefore all pushes are dropped as "late" and returned. The caller answers them, so that the
         next pushes belong to the same round on all servers.
+
+        Parameters
+        ----------
+        servers : sequence of str
+            The names of all servers.
+
+        Returns
+        -------
+        list of Push
+            The dropped pushes.
         """
         if len(servers) < 2:
             return []
@@ -133,7 +287,13 @@ class Round(Generic[P]):
         return dropped
 
     def pushes(self) -> list[P]:
-        """Return all pushes, in the order of the workers, and start the next round."""
+        """Return all pushes, in the order of the workers, and start the next round.
+
+        Returns
+        -------
+        list of Push
+            The pushes of the round.
+        """
         pushes, self.received = in_worker_order(self._shard, self.received.values()), {}
         return pushes
 
@@ -147,14 +307,40 @@ def in_worker_order(shard: Shard, pushes: Iterable[P]) -> list[P]:
 
 
 class Accumulator:
-    """Collects pushes, stale or not, until there are enough for a step (like TensorFlow's conditional accumulator)."""
+    """Collects pushes, stale or not, until there are enough for a step (like TensorFlow's conditional accumulator).
+
+    See Also
+    --------
+    next_pushes : Accepts only pushes of the present version.
+
+    Examples
+    --------
+    >>> accumulator = lk.Accumulator()
+    >>> first, second = (lk.Push(np.zeros(2), step, generation=0, version=0) for step in (0, 1))
+    >>> accumulator.add(first, needed=2)
+    []
+    >>> [push.step for push in accumulator.add(second, needed=2)]
+    [0, 1]
+    """
 
     def __init__(self) -> None:
         self._pushes: list[Push] = []
 
     def add(self, request: Message, needed: int) -> list[Push]:
-        """Add `request` if it is a push. If there are at least `needed` pushes, or if `request` says that a worker has joined,
-        all collected pushes are returned in order of arrival; otherwise an empty list.
+        """Add a request if it is a push, and return the pushes of the next step if there are enough.
+
+        Parameters
+        ----------
+        request : Message
+            A message to the server. Messages that are not pushes are not added.
+        needed : int
+            The number of pushes of a step.
+
+        Returns
+        -------
+        list of Push
+            All collected pushes, in order of arrival, if there are at least `needed`, or if `request` says that a worker has
+            joined; otherwise an empty list.
         """
         if isinstance(request, Push):
             self._pushes.append(request)
@@ -167,8 +353,39 @@ class Accumulator:
 class Gate:
     """Lets a worker start an iteration only if it is at most `slack` iterations ahead of the slowest worker.
 
-    `clocks`: {worker: iterations completed, from 0}; `slowest`: their minimum. Workers that leave, or are lost and not waited
-    for, are ignored; a worker that joins starts with the clock of the slowest.
+    Workers that leave, or are lost and not waited for, are ignored. A worker that joins starts with the clock of the slowest.
+
+    Parameters
+    ----------
+    ctx : Context
+        The server's interface to the engine.
+
+    Attributes
+    ----------
+    clocks : dict
+        The number of completed iterations of each worker, by its name.
+    slowest : int
+        The minimum of `clocks`.
+
+    See Also
+    --------
+    SSP : The strategy that uses it.
+
+    Examples
+    --------
+    >>> class Bounded(lk.SSP):
+    ...     async def server(self, ctx, shard):
+    ...         gate = lk.Gate(ctx)
+    ...         async for request in ctx.inbox(lk.Push, lk.Pull):
+    ...             if isinstance(request, lk.Push):
+    ...                 await ctx.compute(shard.apply, request, self.learning_rate)
+    ...             for admitted in gate.admit(request, self.s):
+    ...                 ctx.send(admitted, shard.weights())
+    ...             if shard.version == 6:
+    ...                 print(gate.clocks)
+    >>> slow = lk.SimulatedCluster(workers=2, slow={"worker-0": 10})
+    >>> run = lk.train("moons", Bounded(s=4), slow, lk.Budget(updates=6)).wait()
+    {'worker-0': 1, 'worker-1': 5}
     """
 
     def __init__(self, ctx: Context):
@@ -179,10 +396,22 @@ class Gate:
         self._waiting: dict[int, list[Message]] = {}  # {clock: requests of workers that wait for their next iteration}
 
     def admit(self, request: Message, slack: int) -> list[Message]:
-        """Process `request`, and return the requests that may be answered now, those of the slowest worker first.
+        """Process a request, and return the requests that may be answered now.
 
         A push completes an iteration of its sender and requests weights for the next iteration; a pull only requests weights.
         `Left` and `Joined` change the set of workers.
+
+        Parameters
+        ----------
+        request : Message
+            A message to the server.
+        slack : int
+            The number of iterations that a worker may be ahead of the slowest.
+
+        Returns
+        -------
+        list of Message
+            The pushes and pulls to answer, those of the slowest worker first.
         """
         if isinstance(request, (Left, Joined)):
             self._update_members(self._ctx.peers("worker"))

@@ -34,16 +34,42 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Message:
-    """The base class of every message. The engine sets `sender` and `incarnation` on delivery.
+    """The base class of every message.
 
-    Class attributes that engines use:
+    A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. The receiver gets a
+    copy.
 
-    - `carries`: True if the message carries gradients. Their numbers are `step - count + 1` to `step` of the sender. The engine
-      counts the gradients as released when the message is sent, and as received when a role takes the message from its inbox.
-      It reports gradients that are lost.
-    - `reads`: True if the message carries weights of a shard at `version`. The receiver has then read this version; the
-      staleness of its next gradient is counted from it.
-    - `header`: the metadata fields. Only arrays in them count as payload.
+    Attributes
+    ----------
+    sender : str
+        The name of the role that has sent the message. The engine sets it on delivery.
+    incarnation : int
+        The incarnation of the sender. The engine sets it on delivery.
+    carries : bool
+        Whether the message carries gradients (a class attribute). Their numbers are `step - count + 1` to `step` of the sender.
+        The engine counts the gradients as released when the message is sent, and as received when a role takes the message from
+        its inbox. It reports gradients that are lost.
+    reads : bool
+        Whether the message carries weights of a shard at `version` (a class attribute). The receiver has then read this version;
+        the staleness of its next gradient is counted from it.
+    header : tuple of str
+        The metadata fields (a class attribute). Only arrays in them count as payload.
+
+    See Also
+    --------
+    Context.send : Sends a message.
+    Context.recv : Receives messages by kind.
+
+    Examples
+    --------
+    A kind of message is a subclass. A strategy that sends it lists it in `messages`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Loss(lk.Message):
+    ...     value: float
+    >>> Loss(0.25)
+    Loss(sender='', incarnation=0, value=0.25)
     """
 
     sender: str = field(default="", init=False, compare=False)
@@ -55,16 +81,48 @@ class Message:
 
 @dataclass(frozen=True)
 class Pull(Message):
-    """worker -> server: a request for the weights of the shard."""
+    """A request for the weights of a shard, from a worker to a server.
+
+    See Also
+    --------
+    Weights : The reply.
+    pull : Sends a `Pull` to every server, and waits for the replies.
+
+    Examples
+    --------
+    >>> lk.Pull()
+    Pull(sender='', incarnation=0)
+    """
 
 
 @dataclass(frozen=True)
 class Push(Message):
-    """worker -> server: the shard's part of a gradient.
+    """The part of a gradient that belongs to one shard, from a worker to a server.
 
-    `values`: flat, with the size of the shard. `step`: the number of the newest gradient in the push, as counted by the sender;
-    `count`: the number of gradients; `samples`: the number of examples. `generation`, `version`: those of the weights on which
-    the gradient was computed.
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        The part of the gradient; n is the size of the shard.
+    step : int
+        The number of the newest gradient in the push, as counted by the sender from 0.
+    generation : int
+        The generation of the weights on which the gradient was computed.
+    version : int
+        The version of the weights on which the gradient was computed.
+    count : int, default: 1
+        The number of gradients in the push.
+    samples : int, default: 0
+        The number of examples from which the gradients were computed.
+
+    See Also
+    --------
+    Gradient.push : Makes the push for a shard.
+    push, push_pull, post : Send pushes to all servers.
+
+    Examples
+    --------
+    >>> lk.Push(np.zeros(2), step=7, generation=0, version=5).carries
+    True
     """
 
     values: np.ndarray
@@ -79,7 +137,28 @@ class Push(Message):
 
 @dataclass(frozen=True)
 class Weights(Message):
-    """server -> worker: the weights of the shard (flat) and their version."""
+    """The weights of a shard, from a server to a worker.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        The weights of the shard, flat.
+    shard : int
+        The number of the shard.
+    generation : int
+        The generation of the weights. A restore of the shard starts a new one.
+    version : int
+        The number of updates that the weights contain.
+
+    See Also
+    --------
+    pull, push_pull : Return the weights of all shards.
+
+    Examples
+    --------
+    >>> lk.Weights(np.zeros(2), shard=0, generation=0, version=5).read
+    ((0, 5),)
+    """
 
     values: np.ndarray
     shard: int
@@ -130,7 +209,22 @@ class CentreWeights(Weights):
 
 @dataclass(frozen=True)
 class Ack(Message):
-    """server -> worker: the push with the gradient `step` has been applied."""
+    """The acknowledgement of a push, from a server to a worker.
+
+    Parameters
+    ----------
+    step : int
+        The number of the newest gradient of the push, which has been applied.
+
+    See Also
+    --------
+    push : Waits for the acknowledgements of all servers.
+
+    Examples
+    --------
+    >>> lk.Ack(step=7).step
+    7
+    """
 
     step: int
     header: ClassVar[tuple[str, ...]] = ("step",)
@@ -138,7 +232,26 @@ class Ack(Message):
 
 @dataclass(frozen=True)
 class Chunk(Message):
-    """peer -> peer: one piece of a vector in a collective. `tag`: the number of the step; `part`: the number of the piece."""
+    """One piece of a vector, from a member of a collective to another.
+
+    Parameters
+    ----------
+    values : ndarray
+        The piece.
+    tag : int
+        The number of the step of the collective.
+    part : int
+        The number of the piece.
+
+    See Also
+    --------
+    all_reduce, all_gather, reduce_scatter, broadcast, barrier : The collectives.
+
+    Examples
+    --------
+    >>> lk.Chunk(np.ones(3), tag=0, part=1).part
+    1
+    """
 
     values: np.ndarray
     tag: int
@@ -148,9 +261,23 @@ class Chunk(Message):
 
 @dataclass(frozen=True)
 class Mix(Message):
-    """replica -> replica: the sender's parameters, to be averaged with the receiver's.
+    """The parameters of a replica, to be averaged with those of the receiver.
 
-    `clock`: for each worker, in order, the last step whose gradient the parameters contain (-1: none).
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        The parameters, flat.
+    clock : tuple of int
+        For each worker, in order, the last step whose gradient the parameters contain (-1: none).
+
+    See Also
+    --------
+    DPSGD, ADPSGD : The strategies that send it.
+
+    Examples
+    --------
+    >>> lk.Mix(np.zeros(2), clock=(4, 3, -1)).clock
+    (4, 3, -1)
     """
 
     values: np.ndarray
@@ -192,11 +319,24 @@ class Snapshot(Message):
 
 @dataclass(frozen=True)
 class Joined(Message):
-    """engine -> role: role `name` has joined the run, or was restarted with its next `incarnation`.
+    """The notification that a role has joined the run, or was restarted with its next incarnation.
 
-    Messages to the earlier incarnation of `name` that it has not answered are lost. The receiver of this message retransmits
-    them. Messages that are sent to `name` from now on are addressed to the new incarnation. `Joined` is sent only in strategies
-    whose `messages` contain it.
+    It is sent by the engine, in strategies whose `messages` contain it. Messages to the earlier incarnation that it has not
+    answered are lost: the receiver of this message retransmits them. Later messages are addressed to the new incarnation.
+
+    Parameters
+    ----------
+    name : str, default: ''
+        The name of the role.
+
+    See Also
+    --------
+    Left : The notification that a role is no longer a peer.
+
+    Examples
+    --------
+    >>> lk.Joined("worker-2").name
+    'worker-2'
     """
 
     name: str = ""
@@ -205,9 +345,24 @@ class Joined(Message):
 
 @dataclass(frozen=True)
 class Left(Message):
-    """engine -> role: role `name` is no longer a peer, because it has left the run, or was lost and is not waited for.
+    """The notification that a role is no longer a peer.
 
-    `Left` is sent only in strategies whose `messages` contain it.
+    The role has left the run, or was lost and is not waited for. The message is sent by the engine, in strategies whose
+    `messages` contain it.
+
+    Parameters
+    ----------
+    name : str, default: ''
+        The name of the role.
+
+    See Also
+    --------
+    Joined : The notification that a role has joined.
+
+    Examples
+    --------
+    >>> lk.Left("worker-2").name
+    'worker-2'
     """
 
     name: str = ""

@@ -23,7 +23,36 @@ PULL, WEIGHTS = Pull(), (Weights, Joined)
 
 
 async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weights:
-    """Fetch the weights of every shard. `kind`: the kind of message of the replies."""
+    """Fetch the weights of every shard.
+
+    If a server is restarted before it has answered, the request is retransmitted.
+
+    Parameters
+    ----------
+    ctx : Context
+        The worker's interface to the engine.
+    kind : type, default: Weights
+        The kind of message of the replies.
+
+    Returns
+    -------
+    Parameters or Weights
+        The whole flat parameter vector, with the version of each shard. The versions may differ (a torn read).
+
+    See Also
+    --------
+    push_pull : Sends a gradient with the request.
+    NewestWeights : For servers that send weights without a request.
+
+    Examples
+    --------
+    >>> class OneStep(lk.AsyncPS):
+    ...     async def worker(self, ctx, model):
+    ...         weights = await lk.pull(ctx)
+    ...         print(weights.values.size, weights.read)
+    >>> run = lk.train("moons", OneStep(), lk.SimulatedCluster(workers=1, servers=2), lk.Budget(seconds=1)).wait()
+    642 ((0, 0), (0, 0))
+    """
     servers = ctx.peers("server")
     if len(servers) == 1:
         return await _request(ctx, servers[0], PULL, kind)
@@ -33,19 +62,101 @@ async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weig
 
 
 def post(ctx: Context, gradient: Gradient) -> None:
-    """Send `gradient` to every shard, without waiting for an answer."""
+    """Send a gradient to every shard, without waiting for an answer.
+
+    Parameters
+    ----------
+    ctx : Context
+        The worker's interface to the engine.
+    gradient : Gradient
+        The gradient, as `model.gradient` has returned it.
+
+    See Also
+    --------
+    push : Waits until the gradient is applied.
+    NewestWeights : Receives the weights that the servers send.
+
+    Examples
+    --------
+    >>> class TwoGradients(lk.KBatchAsync):
+    ...     async def worker(self, ctx, model):
+    ...         weights = await lk.pull(ctx)
+    ...         for batch, _ in zip(ctx.batches(), range(2)):
+    ...             lk.post(ctx, await ctx.compute(model.gradient, weights, batch))
+    >>> run = lk.train("moons", TwoGradients(K=2), lk.SimulatedCluster(workers=1), lk.Budget(updates=1)).wait()
+    >>> run.summary()["updates"], run.summary()["gradients"]
+    (1, 2)
+    """
     for shard, server in enumerate(ctx.peers("server")):
         ctx.send(server, gradient.push(shard))
 
 
 async def push(ctx: Context, gradient: Gradient) -> None:
-    """Send `gradient` to every shard and wait until all have acknowledged it."""
+    """Send a gradient to every shard and wait until all have acknowledged it.
+
+    If a server is restarted before it has answered, the push is retransmitted. It is applied only once.
+
+    Parameters
+    ----------
+    ctx : Context
+        The worker's interface to the engine.
+    gradient : Gradient
+        The gradient, as `model.gradient` has returned it.
+
+    See Also
+    --------
+    push_pull : Also receives the weights.
+    Downpour : The strategy that uses it.
+
+    Examples
+    --------
+    >>> class OneStep(lk.Downpour):
+    ...     async def worker(self, ctx, model):
+    ...         weights = await lk.pull(ctx)
+    ...         await lk.push(ctx, await ctx.compute(model.gradient, weights, next(ctx.batches())))
+    ...         print((await lk.pull(ctx)).version)
+    >>> run = lk.train("moons", OneStep(), lk.SimulatedCluster(workers=1), lk.Budget(seconds=1)).wait()
+    1
+    """
     await replies(ctx, ctx.peers("server"), _send_pushes(ctx, gradient).__getitem__, Ack)
 
 
 async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weights) -> Parameters | Weights:
-    """Send `gradient` to every shard and wait for the replies, which contain the weights. `kind`: the kind of message of the
-    replies.
+    """Send a gradient to every shard and wait for the replies, which contain the weights.
+
+    If a server is restarted before it has answered, the push is retransmitted. It is applied only once.
+
+    Parameters
+    ----------
+    ctx : Context
+        The worker's interface to the engine.
+    gradient : Gradient
+        The gradient, as `model.gradient` has returned it.
+    kind : type, default: Weights
+        The kind of message of the replies.
+
+    Returns
+    -------
+    Parameters or Weights
+        The whole flat parameter vector, with the version of each shard. The versions may differ (a torn read).
+
+    See Also
+    --------
+    pull : Requests the first weights.
+
+    Examples
+    --------
+    >>> class ThreeSteps(lk.AsyncPS):
+    ...     async def worker(self, ctx, model):
+    ...         weights = await lk.pull(ctx)
+    ...         for batch, _ in zip(ctx.batches(), range(3)):
+    ...             gradient = await ctx.compute(model.gradient, weights, batch)
+    ...             weights = await lk.push_pull(ctx, gradient)
+    ...             print(weights.version, f"at {ctx.now:.2f} s")
+    >>> run = lk.train("moons", ThreeSteps(), lk.SimulatedCluster(workers=1), lk.Budget(seconds=1)).wait()
+    1 at 0.01 s
+    2 at 0.02 s
+    3 at 0.03 s
     """
     servers = ctx.peers("server")
     if len(servers) == 1:
@@ -109,6 +220,34 @@ class NewestWeights:
 
     After the loss of a role, the versions of the shards may differ permanently, because a shard was restored, or because only
     some shards have received the last push of a worker. In that case newer weights of any shard are sufficient.
+
+    Parameters
+    ----------
+    ctx : Context
+        The worker's interface to the engine.
+
+    See Also
+    --------
+    pull : For servers that answer requests.
+    BackupWorkers : A strategy that uses it.
+
+    Examples
+    --------
+    worker-0 is slow, and is given the newest weights when it has finished its gradient.
+
+    >>> class Late(lk.BackupWorkers):
+    ...     async def worker(self, ctx, model):
+    ...         newest = lk.NewestWeights(ctx)
+    ...         weights = await newest.pull()
+    ...         for batch in ctx.batches():
+    ...             lk.post(ctx, await ctx.compute(model.gradient, weights, batch))
+    ...             weights = await newest.weights()
+    ...             if ctx.name == "worker-0":
+    ...                 print(f"version {weights.version} at {ctx.now:.3f} s")
+    >>> slow = lk.SimulatedCluster(workers=3, slow={"worker-0": 4.5})
+    >>> run = lk.train("moons", Late(), slow, lk.Budget(seconds=0.1)).wait()
+    version 4 at 0.045 s
+    version 8 at 0.090 s
     """
 
     def __init__(self, ctx: Context):
@@ -118,17 +257,32 @@ class NewestWeights:
         self._versions_differ = ctx.incarnation > 0
 
     async def pull(self) -> Parameters | Weights:
-        """Request the initial weights and wait for them."""
+        """Request the initial weights and wait for them.
+
+        Returns
+        -------
+        Parameters or Weights
+            The whole flat parameter vector, with the version of each shard.
+        """
         for server in self._ctx.peers("server"):
             self._ctx.send(server, PULL)
         return await self.weights()
 
     async def weights(self, wait: bool = True) -> Parameters | Weights:
-        """Wait for weights that are newer than those returned last. Of several versions that have arrived, the newest is
-        returned.
+        """Wait for weights that are newer than those returned last.
 
-        `wait=False`: if no newer weights have arrived, the same weights are returned again. They are also returned again if
-        only a duplicate reply arrives.
+        Of several versions that have arrived, the newest is returned.
+
+        Parameters
+        ----------
+        wait : bool, default: True
+            False: if no newer weights have arrived, the same weights are returned again. They are also returned again if only a
+            duplicate reply arrives.
+
+        Returns
+        -------
+        Parameters or Weights
+            The whole flat parameter vector, with the version of each shard.
         """
         received = False
         while True:

@@ -42,13 +42,9 @@ NOT_CONVERTED = (
     "labkit.nn.compensation.",
     "labkit.nn.optimizers.",
     "labkit.nn.schedules.",
-    "labkit.roles.collectives.",
     "labkit.roles.context.",
-    "labkit.roles.gates.",
     "labkit.roles.gradient.",
     "labkit.roles.layout.",
-    "labkit.roles.messages.",
-    "labkit.roles.servers.",
     "labkit.roles.sparse.placement.",
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
