@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import nn
+from .description import Description, HasDescription
 from .errors import BadInput
 from .options import as_numbers
 from .problem import Problem
@@ -17,7 +18,7 @@ from .problem import Problem
 __all__ = ["Predictor", "load"]
 
 
-class Predictor:
+class Predictor(HasDescription):
     """A trained model: a network and its parameters.
 
     It takes samples as they are in the data set, and standardises them. `Run.result` and `lk.load` make it.
@@ -34,6 +35,8 @@ class Predictor:
         The mean and the standard deviation of each feature, float64 of shape (d,).
     about : dict, optional
         A description of the problem in plain values.
+    accuracy : float, optional
+        The accuracy on held-out data, from 0 to 1.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Predictor:
         mean: np.ndarray | None = None,
         scale: np.ndarray | None = None,
         about: dict[str, Any] | None = None,
+        accuracy: float | None = None,
     ):
         self.parameters: Any = parameters
         self.network: Any = network if network is not None else problem.objective()  # type: ignore[union-attr]
@@ -64,9 +68,18 @@ class Predictor:
         self.mean: Any = mean if dataset is None else dataset.mean
         self.scale: Any = scale if dataset is None else dataset.scale
         self.about = problem.describe() if problem is not None else about or {}
+        if accuracy is not None and math.isfinite(accuracy):
+            self.about["accuracy"] = accuracy
 
     def __repr__(self) -> str:
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
+
+    def _described(self) -> Description:
+        rows = [("network", nn.network_text(self.network)), ("size", nn.size_text(self.network))]
+        if (accuracy := self.about.get("accuracy")) is not None:
+            rows.append(("accuracy", f"{accuracy:.1%} held out"))
+        rows.append(("input", f"{nn.input_text(self.network)}, as in the data set; predict standardises them"))
+        return Description(f"Predictor of {self.about.get('data', 'a model')}", tuple(rows))
 
     def _prepared(self, x: ArrayLike) -> np.ndarray:
         """Return the network's input: standardised samples, or unchanged ids."""

@@ -16,13 +16,16 @@ import numpy as np
 from . import data, nn
 from .data import Batches, DaskDataset, Dataset, Even, Partition, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
+from .description import Description, HasDescription
 from .errors import BadInput, lacks, nearest, shown
+from .formatting import count_text
 from .nn import Objective
 from .options import Converted, HasOptions, check_option, option
 
 __all__ = ["Problem"]
 
 DTYPES = ("float32", "float64")
+QUICK_ROWS = 100_000  # a data set with more rows is not made only to be displayed
 
 
 def widths_from_text(text: str) -> tuple[Any, ...]:
@@ -37,7 +40,7 @@ def widths_as_text(widths: tuple[int, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Problem(HasOptions):
+class Problem(HasOptions, HasDescription):
     """The learning problem: a data set, a network, the batch size, and the assignment of samples to workers.
 
     It is a frozen value: it starts nothing, and can be used for any number of runs.
@@ -214,6 +217,44 @@ class Problem(HasOptions):
             "timing_only": self.timing_only,
             "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
         } | self._curvature()
+
+    def _described(self) -> Description:
+        rows = [("data set", self.name), ("batch", f"{count_text(self.batch_size, 'sample')} per gradient")]
+        if self.timing_only:
+            rows.append(("timing only", "no gradient is computed"))
+        if self._quickly_made():
+            try:
+                rows[:2] = self._data_rows(self.dataset)
+            except (BadInput, MemoryError) as why:
+                rows.append(("error", str(why)))
+        else:
+            layers = ", ".join(map(str, self.hidden)) or "none"
+            rows[:1] = ("data set", f"{self.name}, not made yet"), ("hidden layers", f"{layers}; {self.activation}")
+        if self.options:
+            rows.append(("options", ", ".join(f"{name}={value}" for name, value in self.options.items())))
+        rows += [("partition", partition_as_text(self.partition) or repr(self.partition)), ("seed", str(self.seed))]
+        return Description(f"Problem {self.name}", tuple(rows))
+
+    def _quickly_made(self) -> bool:
+        """Return whether the data set is known, or takes no noticeable time to make."""
+        if not isinstance(self.data, str) or "dataset" in self.__dict__:
+            return True
+        known = data.dataset_options(self.data)
+        counts = [self.options.get(name, k.default) for name, k in known.items() if k.type is int]
+        return max(counts, default=0) <= QUICK_ROWS
+
+    def _data_rows(self, d: Any) -> list[tuple[str, str]]:
+        """Return the rows that need the data set: its size, the network, and the batches of an epoch."""
+        kind = count_text(d.outputs, "target") if d.classes is None else f"{d.classes} classes"
+        shape = f" ({d.image_shape[0]} x {d.image_shape[1]} pixels)" if d.image_shape else ""
+        held = f"{d.n_train:,} training and {d.n_test:,} held-out samples"
+        objective = self.objective()
+        batches = -(-d.n_train // self.batch_size)
+        return [
+            ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),
+            ("network", f"{nn.network_text(objective)}: {nn.size_text(objective)}"),
+            ("batch", f"{count_text(self.batch_size, 'sample')} per gradient; an epoch is {count_text(batches, 'gradient')}"),
+        ]
 
     def _curvature(self) -> dict[str, Any]:
         """Return `{"curvature": [smallest, largest]}` if the data set is a quadratic bowl, else `{}`."""

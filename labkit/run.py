@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from .description import Description, HasDescription
 from .engines.base import Cluster, Engine, VirtualTimeEngine
 from .engines.commands import (
     EVERY,
@@ -40,18 +41,23 @@ from .engines.faults import Faults, schedule_faults
 from .engines.plan import Plan, make_plan
 from .engines.simulation_only import ENVIRONMENT_VARIABLE, to_simulated
 from .errors import BadInput, shown
+from .formatting import count_text, percent
 from .manifest import written_manifest
+from .narrative.labels import states_text
 from .narrative.log import Log, log_lines, straggler_text
 from .narrative.sentence import sentence
 from .nn import SparseParameters
 from .options import as_number, check_number
 from .predictor import Predictor
 from .problem import Problem
+from .progress import Progress, Wait, bar_for, budget_limits, state_text
 from .roles.budget import Budget
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
 from .trace.events import EngineWarning
+from .trace.query import last_evaluation
+from .trace.role_states import periods
 from .trace.schema import nanoseconds, seconds
 from .trace.stragglers import stragglers
 
@@ -159,7 +165,7 @@ def _limit(timeout: Any) -> float | None:
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
 
 
-class Run:
+class Run(HasDescription):
     """One training run, the same on both engines; `lk.train` returns it.
 
     - Control: `wait()`, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`.
@@ -206,7 +212,7 @@ class Run:
 
     # control ----------------------------------------------------------------------------------------------------------
 
-    def wait(self, timeout: float | None = None) -> Self:
+    def wait(self, timeout: float | None = None, progress: bool | None = None) -> Self:
         """Block until the run is over.
 
         Ctrl-C stops the run and raises `KeyboardInterrupt`. It has no effect where SIGINT is ignored, as in a background job of
@@ -216,20 +222,29 @@ class Run:
         ----------
         timeout : float, optional
             Wall seconds, at least 0, after which the call gives up; the run continues. By default there is no limit.
+        progress : bool, optional
+            Whether to show a progress bar if this takes longer than half a second. By default it is shown in a terminal (on
+            standard error) and in a notebook that a person uses; not in pipes, not in notebooks that are executed without a
+            browser, and not in threads besides the main thread.
 
         Raises
         ------
+        BadInput
+            If an argument is not allowed.
         TimeoutError
             After `timeout` seconds.
         LabkitError
             The error that ended the run, if it was an error.
         """
         timeout = _limit(timeout)
-        try:
-            self.engine.wait(timeout)
-        except KeyboardInterrupt:
-            self.engine.execute(Stop("interrupted"))
-            raise
+        if progress not in (None, True, False):
+            raise BadInput(f"progress={shown(progress)} is not allowed; it is True, False or None.")
+        with Wait(self.engine, bar_for(progress)) as waiting:
+            try:
+                waiting.wait(timeout)
+            except KeyboardInterrupt:
+                self.engine.execute(Stop("interrupted"))
+                raise
         if self.engine.error is not None:
             raise self.engine.error
         return self
@@ -632,8 +647,8 @@ class Run:
             why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
             raise BadInput(f"This run has no trained model: {why}.")
         if isinstance(parameters, SparseParameters):
-            return Predictor(self.plan.problem, parameters.plain())
-        return Predictor(self.plan.problem, np.array(parameters))
+            return Predictor(self.plan.problem, parameters.plain(), accuracy=self._accuracy())
+        return Predictor(self.plan.problem, np.array(parameters), accuracy=self._accuracy())
 
     def watch(
         self,
@@ -668,6 +683,35 @@ class Run:
 
         return Plots(lambda: self.trace)
 
+    def _accuracy(self) -> float | None:
+        """Return the held-out accuracy of the parameters of `result`, if it is known."""
+        trace = self.trace
+        if trace.ending is not None:
+            return trace.ending.get("accuracy")
+        evaluation = last_evaluation(trace, trained=False)
+        return None if evaluation is None else evaluation[2]
+
+    def _described(self) -> Description:
+        trace = self.trace
+        progress = Progress.of(trace, budget_limits(self.plan))
+        share = "" if progress.share is None else f"{percent(progress.share)}: "
+        simulated = isinstance(self.engine, VirtualTimeEngine)
+        more = "; time passes in wait(), advance() and step()" if simulated and not self.done else ""
+        rows = [("state", state_text(self.engine) + more), ("budget", share + ", ".join(progress.limited))]
+        now = periods(trace, nanoseconds(self.engine.seconds))[-1]
+        if not self.done and not now.fault_free:
+            rows.append(("roles", states_text(trace, now)))
+        if trace.now > 0:
+            told = ("strategy", "stopped by")
+            known = [(name, text) for name, text in Summary.of(trace).rows() if not text.startswith("none")]
+            rows += [(name, text) for name, text in known if name not in told]
+        roles = [count_text(trace.kinds.count(kind), kind) for kind in ("worker", "server") if kind in trace.kinds]
+        where = "in virtual time" if simulated else "on processes"
+        title = f"Run of {self.plan.strategy.name} on {self.plan.problem.name}: {', '.join(roles)}, {where}"
+        return Description(title, tuple(rows))
+
     def __repr__(self) -> str:
-        state = self.stopped_by or "running"
-        return f"<Run {self.plan.strategy.name} on {self.plan.problem.name}, {self.engine.cluster.engine}: {state}>"
+        progress = Progress.of(self.trace, {})
+        sofar = f"{count_text(progress.updates, 'update')} in {progress.seconds:.2f} s"
+        name = f"{self.plan.strategy.name} on {self.plan.problem.name}, {self.engine.cluster.engine}"
+        return f"<Run {name}: {sofar}, {state_text(self.engine)}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .description import Description, HasDescription
 from .formatting import bytes_text, count_text, number_text
 from .trace import Trace, ledger, summary
 from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleSlowed
@@ -17,7 +18,7 @@ FAULTS_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(HasDescription):
     """The summary that `run.summary()` returns.
 
     `values`: the result of `to_dict()`; `book`: the ledger of gradients; `why`: the reason of the end, as text; `faults`: the
@@ -74,11 +75,10 @@ class Summary:
             rows.append(("faults", "; ".join(self.faults[:FAULTS_NAMED]) + (f"; and {more:,} more" if more > 0 else "")))
         return rows
 
-    def __str__(self) -> str:
-        width = max(len(name) for name, _ in self.rows())
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in self.rows())
+    def _described(self) -> Description:
+        return Description(rows=tuple(self.rows()))
 
-    __repr__ = __str__
+    __repr__ = HasDescription.__str__
 
 
 def _faults(trace: Trace) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from .errors import BadInput, shown
 from .formatting import number_texts
 
-__all__ = ["Table"]
+__all__ = ["Table", "html_cell", "html_table"]
 
 MISSING = "–"
 _NUMBER = r"[-−+<>~]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?"
@@ -96,15 +96,9 @@ class Table:
     def _repr_html_(self) -> str:
         cells = self.cells()
         right = self._numeric(cells)
-        style = "caption-side: top; text-align: left; color: inherit; font-weight: 600; padding: 2px 8px"
-        title = f'<caption style="{style}">{html.escape(self.title)}</caption>' if self.title else ""
-        head = "".join(_cell("th", name, r) for name, r in zip(self.columns, right))
-        line = "border: 0; border-bottom: 1px solid color-mix(in srgb, currentColor 35%, transparent)"
-        body = "".join("<tr>" + "".join(_cell("td", t, r) for t, r in zip(row, right)) + "</tr>\n" for row in cells)
-        return (
-            f'<table class="dataframe" style="border-collapse: collapse; border: 0; margin: 4px 0">{title}\n'
-            f'<thead><tr style="{line}">{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
-        )
+        head = "".join(html_cell("th", name, r) for name, r in zip(self.columns, right))
+        body = "".join("<tr>" + "".join(html_cell("td", t, r) for t, r in zip(row, right)) + "</tr>\n" for row in cells)
+        return html_table(self.title, head, body)
 
     def _numeric(self, cells: list[list[str]]) -> list[bool]:
         """Return for each column whether it is aligned right."""
@@ -133,8 +127,24 @@ def _text(value: Any) -> str:
     )  # a bool of Python or NumPy
 
 
-def _cell(tag: str, text: str, right: bool) -> str:
-    """Return a cell. `align` is for pages that remove styles from outputs."""
+def html_table(title: str, head: str, body: str) -> str:
+    """Return a table of finished cells of a heading (or "") and rows.
+
+    Colors are those of the page, so that it is legible on light and dark pages. `dataframe` is the class of the tables of pandas,
+    for which themes have styles.
+    """
+    style = "caption-side: top; text-align: left; color: inherit; font-weight: 600; padding: 2px 8px"
+    caption = f'<caption style="{style}">{html.escape(title)}</caption>' if title else ""
+    line = "border: 0; border-bottom: 1px solid color-mix(in srgb, currentColor 35%, transparent)"
+    heading = f'<thead><tr style="{line}">{head}</tr></thead>\n' if head else ""
+    return (
+        f'<table class="dataframe" style="border-collapse: collapse; border: 0; margin: 4px 0">{caption}\n'
+        f"{heading}<tbody>\n{body}</tbody></table>"
+    )
+
+
+def html_cell(tag: str, text: str, right: bool) -> str:
+    """Return a cell (`tag` "td" or "th"), aligned right or left. `align` is for pages that remove styles from outputs."""
     look = (
         'align="right" style="text-align: right; white-space: nowrap"'
         if right

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "labkit"
 FILES = sorted(ROOT.rglob("*.py"))
 
 # What each package may import of the others, besides itself and `FOR_ALL`.
-FOR_ALL = {"errors", "formatting", "options", "paths", "random_streams", "table"}
+FOR_ALL = {"description", "errors", "formatting", "options", "paths", "random_streams", "table"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
     "nn": set(),
@@ -30,7 +30,8 @@ BELOW = {
 BELOW["serialization"] = BELOW["engines"] | {"engines", "strategies"}
 BELOW["spec"] = BELOW["serialization"] | {"serialization"}
 BELOW["manifest"] = BELOW["spec"] | {"spec"}
-BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative"}
+BELOW["progress"] = {"engines", "narrative", "trace"}
+BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative", "progress"}
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advisor"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advisor", "views"}
@@ -149,10 +150,10 @@ HEAVY = {
     "matplotlib": {"views", "lab", "cli"},
     "ipywidgets": {"lab"},
     "anywidget": {"lab"},
-    "IPython": {"lab"},
+    "IPython": {"lab", "progress"},
     "PIL": {"views", "lab"},
     "click": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "progress"},
     "pandas": {"trace", "data"},
     "sklearn": set(),
     "scipy": set(),

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import strategies as known
+from ..description import Description, HasDescription
 from ..engines.base import Cluster
 from ..engines.distributions import Deterministic, Distribution
 from ..errors import BadInput, shown
 from ..formatting import bytes_text, count_text, number_text
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
+from ..table import Table
 from . import model_parallel, parameter_server, peers, sparse
 from .answers import three_answers
 from .estimate import Estimate, time_text
@@ -86,7 +88,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(HasDescription):
     """The result of `advise`.
 
     Parameters
@@ -118,26 +120,18 @@ class Advice:
                 return row
         raise BadInput(f"There is no row {shown(name)}. Allowed: {', '.join(row.label for row in self.rows)}.")
 
-    def __str__(self) -> str:
-        head = ("", "step", "gradients/s", "busiest link", "memory", "staleness", "formula")
-        lines = [head] + [_cells(row) for row in self.rows]
-        wide = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
-        table = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, wide)), line[-1]]).rstrip() for line in lines]
-        out = [f"{name}: {why}" for name, why in self.refused]
-        return "\n".join(
-            [
-                self.inputs,
-                LEGEND,
-                "",
-                *table,
-                "",
-                *self.answers,
-                NOT_MODELED,
-                *(["", "Cannot run here:", *out] if out else []),
-            ]
+    def _described(self) -> Description:
+        head = ("strategy", "step", "gradients/s", "busiest link", "memory", "staleness", "formula")
+        refused = (Table(("cannot run here", "reason"), self.refused),) if self.refused else ()
+        return Description(
+            "Predicted time of a step, fastest first",
+            (("inputs", self.inputs), ("symbols", LEGEND)),
+            (Table(head, [_cells(row) for row in self.rows]), *refused),
+            (*self.answers, NOT_MODELED),
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"<Advice: of {len(self.rows):,} strategies {self.best.label} is the fastest, {time_text(self.best.step)} a step>"
 
     def figure(self) -> Any:
         """Return a matplotlib Figure with the step times as bars, and with the formulas."""

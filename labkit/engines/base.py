@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from ..description import Description, HasDescription
 from ..errors import LabkitError
 from ..nn import SparseParameters
 from ..trace.trace import Trace
 from .cluster_spec import ClusterSpec
+from .cluster_text import cluster_rows
 from .commands import Command, Executed
 from .storage.store import Store
 
@@ -45,6 +47,11 @@ class Engine(ABC):
     @abstractmethod
     def seconds(self) -> float:
         """Engine time: seconds since the start of the run, without pauses."""
+
+    @property
+    @abstractmethod
+    def paused(self) -> bool:
+        """Whether the roles are paused until `Resume` or `step`."""
 
     @property
     @abstractmethod
@@ -81,7 +88,12 @@ class Engine(ABC):
 
 
 class VirtualTimeEngine(Engine):
-    """A run in virtual time. Time passes only during `advance` and `step`; runs are exactly reproducible."""
+    """A run in virtual time. Time passes only during `wait`, `advance` and `step`; runs are exactly reproducible."""
+
+    @property
+    def paused(self) -> bool:
+        """False: time never passes by itself, so there is nothing to pause."""
+        return False
 
     @abstractmethod
     def advance(self, until: float, timeout: float | None = None) -> bool:
@@ -95,7 +107,7 @@ class VirtualTimeEngine(Engine):
         """Return a new run, at time zero, that repeats this run bit for bit up to `at` seconds (None: the present time)."""
 
 
-class Cluster(ABC):
+class Cluster(HasDescription, ABC):
     """The place where runs take place: processes, or a simulation of them.
 
     As a context manager, it closes the cluster on exit.
@@ -107,7 +119,7 @@ class Cluster(ABC):
     engine : str
         The name of its engine in specifications and traces.
     virtual_time : bool
-        Whether its runs are instances of `VirtualTimeEngine`.
+        Whether its runs are `VirtualTimeEngine`s.
     """
 
     spec: ClusterSpec
@@ -133,6 +145,10 @@ class Cluster(ABC):
             The value of each option by its name: distributions as text, infinity as None.
         """
         return self.spec.describe()
+
+    def _described(self) -> Description:
+        what = "virtual time, exactly reproducible" if self.virtual_time else "real processes"
+        return Description(f"{type(self).__name__}: {what}", tuple(cluster_rows(self.spec)))
 
     @property
     def starts_processes(self) -> bool:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,13 @@ from typing import Any
 from ..errors import BadInput
 from ..narrative.table import run_row, runs_csv
 from ..run import Run
+from ..table import Table
 from ..trace import Trace
 from .settings import Settings
 
 __all__ = ["KEPT", "Entry", "RunTable", "Runs"]
 
+NONE_YET = "no run yet"
 KEPT = 12  # number of finished runs that are kept; of older runs only the rows are kept
 
 
@@ -109,25 +110,11 @@ class Runs(list[dict[str, Any]]):
         Path(path).write_text(self.csv(), encoding="utf-8", newline="")
         return Path(path)
 
-    def _cells(self) -> list[list[str]]:
-        return [[_cell(value) for value in row.values()] for row in self]
+    def _table(self) -> Table:
+        return Table(list(self[0]), [list(row.values()) for row in self])
 
     def __repr__(self) -> str:
-        if not self:
-            return "no run yet"
-        rows = [list(self[0]), *self._cells()]
-        wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, wide)).rstrip() for row in rows)
+        return str(self._table()) if self else NONE_YET
 
     def _repr_html_(self) -> str:
-        if not self:
-            return "<p>no run yet</p>"
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self[0])
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self._cells())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+        return self._table()._repr_html_() if self else f"<p>{NONE_YET}</p>"

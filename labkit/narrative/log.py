@@ -46,7 +46,7 @@ from ..trace.stragglers import Finding, Stragglers, stragglers
 from ..trace.trace import Trace
 from .sentence import target_accuracy
 
-__all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]
+__all__ = ["MILESTONES", "Log", "events", "log_lines", "stop_reason", "straggler_text"]
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies with a line in the log, in addition to the target of the budget
 PAUSES = 3  # further consecutive pauses are merged into one line, because single-stepping produces many
@@ -92,7 +92,7 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
     found.sort(key=lambda event: event[0])
     ending = trace.ending
     if ending is not None and t >= ending["time"]:
-        found.append((ending["time"], f"end: {_stop_reason(trace, ending)}"))
+        found.append((ending["time"], f"end: {stop_reason(trace, ending)}"))
     return found
 
 
@@ -257,7 +257,7 @@ def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
     return found
 
 
-def _stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
+def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
     """Return the reason why the run ended, as text."""
     reason, budget = ending["stopped_by"], trace.header["budget"]
     why = (ending.get("why") or "").split("\n", 1)[0]

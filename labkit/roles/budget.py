@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..description import Description, HasDescription
 from ..errors import BadInput
+from ..formatting import number_text
 from ..options import HasOptions, option
 from ..problem import Problem
 
@@ -13,7 +15,7 @@ __all__ = ["Budget", "Limits"]
 
 
 @dataclass(frozen=True)
-class Budget(HasOptions):
+class Budget(HasOptions, HasDescription):
     """The budget of a run, which ends when the first of the given limits is reached.
 
     If no limit is given, the limits are 20 seconds and an accuracy of 95%, or of less if the labels of the data set are noisy.
@@ -89,6 +91,22 @@ class Budget(HasOptions):
         if self.epochs is not None:
             counts.append(round(self.epochs * problem.dataset.n_train))
         return Limits(self.updates, min(counts, default=None))
+
+    def _described(self) -> Description:
+        limits = self.describe()
+        if not limits:
+            default = "20 s, or an accuracy of 95% (less if the labels are noisy) on held-out data"
+            return Description("Budget: no limit is given", (("default", default),))
+        texts = {
+            "updates": ("updates", lambda n: f"{n:,} of the whole model"),
+            "samples": ("samples", lambda n: f"{n:,} in applied gradients"),
+            "epochs": ("epochs", lambda n: f"{number_text(n)} passes over the training data"),
+            "seconds": ("time", lambda n: f"{number_text(n)} s of engine time, without pauses"),
+            "accuracy": ("accuracy", lambda n: f"{100 * n:g}% on held-out data"),
+        }
+        rows = [(texts[name][0], texts[name][1](limit)) for name, limit in limits.items()]
+        end = "the first of these limits" if len(rows) > 1 else "this limit"
+        return Description(f"Budget: the run ends at {end}", tuple(rows))
 
     def describe(self) -> dict[str, Any]:
         """Return the given limits as plain values.

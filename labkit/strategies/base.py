@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
+from ..description import Description, HasDescription
 from ..errors import BadInput, lacks, shown
 from ..nn import SGD, Constant, Optimizer, Schedule, optimizer_by_name, schedule_by_name
 from ..nn.codecs import CODECS, Codec, as_codec
@@ -20,7 +21,7 @@ from ..nn.compensation import COMPENSATIONS, Compensation, compensation_by_name
 from ..nn.named_objects import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
-from ..options import Converted, HasOptions, check_option, option, options_of, same_option
+from ..options import Converted, HasOptions, Option, check_option, is_one_of, option, options_of, same_option
 from ..problem import Problem
 from ..roles.chief import all_full, pause_after_evaluation, snapshots_of_one_version
 from ..roles.context import Context
@@ -28,6 +29,7 @@ from ..roles.evaluator import Evaluator
 from ..roles.layout import ClusterShape, Layout
 from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weights
 from ..roles.standard_layouts import replica_layout, server_layout
+from ..table import Table
 
 __all__ = [
     "AsynchronousServer", "MixedReplicas", "ServerStrategy", "StaleGradients", "Strategy",
@@ -35,7 +37,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strategy(HasOptions):
+class Strategy(HasOptions, HasDescription):
     """The base class of all strategies.
 
     A strategy is a frozen dataclass. Its fields are options (`lk.option`), and its async methods are its roles: the method
@@ -177,6 +179,23 @@ class Strategy(HasOptions):
             "usual": {k: d if isinstance(d, plain) else repr(d) for k, d in usual.items()},
         }  # fmt: skip
 
+    def _described(self) -> Description:
+        rows = []
+        for name, k in sorted(options_of(self).items(), key=lambda known: known[0] not in type(self).__annotations__):
+            value = getattr(self, name)
+            default = "" if is_one_of(value, (k.default,)) else _option_text(k.default, k)
+            rows.append([name, _option_text(value, k), default, k.help + ("; can change during a run" if k.live else "")])
+        columns = ["option", "value", "changed from", "meaning"]
+        if not any(default for _, _, default, _ in rows):
+            columns, rows = [c for c in columns if c != "changed from"], [[name, value, text] for name, value, _, text in rows]
+        module = type(self).__module__
+        page = module.replace(".", "/") + ".py" if module.startswith("labkit.") else module
+        return Description(
+            f"{self.name}: {self.summary}" if self.summary else self.name,
+            (("one update", self.one_update()), ("algorithm", page)),
+            (Table(columns, rows),),
+        )
+
     def one_update(self) -> str:
         """Return a text that defines one update.
 
@@ -263,6 +282,14 @@ class Strategy(HasOptions):
             ctx.save(evaluator.state())
             await pause_after_evaluation(ctx, evaluator, ctx.now - began)
         await all_full(ctx, evaluator)
+
+
+def _option_text(value: Any, k: Option) -> str:
+    """Return the value of an option with its unit."""
+    if value is MISSING or value is None:
+        return "none"
+    text = str(value) if isinstance(value, str | int) else f"{value:g}" if isinstance(value, float) else shown(value)
+    return f"{text} {k.unit}" if k.unit else text
 
 
 @dataclass(frozen=True, kw_only=True)

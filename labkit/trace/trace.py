@@ -13,13 +13,23 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
+from ..description import Description, HasDescription
 from ..errors import BadInput, nearest, shown
+from ..formatting import count_text, duration
+from ..table import Table as ShownTable
 from .events import Event
 from .prediction_history import PredictedClasses, PredictionHistory
 from .recorder import Counters, combine_counters
 from .schema import TABLES, TableSchema
 
 __all__ = ["RunOrTrace", "Table", "Trace", "check_trace"]
+
+CONTENTS = {
+    "spans": "what each role did, and when", "applies": "gradients applied, with staleness", "messages": "messages, with times",
+    "progress": "gradients applied so far, as shards report them", "drops": "gradients not applied, and why",
+    "norms": "norms of gradients and weights", "evaluations": "loss and accuracy on held-out data",
+}  # fmt: skip
+USES = "lk.to_frames(trace): data frames; lk.save_npz, lk.to_perfetto: files; lk.ledger(trace): what became of each gradient."
 
 
 class Table:
@@ -70,7 +80,7 @@ class Table:
         return self.rows()[:, self.columns.index(name)]
 
 
-class Trace:
+class Trace(HasDescription):
     """The record of one run: tables with the high-rate rows, counters, and discrete events.
 
     Every number, picture and export is made from it. Times are integers in ns of engine time. Old rows may be dropped to bound
@@ -142,6 +152,21 @@ class Trace:
     def __repr__(self) -> str:
         rows = ", ".join(f"{len(table):,} {name}" for name, table in self.tables.items() if len(table))
         return f"<Trace of {self.header['strategy']['name']}, {self.now / 1e9:.2f} s: {rows}>"
+
+    def _described(self) -> Description:
+        kinds = [count_text(self.kinds.count(kind), kind) for kind in dict.fromkeys(self.kinds)]
+        ending = self.ending
+        state = "still recorded" if ending is None else f"ended: {ending['stopped_by']}"
+        rows = [(name, len(table), CONTENTS[name]) for name, table in self.tables.items() if len(table)]
+        rows.append(("events", len(self.events), "faults, commands, restarts, notes"))
+        dropped = sum(table.spilled + table.skipped for table in self.tables.values())
+        more = (f"{count_text(dropped, 'row')} more were counted only, to bound memory.",) if dropped else ()
+        return Description(
+            f"Trace of {self.header['strategy']['name']} on {self.header['problem']['data']}",
+            (("roles", ", ".join(kinds)), ("duration", f"{duration(self.now)} of engine time, {state}")),
+            (ShownTable(["table", "rows", "contents"], rows),),
+            (*more, USES),
+        )
 
     def append(self, batch: dict[str, Any]) -> None:
         """Add the rows, events and counters that a role reports.

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import labkit as lk
-from labkit.cli import execution
+from labkit.engines.simulated.run import SimulatedRun
 from labkit.summary import Summary
 from labkit.trace.exports import load_npz
 
@@ -150,14 +150,14 @@ def advance_until(monkeypatch):
     """`advance_until(act)`: simulated runs of the command line call `act` once they have passed 50 ms."""
 
     def install(act):
-        advance = lk.Run.advance
+        wait = SimulatedRun.wait
 
-        def advance_then_act(self, seconds):
-            if self.engine.seconds > 0.05 and not self.done:
+        def act_then_wait(self, timeout=None):
+            if timeout is not None and self.seconds > 0.05 and self.stopped_by is None:
                 act(self)
-            return advance(self, seconds)
+            return wait(self, timeout)
 
-        monkeypatch.setattr(lk.Run, "advance", advance_then_act)
+        monkeypatch.setattr(SimulatedRun, "wait", act_then_wait)
 
     return install
 
@@ -224,15 +224,6 @@ def test_compare_explains_the_meaning_of_an_update(labkit):
     result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL)
     assert "SyncPS: one update is the mean of one gradient of every worker." in result.stdout
     assert "AsyncPS: one update is one gradient, applied at the full rate." in result.stdout
-
-
-def test_progress_is_measured_by_the_nearest_limit():
-    run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=100, seconds=10)).advance(0.1)
-    share, text = execution.progress(run.trace, {"updates": 100.0, "seconds": 10.0})
-    assert share == run.summary()["updates"] / 100
-    assert "updates" in text
-    assert "accuracy" in text
-    assert execution.progress(run.trace, {})[0] == 0.0
 
 
 @pytest.mark.slow

@@ -211,6 +211,11 @@ class DaskRun(Engine):
         return self._stop_reason
 
     @property
+    def paused(self) -> bool:
+        """Whether the roles are paused."""
+        return self.stopped_by is None and self.pauses.paused
+
+    @property
     def present(self) -> tuple[str, ...]:
         """The workers of an elastic run that take part, or are about to take part."""
         return self._present

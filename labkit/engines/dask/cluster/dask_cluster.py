@@ -13,11 +13,15 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ....description import Description
 from ....errors import BadInput, shown
+from ....formatting import bytes_text, count_text
 from ...base import Cluster, Engine
 from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
+from ...cluster_text import cluster_rows
 from ...commands import Command, Executed
 from ...distributions import Distribution
+from ...machine_limits import free_memory
 from ...plan import Plan
 from ...storage.store import Store
 from ..worker.command_channel import HEARTBEAT_S
@@ -356,5 +360,28 @@ class DaskCluster(Cluster):
         """End the current runs, then the processes if labkit started them."""
         self._connection.close()
 
+    def _described(self) -> Description:
+        where, rows = self._connection.describe(), cluster_rows(self.spec)
+        rows.insert(1, ("processes", self._processes_text()))
+        if self.place is not None:
+            rows.append(("placement", str(self.place)))
+        if self.starts_processes:
+            rows.append(("free memory", f"{bytes_text(free_memory())} of this machine"))
+        if self.starts_processes and (link := self.dashboard_link):  # of other schedulers it is a request
+            rows.append(("dashboard", link))
+        if runs := [f"{run.plan.strategy.name} on {run.plan.problem.name}" for run in list(self.runs)]:
+            rows.append(("runs", ", ".join(runs)))
+        return Description(f"DaskCluster: real processes, {where}", tuple(rows))
+
+    def _processes_text(self) -> str:
+        """Return whether the processes are up, from what is known without a message to them."""
+        if self.is_closed:
+            return "closed"
+        up, wanted = self.progress()
+        if self.is_open:
+            return f"{up:,} of {wanted:,} are up" if self.starts_processes else "connected"
+        return "not started; the first run starts them" if self.starts_processes else "not connected; the first run connects"
+
     def __repr__(self) -> str:
-        return f"<DaskCluster {self.workers} workers, servers={self.servers}, {self._connection.describe()}>"
+        servers = "" if self.servers is None else f"{count_text(self.servers, 'server')}, "
+        return f"<DaskCluster {count_text(self.workers, 'worker')}, {servers}{self._connection.describe()}>"

@@ -8,7 +8,6 @@ host share its cores.
 from __future__ import annotations
 
 import asyncio
-import html
 import statistics
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -22,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from ....errors import ClusterError
 from ....nn import Network
 from ....roles.layout import Layout
+from ....table import Table
 from ...machine_limits import free_memory, usable_cpus
 from ..requests import run_on_workers
 from .placement import host_of
@@ -61,20 +61,16 @@ class Resources:
     def __init__(self, rows: Iterable[Resource]):
         self.rows = tuple(rows)
 
-    def _cells(self) -> list[list[str]]:
-        return [[_cell_text(field.name, getattr(row, field.name)) for field in fields(row)] for row in self.rows]
+    def _table(self) -> Table:
+        return Table(list(_HEADS.values()), [[_cell(f.name, getattr(row, f.name)) for f in fields(row)] for row in self.rows])
 
     def __str__(self) -> str:
-        table = [list(_HEADS.values()), *self._cells()]
-        wide = [max(len(row[i]) for row in table) for i in range(len(_HEADS))]
-        return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, wide)).rstrip() for row in table)
+        return str(self._table())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in _HEADS.values())
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self._cells())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return self._table()._repr_html_()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -87,16 +83,14 @@ _HEADS = {
 }  # fmt: skip
 
 
-def _cell_text(name: str, value: Any) -> str:
-    if value is None:
-        return "none" if name == "memory_limit" else "-"
-    if name.startswith("memory"):
+def _cell(name: str, value: Any) -> Any:
+    if name == "memory_limit" and value is None:
+        return "none"
+    if name.startswith("memory") and value is not None:
         return f"{value / MEGA:,.0f} MiB"
     if isinstance(value, tuple):
-        return ", ".join(value) or "-"
-    if name == "cores":
-        return f"{value:g}"
-    return f"{value:,.0f}" if isinstance(value, float) else str(value)
+        return ", ".join(value) or None
+    return round(value) if name == "speed" and value is not None else value
 
 
 def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -> Resources:

@@ -1,0 +1,58 @@
+"""How the public objects show themselves: one description each, as HTML in notebooks and as text in terminals."""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from .table import Table, html_cell, html_table
+
+__all__ = ["Description", "HasDescription"]
+
+
+@dataclass(frozen=True, repr=False)
+class Description:
+    """A title, rows of name and value, tables, and sentences below them.
+
+    `str(description)` is the text with aligned values; a notebook shows the same as HTML.
+    """
+
+    title: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        width = max((len(name) for name, _ in self.rows), default=0)
+        rows = [f"{name:<{width}}  {value}" for name, value in self.rows]
+        head = "\n".join([self.title, *rows] if self.title else rows)
+        return "\n\n".join(part for part in (head, *map(str, self.tables), "\n".join(self.notes)) if part)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        cells = [(html_cell("th", name, False), html_cell("td", value, False)) for name, value in self.rows]
+        body = "".join(f"<tr>{name}{value}</tr>\n" for name, value in cells)
+        notes = "".join(f'<div style="margin: 2px 8px">{html.escape(note)}</div>' for note in self.notes)
+        tables = "".join(table._repr_html_() for table in self.tables)
+        return f'<div style="overflow-x: auto">{html_table(self.title, "", body)}{tables}{notes}</div>'
+
+
+class HasDescription:
+    """Base class of objects that a notebook and `print` show by their description. `repr` stays one line.
+
+    Making a description starts nothing, waits for nothing that can take long, and does not raise.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _described(self) -> Description:
+        """Return the description as of now."""
+
+    def __str__(self) -> str:
+        return str(self._described())
+
+    def _repr_html_(self) -> str:
+        return self._described()._repr_html_()
