@@ -247,14 +247,18 @@ class _Docstring:
     """The value of `__doc__` in a class with options, until its fields are known.
 
     When it is read (`dataclass` reads it last), it is replaced by the complete text, because `pydoc` does not call descriptors of
-    abstract classes.
+    abstract classes. The signature of the class then shows the types that its parameters accept: `A | B` for `Converted[A, B]`.
     """
 
     def __init__(self, text: str | None):
         self.text = text
 
     def __get__(self, instance: Any, owner: type) -> str | None:
-        if not self.text or "__dataclass_fields__" not in vars(owner):
+        if "__dataclass_fields__" not in vars(owner):
+            return self.text
+        types = getattr(vars(owner).get("__init__"), "__annotations__", {})
+        types.update({name: _given_type(kind) for name, kind in types.items() if isinstance(kind, str)})
+        if not self.text:
             return self.text
         owner.__doc__ = _completed(inspect.cleandoc(self.text), owner)
         return owner.__doc__
@@ -305,11 +309,17 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
 
 
 def _given_type(annotation: str) -> str:
-    """Return the type of the parameter of a field: `A | B` for `Converted[A, B]`."""
+    """Return the type of the parameter of a field: `A | B | None` for `Converted[A | None, B]`."""
     parsed = ast.parse(annotation, mode="eval").body
     if isinstance(parsed, ast.Subscript) and isinstance(parsed.slice, ast.Tuple) and ast.unparse(parsed.value) == "Converted":
-        return " | ".join(map(ast.unparse, parsed.slice.elts))
+        kinds = [kind for part in parsed.slice.elts for kind in _united(part)]
+        return " | ".join(sorted(kinds, key="None".__eq__))
     return annotation
+
+
+def _united(parsed: ast.expr) -> list[str]:
+    """Return the types that a parsed annotation unites: ["A", "B"] for `A | B`."""
+    return _united(parsed.left) + _united(parsed.right) if isinstance(parsed, ast.BinOp) else [ast.unparse(parsed)]
 
 
 def limit_text(limit: float) -> str:

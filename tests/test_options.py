@@ -1,5 +1,6 @@
 """Classes with options: the values are checked, and the docstring lists every parameter from its declaration."""
 
+import inspect
 import pickle
 from dataclasses import dataclass, field
 from textwrap import dedent
@@ -7,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from labkit.errors import BadInput
-from labkit.options import HasOptions, option
+from labkit.options import Converted, HasOptions, option, options_of
 
 
 @dataclass(frozen=True)
@@ -78,3 +79,21 @@ def test_values_are_checked_when_an_instance_is_made():
 def test_instances_have_the_docstring_and_can_be_pickled():
     assert pickle.loads(pickle.dumps(Link(0.5))) == Link(0.5)
     assert Link(0.5).__doc__ == Link.__doc__
+
+
+@dataclass(frozen=True)
+class Paced(HasOptions):
+    """A link with a pace."""
+
+    pace: "Converted[Link | None, float | str]" = option(None, read=float, write=str, help="time of a message")
+
+
+def test_converted_fields_show_the_types_that_they_accept():
+    assert str(inspect.signature(Paced)) == "(pace: 'Link | float | str | None' = None) -> None"
+    assert "pace : Link | float | str | None, default: None" in Paced.__doc__
+
+
+def test_the_class_checks_the_values_of_converted_fields():
+    k = options_of(Paced)["pace"]
+    assert (k.type, k.optional) == (object, True)
+    assert Paced(3).pace == 3

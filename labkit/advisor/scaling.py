@@ -18,19 +18,22 @@ Gustafson, "Reevaluating Amdahl's law", Communications of the ACM 31 (5), 1988; 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..errors import BadInput, shown
 
 __all__ = ["Scalability", "amdahl", "fit_scalability", "gustafson"]
 
 
-def amdahl(serial: float, workers: ArrayLike) -> Any:
+@overload
+def amdahl(serial: float, workers: float) -> float: ...
+@overload
+def amdahl(serial: float, workers: Sequence[float] | np.ndarray) -> np.ndarray: ...
+def amdahl(serial: float, workers: float | Sequence[float] | np.ndarray) -> Any:
     """Return the speed-up of a fixed job, of which a part cannot be divided (Amdahl 1967).
 
     Parameters
@@ -59,7 +62,11 @@ def amdahl(serial: float, workers: ArrayLike) -> Any:
     return 1 / (serial + (1 - serial) / n)
 
 
-def gustafson(serial: float, workers: ArrayLike) -> Any:
+@overload
+def gustafson(serial: float, workers: float) -> float: ...
+@overload
+def gustafson(serial: float, workers: Sequence[float] | np.ndarray) -> np.ndarray: ...
+def gustafson(serial: float, workers: float | Sequence[float] | np.ndarray) -> Any:
     """Return the scaled speed-up of a job that grows with the number of workers (Gustafson 1988).
 
     Parameters
@@ -117,7 +124,11 @@ class Scalability:
     contention: float
     coherence: float
 
-    def __call__(self, workers: ArrayLike) -> Any:
+    @overload
+    def __call__(self, workers: float) -> float: ...
+    @overload
+    def __call__(self, workers: Sequence[float] | np.ndarray) -> np.ndarray: ...
+    def __call__(self, workers: float | Sequence[float] | np.ndarray) -> Any:
         """Return the throughput of `workers` workers, a number or an array, as float64 of the same shape."""
         n = np.asarray(workers, np.float64)
         return self.one * n / (1 + self.contention * (n - 1) + self.coherence * n * (n - 1))
@@ -197,7 +208,7 @@ def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return min(found, key=lambda pk: float(np.sum((pk[0] + pk[1] * n - y) ** 2)))
 
 
-def _checked(serial: Any, workers: ArrayLike) -> Any:
+def _checked(serial: object, workers: object) -> Any:
     """Return the workers as float64. Raises `BadInput` if `serial` or `workers` is out of its limits."""
     if isinstance(serial, bool) or not isinstance(serial, (int, float)) or not 0 <= serial <= 1:
         raise BadInput(f"serial={shown(serial)}: the part that cannot be divided is a number from 0 to 1.")

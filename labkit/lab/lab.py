@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..engines.base import Cluster
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
@@ -43,6 +43,9 @@ from .settings import Settings, initial_settings
 from .share_text import read_share_text, share_text
 from .static_page import StaticOutput, static_page
 from .view import View, make_view
+
+if TYPE_CHECKING:
+    import ipywidgets
 
 __all__ = ["Lab"]
 
@@ -239,7 +242,7 @@ class Lab:
         self.session.change(settings)
         return self._do(actions.ChangeSettings(settings))
 
-    def control(self, name: str) -> Any:
+    def control(self, name: str) -> ipywidgets.Widget:
         """Return a widget that shows and changes a setting, for a layout of your own.
 
         A value that is not allowed is refused: the page shows why, and the widget shows the setting again. The widget is disabled

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..data import Batch
 from ..errors import BadInput
 from ..options import option
 from ..problem import Problem
@@ -125,7 +126,7 @@ class Hybrid(Strategy):
                 await ctx.compute(shard.apply, gradient.of_all_workers(total, len(ctx.peers(mine))), self.learning_rate)
                 weights = shard.weights()
 
-    async def _one_pass(self, ctx: Context, piece: Any, weights: Weights, batch: Any) -> Gradient:
+    async def _one_pass(self, ctx: Context, piece: Any, weights: Weights, batch: Batch) -> Gradient:
         """Compute this part of the gradient of the replica's mini-batch."""
         if self.split == "tensor":
             return await tensor_pass(ctx, piece, weights, batch)

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from .prediction_history import PredictionHistory
 from .recorder import Counters
 from .schema import ALL, CATEGORIES, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
 from .trace import Trace, check_trace
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
 
@@ -307,7 +310,7 @@ def _us(nanoseconds: float) -> float:
 # data frames --------------------------------------------------------------------------------------------------------
 
 
-def to_frames(trace: Trace) -> dict[str, Any]:
+def to_frames(trace: Trace) -> dict[str, pandas.DataFrame]:
     """Return the tables of a trace as data frames.
 
     Roles, phases and kinds are names; times are in seconds. The sender is "everyone" for all workers together, and "restored" for

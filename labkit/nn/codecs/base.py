@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...options import HasOptions
 from ..objective import Array
@@ -29,15 +30,15 @@ class Codec(HasOptions):
     linear: ClassVar[bool] = False
     feedback: ClassVar[bool] = False
 
-    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+    def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         """Return shape and dtype of each array of a message, for a vector made of `shapes`. They do not depend on the values."""
         raise NotImplementedError  # each codec's
 
-    def nbytes(self, shapes: Shapes, dtype: Any) -> int:
+    def nbytes(self, shapes: Shapes, dtype: DTypeLike) -> int:
         """Return the number of bytes of the arrays of a message, without headers."""
         return sum(math.prod(shape) * kind.itemsize for shape, kind in self.message(shapes, dtype))
 
-    def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> Any:
+    def state(self, shapes: Shapes, dtype: DTypeLike, rng: np.random.Generator) -> Any:
         """Return the initial state, without the error memory. All random numbers of the codec are drawn from `rng`."""
         return None
 
@@ -48,11 +49,11 @@ class Codec(HasOptions):
         """
         raise NotImplementedError  # each codec's
 
-    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: DTypeLike) -> Array:
         """Return the dense vector, shape (size,), in new memory."""
         raise NotImplementedError  # each codec's
 
-    def sums(self, shapes: Shapes, dtype: Any) -> Messages:
+    def sums(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         """Return (shape, dtype) of the vectors that `sum_over_workers` yields. Linear codecs only."""
         raise NotImplementedError  # each linear codec's
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...errors import BadInput, shown
 from ...options import option
@@ -47,7 +48,7 @@ class TopK(Codec):
         """Return how many of `size` entries are sent."""
         return min(size, int(self.k) if self.k >= 1 else max(1, round(self.k * size)))
 
-    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+    def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         k = self.entries(_size(shapes))
         return ((k,), np.dtype(np.int32)), ((k,), np.dtype(dtype))
 
@@ -61,7 +62,7 @@ class TopK(Codec):
         index = np.flatnonzero(chosen)
         return index.astype(np.int32), values[index]
 
-    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: DTypeLike) -> Array:
         dense = np.zeros(size, dtype)
         index, values = arrays
         dense[index] = values
@@ -81,7 +82,7 @@ class SignSGD(Codec):
 
     feedback: ClassVar[bool] = True
 
-    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+    def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         return ((-(-_size(shapes) // 8),), np.dtype(np.uint8)), ((1,), np.dtype(dtype))
 
     def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
@@ -89,7 +90,7 @@ class SignSGD(Codec):
             scale = np.abs(values).mean(keepdims=True) if len(values) else np.zeros(1, values.dtype)
             return np.packbits(values >= 0), scale.astype(values.dtype)
 
-    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: DTypeLike) -> Array:
         bits, scale = arrays
         return np.where(np.unpackbits(bits, count=size), scale, -scale).astype(dtype, copy=False)
 
@@ -110,12 +111,12 @@ class QSGD(Codec):
     bits: int = option(4, low=2, high=8, help="bits an entry, its sign included")
     bucket: int = option(512, low=1, high=2**31 - 1, log=True, help="entries that share one length")
 
-    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+    def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         size = _size(shapes)
         packed, buckets = -(-size * self.bits // 8), -(-size // self.bucket)
         return ((packed,), np.dtype(np.uint8)), ((buckets,), np.dtype(dtype))
 
-    def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> np.random.Generator:
+    def state(self, shapes: Shapes, dtype: DTypeLike, rng: np.random.Generator) -> np.random.Generator:
         """Return the random stream from which `encode` draws."""
         return rng
 
@@ -131,7 +132,7 @@ class QSGD(Codec):
         codes[values < 0] |= sign
         return np.packbits(np.unpackbits(codes[:, None], axis=1)[:, 8 - self.bits :]), lengths
 
-    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: DTypeLike) -> Array:
         packed, lengths = arrays
         bits = np.unpackbits(packed, count=size * self.bits).reshape(size, self.bits)
         levels = (1 << (self.bits - 1)) - 1
@@ -161,7 +162,7 @@ class Float16(Codec):
 
     linear: ClassVar[bool] = True
 
-    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+    def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         return (((_size(shapes),), HALF),)
 
     sums = message
@@ -169,7 +170,7 @@ class Float16(Codec):
     def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
         return (_half(values),)
 
-    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: DTypeLike) -> Array:
         return arrays[0].astype(dtype)
 
     def sum_over_workers(self, values: Array, out: Array, state: Any, workers: int) -> Sums:

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...errors import BadInput
 from ...options import option
@@ -58,19 +59,19 @@ class PowerSGD(Codec):
         """Whether a parameter of this shape is a matrix that has more values than its two factors."""
         return len(shape) == 2 and self.rank * sum(shape) < math.prod(shape)
 
-    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+    def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         kind, rank = np.dtype(dtype), self.rank
         arrays: list[tuple[int, ...]] = []
         for shape in shapes:
             arrays += [(n, rank) for n in shape] if self.shrinks(shape) else [(math.prod(shape),)]
         return tuple((shape, kind) for shape in arrays)
 
-    def sums(self, shapes: Shapes, dtype: Any) -> Messages:
+    def sums(self, shapes: Shapes, dtype: DTypeLike) -> Messages:
         first = sum(self.rank * s[0] if self.shrinks(s) else math.prod(s) for s in shapes)
         second = sum(self.rank * s[1] for s in shapes if self.shrinks(s))
         return tuple(((size,), np.dtype(dtype)) for size in (first, second) if size)
 
-    def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> list[Piece]:
+    def state(self, shapes: Shapes, dtype: DTypeLike, rng: np.random.Generator) -> list[Piece]:
         """Return one `Piece` per parameter. The first Q of a parameter is drawn with the parameter's position as the seed."""
         pieces, start = [], 0
         for place, shape in enumerate(shapes):
@@ -97,7 +98,7 @@ class PowerSGD(Codec):
                 arrays += [p, q]
         return tuple(arrays)
 
-    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: DTypeLike) -> Array:
         """Return the dense vector. Factors are the arrays of two dimensions, in pairs, so no further structure is needed."""
         dense, start, rest = np.empty(size, dtype), 0, iter(arrays)
         with np.errstate(over="ignore", invalid="ignore"):

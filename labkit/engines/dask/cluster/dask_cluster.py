@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ....description import Description
 from ....errors import BadInput, shown
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ....problem import Problem
     from ....strategies import Strategy
+    from .resources import Resources
 
 __all__ = ["DaskCluster"]
 
@@ -51,7 +52,7 @@ def check_patience(spec: ClusterSpec) -> None:
         )
 
 
-def _option_value(name: str, in_spec: str = "") -> property:
+def _option_value(name: str, in_spec: str = "") -> Any:
     """Return the property whose value is that of an option in the specification."""
     return property(attrgetter(f"spec.{in_spec or name}"), doc=f"The option `{name}`.")
 
@@ -170,17 +171,17 @@ class DaskCluster(Cluster):
         given = {name: getattr(spec, name) for name in cluster_options("dask") if name not in ("engine", "compute", "scheduler")}
         return cls(spec.scheduler, pace=spec.compute, **given)
 
-    workers = _option_value("workers")
-    servers = _option_value("servers")
-    pace = _option_value("pace", "compute")
-    server_time = _option_value("server_time")
-    slow = _option_value("slow")
-    record = _option_value("record")
-    replicas = _option_value("replicas")
-    max_workers = _option_value("max_workers")
-    patience = _option_value("patience")
-    checkpoint_every = _option_value("checkpoint_every")
-    place = _option_value("place")
+    workers: Final[int] = _option_value("workers")
+    servers: Final[int | None] = _option_value("servers")
+    pace: Final[Distribution | None] = _option_value("pace", "compute")
+    server_time: Final[Distribution | None] = _option_value("server_time")
+    slow: Final[dict[str, float]] = _option_value("slow")
+    record: Final[bool] = _option_value("record")
+    replicas: Final[int] = _option_value("replicas")
+    max_workers: Final[int | None] = _option_value("max_workers")
+    patience: Final[float] = _option_value("patience")
+    checkpoint_every: Final[float | None] = _option_value("checkpoint_every")
+    place: Final[PlacementRule] = _option_value("place")
 
     @property
     def may_kill(self) -> bool:
@@ -315,7 +316,7 @@ class DaskCluster(Cluster):
         there = self._connection.addresses(len(nodes), every=self.place is not None)
         return place(nodes, roles, there, self._connection.usage, self.place)
 
-    def resources(self, speeds: bool = True) -> Any:
+    def resources(self, speeds: bool = True) -> Resources:
         """Return a table of the Dask workers: threads, memory, roles, speed.
 
         Parameters
