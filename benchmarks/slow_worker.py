@@ -110,7 +110,7 @@ def run(settings: Settings) -> list[Row]:
 
 
 NOTE = (
-    "N = 4 workers, F = 10, default options. `python -m benchmarks.strategies_readme --measure` puts the "
-    "table into labkit/strategies/README.md."
+    "N = 4 workers, F = 10, default options. `python -m benchmarks.slow_worker_table --measure` puts the "
+    "table into docs/strategies/slow_worker.md."
 )
 BENCHMARK = Benchmark("slow-worker", "the cost of a worker that is 10 times slower, by strategy", run, NOTE)

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from docs._ext.command_reference import command_reference
 from docs._ext.data_sets import data_sets
 from docs._ext.panel_terms import lab_terms, panel_list
+from docs._ext.root_documents import root_document
 from docs._ext.strategy_catalogue import strategy_list, strategy_pages
 
 __all__ = ["PARTS", "copy_lessons", "insert", "setup", "write_strategies"]
 
 DOCS = Path(__file__).parents[1]
 LESSONS = DOCS.parent / "notebooks"
-MARK = re.compile(r"^<!-- generated: ([\w ]+) -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- generated: ([\w. ]+) -->$", re.MULTILINE)
 
 PARTS: dict[str, Callable[[], str]] = {
+    **{name: partial(root_document, name) for name in ("CHANGELOG.md", "CONTRIBUTING.md", "DESIGN.md")},
     "commands": command_reference,
     "data sets": data_sets,
     "panels": panel_list,

@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
-import importlib
+import dataclasses
 import re
 import struct
+import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxRole
 
-__all__ = ["CodeOrReference", "setup"]
+import labkit
+
+__all__ = ["CodeOrReference", "readable_signature", "setup"]
 
 NAME = re.compile(r"(?:lk\.)?([A-Za-z_]\w*(?:\.\w+)*)(?:\(.*\))?")
 DPI = 100
@@ -46,15 +50,44 @@ def without_target(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.
     Signatures contain internal classes; a class that does not exist is an error.
     """
     target = str(node.get("reftarget", ""))
-    return content if node.get("optional") or (target.startswith("labkit.") and _exists(target)) else None
+    if node.get("refdomain") == "py" and target in labkit.__all__ and not node.get("optional"):
+        domain = env.get_domain("py")
+        return domain.resolve_xref(env, node["refdoc"], app.builder, node["reftype"], f"labkit.{target}", node, content)
+    return content if node.get("optional") or _exists(target) else None
 
 
 def _exists(target: str) -> bool:
+    """Return whether a module of labkit has this name. Annotations of imports for type checkers have no module."""
     module, _, name = target.rpartition(".")
-    try:
-        return hasattr(importlib.import_module(module), name)
-    except ImportError:
+    if module and not module.startswith("labkit."):
         return False
+    own = [known for path, known in list(sys.modules.items()) if path.startswith(module or "labkit.")]
+    return any(hasattr(known, name) for known in (*own, typing))
+
+
+def readable_signature(signature: str, documented: Any) -> str:
+    """Return a signature in which fields that are converted accept both types (`Converted[A, B]` is `A | B`), and in which the
+    defaults that dataclasses make anew are written as values.
+    """
+    if dataclasses.is_dataclass(documented):
+        for field in dataclasses.fields(documented):
+            if callable(field.default_factory) and field.init:
+                signature = signature.replace("<factory>", repr(field.default_factory()), 1)
+    while found := re.search(r"~?[\w.]*\bAnnotated\[", signature):
+        depth, comma = 1, 0
+        for at in range(found.end(), len(signature)):  # `depth` brackets are open
+            depth += {"[": 1, "]": -1}.get(signature[at], 0)
+            comma = at if signature[at] == "," and depth == 1 else comma
+            if depth == 0:
+                break
+        both = f"{signature[found.end() : comma]} | {signature[comma + 1 : at].strip()}"
+        signature = signature[: found.start()] + both + signature[at + 1 :]
+    return signature
+
+
+def on_signature(app: Any, what: str, name: str, documented: Any, options: Any, signature: str, result: str) -> Any:
+    """Make the signature of a class readable. An instance is what a class returns."""
+    return (readable_signature(signature, documented), None) if what == "class" and signature else None
 
 
 def set_sizes(app: Any, doctree: nodes.document) -> None:
@@ -87,6 +120,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Connect the events of Sphinx."""
     app.add_role("labkit-code", CodeOrReference())
     app.connect("missing-reference", without_target)
+    app.connect("autodoc-process-signature", on_signature)
     app.connect("doctree-read", set_sizes)
     app.connect("doctree-read", note_terms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -119,7 +119,7 @@ class Cluster(HasDescription, ABC):
     engine : str
         The name of its engine in specifications and traces.
     virtual_time : bool
-        Whether its runs are `VirtualTimeEngine`s.
+        Whether its runs are instances of `VirtualTimeEngine`.
     """
 
     spec: ClusterSpec

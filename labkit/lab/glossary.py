@@ -1,6 +1,6 @@
 """Explanations of the technical terms on the page of a lab, one line each: shown when a term is pointed at.
 
-The terms are those of the papers that the strategies cite; DESIGN.md has the glossary with sources.
+The terms are those of the papers that the strategies cite; docs/glossary.md has the glossary with sources.
 """
 
 from __future__ import annotations

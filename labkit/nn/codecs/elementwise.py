@@ -99,9 +99,9 @@ class SignSGD(Codec):
 class QSGD(Codec):
     """A sign and one of s = 2^(bits-1) - 1 levels for each entry, rounded up or down at random so that it is unbiased.
 
-    A level is a fraction of the Euclidean length |v| of a bucket of n neighbouring entries. E[decoded] = value, and the
-    variance of a bucket is at most min(n / s^2, sqrt(n) / s) |v|^2. For n = 512 this is 3.2 |v|^2 with 4 bits, but only
-    0.03 |v|^2 with 8 bits. Short buckets are less noisy, but each bucket costs one more value. There is no error
+    A level is a fraction of the Euclidean length L of a bucket of n neighbouring entries. E[decoded] = value, and the
+    variance of a bucket is at most min(n / s^2, sqrt(n) / s) L^2. For n = 512 this is 3.2 L^2 with 4 bits, but only
+    0.03 L^2 with 8 bits. Short buckets are less noisy, but each bucket costs one more value. There is no error
     feedback and no memory. One number per entry is drawn from the role's random stream.
 
     Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient quantization and
