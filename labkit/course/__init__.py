@@ -7,7 +7,11 @@ modules about the format of assignments: `schema`, `regions`, `variants`, `bundl
 
 from __future__ import annotations
 
-from .scheduled_pipeline import ScheduledPipeline
-from .testing import CheckFailed, Trial, expect, same_parameters, small_problem, trial
+from ..nn.finite_differences import central_differences
+from .scheduled_pipeline import ScheduledPipeline, activations_held, schedule_seconds
+from .testing import CheckFailed, Trial, expect, expect_close, same_parameters, small_problem, trial
 
-__all__ = ["CheckFailed", "ScheduledPipeline", "Trial", "expect", "same_parameters", "small_problem", "trial"]
+__all__ = [
+    "CheckFailed", "ScheduledPipeline", "Trial", "activations_held", "central_differences", "expect", "expect_close",
+    "same_parameters", "schedule_seconds", "small_problem", "trial",
+]  # fmt: skip

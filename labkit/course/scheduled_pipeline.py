@@ -3,11 +3,13 @@
 `ScheduledPipeline.from_function(order, stages=4, micro_batches=8)` calls `order(stages, micro_batches, stage)` for every
 stage, and each stage executes the list of ("forward", i) and ("backward", i) that `order` returns for it. Backward
 passes must be in the order of the micro-batches, as in all schedules of labkit, because their gradients are summed in place.
+
+`activations_held` and `schedule_seconds` compute the memory and the duration of a schedule without running it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,8 +19,9 @@ from ..roles.context import Context
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..roles.model_parallel.stages import pipeline_pass
 from ..strategies import Pipeline
+from .testing import CheckFailed
 
-__all__ = ["ScheduledPipeline"]
+__all__ = ["ScheduledPipeline", "activations_held", "schedule_seconds"]
 
 WORDS = {"forward": FORWARD, "backward": BACKWARD}
 
@@ -47,6 +50,49 @@ class ScheduledPipeline(Pipeline):
         for batch in ctx.batches():
             gradient = await pipeline_pass(ctx, stage, shard.weights(), batch, order)
             await ctx.compute(shard.apply, gradient, self.learning_rate)
+
+
+def activations_held(work: Sequence[tuple[str, int]]) -> int:
+    """Return the largest number of micro-batches of which a stage keeps the activations at one time: their forward is done
+    and their backward is not. `work`: the list of the stage.
+    """
+    held = most = 0
+    for word, _ in work:
+        held += 1 if word == "forward" else -1
+        most = max(most, held)
+    return most
+
+
+def schedule_seconds(
+    orders: Sequence[Sequence[tuple[str, int]]], forward_seconds: float = 1, backward_seconds: float = 2
+) -> float:
+    """Return the duration of one mini-batch in a pipeline whose messages take no time.
+
+    Args:
+        orders: for each stage its list of work, in order.
+        forward_seconds, backward_seconds: the time for one micro-batch, equal for all stages.
+
+    Raises:
+        CheckFailed: the stages wait for each other (a deadlock).
+    """
+    done: dict[tuple[int, str, int] | None, float] = {None: 0}  # when each piece of work is done; None: needs no other work
+    last, left = [0.0] * len(orders), [list(order) for order in orders]
+    while any(left):
+        ready = [stage for stage, work in enumerate(left) if work and _required(stage, len(orders), *work[0]) in done]
+        if not ready:
+            raise CheckFailed("deadlock: the stages wait for each other")
+        for stage in ready:
+            word, micro = left[stage].pop(0)
+            took = forward_seconds if word == "forward" else backward_seconds
+            last[stage] = took + max(last[stage], done[_required(stage, len(orders), word, micro)])
+            done[stage, word, micro] = last[stage]
+    return max(last)
+
+
+def _required(stage: int, stages: int, word: str, micro: int) -> tuple[int, str, int] | None:
+    """Return the work that must be done before: that of the stage before (forward) or after (backward). None at the ends."""
+    neighbour = stage - 1 if word == "forward" else stage + 1
+    return (neighbour, word, micro) if 0 <= neighbour < stages else None
 
 
 def _checked(schedule: Any, stage: int, micro_batches: int) -> tuple[tuple[str, int], ...]:

@@ -26,7 +26,8 @@ from ..trace.schema import seconds
 from ..trace.trace import Trace
 
 __all__ = [
-    "CheckFailed", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "same_parameters", "small_problem", "trial",
+    "CheckFailed", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "expect_close", "same_parameters", "small_problem",
+    "trial",
 ]  # fmt: skip
 
 REMOTE = os.path.join("sandbox", "remote.py")  # as it is in tracebacks
@@ -103,6 +104,29 @@ class Trial:
             for own, (began, _) in enumerate(of):
                 found.append((began, worker, own - min(int((end <= began).sum()) for end in ends)))
         return [lead for _, _, lead in sorted(found)]
+
+    def largest_lead(self, behind: int = 0) -> int:
+        """Return the largest lead of a worker at the start of an iteration, in completed iterations, over the worker whose
+        clock is number `behind` from below (0: the slowest worker).
+        """
+        made = list(self.iterations.values())
+        ends = [np.array([end for _, end in of]) for of in made]
+        clocks = [(own, sorted(int((end <= began).sum()) for end in ends)) for of in made for own, (began, _) in enumerate(of)]
+        return max((own - others[behind] for own, others in clocks), default=0)
+
+    def longest_wait(self, bound: int, behind: int = 0) -> float:
+        """Return the longest time, in seconds, that a worker waits although its lead is less than or equal to `bound`.
+
+        `behind`: as for `largest_lead`. The result is exact if messages take no time.
+        """
+        made, waits = list(self.iterations.values()), [0]
+        for of in made:
+            for own, (began, _) in enumerate(of):
+                required = max(own - bound, 0)  # iterations that the compared worker must have completed
+                ends = sorted(each[required - 1][1] for each in made if len(each) >= required) if required else [0] * len(made)
+                if len(ends) >= len(made) - behind:  # otherwise the worker may not begin at all
+                    waits.append(began - max(ends[len(made) - 1 - behind], of[own - 1][1] if own else 0))
+        return seconds(max(waits))
 
     @cached_property
     def iterations(self) -> dict[str, list[tuple[int, int]]]:
@@ -196,6 +220,21 @@ def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, 
         return
     hint = next((f": {text}" for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
     raise UnexpectedValue(f"{what} {_plain(got)} where {_plain(want)} was expected{hint}")
+
+
+def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1e-9) -> None:
+    """Print a line if an array has the expected shape and values; else raise `CheckFailed` with the hint.
+
+    Args:
+        what: the name of the array, for the text.
+        hint: the misunderstanding that is likely.
+        tolerance: the allowed absolute and relative difference.
+    """
+    if np.shape(got) != np.shape(want):
+        raise CheckFailed(f"{what} has shape {np.shape(got)} where {np.shape(want)} was expected: {hint}")
+    if not np.allclose(got, want, rtol=tolerance, atol=tolerance):
+        raise CheckFailed(f"{what} is not what was expected: {hint}")
+    print(f"{what}: as expected")
 
 
 def _equal(got: Any, want: Any, tolerance: float) -> bool:

@@ -1,9 +1,8 @@
-"""Central differences: derivatives of a loss computed from its values alone, to check a gradient."""
+"""Central differences: derivatives of a function computed from its values alone, to check a gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,48 +10,42 @@ __all__ = ["central_differences"]
 
 
 def central_differences(
-    objective: Any, parameters: np.ndarray, x: np.ndarray, y: np.ndarray, indices: Sequence[int] | np.ndarray, h: float
+    f: Callable[[np.ndarray], float], x: np.ndarray, h: float = 1e-5, indices: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Return approximations of some derivatives of the loss, from two values of the loss for each.
+    """Return approximations of the derivatives of a function, from two of its values for each.
 
-    The derivative with respect to parameter i is approximated by (f(w + h e_i) - f(w - h e_i)) / 2h. The truncation error
-    is proportional to h², and the rounding error to 1/h.
+    The derivative with respect to number i is approximated by (f(x + h e_i) - f(x - h e_i)) / 2h. The truncation error is
+    proportional to h², and the rounding error to 1/h.
 
     Parameters
     ----------
-    objective : Objective
-        The network and its loss, as returned by ``Problem.objective()``.
-    parameters : ndarray, shape (n,)
-        The parameters at which the derivatives are taken. float64; with float32 the rounding error is larger than the
+    f : callable
+        A function of an array of the shape of `x`, for example the loss of a network. Each call gets a new array.
+    x : ndarray
+        The point at which the derivatives are taken, in float64. With float32 the rounding error is larger than most
         derivatives.
-    x, y : ndarray
-        The samples over which the loss is averaged, in the format of the data set.
-    indices : sequence of int
-        The parameters with respect to which the derivatives are taken.
-    h : float
-        The change of a parameter in each direction.
+    h : float, optional
+        The change of a number in each direction.
+    indices : sequence of int, optional
+        The numbers with respect to which derivatives are taken, as indices into ``x.ravel()``. By default all.
 
     Returns
     -------
-    ndarray, shape (len(indices),)
-        The derivatives, in the order of `indices`.
+    ndarray
+        The derivatives: of the shape of `x`, or of shape ``(len(indices),)`` if `indices` are given.
 
     Examples
     --------
     >>> import numpy as np
-    >>> import labkit as lk
     >>> from labkit.nn.finite_differences import central_differences
-    >>> bowl = lk.Problem("quadratic")  # f(w) = w²/2, whose derivative at 3 is 3
-    >>> data, w = bowl.dataset, np.array([3.0])
-    >>> central_differences(bowl.objective(), w, data.x_train, data.y_train, [0], h=0.01).round(6)
-    array([3.])
+    >>> central_differences(lambda w: w[0] ** 2 * w[1], np.array([3.0, 2.0]), h=0.01).round(6)
+    array([12.,  9.])
     """
-    found, shifted = np.empty(len(indices)), np.array(parameters)
-    for k, i in enumerate(indices):
-        sides = []
-        for step in (h, -h):
-            shifted[i] = parameters[i] + step
-            sides.append(objective.evaluate(shifted, x, y)[0])
-        shifted[i] = parameters[i]
-        found[k] = (sides[0] - sides[1]) / (2 * h)
-    return found
+    places = range(np.size(x)) if indices is None else indices
+    found = np.empty(len(places))
+    for k, i in enumerate(places):
+        up, down = np.array(x), np.array(x)
+        up.flat[i] += h
+        down.flat[i] -= h
+        found[k] = (f(up) - f(down)) / (2 * h)
+    return found.reshape(np.shape(x)) if indices is None else found

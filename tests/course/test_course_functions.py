@@ -1,0 +1,81 @@
+"""Functions of `labkit.course` for test cells: leads and waits of trials, memory and duration of schedules, closeness."""
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit import course
+
+SLOW = {"worker-0": 4, "worker-1": 2}
+
+
+class TestTrial:
+    @pytest.mark.parametrize("s", [0, 2])
+    def test_the_lead_over_the_slowest_worker_is_the_bound(self, s):
+        trial = course.trial(lk.SSP(s=s), workers=4, updates=40, slow=SLOW).check()
+        assert trial.largest_lead() == s == max(trial.leads)
+
+    def test_the_lead_over_the_second_slowest_worker(self):
+        """Without a bound, workers start their iteration number k at 0.1, 0.2 or 0.4 k seconds."""
+        trial = course.trial(lk.AsyncPS(), workers=3, updates=28, slow=SLOW).check()  # ends at 1.6 s: 16 + 8 + 4 gradients
+        assert trial.largest_lead() == 15 - 3  # the last iteration of worker 2 begins at 1.5 s
+        assert trial.largest_lead(behind=1) == 15 - 7
+        assert trial.largest_lead(behind=2) <= 0
+
+    def test_a_worker_that_may_begin_does_not_wait(self):
+        trial = course.trial(lk.SSP(s=2), workers=4, updates=40, slow=SLOW).check()
+        assert trial.longest_wait(2) == pytest.approx(0, abs=1e-9)
+        assert trial.longest_wait(5) == pytest.approx(0.3, abs=0.11)  # it could begin much earlier with s = 5
+
+    def test_a_synchronous_worker_waits_for_the_slowest(self):
+        """Steps take 0.4 s, and with any bound above 0 a worker could begin after 0.1 s."""
+        trial = course.trial(lk.SyncPS(), workers=2, updates=5, slow={"worker-0": 4}).check()
+        assert trial.longest_wait(1) == pytest.approx(0.3)
+        assert trial.longest_wait(0) == pytest.approx(0, abs=1e-9)
+
+
+def orders(schedule, stages, micro_batches):
+    """GPipe, or 1F1B: (P - 1 - k) forwards first at stage k."""
+    found = []
+    for stage in range(stages):
+        ahead = micro_batches if schedule == "gpipe" else min(stages - 1 - stage, micro_batches)
+        work = [("forward", i) for i in range(ahead)]
+        for i in range(ahead, micro_batches):
+            work += [("forward", i), ("backward", i - ahead)]
+        found.append(work + [("backward", i) for i in range(micro_batches - ahead, micro_batches)])
+    return found
+
+
+class TestSchedule:
+    @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+    @pytest.mark.parametrize(("stages", "micro"), [(1, 4), (4, 8), (5, 3)])
+    def test_duration_is_that_of_the_textbook(self, schedule, stages, micro):
+        """(M + P - 1) (forward + backward): Huang et al., "GPipe", 2019."""
+        assert course.schedule_seconds(orders(schedule, stages, micro), 1, 2) == 3 * (micro + stages - 1)
+
+    def test_activations_that_each_stage_holds(self):
+        assert [course.activations_held(work) for work in orders("gpipe", 4, 8)] == [8, 8, 8, 8]
+        assert [course.activations_held(work) for work in orders("1f1b", 4, 8)] == [4, 3, 2, 1]
+        assert course.activations_held([]) == 0
+
+    def test_stages_that_wait_for_each_other_are_a_deadlock(self):
+        first = [("forward", 0), ("backward", 0), ("forward", 1), ("backward", 1)]
+        last = [("forward", 0), ("forward", 1), ("backward", 0), ("backward", 1)]
+        with pytest.raises(course.CheckFailed, match="deadlock"):
+            course.schedule_seconds([first, last])
+
+
+class TestExpectClose:
+    def test_a_right_array_is_reported(self, capsys):
+        course.expect_close("w", np.array([1.0, 2.0 + 1e-12]), [1, 2], "hint")
+        assert capsys.readouterr().out == "w: as expected\n"
+
+    @pytest.mark.parametrize(
+        ("got", "message"), [([1.0], r"w has shape \(1,\) where \(2,\) was expected: why"), ([1, 2.1], "w is not .* why")]
+    )
+    def test_a_wrong_array_fails_with_the_hint(self, got, message):
+        with pytest.raises(course.CheckFailed, match=message):
+            course.expect_close("w", got, [1, 2], "why")
+
+    def test_the_tolerance(self):
+        course.expect_close("w", [2.1], [2], "why", tolerance=0.1)
