@@ -19,10 +19,27 @@ FAULTS_NAMED = 3
 
 @dataclass(frozen=True)
 class Summary(HasDescription):
-    """The summary that `run.summary()` returns.
+    """The summary of a run, which `Run.summary` returns.
 
-    `values`: the result of `to_dict()`; `book`: the ledger of gradients; `why`: the reason of the end, as text; `faults`: the
-    injected faults of roles and links, as text.
+    `summary["updates"]` is one of its values; `to_dict` lists all of them.
+
+    Parameters
+    ----------
+    values : dict
+        The result of `to_dict`.
+    book : dict
+        The ledger of gradients.
+    why : str
+        The reason of the end.
+    faults : tuple of str, default: ()
+        The injected faults of roles and links.
+
+    Examples
+    --------
+    >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=100)
+    >>> summary = lk.train("digits", lk.AsyncPS(), cluster, budget).wait().summary()
+    >>> summary["strategy"], summary["workers"], summary["seconds"], summary["stopped_by"]
+    ('AsyncPS', 4, 0.25, 'updates')
     """
 
     values: dict[str, Any]
@@ -32,18 +49,43 @@ class Summary(HasDescription):
 
     @classmethod
     def of(cls, trace: Trace) -> Summary:
-        """Return the summary of a trace up to its last event."""
+        """Return the summary of a trace up to its last event.
+
+        Parameters
+        ----------
+        trace : Trace
+            The trace, as `Run.trace` or from `load_npz`.
+
+        Returns
+        -------
+        Summary
+            The summary.
+        """
         return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""), _faults(trace))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
+        """Return all values, as `--json` prints them.
+
+        Returns
+        -------
+        dict
+            Among others "updates", "gradients", "seconds" (engine time), "updates_per_second", "staleness" ({"mean", "p50",
+            ...}), "loss", "accuracy" (from 0 to 1), "time_to_accuracy" (s), "bytes_sent", "ledger" and "stopped_by". Values that
+            are not known are None.
+        """
         return dict(self.values)
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of the table, as (name, text)."""
+        """Return the lines of the table.
+
+        Returns
+        -------
+        list of tuple
+            (name, text) of each line.
+        """
         v, book = self.values, self.book
         stale = v["staleness"]
         ended = v["stopped_by"] or "still running"

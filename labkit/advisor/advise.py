@@ -70,6 +70,12 @@ class Prediction:
         The mean staleness; None if it is not known.
     formula : str
         The formula of `step`, with numbers.
+
+    Examples
+    --------
+    >>> row = lk.advise("digits", lk.SimulatedCluster(workers=4), [lk.SSP(s=3)]).best
+    >>> row.label, row.step, row.gradients_per_second
+    ('SSP s=3', 0.01, 400.0)
     """
 
     strategy: Strategy
@@ -101,6 +107,13 @@ class Advice(HasDescription):
         The answers to the three design questions.
     inputs : str
         The inputs of the formulas.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4, latency=1e-3)
+    >>> advice = lk.advise("digits", cluster, ["async-ps", "sync-ps"])
+    >>> advice.best.label, advice["SyncPS"].staleness
+    ('AsyncPS', 0.0)
     """
 
     rows: tuple[Prediction, ...]
@@ -134,7 +147,13 @@ class Advice(HasDescription):
         return f"<Advice: of {len(self.rows):,} strategies {self.best.label} is the fastest, {time_text(self.best.step)} a step>"
 
     def figure(self) -> Any:
-        """Return a matplotlib Figure with the step times as bars, and with the formulas."""
+        """Draw the step times as bars, with the formulas.
+
+        Returns
+        -------
+        LabFigure
+            A matplotlib Figure.
+        """
         from ..views.advice import bars
 
         lines = [

@@ -18,10 +18,13 @@ from numpydoc.docscrape import get_doc_object
 from numpydoc.validate import Validator, validate
 
 import labkit as lk
+from labkit.advisor.advise import Advice
+from labkit.advisor.advise import Prediction as AdvisedStrategy
 from labkit.data import DaskDataset, Dataset
 from labkit.lab.prediction import Revealed
 from labkit.lab.run_table import Runs
 from labkit.options import HasOptions, options_of
+from labkit.summary import Summary
 from labkit.views import Plots
 
 # The checks of numpydoc, by the numbers that its documentation explains.
@@ -33,7 +36,7 @@ EVERYWHERE = {
     *("RT01", "RT03", "RT04", "RT05", "YD01"),  # what is returned, in sentences
     *("SA02", "SA03"),
 }
-RETURNED = (DaskDataset, Dataset, Plots, Revealed, Runs)
+RETURNED = (Advice, AdvisedStrategy, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
 # Modules whose docstrings are not converted yet.
 NOT_CONVERTED = (
     "labkit.nn.codecs.base.",
@@ -47,6 +50,7 @@ NOT_CONVERTED = (
     "labkit.roles.layout.",
     "labkit.roles.sparse.placement.",
 )
+PROCESSES = (pytest.mark.dask, pytest.mark.slow)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -139,10 +143,6 @@ def test_documented_defaults_are_those_of_the_options(path):
             assert documented[name][0].endswith(f"default: {k.default!r}")
 
 
-def starts_processes(example):
-    return example.name.endswith(".DaskCluster")
-
-
 def examples():
     finder = doctest.DocTestFinder(recurse=False)
     found = {path: NAMES.get(path) or getattr(MEMBERS[path][0], "__func__", MEMBERS[path][0]) for path in ALL}
@@ -156,7 +156,7 @@ def examples():
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(test, id=test.name, marks=pytest.mark.dask if starts_processes(test) else ()) for test in examples()],
+    [pytest.param(test, id=test.name, marks=PROCESSES if test.name.endswith(".DaskCluster") else ()) for test in examples()],
 )
 def test_the_examples_print_what_they_show(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
