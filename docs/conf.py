@@ -22,14 +22,16 @@ extensions = [
     "numpydoc",
     "sphinx_copybutton",
     "sphinx_design",
+    "docs._ext.formulas",
     "docs._ext.generated",
     "docs._ext.references",
 ]
 exclude_patterns = ["_build", "_ext", "_templates", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
 nitpicky = True
+smartquotes = False  # `--option` stays as it is typed
 nitpick_ignore_regex = [  # other packages: their documentation is not available without a network
-    (r"py:.*", r"(abc|collections|os|pathlib|types|typing)\..*"),
+    (r"py:.*", r"(abc|collections|dataclasses|os|pathlib|types|typing)\..*"),
     (r"py:.*", r"(np|numpy|anywidget|dask|distributed|ipywidgets|matplotlib|pandas|traitlets)\..*"),
 ]
 default_role = "labkit-code"
@@ -51,7 +53,6 @@ nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True
 maximum_signature_line_length = 88
@@ -60,6 +61,7 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 toc_object_entries_show_parents = "hide"
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "labkit"
 html_static_path = ["_static"]
@@ -67,6 +69,7 @@ html_css_files = ["site.css"]
 html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
+html_sidebars = {name: [] for name in ("index", "getting_started", "cli", "data", "glossary", "design", "changelog")}
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "labkit"},

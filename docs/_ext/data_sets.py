@@ -22,7 +22,7 @@ def data_sets() -> str:
         parts += [f"(data-{name})=\n## {name}", escaped(made.about), plain_docstring(_formula(recipe))]
         options = options_of(recipe)
         if options:
-            parts.append(table(["option", "default", "allowed values", "meaning"], option_rows(recipe, options.values())))
+            parts.append(table(["option", "default", "meaning", "allowed values"], option_rows(recipe, options.values())))
     head = ["name", "training samples", "held-out samples", "features", "target", "dtype"]
     return "\n\n".join([table(head, rows), *filter(None, parts)])
 

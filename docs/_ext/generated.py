@@ -18,7 +18,7 @@ from docs._ext.panel_terms import lab_terms, panel_list
 from docs._ext.root_documents import root_document
 from docs._ext.strategy_catalogue import strategy_list, strategy_pages
 
-__all__ = ["PARTS", "copy_lessons", "insert", "setup", "write_strategies"]
+__all__ = ["PARTS", "copy_lessons", "insert", "remove_old_api", "setup", "write_strategies"]
 
 DOCS = Path(__file__).parents[1]
 LESSONS = DOCS.parent / "notebooks"
@@ -49,6 +49,14 @@ def copy_lessons(folder: Path = DOCS / "lessons") -> None:
     _write(folder, {path.name: path.read_bytes() for path in sorted(LESSONS.glob("*.ipynb"))})
 
 
+def remove_old_api(folder: Path = DOCS / "api") -> None:
+    """Remove the pages of names that the API reference does not list any more; autosummary writes the others."""
+    listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api" / "index.md").read_text(), re.MULTILINE))
+    for path in (folder / "generated").glob("labkit.*.rst"):
+        if path.stem.removeprefix("labkit.") not in listed:
+            path.unlink()
+
+
 def _write(folder: Path, files: dict[str, bytes]) -> None:
     folder.mkdir(exist_ok=True)
     endings = {Path(name).suffix for name in files}
@@ -62,6 +70,7 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def _on_start(app: Any, config: Any) -> None:
+    remove_old_api()
     write_strategies()
     copy_lessons()
 

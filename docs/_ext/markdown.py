@@ -38,12 +38,12 @@ def plain_docstring(about: Any) -> str:
 
 
 def option_rows(owner: type, options: Iterable[Option]) -> list[list[str]]:
-    """Return the rows of a table of options of the class `owner`: name, default, allowed values, meaning."""
+    """Return the rows of a table of options of the class `owner`: name, default, meaning, allowed values."""
     rows = []
     for option in options:
         default = f"`{write_option(option, option.default)}`" if option.default is not None else "none"
         allowed = _allowed(owner, option) + ("; may change during a run" if option.live else "")
-        rows.append([f"`{option.name}`", default, escaped(allowed), escaped(option.help)])
+        rows.append([f"`{option.name}`", default, escaped(option.help), escaped(allowed)])
     return rows
 
 

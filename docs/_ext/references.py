@@ -73,6 +73,7 @@ def readable_signature(signature: str, documented: Any) -> str:
         for field in dataclasses.fields(documented):
             if callable(field.default_factory) and field.init:
                 signature = signature.replace("<factory>", repr(field.default_factory()), 1)
+    signature = re.sub(r", _\w+(?:: [^,()]*)?(?= = ) = \w+(?=[,)])", "", signature)  # arguments of labkit itself
     while found := re.search(r"~?[\w.]*\bAnnotated\[", signature):
         depth, comma = 1, 0
         for at in range(found.end(), len(signature)):  # `depth` brackets are open

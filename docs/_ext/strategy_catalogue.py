@@ -33,7 +33,7 @@ def own_options(strategy: type[Strategy]) -> list[str]:
 
 
 def strategy_list() -> str:
-    """Return the list of all strategies by family: name, what it does, options, source."""
+    """Return the list of all strategies by family: class, name, what it does, its own options."""
     lines = []
     for family, members in FAMILIES.items():
         rows = []
@@ -44,8 +44,8 @@ def strategy_list() -> str:
                 f"`{each}={None if value is None else write_option(options[each], value)}`" for each, value in defaults.items()
             ]
             page = f"[`{strategy.__name__}`](generated/{name}.md)"
-            rows.append([page, f"`{name}`", escaped(strategy.summary), ", ".join(texts), escaped(papers(strategy))])
-        head = ["class", "name", "what it does", "its own options, with defaults", "source"]
+            rows.append([page, f"`{name}`", escaped(strategy.summary), ", ".join(texts)])
+        head = ["class", "name", "what it does", "its own options, with defaults"]
         lines += [f"### {family[0].upper()}{family[1:]}", table(head, rows)]
     return "\n\n".join(lines)
 
@@ -85,7 +85,7 @@ def strategy_page(name: str, strategy: type[Strategy]) -> str:
 
 def _options(strategy: type[Strategy], names: list[str]) -> str:
     declared = options_of(strategy)
-    return table(["option", "default", "allowed values", "meaning"], option_rows(strategy, [declared[name] for name in names]))
+    return table(["option", "default", "meaning", "allowed values"], option_rows(strategy, [declared[name] for name in names]))
 
 
 def _problem(strategy: type[Strategy]) -> str:
