@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import struct
-import sys
 import typing
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,17 @@ def without_target(app: Any, env: Any, node: Any, content: nodes.Node) -> nodes.
 
 
 def _exists(target: str) -> bool:
-    """Return whether a module of labkit has this name. Annotations of imports for type checkers have no module."""
+    """Return whether labkit or `typing` defines this name. The module of a name that only type checkers import is not known."""
     module, _, name = target.rpartition(".")
-    if module and not module.startswith("labkit."):
-        return False
-    own = [known for path, known in list(sys.modules.items()) if path.startswith(module or "labkit.")]
-    return any(hasattr(known, name) for known in (*own, typing))
+    return (not module or module.startswith("labkit.")) and (name in _defined() or hasattr(typing, name))
+
+
+@functools.cache
+def _defined() -> frozenset[str]:
+    """Return the names of all classes and types at the top of modules of labkit."""
+    sources = Path(labkit.__file__).parent.rglob("*.py")
+    definition = re.compile(r"^ *(?:class )?([A-Z]\w*)\b[^,\n]*[:=]", re.MULTILINE)
+    return frozenset(name for path in sources for name in definition.findall(path.read_text()))
 
 
 def readable_signature(signature: str, documented: Any) -> str:
