@@ -10,6 +10,8 @@ from .table import Table, html_cell, html_table
 
 __all__ = ["Description", "HasDescription"]
 
+TEXT = "margin: 2px 8px; font-size: 0.9em"  # the style of a line of text
+
 
 @dataclass(frozen=True, repr=False)
 class Description:
@@ -34,9 +36,11 @@ class Description:
     def _repr_html_(self) -> str:
         cells = [(html_cell("th", name, False), html_cell("td", value, False)) for name, value in self.rows]
         body = "".join(f"<tr>{name}{value}</tr>\n" for name, value in cells)
-        notes = "".join(f'<div style="margin: 2px 8px">{html.escape(note)}</div>' for note in self.notes)
+        rows = html_table("", "", body) if body else ""
         tables = "".join(table._repr_html_() for table in self.tables)
-        return f'<div style="overflow-x: auto">{html_table(self.title, "", body)}{tables}{notes}</div>'
+        title = f'<div style="{TEXT}; font-weight: 600">{html.escape(self.title)}</div>' if self.title else ""
+        notes = "".join(f'<div style="{TEXT}">{html.escape(note)}</div>' for note in self.notes)
+        return f'<div style="overflow-x: auto">{title}{rows}{tables}{notes}</div>'
 
 
 class HasDescription:

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from .engines.base import Engine, VirtualTimeEngine
 from .engines.plan import Plan
-from .formatting import number_text, percent
+from .formatting import number_text, percent, rate
 from .narrative.log import stop_reason
 from .trace import Trace, updates
 from .trace.query import last_evaluation, samples_applied
@@ -86,7 +86,7 @@ class Progress:
         texts = self._texts()
         found = [texts["updates"]] + ([texts["samples"]] if "samples" in self.limits else [])
         if self.updates and self.seconds:
-            found.append(f"{number_text(self.updates / self.seconds)} updates/s")
+            found.append(f"{rate(self.updates / self.seconds)} updates/s")
         return [*found, *([] if self.accuracy is None else [texts["accuracy"]]), texts["seconds"]]
 
     def _texts(self) -> dict[str, str]:
@@ -253,13 +253,13 @@ class Wait:
             return
         self._engine.flush()
         progress = Progress.of(self._engine.trace, self._limits)
-        texts = progress.numbers
+        state, left = [], self._time_left(progress.share)
         if self._engine.paused:
-            texts.append("paused")
-        elif (left := self._time_left(progress.share)) is not None:
-            texts.append(f"{'at most ' if 'accuracy' in self._limits else ''}{_clock_text(left)} left")
+            state = ["paused"]
+        elif left is not None:
+            state = [f"{'at most ' if 'accuracy' in self._limits else ''}{_clock_text(left)} left"]
         self._bar = self._bar or self._make()
-        self._show(self._bar, progress.share, texts)
+        self._show(self._bar, progress.share, [*state, *progress.numbers])
         ended = self._clock()
         self._next = ended + max(INTERVAL_S, COST * (ended - began))
 
@@ -275,7 +275,7 @@ class Wait:
             self._engine.flush()
             progress = Progress.of(self._engine.trace, self._limits)
             over = self._engine.stopped_by is not None
-            self._show(self._bar, progress.share, [*progress.numbers, *([state_text(self._engine)] if over else [])])
+            self._show(self._bar, progress.share, [*([state_text(self._engine)] if over else []), *progress.numbers])
         finally:
             self._bar.close()
 
