@@ -36,22 +36,83 @@ class Compensation(Protocol):
 
 @dataclass(frozen=True)
 class DelayCompensation(HasOptions):
-    """DC-ASGD with a constant strength. The compensated gradient is g + strength g g (w_now - w_then)."""
+    """DC-ASGD with a constant strength. The compensated gradient is g + strength g g (w_now - w_then).
+
+    The server keeps the weights that each worker has read.
+
+    See Also
+    --------
+    AdaptiveCompensation : The strength depends on the mean square of the gradients.
+    AsyncPS : Has the option compensation.
+
+    Notes
+    -----
+    Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017.
+
+    Examples
+    --------
+    >>> compensation = lk.DelayCompensation(strength=0.5)
+    >>> gradient, now, then = np.array([2.0]), np.array([1.0]), np.array([0.9])
+    >>> compensation.compensate(gradient, now, then, compensation.state(1, float))
+    array([2.2])
+    >>> lk.AsyncPS(compensation=compensation).compensation
+    DelayCompensation(strength=0.5)
+    """
 
     strength: float = option(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
 
     def state(self, size: int, dtype: DTypeLike) -> State:
-        """Return an empty dict, because nothing is kept between updates."""
+        """Return the initial value of the state that is kept between updates.
+
+        Parameters
+        ----------
+        size : int
+            The number of parameters.
+        dtype : dtype
+            Their type.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Arrays of shape (size,), by name; empty if the strength is constant.
+        """
         return {}
 
     def curvature(self, gradient: Array, state: State) -> Array:
-        """Return the diagonal approximation of the Hessian, shape (size,), in new memory."""
+        """Return the diagonal approximation of the Hessian.
+
+        Parameters
+        ----------
+        gradient : ndarray, shape (size,)
+            The gradient.
+        state : dict of str to ndarray
+            The state. It is changed.
+
+        Returns
+        -------
+        ndarray, shape (size,)
+            The diagonal, in new memory.
+        """
         return self.strength * np.square(gradient)
 
     def compensate(self, gradient: Array, now: Array, then: Array, state: State) -> Array:
-        """Return an estimate of the gradient at the weights `now`, from the `gradient` computed at the weights `then`.
+        """Return an estimate of the gradient at the present weights. Overflow raises no warning.
 
-        All arrays have shape (size,). The result is a new array. Overflow raises no warning.
+        Parameters
+        ----------
+        gradient : ndarray, shape (size,)
+            The gradient at the weights `then`.
+        now : ndarray, shape (size,)
+            The present weights.
+        then : ndarray, shape (size,)
+            The weights on which the gradient was computed.
+        state : dict of str to ndarray
+            The state. It is changed.
+
+        Returns
+        -------
+        ndarray, shape (size,)
+            The estimate, in new memory.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             change = self.curvature(gradient, state)
@@ -65,6 +126,21 @@ class AdaptiveCompensation(DelayCompensation):
     """DC-ASGD with an adaptive strength, which is divided by the root of a running mean of g g.
 
     So the correction is smaller where gradients are large.
+
+    See Also
+    --------
+    DelayCompensation : The strength is constant.
+
+    Notes
+    -----
+    Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017.
+
+    Examples
+    --------
+    >>> compensation = lk.AdaptiveCompensation(strength=1.0, decay=0.0)
+    >>> gradient, now, then = np.array([2.0]), np.array([1.0]), np.array([0.9])
+    >>> compensation.compensate(gradient, now, then, compensation.state(1, float)).round(3)
+    array([2.2])
     """
 
     strength: float = option(2.0, low=0.0, high=1e6, help="of the compensation, before it is divided by the root")

@@ -25,16 +25,43 @@ State = dict[str, Array]
 
 
 class Optimizer(Protocol):
-    """The interface of optimizers. In formulas w is params, g the gradient, and r the learning rate.
+    """The interface of optimizers, which is also their base class.
 
-    params and gradient have shape (size,) and the same dtype.
+    In formulas w is the parameters, g the gradient, and r the learning rate.
     """
 
     def state(self, size: int, dtype: DTypeLike) -> State:
-        """Return the initial value of the state that is kept between updates: arrays of shape (size,)."""
+        """Return the initial value of the state that is kept between updates.
+
+        Parameters
+        ----------
+        size : int
+            The number of parameters.
+        dtype : dtype
+            Their type.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Arrays of shape (size,), by name.
+        """
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
-        """Update `params` and `state` in place."""
+        """Take one step: update the parameters and the state in place.
+
+        Parameters
+        ----------
+        params : ndarray, shape (size,)
+            The parameters. They are changed.
+        gradient : ndarray, shape (size,)
+            The gradient, of the same dtype. It is not changed.
+        learning_rate : float
+            The length of the step.
+        state : dict of str to ndarray
+            The state. It is changed.
+        step : int
+            The number of this update, counted from 1.
+        """
 
 
 def _zeros(size: int, dtype: DTypeLike, *names: str) -> State:
@@ -52,8 +79,23 @@ def _scratch(params: Array, gradient: Array, state: State) -> Array:
 
 
 @dataclass(frozen=True)
-class SGD:
-    """Stochastic gradient descent: w -= r g  (Robbins and Monro 1951)."""
+class SGD(Optimizer):
+    """Stochastic gradient descent: w -= r g  (Robbins and Monro 1951).
+
+    See Also
+    --------
+    Momentum : Keeps a velocity.
+
+    Examples
+    --------
+    >>> weights, gradient = np.array([1.0, 2.0]), np.array([0.5, -0.5])
+    >>> optimizer = lk.SGD()
+    >>> state = optimizer.state(2, weights.dtype)
+    >>> for step in (1, 2):
+    ...     optimizer.apply(weights, gradient, 0.1, state, step)
+    >>> weights
+    array([0.9, 2.1])
+    """
 
     def state(self, size: int, dtype: DTypeLike) -> State:
         return _zeros(size, dtype)
@@ -66,10 +108,25 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Momentum(HasOptions):
-    """Momentum: v = m v + g;  w -= r v  (Polyak 1964). The rate is not inside v, so it may change between updates.
+class Momentum(HasOptions, Optimizer):
+    """Momentum: v = m v + g;  w -= r v  (Polyak 1964).
 
-    A momentum below 0 is allowed, because it can cancel the implicit momentum of asynchrony (Mitliagkas et al. 2016).
+    The rate is not inside v, so it may change between updates. A momentum below 0 is allowed, because it can cancel the implicit
+    momentum of asynchrony (Mitliagkas et al. 2016).
+
+    See Also
+    --------
+    Nesterov : Applies the momentum to the gradient, too.
+
+    Examples
+    --------
+    >>> weights, gradient = np.array([1.0, 2.0]), np.array([0.5, -0.5])
+    >>> optimizer = lk.Momentum(0.9)
+    >>> state = optimizer.state(2, weights.dtype)
+    >>> for step in (1, 2):
+    ...     optimizer.apply(weights, gradient, 0.1, state, step)
+    >>> weights
+    array([0.855, 2.145])
     """
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
@@ -87,11 +144,25 @@ class Momentum(HasOptions):
 
 
 @dataclass(frozen=True)
-class Nesterov(HasOptions):
+class Nesterov(HasOptions, Optimizer):
     """Nesterov momentum: v = m v + g;  w -= r (g + m v).
 
     Nesterov's accelerated gradient (1983) as a momentum rule (Sutskever et al. 2013), written for the looked-ahead
     parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is computed at w.
+
+    See Also
+    --------
+    Momentum : The rule of Polyak.
+
+    Examples
+    --------
+    >>> weights, gradient = np.array([1.0, 2.0]), np.array([0.5, -0.5])
+    >>> optimizer = lk.Nesterov(0.9)
+    >>> state = optimizer.state(2, weights.dtype)
+    >>> for step in (1, 2):
+    ...     optimizer.apply(weights, gradient, 0.1, state, step)
+    >>> weights
+    array([0.7695, 2.2305])
     """
 
     momentum: float = option(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
@@ -111,8 +182,24 @@ class Nesterov(HasOptions):
 
 
 @dataclass(frozen=True)
-class Adagrad(HasOptions):
-    """Adagrad: s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; used by DistBelief)."""
+class Adagrad(HasOptions, Optimizer):
+    """Adagrad: s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; used by DistBelief).
+
+    See Also
+    --------
+    Adam : Forgets old squares.
+    SparsePS : Uses Adagrad by default.
+
+    Examples
+    --------
+    >>> weights, gradient = np.array([1.0, 2.0]), np.array([0.5, -0.5])
+    >>> optimizer = lk.Adagrad()
+    >>> state = optimizer.state(2, weights.dtype)
+    >>> for step in (1, 2):
+    ...     optimizer.apply(weights, gradient, 0.1, state, step)
+    >>> weights
+    array([0.82928932, 2.17071068])
+    """
 
     epsilon: float = option(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
 
@@ -132,11 +219,25 @@ class Adagrad(HasOptions):
 
 
 @dataclass(frozen=True)
-class Adam(HasOptions):
+class Adam(HasOptions, Optimizer):
     """Adam (Kingma and Ba 2015, algorithm 1).
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= r (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon), where
     t is the step.
+
+    See Also
+    --------
+    Adagrad : Keeps the sum of all squares.
+
+    Examples
+    --------
+    >>> weights, gradient = np.array([1.0, 2.0]), np.array([0.5, -0.5])
+    >>> optimizer = lk.Adam()
+    >>> state = optimizer.state(2, weights.dtype)
+    >>> for step in (1, 2):
+    ...     optimizer.apply(weights, gradient, 0.1, state, step)
+    >>> weights
+    array([0.8, 2.2])
     """
 
     beta1: float = option(0.9, low=0.0, high=0.9999, help="share of the mean gradient that is kept")

@@ -26,7 +26,17 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """The factor 1 for all updates."""
+    """The factor 1 for all updates.
+
+    See Also
+    --------
+    Step, Cosine : Schedules that reduce the rate.
+
+    Examples
+    --------
+    >>> lk.Constant()(1000)
+    1.0
+    """
 
     def __call__(self, update: int) -> float:
         return 1.0
@@ -34,7 +44,19 @@ class Constant:
 
 @dataclass(frozen=True)
 class Step(HasOptions):
-    """Step decay, factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates."""
+    """Step decay, factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates.
+
+    See Also
+    --------
+    Cosine : Reduces the rate smoothly.
+    Warmup : Increases the rate at the start.
+
+    Examples
+    --------
+    >>> schedule = lk.Step(every=100, factor=0.5)
+    >>> [schedule(update) for update in (0, 99, 100, 200)]
+    [1.0, 1.0, 0.5, 0.25]
+    """
 
     every: int = field(metadata=option(low=1, high=10**15, help="updates between two steps").metadata)
     factor: float = option(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
@@ -48,6 +70,17 @@ class Cosine(HasOptions):
     """Cosine decay (Loshchilov and Hutter 2017, eq. 5).
 
     The factor is floor + (1 - floor) (1 + cos(pi update / total)) / 2 until update `total`, and then `floor`.
+
+    See Also
+    --------
+    Step : Reduces the rate in steps.
+    Warmup : Increases the rate at the start.
+
+    Examples
+    --------
+    >>> schedule = lk.Cosine(total=1000, floor=0.1)
+    >>> [round(schedule(update), 3) for update in (0, 500, 1000, 2000)]
+    [1.0, 0.55, 0.1, 0.1]
     """
 
     total: int = field(metadata=option(low=1, high=10**15, help="updates until the floor is reached").metadata)
@@ -69,6 +102,16 @@ class Warmup(HasOptions):
     ----------
     after : Schedule, default: Constant()
         The schedule of the later updates.
+
+    See Also
+    --------
+    Step, Cosine : Schedules that can follow.
+
+    Examples
+    --------
+    >>> schedule = lk.Warmup(4, after=lk.Step(10))
+    >>> [schedule(update) for update in (0, 1, 3, 4, 14)]
+    [0.25, 0.5, 1.0, 1.0, 0.5]
     """
 
     updates: int = field(metadata=option(low=1, high=10**15, help="updates until the full rate is reached").metadata)

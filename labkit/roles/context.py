@@ -29,7 +29,51 @@ SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
 class Context(ABC):
     """The interface between a role and its engine: 13 names.
 
-    `name`: the role's name. `restored`: the state that the role saved before it was restarted (None on the first start).
+    Engines make one context for each role, and pass it to the role method as `ctx`. `compute`, `recv`, `sleep` and `inbox` are
+    awaited, and time may pass. `send`, `note` and `save` take effect at once and are not awaited.
+
+    Parameters
+    ----------
+    name : str
+        The name of the role.
+    kind : str
+        The kind of the role: "worker", "server" or "chief".
+    index : int
+        The number of the role within its kind.
+    seed : int
+        The seed of the run.
+    peers : mapping of str to tuple of str
+        The names of the roles by kind and group.
+    batches : callable or None
+        Returns the iterator over the role's mini-batches; None if it has no data.
+
+    Attributes
+    ----------
+    name : str
+        The name of the role.
+    incarnation : int
+        How often the role has been restarted.
+    restored : dict or None
+        The state that the role saved before it was restarted; None on the first start.
+
+    See Also
+    --------
+    Strategy : Its async methods are the roles.
+    pull, push_pull, all_reduce : Communication of several roles.
+
+    Examples
+    --------
+    >>> class Polling(lk.AsyncPS):
+    ...     async def worker(self, ctx, model):
+    ...         weights = await lk.pull(ctx)
+    ...         gradient = await ctx.compute(model.gradient, weights, next(ctx.batches()))
+    ...         print(ctx.name, ctx.peers("server"), f"{ctx.now:.2f} s")
+    ...         await ctx.sleep(1.5)
+    ...         ctx.send("server-0", gradient.push(0))
+    ...         print(await ctx.recv(lk.Ack, timeout=0.5), f"{ctx.now:.2f} s")
+    >>> run = lk.train("moons", Polling(), lk.SimulatedCluster(workers=1), lk.Budget(seconds=5)).wait()
+    worker-0 ('server-0',) 0.01 s
+    None 2.01 s
     """
 
     name: str
@@ -55,19 +99,53 @@ class Context(ABC):
 
     @abstractmethod
     def send(self, to: str | Message, message: Message) -> Posted:
-        """Send `message` to role `to`, without blocking. Its arrays are copied and may be overwritten afterwards.
+        """Send a message, without blocking. Its arrays are copied and may be overwritten afterwards.
 
-        If `to` is a message, `message` is the reply to its sender. The reply is discarded if the sender was restarted in the
-        meantime.
+        Parameters
+        ----------
+        to : str or Message
+            The name of the receiver. If it is a message, the new message is the reply to its sender. It is discarded if the
+            sender was restarted in the meantime.
+        message : Message
+            The message.
+
+        Returns
+        -------
+        Posted
+            An object that raises `TypeError` if it is awaited.
         """
 
     @abstractmethod
     def note(self, text: str, **numbers: float) -> Posted:
-        """Add a note to the trace."""
+        """Add a note to the trace.
+
+        Parameters
+        ----------
+        text : str
+            The text of the note.
+        **numbers : float
+            Numbers, by name.
+
+        Returns
+        -------
+        Posted
+            An object that raises `TypeError` if it is awaited.
+        """
 
     @abstractmethod
     def save(self, state: Mapping[str, Any]) -> Posted:
-        """Save `state` (names to arrays and plain values) durably, for the next incarnation of this role."""
+        """Save a state durably, for the next incarnation of this role.
+
+        Parameters
+        ----------
+        state : mapping of str to object
+            Arrays and plain values, by name. The next incarnation has them as `restored`.
+
+        Returns
+        -------
+        Posted
+            An object that raises `TypeError` if it is awaited.
+        """
 
     @property
     @abstractmethod
@@ -84,14 +162,35 @@ class Context(ABC):
         return self._rng
 
     def batches(self) -> Iterator[Batch]:
-        """Return the role's mini-batches as an infinite iterator. The loop is a `for`, not an `async for`."""
+        """Return the role's mini-batches as an infinite iterator. The loop is a `for`, not an `async for`.
+
+        Returns
+        -------
+        iterator of Batch
+            The mini-batches, with the arrays `x` and `y`.
+
+        Raises
+        ------
+        TypeError
+            If the layout gives the role no data.
+        """
         if self._batches is None:
             raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")
         return self._batches()
 
     def peers(self, role: str) -> tuple[str, ...]:
-        """Return the names of all roles of a kind ("worker", "server", "chief") that take part now, in order.
+        """Return the names of all roles of a kind that take part now, in order.
 
         A lost role is included while the other roles wait for it.
+
+        Parameters
+        ----------
+        role : str
+            The kind ("worker", "server", "chief") or the name of a group of the layout.
+
+        Returns
+        -------
+        tuple of str
+            The names; empty if there is no such kind.
         """
         return self._peers.get(role, ())

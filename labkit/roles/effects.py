@@ -48,15 +48,34 @@ def compute(
 def compute(
     ctx: Any, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: type[Message] | None = None
 ) -> Generator[Effect, Any, Any]:
-    """Run `fn(*args)` and return its result: `await ctx.compute(fn, *args)`.
+    """Run a function and return its result: `await ctx.compute(fn, *args)`.
 
     On processes the duration of the call is measured, and paced if the cluster has a pace. In virtual time the duration is
     `cost` times a draw from the distribution for this kind of work.
 
-    `unless`: a kind of message. If such a message arrives before the work is done, the work is cancelled and None is returned:
-    in virtual time at once, on processes when the call returns, whose result is discarded.
+    Parameters
+    ----------
+    ctx : Context
+        The context, of which this is a method.
+    fn : callable
+        The function, as `model.gradient` or `shard.apply`.
+    *args : object
+        Its arguments.
+    cost : float, default: 1.0
+        The duration in virtual time, relative to the usual one. From 0 to 10**9.
+    unless : type, optional
+        A kind of message. If such a message arrives before the work is done, the work is cancelled: in virtual time at once, on
+        processes when the call returns, whose result is discarded.
 
-    Raises `RoleError` if `cost` is not a number from 0 to 1e9, or if `unless` is not a class.
+    Returns
+    -------
+    object
+        The result of the function; None if the work was cancelled.
+
+    Raises
+    ------
+    RoleError
+        If `cost` is not a number from 0 to 10**9, or if `unless` is not a class.
     """
     if cost.__class__ is not float or cost != 1.0 or unless is not None:
         _check_work(cost, unless)
@@ -104,11 +123,30 @@ def recv(
 def recv(
     ctx: Any, *kinds: type[Message], timeout: float | None = None, sender: str | None = None
 ) -> Generator[Effect, Any, Any]:
-    """Return the next message of these kinds (from role `sender`), in order of arrival: `await ctx.recv(*kinds)`.
+    """Return the next message of some kinds, in order of arrival: `await ctx.recv(*kinds)`.
 
-    Returns None if no such message has arrived after `timeout` seconds of engine time (None: no limit); `timeout=0` does not
-    wait. Every link is first-in first-out. Raises `RoleError` if `kinds` are not classes, or if `timeout` is neither None nor
-    a number up to 1e9.
+    Every link is first-in first-out. Messages of other kinds stay in the inbox.
+
+    Parameters
+    ----------
+    ctx : Context
+        The context, of which this is a method.
+    *kinds : type
+        The kinds of message.
+    timeout : float, optional
+        The longest time to wait, in seconds of engine time; 0 does not wait. None: no limit.
+    sender : str, optional
+        The name of the role whose messages are accepted. None: any role.
+
+    Returns
+    -------
+    Message or None
+        The message; None after the timeout.
+
+    Raises
+    ------
+    RoleError
+        If `kinds` are not classes, or if `timeout` is neither None nor a number up to 10**9.
     """
     if not (0 < len(kinds) <= 2 and kinds[0].__class__ is kinds[-1].__class__ is type):  # fast path
         _check_kinds("recv", kinds)
@@ -119,7 +157,20 @@ def recv(
 
 @types.coroutine
 def sleep(ctx: Any, seconds: float) -> Generator[Effect, Any, None]:
-    """Let engine time pass: `await ctx.sleep(seconds)`. Raises `RoleError` if `seconds` is not a number up to 1e9."""
+    """Let engine time pass: `await ctx.sleep(seconds)`.
+
+    Parameters
+    ----------
+    ctx : Context
+        The context, of which this is a method.
+    seconds : float
+        The time, up to 10**9. Negative numbers mean no wait.
+
+    Raises
+    ------
+    RoleError
+        If `seconds` is not such a number.
+    """
     _check_seconds(seconds, "ctx.sleep({})")
     yield (SLEEP, seconds)
 
@@ -151,8 +202,24 @@ def inbox(ctx: Any, a: type[A], b: type[B], c: type[C], d: type[D], /) -> Inbox[
 @overload
 def inbox(ctx: Any, *kinds: type[M]) -> Inbox[M]: ...
 def inbox(ctx: Any, *kinds: type[M]) -> Inbox[M]:
-    """Return an infinite iterator over the messages of these kinds, in order of arrival: `async for message in
-    ctx.inbox(*kinds)`.
+    """Return an infinite iterator over messages: `async for message in ctx.inbox(*kinds)`.
+
+    Parameters
+    ----------
+    ctx : Context
+        The context, of which this is a method.
+    *kinds : type
+        The kinds of message.
+
+    Returns
+    -------
+    Inbox
+        An asynchronous iterator over the messages of these kinds, in order of arrival.
+
+    Raises
+    ------
+    RoleError
+        If `kinds` are not classes.
     """
     _check_kinds("inbox", kinds)
     return Inbox(kinds)

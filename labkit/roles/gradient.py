@@ -24,8 +24,26 @@ Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as r
 
 
 class Parameters:
-    """The whole flat parameter vector, and the (generation, version) of each shard when it was read. `clocks`: the gradients
-    contained in each shard's part, if the shards send them (`messages.CentreWeights`).
+    """The whole flat parameter vector, with the version of each shard when it was read.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        The parameters.
+    read : tuple of tuple of int
+        The (generation, version) of each shard.
+    clocks : tuple of tuple of int, default: ()
+        The gradients contained in the part of each shard, if the shards send them (`CentreWeights`).
+
+    See Also
+    --------
+    pull, push_pull : Return the parameters.
+
+    Examples
+    --------
+    >>> weights = lk.Parameters(np.zeros(3), read=((0, 4), (0, 5)))  # of two shards
+    >>> weights.read[1]
+    (0, 5)
     """
 
     __slots__ = ("clocks", "read", "values")
@@ -35,11 +53,43 @@ class Parameters:
 
 
 class Gradient:
-    """A gradient (flat, parameter size) of `count` mini-batches, `samples` examples in all.
+    """A gradient of one or several mini-batches, with the version of the weights on which it was computed.
 
-    `step`: the number of the newest of these gradients, counted by the worker from 0. `read`: the versions of the weights on
-    which it was computed. `all_workers`: whether it combines one gradient of every worker, all of the same step. `loss`: the
-    mean loss over the mini-batch.
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        The gradient of all parameters, flat.
+    step : int
+        The number of the newest mini-batch gradient, counted by the worker from 0.
+    read : tuple of tuple of int
+        The (generation, version) of each shard, of the weights on which it was computed.
+    samples : int
+        The number of examples.
+    parts : tuple of slice
+        The part of each shard in the vector.
+    loss : float, default: nan
+        The mean loss over the mini-batch.
+    count : int, default: 1
+        The number of mini-batches.
+    all_workers : bool, default: False
+        Whether it combines one gradient of every worker, all of the same step.
+    compressor : Compressor, optional
+        Encodes the pushes. None: no compression.
+
+    See Also
+    --------
+    push, push_pull, post : Send a gradient to the servers.
+    Push : The message with the part of one shard.
+
+    Examples
+    --------
+    `model.gradient` returns gradients. The push for a shard contains the shard's part.
+
+    >>> parts = (slice(0, 2), slice(2, 3))
+    >>> gradient = lk.Gradient(np.array([1.0, 2.0, 3.0]), step=0, read=((0, 4), (0, 5)), samples=32, parts=parts)
+    >>> push = gradient.push(1)
+    >>> push.values, push.version
+    (array([3.]), 5)
     """
 
     __slots__ = ("all_workers", "compressor", "count", "loss", "parts", "read", "samples", "step", "values")
@@ -60,7 +110,18 @@ class Gradient:
         self.loss, self.count, self.all_workers, self.compressor = loss, count, all_workers, compressor
 
     def push(self, shard: int) -> Push:
-        """Return the message for `shard`: its part of this gradient, encoded if there is a compressor, and the version read."""
+        """Return the message for a shard: its part of this gradient, encoded if there is a compressor, and the version read.
+
+        Parameters
+        ----------
+        shard : int
+            The number of the shard.
+
+        Returns
+        -------
+        Push
+            The message.
+        """
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         encoded: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
@@ -73,8 +134,19 @@ class Gradient:
         })  # fmt: skip
 
     def plus(self, other: Gradient) -> Gradient:
-        """Add the next gradient of the same worker, in place. The sum is pushed once, with the read version of the older
-        gradient.
+        """Add the next gradient of the same worker, in place.
+
+        The sum is pushed once, with the read version of the older gradient.
+
+        Parameters
+        ----------
+        other : Gradient
+            The next gradient.
+
+        Returns
+        -------
+        Gradient
+            This gradient.
         """
         if self.values.strides != (0,):
             np.add(self.values, other.values, out=self.values)
@@ -82,8 +154,21 @@ class Gradient:
         return self
 
     def of_all_workers(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
-        """Make this gradient the combination of one gradient of every worker, in place. `total`: their sum, which is divided
-        by the number of workers if `reduce` is "mean".
+        """Make this gradient the combination of one gradient of every worker, in place.
+
+        Parameters
+        ----------
+        total : ndarray, shape (n,)
+            The sum of the gradients of all workers. It is used as memory of the result.
+        workers : int
+            The number of workers.
+        reduce : {'mean', 'sum'}, default: 'mean'
+            "mean": the sum is divided by the number of workers.
+
+        Returns
+        -------
+        Gradient
+            This gradient.
         """
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)

@@ -44,16 +44,43 @@ class ClusterShape(Protocol):
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """One role. `kind` is the name of the strategy's method that implements it, `index` its number within its kind.
+    """One role of a layout.
 
-    - `node`: roles with the same node share a process (and its cores).
-    - `computes`: whether the role has a model.
-    - `shard`, `part`: the number of the role's shard, and the part of the parameters that the shard owns.
-    - `data`: the number of the role's share of the data. Roles with the same number draw the same batches.
-    - `backs`: for a backup, the index (in the layout) of the role whose shard it replicates.
-    - `model`, `store`: factories for the model and the shard. None: a `Model` of the whole network, and a `Shard`. Factories
-      are picklable and called with keywords: `model(objective=, recorder=, clock=, strategy=)` and
-      `store(spec=, plan=, objective=, recorder=, clock=, watcher=, strategy=)`.
+    Parameters
+    ----------
+    name : str
+        The name of the role, as "worker-0".
+    kind : str
+        The name of the strategy's method that implements the role.
+    index : int
+        The number of the role within its kind.
+    node : str
+        The node. Roles with the same node share a process (and its cores).
+    computes : bool, default: False
+        Whether the role has a model.
+    shard : int, optional
+        The number of the role's shard.
+    part : slice or Boxes, optional
+        The part of the parameters that the shard owns.
+    data : int, optional
+        The number of the role's share of the data. Roles with the same number draw the same batches.
+    model : callable, optional
+        Makes the model, by the call `model(objective=, recorder=, clock=, strategy=)`. It is picklable. None: a `Model` of the
+        whole network.
+    store : callable, optional
+        Makes the shard, by the call `store(spec=, plan=, objective=, recorder=, clock=, watcher=, strategy=)`. It is picklable.
+        None: a `Shard`.
+    backs : int, optional
+        For a backup, the index (in the layout) of the role whose shard it replicates.
+
+    See Also
+    --------
+    Layout : All roles of a run.
+
+    Examples
+    --------
+    >>> lk.RoleSpec("chief", kind="chief", index=0, node="chief").computes
+    False
     """
 
     name: str
@@ -71,22 +98,41 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class Layout:
-    """All roles, in the order of their numbers in the trace. `groups`: named sets of roles (stages, replicas).
+    """All roles of a run, with their nodes, their parts of the model and their shares of the data.
 
-    `observed`: the roles whose shards make up the model that the chief evaluates. `parts[i]`: the slice that workers push to
-    shard i. `replication`: how the shards are related:
+    Parameters
+    ----------
+    roles : tuple of RoleSpec
+        The roles, in the order of their numbers in the trace.
+    observed : tuple of str
+        The roles whose shards make up the model that the chief evaluates.
+    parts : tuple of slice
+        For each shard, the slice that workers push to it.
+    replication : {'', 'synchronized', 'local'}, default: ''
+        How the shards are related. "": parts of one model, to which workers push their gradients. "synchronized": all shards step
+        together, and each records one gradient of all workers per step (replicas of a model, or the parts of a model whose
+        workers own the weights). "local": replicas that step independently and are averaged from time to time.
+    groups : mapping of str to tuple of str, default: {}
+        Named sets of roles (stages, replicas).
+    assemble : callable, optional
+        Computes the model to evaluate from the snapshots of the observed shards, which are in the order of the shards. None: each
+        snapshot is inserted at its part.
+    positions : bool, default: False
+        Whether workers push weights, not gradients. These contain every gradient that was applied to them. A shard that contains
+        a worker's gradient of some step therefore also contains all earlier gradients of this worker, even if it had dropped one.
 
-    - "": parts of one model, to which workers push their gradients;
-    - "synchronized": all shards step together, and each records one gradient of all workers per step (replicas of a model, or
-      the parts of a model whose workers own the weights);
-    - "local": replicas that step independently and are averaged from time to time.
+    See Also
+    --------
+    Strategy.layout : Returns the layout for a problem and a cluster.
 
-    `assemble`: computes the model to evaluate from the snapshots of the observed shards, which are in the order of the shards.
-    None: each snapshot is inserted at its part.
-
-    `positions`: workers push weights, not gradients. These contain every gradient that was applied to them. A shard that
-    contains a worker's gradient of some step therefore also contains all earlier gradients of this worker, even if it had
-    dropped one.
+    Examples
+    --------
+    >>> problem, cluster = lk.Problem("moons"), lk.SimulatedCluster(workers=2, servers=2)
+    >>> layout = lk.AsyncPS().layout(problem, cluster.spec)
+    >>> [role.name for role in layout.roles]
+    ['server-0', 'server-1', 'worker-0', 'worker-1', 'chief']
+    >>> layout.parts
+    (slice(0, 321, None), slice(321, 642, None))
     """
 
     roles: tuple[RoleSpec, ...]
@@ -103,7 +149,18 @@ class Layout:
         return tuple(dict.fromkeys(role.node for role in self.roles))
 
     def backup_of(self, role: str) -> str | None:
-        """Return the name of the backup of `role`; None if it has no backup."""
+        """Return the backup of a role.
+
+        Parameters
+        ----------
+        role : str
+            The name of the role.
+
+        Returns
+        -------
+        str or None
+            The name of its backup; None if it has none.
+        """
         return self._backups.get(role)
 
     @cached_property
@@ -112,7 +169,18 @@ class Layout:
         return {self.roles[spec.backs].name: spec.name for spec in self.roles if spec.backs is not None}
 
     def roles_on_node(self, role: str) -> set[str]:
-        """Return the names of all roles on the node of `role`, including `role`. They share a process."""
+        """Return the names of all roles on the node of a role. They share a process.
+
+        Parameters
+        ----------
+        role : str
+            The name of the role.
+
+        Returns
+        -------
+        set of str
+            The names, including `role`.
+        """
         nodes = {spec.name: spec.node for spec in self.roles}
         return {name for name, node in nodes.items() if node == nodes[role]}
 
@@ -127,7 +195,18 @@ class Layout:
         return bool(self.replication)
 
     def assemble_model(self, snapshots: Snapshots) -> Any:
-        """Return the model assembled from the observed shards' snapshots."""
+        """Return the model assembled from the snapshots of the observed shards.
+
+        Parameters
+        ----------
+        snapshots : tuple of Snapshot
+            The snapshots, in the order of the shards.
+
+        Returns
+        -------
+        ndarray or SparseParameters
+            The parameters of the model.
+        """
         if self.assemble is not None:
             return self.assemble(snapshots)
         if len(snapshots) == 1 or snapshots[0].values.strides == (0,):
@@ -141,14 +220,26 @@ class Layout:
         return whole
 
     def peers(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of all roles, by kind and by group."""
+        """Return the names of all roles, by kind and by group.
+
+        Returns
+        -------
+        dict of str to tuple of str
+            The names, in order.
+        """
         kinds: dict[str, list[str]] = {}
         for role in self.roles:
             kinds.setdefault(role.kind, []).append(role.name)
         return {kind: tuple(names) for kind, names in kinds.items()} | dict(self.groups)
 
     def describe(self) -> dict[str, Any]:
-        """Return the layout as plain values, for the header of a trace."""
+        """Return the layout as plain values, for the header of a trace.
+
+        Returns
+        -------
+        dict
+            The roles, their relations and their groups.
+        """
         roles = [
             {
                 "name": r.name, "kind": r.kind, "node": r.node, "shard": r.shard,

@@ -48,6 +48,26 @@ class PowerSGD(Codec):
     matrices, so there can be only one shard. The first Q is the same on all workers. Each step multiplies every matrix
     three times by a thin matrix and makes one thin matrix orthonormal. Every member of an all-reduce does this
     separately, so replicas stay equal bit for bit only if linear algebra is computed identically (on machines of one kind).
+
+    See Also
+    --------
+    AsyncPS, SyncPS, RingAllReduce : Strategies with the option codec.
+
+    Notes
+    -----
+    Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization",
+    NeurIPS 2019.
+
+    Examples
+    --------
+    A matrix of rank 1 is reproduced.
+
+    >>> codec, matrix = lk.PowerSGD(rank=1), np.outer([1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0])
+    >>> message = codec.encode(matrix.ravel(), codec.state([matrix.shape], float, np.random.default_rng(0)))
+    >>> [array.shape for array in message]
+    [(3, 1), (4, 1)]
+    >>> np.allclose(codec.decode(message, 12, float).reshape(3, 4), matrix)
+    True
     """
 
     rank: int = option(2, low=1, high=1024, help="columns of the factors")
@@ -56,7 +76,18 @@ class PowerSGD(Codec):
     feedback: ClassVar[bool] = True
 
     def shrinks(self, shape: tuple[int, ...]) -> bool:
-        """Whether a parameter of this shape is a matrix that has more values than its two factors."""
+        """Return whether a parameter is a matrix that has more values than its two factors.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape of the parameter.
+
+        Returns
+        -------
+        bool
+            Whether it is compressed.
+        """
         return len(shape) == 2 and self.rank * sum(shape) < math.prod(shape)
 
     def message(self, shapes: Shapes, dtype: DTypeLike) -> Messages:

@@ -35,19 +35,52 @@ class Placement(HasOptions):
     """Base class of placements."""
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
-        """Return the server of each of `ids`, as int64 in the shape of `ids`. `servers`: how many there are, or their
-        numbers.
+        """Return the server of each row.
+
+        Parameters
+        ----------
+        ids : ndarray of int
+            The ids of rows, in any shape.
+        servers : int or sequence of int
+            How many servers there are, or their numbers.
+
+        Returns
+        -------
+        ndarray of int64
+            The numbers of the servers, in the shape of `ids`.
         """
         raise NotImplementedError
 
     def of_table(self, rows: int) -> Placement:
-        """Return the placement for a table with `rows` rows."""
+        """Return the placement for a table with this number of rows.
+
+        Parameters
+        ----------
+        rows : int
+            The number of rows.
+
+        Returns
+        -------
+        Placement
+            The placement.
+        """
         return self
 
 
 @dataclass(frozen=True)
 class RangePlacement(Placement):
-    """Contiguous ranges of ids, of equal length. `rows`: rows of the table (0: those of the problem)."""
+    """Contiguous ranges of ids, of equal length.
+
+    See Also
+    --------
+    HashPlacement, ConsistentHash : The other placements.
+    SparsePS : The strategy with the option placement.
+
+    Examples
+    --------
+    >>> lk.RangePlacement(rows=8).owner(np.arange(8), servers=2)
+    array([0, 0, 0, 0, 1, 1, 1, 1])
+    """
 
     rows: int = option(0, low=0, high=2**40, help="ids in all; 0: the problem's")
 
@@ -65,7 +98,24 @@ class RangePlacement(Placement):
 
 @dataclass(frozen=True)
 class HashPlacement(Placement):
-    """The remainder of a hash of the id."""
+    """The remainder of a hash of the id.
+
+    See Also
+    --------
+    RangePlacement, ConsistentHash : The other placements.
+    SparsePS : The strategy with the option placement.
+
+    Examples
+    --------
+    The servers own equally many rows, up to chance. Adding a fifth server moves four fifths of the rows.
+
+    >>> ids = np.arange(10_000)
+    >>> np.bincount(lk.HashPlacement().owner(ids, servers=4))
+    array([2478, 2551, 2426, 2545])
+    >>> before, after = (lk.HashPlacement().owner(ids, servers) for servers in (4, 5))
+    >>> print(f"{np.mean(before != after):.2f}")
+    0.80
+    """
 
     seed: int = option(0, low=0, high=2**63 - 1, help="of the hash")
 
@@ -77,7 +127,27 @@ class HashPlacement(Placement):
 
 @dataclass(frozen=True)
 class ConsistentHash(Placement):
-    """Consistent hashing: a ring of 2^64 positions on which every server has `points` hashed positions."""
+    """Consistent hashing: a ring of 2^64 positions on which every server has `points` hashed positions.
+
+    See Also
+    --------
+    RangePlacement, HashPlacement : The other placements.
+    SparsePS : The strategy with the option placement.
+
+    Examples
+    --------
+    Adding a fifth server moves about a fifth of the rows.
+
+    >>> ids = np.arange(10_000)
+    >>> before, after = (lk.ConsistentHash().owner(ids, servers) for servers in (4, 5))
+    >>> print(f"{np.mean(before != after):.2f}")
+    0.22
+
+    The servers' fractions of the ring differ. More points make them more equal.
+
+    >>> lk.ConsistentHash(points=100).shares(4).round(3)
+    array([0.258, 0.283, 0.242, 0.217])
+    """
 
     points: int = option(100, low=1, high=100_000, help="of each server on the ring; more: more even")
     seed: int = option(0, low=0, high=2**63 - 1, help="of the hash")
@@ -89,7 +159,18 @@ class ConsistentHash(Placement):
         return owners[next_point % len(owners)]
 
     def shares(self, servers: Servers) -> np.ndarray:
-        """Return the fraction of the ring that each server owns, float64, in the order of the servers; the sum is 1."""
+        """Return the fraction of the ring that each server owns.
+
+        Parameters
+        ----------
+        servers : int or sequence of int
+            How many servers there are, or their numbers.
+
+        Returns
+        -------
+        ndarray of float64, shape (servers,)
+            The fractions, in the order of the servers; their sum is 1.
+        """
         numbers = _numbers(servers)
         if len(numbers) == 1:
             return np.ones(1)
