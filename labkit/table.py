@@ -57,19 +57,25 @@ class Table:
     title: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.columns, str) or isinstance(self.rows, str):
+        try:
+            columns = tuple(map(str, () if isinstance(self.columns, str) else self.columns))
+            rows = tuple(row if isinstance(row, str) else tuple(row) for row in self.rows)
+        except Exception:  # what a user's object raises when it is iterated
+            columns, rows = (), ()
+        if not columns or isinstance(self.rows, str):
             raise BadInput(
-                'Table: give a list of headings and a list of rows, as in lk.Table(["s", "time"], [[0, 1.5]]).'
+                "Table: give a list of headings, at least one column, and a list of rows, as in "
+                'lk.Table(["s", "time"], [[0, 1.5]]).'
             )
-        object.__setattr__(self, "columns", tuple(map(str, self.columns)))
-        object.__setattr__(self, "rows", tuple(row if isinstance(row, str) else tuple(row) for row in self.rows))
-        if not self.columns:
-            raise BadInput("Table: give at least one column.")
-        for row in self.rows:
-            if isinstance(row, str) or len(row) != len(self.columns):
+        for row in rows:
+            if isinstance(row, str) or len(row) != len(columns):
                 raise BadInput(
-                    f"Table: give each row one cell per column ({', '.join(self.columns)}), not {shown(row)}."
+                    f"Table: give each row one cell per column ({', '.join(columns)}), not {shown(row)}."
                 )
+        if not isinstance(self.title, str):
+            raise BadInput(f"Table: title={shown(self.title)} is not allowed; give a text.")
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "rows", rows)
 
     def cells(self) -> list[list[str]]:
         """Return the rows as text, without the headings.

@@ -93,6 +93,7 @@ DATACLASSES = sorted(
     and name not in ("Layout", "RoleSpec", "Prediction", "Scalability")
 )  # fmt: skip
 NEEDED = {"Delay": {"a": "worker-0"}, "Drop": {"a": "worker-0"}, "Partition": {"a": "worker-0"}}
+NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}
 NEEDED |= {"Cosine": {"total": 10}, "Step": {"every": 10}, "Warmup": {"updates": 10}}
 
 

@@ -322,7 +322,7 @@ def test_invalid_changes_of_options_are_refused_and_have_no_effect(engine, chang
         run.set(**change)
     with pytest.raises(lk.BadInput, match="no role 'worker-7'"):
         run.slow("worker-7", 2)
-    with pytest.raises(lk.BadInput, match=r"factor=0 is not allowed; factor is a number from 0\.001 to 1000"):
+    with pytest.raises(lk.BadInput, match=r"factor=0 is not allowed; factor is a number from 0\.001 to 1,000"):
         run.slow("worker-0", 0)
     run.wait(timeout=60)
     assert run.stopped_by == "updates"

@@ -243,8 +243,8 @@ def test_commands_about_unknown_roles_or_links_are_refused(command, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: lk.Slow("worker-0", 0), "Slow: factor=0 is not allowed; factor is a number from 0.001 to 1000"),
-        (lambda: lk.Delay("worker-0", seconds=-1), "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1e"),
+        (lambda: lk.Slow("worker-0", 0), "Slow: factor=0 is not allowed; factor is a number from 0.001 to 1,000"),
+        (lambda: lk.Delay("worker-0", seconds=-1), "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1,000,000"),
         (lambda: lk.Drop("worker-0", chance=1), "Drop: chance=1 is not allowed; chance is a number from 0 to 0.95"),
         (lambda: lk.Kill("worker-0", restart=1), "Kill: restart=1 is not allowed; restart is True or False"),
         (lambda: Cut("worker-0", 3), r"cut: peer=3 is not allowed; give a role \('worker-1'\), or None"),

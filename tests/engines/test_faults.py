@@ -60,11 +60,11 @@ def test_times_are_parsed_in_all_usual_notations():
         ("kill:worker-1@-1", "is not a fault as"),
         ("kill:worker-1@1-2", "is not a fault as"),
         ("slow:worker-1:x", "is not a fault as 'slow:worker-2:5@2.0-4.0'"),
-        ("slow:worker-1:nan", "factor is a number from 0.001 to 1000"),
+        ("slow:worker-1:nan", "factor is a number from 0.001 to 1,000"),
         ("slow:worker-1:5@4-2", "has to end after it has begun"),
         ("drop:worker:server:2", "chance is a number from 0 to 0.95"),
         ("drop:worker,*:server:0.1", r"give a role \('worker-1'\), a kind"),
-        ("preempt:worker:0", "rate is a number from 1e-09"),
+        ("preempt:worker:0", r"rate is a number from 10\*\*-9"),
     ],
 )
 def test_invalid_fault_texts_are_refused(text, message):

@@ -191,7 +191,7 @@ def test_a_refused_value_is_answered_with_the_setting_and_a_message(opened, type
     assert after["value"] == before["value"] == 0.1
     assert after["received"] == before["received"] + 1  # so the browser shows the setting again
     assert page.widget.state["headline"]["error"]
-    assert "from 1e-06 to 10" in page.widget.state["headline"]["rest"]
+    assert "from 0.000001 to 10" in page.widget.state["headline"]["rest"]
     assert len([kind for kind, _ in page.widget.sent if kind == "put"]) == 1  # one reaction
 
 

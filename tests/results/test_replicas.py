@@ -470,7 +470,7 @@ def test_adpsgd_sends_training_and_not_start_up():
             "algorithm='tree' is not allowed; .* one of 'ring', 'halving-doubling'",
         ),
         (lambda: lk.EASGD(tau=0), {}, r"EASGD: tau=0 is not allowed; tau is a whole number from 1"),
-        (lambda: lk.EASGD(rho=0.0), {}, r"rho=0\.0 is not allowed; rho is a number from 1e-06"),
+        (lambda: lk.EASGD(rho=0.0), {}, r"rho=0\.0 is not allowed; rho is a number from 0.000001"),
         (lambda: lk.DPSGD(graph="star"), {}, "graph='star' is not allowed; graph is one of 'ring', 'grid', 'complete'"),
         (lambda: lk.ADPSGD(graph=None), {}, "graph=None is not allowed; graph is one of"),
     ],
