@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 from collections import defaultdict
 from pathlib import Path
 
@@ -44,9 +45,26 @@ RELAXED = "# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-call
 UNDEFINED = "# mypy: disable-error-code=name-defined\n# pyright: reportUndefinedVariable=false"
 
 
-def block_name(block):
-    page = block.page.relative_to(ROOT).with_suffix("").as_posix()
-    return block.file or f"{re.sub(r'[^a-z]', '_', page.lower())}_{block.line}.py"
+HEADER = re.compile(r"\A---\n.*?^---\n|\A(?::[^\n]*\n)+", re.DOTALL | re.MULTILINE)  # options of a cell
+
+
+def programs_of_documents():
+    """{name: code} of the programs in the documents, lines at their numbers. A block is one, and so are all cells of a page."""
+    found = {}
+    for block in BLOCKS:
+        page = re.sub(r"[^a-z]", "_", block.page.relative_to(ROOT).with_suffix("").as_posix().lower())
+        if block.language == "python":
+            name = block.file or f"{page}_{block.line}.py"
+            assert name not in found, f"{block.where}: another document has a file {name}"
+            found[name] = head = f"{RELAXED}\n{UNDEFINED}" if "no-run" in block.marks else RELAXED
+        elif block.language == "{code-cell}":
+            name = f"{page}_cells.py"
+            head = found.setdefault(name, f"{RELAXED}, allow-redefinition")
+        else:
+            continue
+        code = HEADER.sub(lambda match: "\n" * match[0].count("\n"), block.code)
+        found[name] += "\n" * (block.line - head.count("\n")) + code
+    return found
 
 
 def expected(program):
@@ -58,15 +76,12 @@ def expected(program):
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """A folder with the programs, and with the blocks of the documents at the lines that they have there."""
+    """A folder with the programs."""
     folder = tmp_path_factory.mktemp("programs")
     for program in PROGRAMS:
         shutil.copy(program, folder)
-    for block in (block for block in BLOCKS if block.language == "python"):
-        head = f"{RELAXED}\n{UNDEFINED}" if "no-run" in block.marks else RELAXED
-        target = folder / block_name(block)
-        assert not target.exists(), f"{block.where}: another document has a file {block.file}"
-        target.write_text(head + "\n" * (block.line - head.count("\n")) + block.code)
+    for name, code in programs_of_documents().items():
+        (folder / name).write_text(code)
     for module in UNTYPED:
         stub = folder / "typings" / f"{module}.pyi"
         stub.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +122,7 @@ def pyright_errors(programs):
     return found
 
 
-CORRECT = ["valid.py", "own_strategy.py", *(block_name(block) for block in BLOCKS if block.language == "python")]
+CORRECT = ["valid.py", "own_strategy.py", *programs_of_documents()]
 
 
 @pytest.mark.slow
@@ -155,6 +170,46 @@ def test_a_module_with_the_name_of_a_function_does_not_replace_it():
 def test_an_unknown_name_raises_an_error_with_known_names(name, hint):
     with pytest.raises(AttributeError, match=re.escape(f"labkit has no {name!r}. {hint}")):
         getattr(lk, name)
+
+
+# Without a narrower type: the state of a codec, which is its own; parts of a model of several classes; Dask collections.
+ANY = {
+    "Codec.encode(state)", "Codec.state()", "Codec.sum_over_workers(state)", "Float16.encode(state)",
+    "Float16.sum_over_workers(state)", "SignSGD.encode(state)", "TopK.encode(state)", "Hybrid.worker(piece)",
+    "Layout.assemble_model()", "from_dask(x)", "from_dask(y)",
+}  # fmt: skip
+
+
+def public_functions():
+    """(name, function) of every public function and method of labkit that is not overloaded."""
+    found = {}
+    for name in lk.__all__:
+        value = getattr(lk, name)
+        if inspect.isfunction(value):
+            found[name] = value
+        for owner in value.__mro__ if inspect.isclass(value) else ():
+            for attribute, member in vars(owner).items():
+                member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                if attribute in ("__init__", "__call__") or not attribute.startswith("_"):
+                    found[f"{owner.__name__}.{attribute}"] = member
+    own = {name: f for name, f in found.items() if inspect.isfunction(f) and f.__module__.startswith("labkit.")}
+    return {name: function for name, function in own.items() if not typing.get_overloads(function)}
+
+
+def test_parameters_and_results_of_public_functions_have_types():
+    found = set()
+    for name, function in public_functions().items():
+        signature = inspect.signature(function)
+        types = {p.name: p.annotation for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
+        first = next(iter(types), "")  # self
+        found |= {
+            f"{name}({p})"
+            for p, kind in types.items()
+            if kind in (inspect._empty, "Any") and (p != first or name[0].islower())
+        }
+        if signature.return_annotation in (inspect._empty, "Any") and not name.endswith("__init__"):
+            found.add(f"{name}()")
+    assert found == ANY
 
 
 # editors --------------------------------------------------------------------------------------------------------------
