@@ -29,7 +29,7 @@ def _command(command: click.Command, context: click.Context) -> str:
     sections: dict[str, list[list[str]]] = {}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None and record[1] and parameter.name != "help":
+        if record is not None and record[1] and "--help" not in parameter.opts:
             title = getattr(parameter, "section", "Options")
             sections.setdefault(title, []).append([f"`{record[0]}`", escaped(record[1])])
     for title, rows in sections.items():

@@ -180,11 +180,15 @@ def _metavar(option: Option) -> str:
 
 def _help(name: str, option: Option) -> str:
     """Return the help text: `Time of every message from node to node (0 to 1000 s; default 0 s).`"""
+    from ..options import limit_text
+
     unit, usual = f" {option.unit}" if option.unit else "", DEFAULT_TEXTS.get(name.replace("-", "_"))
     if usual is None and option.type in (int, float, str) and option.default is not None:
         usual = f"{option.default:g}{unit}" if isinstance(option.default, float) else str(option.default)
     low, high = option.low, option.high
-    about = [f"{low:g} to {high:g}{unit}"] if low is not None and high is not None and high < MAX_SHOWN_LIMIT else []
+    about = []
+    if low is not None and high is not None and high < MAX_SHOWN_LIMIT:
+        about.append(f"{limit_text(low)} to {limit_text(high)}{unit}")
     about += [f"default {usual}"] if usual else []
     about += ["repeatable"] if option.name in REPEATABLE else []
     names = f": {', '.join(option.names)}" if option.names is not None and ":" not in option.help else ""
