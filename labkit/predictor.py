@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from . import nn
 from .description import Description, HasDescription
 from .errors import BadInput
-from .options import as_numbers
+from .options import as_number, as_numbers
 from .problem import Problem
 
 __all__ = ["Predictor", "load"]
@@ -76,7 +76,7 @@ class Predictor(HasDescription):
 
     def _described(self) -> Description:
         rows = [("network", nn.network_text(self.network)), ("size", nn.size_text(self.network))]
-        if (accuracy := self.about.get("accuracy")) is not None:
+        if (accuracy := as_number(self.about.get("accuracy"))) is not None:  # a file may contain anything
             rows.append(("accuracy", f"{accuracy:.1%} held out"))
         rows.append(("input", f"{nn.input_text(self.network)}, as in the data set; predict standardises them"))
         return Description(f"Predictor of {self.about.get('data', 'a model')}", tuple(rows))

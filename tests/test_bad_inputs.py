@@ -99,9 +99,10 @@ def test_a_user_defined_distribution():
 
 def test_a_loaded_predictor_can_be_saved_again(tmp_path):
     problem = lk.Problem("moons", hidden=(4,), seed=3)
-    model = lk.train(problem, lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=9)).wait().result()
+    run = lk.train(problem, lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=9)).wait()
+    model = run.result()
     again = lk.load(lk.load(model.save(tmp_path / "a.npz")).save(tmp_path / "b.npz"))
-    assert again.about == model.about == problem.describe()
+    assert again.about == model.about == problem.describe() | {"accuracy": run.summary()["accuracy"]}
     assert np.array_equal(again.parameters, model.parameters)
 
 

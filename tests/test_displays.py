@@ -291,6 +291,14 @@ def test_summary_trace_predictor_and_advice(tmp_path):
     assert "Pipeline" in str(advice)
 
 
+def test_a_predictor_from_a_file_with_an_odd_description():
+    objective = lk.Problem("moons", hidden=()).objective()
+    about = {"data": "<x>", "accuracy": "high"}
+    model = lk.Predictor(None, objective.start(0), network=objective, mean=np.zeros(2), scale=np.ones(2), about=about)
+    assert "accuracy" not in shown(model)
+    assert "<x>" not in model._repr_html_()
+
+
 # runs on processes ----------------------------------------------------------------------------------------------------
 
 
