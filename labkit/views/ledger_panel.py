@@ -22,7 +22,7 @@ from .panel import Panel, Stops, moment
 __all__ = ["Ledger", "draw", "lines"]
 
 MOST = 12  # bars
-LABEL, NUMBER, BAR = 126, 190, 204  # pixels from the left: end of the name, end of the number, start of the bar
+LABEL, NUMBER, BAR = 146, 206, 216  # pixels from the left: end of the name, end of the number, start of the bar
 ROW = 34.0  # pixels, maximum
 DROPPED = "#c3c9d3"
 COLOURS = {

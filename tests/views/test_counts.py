@@ -30,7 +30,8 @@ from labkit.trace.query import (
     staleness,
 )  # fmt: skip
 from labkit.trace.recorder import Recorder
-from labkit.trace.schema import COMPUTE, NANO
+from labkit.trace.schema import COMPUTE, NANO, REASONS
+from labkit.views import ledger_panel, style
 from labkit.views.gradient_flow import step_rate
 from labkit.views.message_zoom import PERIOD, slow_motion_period, zoom_interval
 from labkit.views.throughput import Throughput
@@ -279,3 +280,9 @@ def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_
         before = seen
     last = zoom_interval(trace, trace.now, lookup)
     assert (last.end, last.sweep, last.slower) == (trace.now, trace.now, 1.0)
+
+
+def test_the_names_of_all_categories_of_the_ledger_fit():
+    room = ledger_panel.LABEL + ledger_panel.Ledger.margins[0]
+    for name in ("partly applied", *(f"dropped: {reason}" for reason in REASONS)):
+        assert style.width(name, style.SMALL) <= room
