@@ -6,6 +6,7 @@ results are stored in docs/_build/cells.
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import webbrowser
@@ -23,6 +24,8 @@ HTML = DOCS / "_build" / "html"
 @click.option("--stored", is_flag=True, help="Do not execute the lessons: show their stored outputs. Quick.")
 def main(no_browser: bool, check: bool, stored: bool) -> None:
     """Build the documentation site, and open it. Warnings and missing references are errors."""
+    if importlib.util.find_spec("myst_nb") is None:
+        raise click.ClickException('Packages for the site are missing: pip install -e ".[docs]"')
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", str(DOCS), str(HTML)]
     if check:
         command += ["-E", "-a"]
