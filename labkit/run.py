@@ -237,7 +237,7 @@ class Run(HasDescription):
             The error that ended the run, if it was an error.
         """
         timeout = _limit(timeout)
-        if progress not in (None, True, False):
+        if not isinstance(progress, bool | None):
             raise BadInput(f"progress={shown(progress)} is not allowed; it is True, False or None.")
         with Wait(self.engine, bar_for(progress)) as waiting:
             try:

@@ -194,7 +194,7 @@ def test_hostile_arguments_of_train_are_refused(tmp_path, monkeypatch):
 
 
 METHODS = {
-    "wait": {"timeout": 1.0},
+    "wait": {"timeout": 1.0, "progress": False},
     "advance": {"seconds": 0.1, "timeout": 1.0},
     "step": {"timeout": 1.0},
     "fork": {"at": 0.1, "timeout": 1.0},
@@ -242,7 +242,7 @@ def test_a_method_of_a_run(name):
 @pytest.mark.parametrize("name", ["wait", "advance", "step", "fork"])
 def test_times_of_a_run_are_numbers(name):
     wrong = []
-    for argument in METHODS[name]:
+    for argument in METHODS[name].keys() - {"progress"}:
         for label in ("nan", "True", "np.bool_", "x", "huge", "bytes", "list", "array", "masked", "raises", "-1"):
             if refused_not(lambda a=argument, v=HOSTILE[label]: getattr(started().advance(0.2), name)(**{**METHODS[name], a: v})):
                 wrong.append(f"run.{name}({argument}={label})")
