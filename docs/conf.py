@@ -31,6 +31,7 @@ templates_path = ["_templates"]
 nitpicky = True
 smartquotes = False  # `--option` stays as it is typed
 nitpick_ignore_regex = [  # other packages: their documentation is not available without a network
+    (r"py:.*", r"Client"),  # of distributed, in annotations for type checkers
     (r"py:.*", r"(abc|collections|dataclasses|os|pathlib|types|typing)\..*"),
     (r"py:.*", r"(np|numpy|anywidget|dask|distributed|ipywidgets|matplotlib|pandas|traitlets)\..*"),
     (r"py:class", r"Client"),  # Dask's, by its name in the annotation of `DaskCluster.client`
@@ -49,6 +50,7 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
 nb_ipywidgets_js = {}  # widgets show their static output: pages work without a kernel and without a network
+suppress_warnings = ["mystnb.mime_priority"]  # a part of an output that has only a widget is left out
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 
 autodoc_typehints = "signature"
