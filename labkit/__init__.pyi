@@ -124,6 +124,8 @@ from .strategies import SparsePS as SparsePS
 from .strategies import Strategy as Strategy
 from .strategies import SyncPS as SyncPS
 from .strategies import TensorParallel as TensorParallel
+from .sweeps import Sweep as Sweep
+from .sweeps import sweep as sweep
 from .table import Table as Table
 from .trace import Trace as Trace
 from .trace import ledger as ledger

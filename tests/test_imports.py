@@ -34,7 +34,8 @@ BELOW["progress"] = {"engines", "narrative", "trace"}
 BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrative", "progress"}
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advisor"] = BELOW["run"] | {"views"}
-UP = BELOW["run"] | {"run", "advisor", "views"}
+BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
+UP = BELOW["run"] | {"run", "sweeps", "advisor", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called.
@@ -153,8 +154,9 @@ HEAVY = {
     "IPython": {"lab", "progress"},
     "PIL": {"views", "lab"},
     "click": {"cli"},
+    "rich": {"cli"},
     "rich": {"cli", "progress"},
-    "pandas": {"trace", "data"},
+    "pandas": {"trace", "data", "sweeps"},
     "sklearn": set(),
     "scipy": set(),
     "cloudpickle": {"engines"},

@@ -1,4 +1,4 @@
-"""The command line: `labkit lab | train | simulate | compare | strategies | doctor | assign | check | grade`.
+"""The command line: `labkit lab | train | simulate | compare | sweep | strategies | doctor | assign | check | grade`.
 
 A command reads its arguments as a problem, a strategy, a cluster and a budget, calls `train`, and prints the results.
 Everything that a command does can also be done in Python. Results go to standard output, everything else to standard
@@ -15,6 +15,7 @@ from .doctor import doctor
 from .notebooks import lab
 from .run_commands import compare, simulate, train
 from .strategy_list import strategies
+from .sweep_commands import sweep
 
 __all__ = ["main"]
 
@@ -25,5 +26,5 @@ def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""
 
 
-for command in (lab, train, simulate, compare, strategies, doctor, assign, check, grade):
+for command in (lab, train, simulate, compare, sweep, strategies, doctor, assign, check, grade):
     main.add_command(command)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ..options import Option
     from ..spec import RunSpec
 
-__all__ = ["GivenOptions", "ResultFiles", "RunCommand", "file_options", "given_options", "run_specs", "writable_files"]
+__all__ = [
+    "GivenOptions", "ResultFiles", "RunCommand", "check_file", "file_options", "given_options", "run_specs", "writable_files",
+]  # fmt: skip
 
 # Sections of the help: title, part of the specification, and options, as {name on the command line: declared name}.
 SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -91,7 +93,7 @@ class ResultFiles:
     log: str | None = None
 
 
-RESULT_OPTIONS = ("trace", "perfetto", "figure", "log", "as_json")
+RESULT_OPTIONS = ("trace", "perfetto", "figure", "log", "out", "csv", "parquet", "as_json")
 FILE_OPTIONS = (
     click.option("--trace", metavar="FILE.npz", help="The trace of the run: all its events, as NumPy arrays."),
     click.option("--perfetto", metavar="FILE.json", help="The trace for https://ui.perfetto.dev."),
@@ -225,7 +227,7 @@ def writable_files(options: Mapping[str, Any]) -> ResultFiles:
     files = ResultFiles(**{field.name: options.get(field.name) for field in fields(ResultFiles)})
     for option, name in vars(files).items():
         if name is not None:
-            _check_file(option, name)
+            check_file(option, name)
     return files
 
 
@@ -317,7 +319,7 @@ def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
     return faults
 
 
-def _check_file(option: str, name: str) -> None:
+def check_file(option: str, name: str) -> None:
     """Raise `BadInput` if a file cannot be written."""
     from ..errors import BadInput, shown
     from ..paths import as_path, reason

@@ -1,0 +1,601 @@
+"""`sweep`: a grid of runs, and its results as a table with one row per run.
+
+A run of the grid is a problem, a strategy, a cluster, a budget and a seed. Simulated runs are independent of each other and
+of the machine, so they are executed in parallel, as Dask tasks. Runs on processes are executed one after the other, because
+they would take time from each other.
+
+With `path`, every result is written to a file as soon as its run has ended, one JSON object per line. A sweep that is started
+again with the same file continues with the runs that are missing in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .engines.base import Cluster
+from .engines.machine_limits import default_local_workers
+from .engines.plan import make_plan
+from .errors import BadInput, LabkitError, shown
+from .formatting import number_text
+from .options import options_of, write_option
+from .paths import as_path, reason
+from .problem import Problem
+from .roles.budget import Budget
+from .run import train
+from .spec import RunSpec
+from .strategies import Strategy, strategy_by_name
+from .table import Table
+
+if TYPE_CHECKING:
+    from .views.sweeps import SweepPlots
+
+__all__ = ["RESULTS", "Setting", "Sweep", "execute", "sweep"]
+
+FORMAT = 1
+MAX_SEEDS = 10_000
+# The columns of results, in order. The columns before them are settings of the run, see `Sweep`.
+RESULTS = (
+    "stopped_by", "seconds", "wall_seconds", "updates", "gradients", "samples_per_second", "updates_per_second",
+    "gradients_per_second", "staleness", "staleness_p95", "loss", "accuracy", "time_to_accuracy", "bytes_sent", "ledger_closes",
+    "error",
+)  # fmt: skip
+ALWAYS = ("data", "strategy", "engine", "workers", "servers", "seed")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all seeds of a sweep have in common."""
+
+    problem: Problem
+    strategy: Strategy
+    cluster: Cluster
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a setting whose problem has the seed. `columns`: its settings in the table. `key`: identifies the run, also
+    in other processes.
+    """
+
+    setting: Setting
+    columns: Mapping[str, Any]
+    key: str
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """The results of a sweep: one row per run. `len(sweep)` is the number of runs.
+
+    Parameters
+    ----------
+    rows : tuple of mappings
+        One per run, in the order of the grid: its settings, then its results. Times are in seconds, sizes in bytes; a value that
+        does not exist is None. `error` is the message of a run that failed.
+    varied : tuple of str
+        The names of the settings that differ between runs, without the seed.
+
+    See Also
+    --------
+    sweep : Executes the runs.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    varied: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def table(self) -> Table:
+        """Return the medians over the seeds, with one row per setting, as a table."""
+        names = list(self.varied) or ["strategy"]
+        failed = any(row["error"] is not None for row in self.rows)
+        rows = []
+        for line in self.medians("gradients_per_second", "staleness", "accuracy", "time_to_accuracy"):
+            settings = {name: line.get(name, self.rows[0][name]) for name in names}
+            mean, reached, shares = line["staleness"], line["time_to_accuracy"], line["accuracy"]
+            cells = [
+                number_text(line["gradients_per_second"]) if line["gradients_per_second"] is not None else None,
+                None if mean is None else f"{mean:.2f}", None if shares is None else f"{shares:.1%}",
+                None if reached is None else f"{reached:.3g}",
+            ]  # fmt: skip
+            errors = sum(
+                row["error"] is not None for row in self.rows if all(row[name] == line[name] for name in self.varied)
+            )
+            rows.append([*settings.values(), line["runs"], *([errors] if failed else []), *cells])
+        results = ["gradients/s", "staleness", "accuracy", "time to accuracy (s)"]
+        return Table([name.replace("_", " ") for name in names] + ["runs"] + (["failed"] if failed else []) + results, rows)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Return the settings of the grid without repetition: one dictionary of the varied settings for all seeds together."""
+        found = {tuple(row[name] for name in self.varied): None for row in self.rows}
+        return [dict(zip(self.varied, values)) for values in found]
+
+    def values(self, result: str, **settings: Any) -> list[float]:
+        """Return the values of a result over the runs with these settings, in the order of the grid.
+
+        Runs that do not have this result, because they failed or did not reach the accuracy, are left out.
+
+        Parameters
+        ----------
+        result : str
+            The name of a column, as "time_to_accuracy".
+        **settings : object
+            Values of settings, as `workers=4`.
+
+        Returns
+        -------
+        list of float
+            The values.
+
+        Raises
+        ------
+        BadInput
+            If there is no such result or setting.
+        """
+        for name in (result, *settings):
+            if not self.rows or name not in self.rows[0]:
+                names = list(self.rows[0]) if self.rows else []
+                raise BadInput(f"The sweep has no column {shown(name)}; it has {', '.join(names)}.")
+        return [
+            row[result] for row in self.rows
+            if row[result] is not None and all(row[name] == value for name, value in settings.items())
+        ]  # fmt: skip
+
+    def medians(self, *results: str) -> list[dict[str, Any]]:
+        """Return the median, the smallest and the largest value over the seeds, for each setting of the grid.
+
+        Parameters
+        ----------
+        *results : str
+            The names of results, as "gradients_per_second".
+
+        Returns
+        -------
+        list of dict
+            One per setting: its varied settings, the number of `runs`, and for each result its median under the name of the
+            result, and the smallest and largest value as `<result>_low` and `<result>_high`; None if no run has a value.
+        """
+        found = []
+        for settings in self.settings():
+            line: dict[str, Any] = settings | {"runs": len(self.values("seed", **settings))}
+            for result in results:
+                values = self.values(result, **settings)
+                line[result] = statistics.median(values) if values else None
+                line[f"{result}_low"], line[f"{result}_high"] = min(values, default=None), max(values, default=None)
+            found.append(line)
+        return found
+
+    # files ------------------------------------------------------------------------------------------------------------
+
+    def frame(self) -> Any:
+        """Return the results as a data frame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per run.
+
+        Raises
+        ------
+        BadInput
+            If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
+        return pd.DataFrame([dict(row) for row in self.rows])
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write a CSV file with one line per run, and a header.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        BadInput
+            If the file cannot be written.
+        """
+        name = as_path("path", path)
+        try:
+            with open(name, "w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(self.rows[0]) if self.rows else [], lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(self.rows)
+        except OSError as error:
+            raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
+        return Path(name)
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """Write the data frame as a Parquet file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        BadInput
+            If pandas or pyarrow is not installed, or if the file cannot be written.
+        """
+        name, frame = as_path("path", path), self.frame()
+        try:
+            frame.to_parquet(name, engine="pyarrow", index=False)
+        except ImportError:
+            raise BadInput("Parquet files need pyarrow, which is not installed: pip install pyarrow.") from None
+        except OSError as error:
+            raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
+        return Path(name)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Sweep:
+        """Return the results in a file that `sweep(..., path=...)` has written, also if that sweep has not ended.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        Sweep
+            The finished runs, in the order in which they ended.
+
+        Raises
+        ------
+        BadInput
+            If the file does not contain a sweep, or was written by another version of labkit.
+        """
+        rows = list(_Store(path).read().values())
+        if not rows:
+            raise BadInput(f"{shown(str(path))} contains no finished run.")
+        return cls._of(rows)
+
+    @classmethod
+    def _of(cls, rows: Sequence[Mapping[str, Any]]) -> Sweep:
+        names = list(dict.fromkeys(name for row in rows for name in row if name not in RESULTS))
+        made = tuple({name: row.get(name) for name in (*names, *RESULTS)} for row in rows)
+        varied = [name for name in names if name != "seed" and len({json.dumps(row[name]) for row in made}) > 1]
+        return cls(made, tuple(varied))
+
+    # figures ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def plot(self) -> SweepPlots:
+        """The figures of the sweep: `sweep.plot.time_to_accuracy()`, `.throughput()`, `.efficiency()`, `.staleness()`,
+        `.pareto()`. `sweep.plot.overview()` shows four of them.
+        """
+        from .views.sweeps import SweepPlots
+
+        return SweepPlots(self)
+
+
+def sweep(
+    problem: Problem | str | Sequence[Problem | str],
+    strategies: Strategy | str | Sequence[Strategy | str],
+    clusters: Cluster | Sequence[Cluster],
+    budgets: Budget | Sequence[Budget] | None = None,
+    seeds: int | Iterable[int] = 5,
+    client: Any = None,
+    *,
+    path: str | Path | None = None,
+    on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,
+) -> Sweep:
+    """Execute every combination of problems, strategies, clusters, budgets and seeds, and return the results.
+
+    A run that fails does not end the sweep: its row has the message of the error. Ctrl-C ends the sweep; the results that
+    have been written to `path` remain.
+
+    Parameters
+    ----------
+    problem : Problem, str, or sequence of them
+        The problems, or their names.
+    strategies : Strategy, str, or sequence of them
+        The strategies, or their names.
+    clusters : Cluster or sequence of Cluster
+        Clusters of both engines. Simulated runs are executed in parallel, runs on processes one after the other.
+    budgets : Budget or sequence of Budget, optional
+        The budgets. None: the default budget of the problem.
+    seeds : int or iterable of int, default 5
+        The number of seeds, from 1 to 10,000, counted from the seed of the problem; or the seeds themselves.
+    client : distributed.Client or str, optional
+        The Dask cluster that executes simulated runs, or the address of its scheduler. None: the cores of this machine.
+    path : str or path-like, optional
+        A file to which every result is written as soon as its run has ended. Runs whose results it contains are not repeated.
+    on_result : callable, optional
+        Called after every run with the number of finished runs, the number of all runs, and the row of the run.
+
+    Returns
+    -------
+    Sweep
+        One row per run.
+
+    Raises
+    ------
+    BadInput
+        Before anything starts: if a combination does not fit together or occurs twice, or if `path` is not a file of a sweep or
+        was written by another version of labkit.
+    ClusterError
+        If a cluster cannot be started or reached.
+
+    Examples
+    --------
+    >>> import labkit as lk
+    >>> problem = lk.Problem("moons", hidden=(8,))
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.01))
+    >>> lk.sweep(problem, ["sync-ps", "async-ps"], cluster, lk.Budget(updates=100), seeds=[0])
+    strategy  runs  gradients/s  staleness  accuracy  time to accuracy (s)
+    SyncPS       1          178       0.00     91.0%                     –
+    AsyncPS      1          359       2.86     85.5%                     –
+    """
+    parts = (
+        _several("problems", problem, _problem), _several("strategies", strategies, _strategy),
+        _several("clusters", clusters, _cluster), _several("budgets", Budget() if budgets is None else budgets, _budget),
+    )  # fmt: skip
+    return execute([Setting(*each) for each in itertools.product(*parts)], seeds, client, path=path, on_result=on_result)
+
+
+def execute(
+    settings: Sequence[Setting], seeds: int | Iterable[int] = 5, client: Any = None, *, path: str | Path | None = None,
+    on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,
+) -> Sweep:  # fmt: skip
+    """Execute these settings with every seed, and return the results; see `sweep`. The settings need not be a complete grid."""
+    cells = _cells(settings, seeds)
+    store = _Store(path) if path is not None else None
+    found = store.read() if store is not None else {}
+    missing = [cell for cell in cells if cell.key not in found]
+    rows = {cell.key: found[cell.key] for cell in cells if cell.key in found}
+    with store.appending() if store is not None and missing else contextlib.nullcontext() as write:
+        for cell, row in _execute(missing, client):
+            rows[cell.key] = row
+            if write is not None:
+                write(cell.key, row)
+            if on_result is not None:
+                on_result(len(rows), len(cells), row)
+    return Sweep._of([rows[cell.key] for cell in cells])
+
+
+# the grid -------------------------------------------------------------------------------------------------------------
+
+
+def _several(name: str, given: Any, check: Callable[[str, Any], Any]) -> list[Any]:
+    """Return `given`, one value or several, as a list of checked values."""
+    several = list(given) if isinstance(given, list | tuple | range) else [given]
+    if not several:
+        raise BadInput(f"{name}={shown(given)}: give at least one.")
+    return [check(name, each) for each in several]
+
+
+def _problem(name: str, given: Any) -> Problem:
+    made = Problem(given) if isinstance(given, str) else given
+    if not isinstance(made, Problem):
+        raise BadInput(f"{name}={shown(given)}: give a lk.Problem or the name of a data set, or a list of them.")
+    return made
+
+
+def _strategy(name: str, given: Any) -> Strategy:
+    made = strategy_by_name(given)() if isinstance(given, str) else given
+    if not isinstance(made, Strategy):
+        raise BadInput(f"{name}={shown(given)}: give a lk.Strategy or its name, or a list of them.")
+    return made
+
+
+def _cluster(name: str, given: Any) -> Cluster:
+    if not isinstance(given, Cluster):
+        raise BadInput(f"{name}={shown(given)}: give a lk.SimulatedCluster or a lk.DaskCluster, or a list of them.")
+    return given
+
+
+def _budget(name: str, given: Any) -> Budget:
+    if not isinstance(given, Budget):
+        raise BadInput(f"{name}={shown(given)}: give a lk.Budget, or a list of them.")
+    return given
+
+
+def _seeds(given: Any, first: int) -> list[int]:
+    """Return the seeds: `given` itself, or as many as it says, counted from `first`."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        if not 1 <= given <= MAX_SEEDS:
+            raise BadInput(f"seeds={shown(given)} is not allowed; give 1 to {MAX_SEEDS:,} seeds, or a list of seeds.")
+        return list(range(first, first + given))
+    try:
+        seeds = list(given)
+    except TypeError:
+        raise BadInput(f"seeds={shown(given)} is not allowed; give a number of seeds, or a list of seeds.") from None
+    if not seeds or len(seeds) > MAX_SEEDS:
+        raise BadInput(f"seeds: {len(seeds):,} seeds; give 1 to {MAX_SEEDS:,}.")
+    return seeds
+
+
+def _cells(settings: Sequence[Setting], seeds: Any) -> list[Cell]:
+    """Return the runs of these settings. Raises `BadInput` if the parts of a setting do not fit together or occur twice."""
+    differing = {part: _differing([getattr(each, part) for each in settings]) for part in ("strategy", "budget", "problem")}
+    differing["cluster"] = _differing([each.cluster.spec for each in settings])
+    cells: dict[str, Cell] = {}
+    for setting in settings:
+        problem, strategy, cluster, budget = setting.problem, setting.strategy, setting.cluster, setting.budget
+        plan = make_plan(problem, strategy, cluster.spec, budget)
+        spec = RunSpec(problem, strategy, cluster.spec, budget)
+        servers = sum(role.kind == "server" for role in plan.layout.roles)
+        columns = {
+            "data": problem.name, "strategy": strategy.name, "engine": cluster.engine, "workers": cluster.spec.workers,
+            "servers": servers,
+        } | _varied_options(spec, differing)  # fmt: skip
+        for seed in _seeds(seeds, problem.seed):
+            seeded = replace(problem, seed=seed)
+            key = _key(replace(spec, problem=seeded), cluster)
+            if key in cells:
+                raise BadInput(f"The sweep contains {strategy.name} with the same settings and seed {seed} twice.")
+            cells[key] = Cell(replace(setting, problem=seeded), columns | {"seed": seed}, key)
+    return list(cells.values())
+
+
+def _differing(values: Sequence[Any]) -> set[str]:
+    """Return the names of the options whose values differ between objects of the same class."""
+    seen: dict[tuple[type, str], list[Any]] = {}
+    for value in values:
+        for name in options_of(value):
+            seen.setdefault((type(value), name), []).append(getattr(value, name))
+    return {name for (_, name), found in seen.items() if any(each != found[0] for each in found[1:])}
+
+
+def _varied_options(spec: RunSpec, differing: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Return the columns of the options that differ within the grid. An option that the run does not have is left out."""
+    found: dict[str, Any] = {}
+    for part, names in differing.items():
+        owner = getattr(spec, part)
+        for name, option in options_of(owner).items():
+            if name not in names or name in (*ALWAYS, *found):
+                continue
+            value = getattr(owner, name)
+            column = name if name not in RESULTS else f"{part}_{name}"  # as the budget's seconds, which are also a result
+            try:
+                found[column] = value if isinstance(value, bool | int | float | str | None) else write_option(option, value)
+            except BadInput:  # a user-defined object has no text
+                found[column] = shown(value)
+    return found
+
+
+def _key(spec: RunSpec, cluster: Cluster) -> str:
+    """Return the identity of a run, as hexadecimal digits."""
+    plain = {"run": spec.to_dict(), "cluster": type(cluster).__name__}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:24]
+
+
+# executing ------------------------------------------------------------------------------------------------------------
+
+
+def _execute(cells: list[Cell], client: Any) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Execute the runs and yield (cell, row) as they end: first the simulated runs, then those on processes."""
+    simulated = [cell for cell in cells if cell.setting.cluster.virtual_time]
+    processes = min(default_local_workers(), os.cpu_count() or 1, len(simulated))
+    if simulated and (client is not None or processes > 1):
+        from .engines.dask.cluster.tasks import TaskPool
+
+        with TaskPool(client, processes) as pool:
+            for i, row in pool.call(_row, [(cell,) for cell in simulated]):
+                yield simulated[i], row
+    else:
+        for cell in simulated:
+            yield cell, _row(cell)
+    for cell in cells:
+        if not cell.setting.cluster.virtual_time:
+            yield cell, _row(cell)
+
+
+def _row(cell: Cell) -> dict[str, Any]:
+    """Execute one run; return its settings and results."""
+    setting, began, run, error = cell.setting, time.monotonic(), None, None
+    try:
+        run = train(setting.problem, setting.strategy, setting.cluster, setting.budget, checkpoint=False)
+        run.wait()
+    except LabkitError as failure:
+        error = str(failure)
+    results: dict[str, Any] = dict.fromkeys(RESULTS)
+    if run is not None:
+        summary = run.summary()
+        stale = summary["staleness"]
+        results |= {name: summary[name] for name in RESULTS if name in summary.values and name != "staleness"}
+        results |= {
+            "staleness": stale["mean"], "staleness_p95": stale["p95"], "ledger_closes": summary["ledger"]["closes"],
+            "bytes_sent": sum(count for kinds in summary["bytes_sent"].values() for count in kinds.values()),
+        }  # fmt: skip
+    return dict(cell.columns) | results | {"wall_seconds": time.monotonic() - began, "error": error}
+
+
+# the file -------------------------------------------------------------------------------------------------------------
+
+
+class _Store:
+    """The file of a sweep: a first line that names the format, then one line per finished run."""
+
+    def __init__(self, path: Any):
+        self.path = as_path("path", path)
+        self._header = {"labkit_sweep": FORMAT, "labkit": importlib.metadata.version("labkit-distributed")}
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return {key: row} of the finished runs; empty if there is no file. An incomplete last line is ignored."""
+        try:
+            lines = Path(self.path).read_text(encoding="utf-8").split("\n")
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{shown(self.path)} cannot be read: {reason(error)}.") from None
+        header = _parsed(lines[0])
+        if lines == [""]:
+            return {}
+        if not isinstance(header, dict) or "labkit_sweep" not in header:
+            raise BadInput(f"{shown(self.path)} is not a file of a sweep; give another name.")
+        if header != self._header:
+            raise BadInput(
+                f"{shown(self.path)} was written by labkit {header.get('labkit')}, and this is {self._header['labkit']}: results "
+                "may differ, so they are not mixed; give another name."
+            )
+        found = {}
+        for number, line in enumerate(lines[1:-1], 2):
+            entry = _parsed(line)
+            if not (isinstance(entry, dict) and set(entry) == {"key", "row"} and isinstance(entry["row"], dict)):
+                raise BadInput(f"{shown(self.path)}, line {number}: this is not the result of a run.")
+            found[entry["key"]] = entry["row"]
+        return found
+
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+        """Open the file, and return a function that appends the row of a run. An incomplete last line is removed."""
+        try:
+            with open(self.path, "a+b") as file:
+                file.seek(0)
+                end = file.read().rfind(b"\n") + 1
+                file.truncate(end)
+
+                def write(line: Mapping[str, Any]) -> None:
+                    file.write(json.dumps(line).encode() + b"\n")
+                    file.flush()
+
+                if not end:
+                    write(self._header)
+                yield lambda key, row: write({"key": key, "row": row})
+        except OSError as error:
+            raise BadInput(f"{shown(self.path)} cannot be written: {reason(error)}.") from None
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -1,0 +1,64 @@
+"""`labkit sweep`: settings from `--vary`, files, and refusals."""
+
+import csv
+import json
+
+import pytest
+
+SMALL = ["--dataset", "moons", "--hidden", "4", "--updates", "10", "--compute", "exponential:0.01", "--seeds", "1"]
+
+
+def runs(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)["runs"]
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+
+
+def test_every_combination_of_the_values_is_run(labkit):
+    found = runs(labkit("sweep", "async-ps", "--vary", "workers=1,2", "--vary", "learning_rate=0.1,0.2", *SMALL, "--json"))
+    assert [(run["workers"], run["learning_rate"]) for run in found] == [(1, 0.1), (1, 0.2), (2, 0.1), (2, 0.2)]
+
+
+def test_an_option_is_varied_for_the_strategies_that_have_it(labkit):
+    found = runs(labkit("sweep", "ssp", "async-ps", "--vary", "s=1,3", "--workers", "2", *SMALL, "--json"))
+    assert [(run["strategy"], run["s"]) for run in found] == [("SSP", 1), ("SSP", 3), ("AsyncPS", None)]
+
+
+def test_a_list_is_one_value(labkit):
+    found = runs(labkit("sweep", "async-ps", "--vary", "hidden=4", "--vary", "hidden=4,4", "--workers", "1", *SMALL, "--json"))
+    assert [run["hidden"] for run in found] == ["4", "4,4"]
+
+
+def test_the_files_are_written(labkit, tmp_path):
+    files = [tmp_path / name for name in ("sweep.csv", "sweep.png", "sweep.jsonl")]
+    result = labkit("sweep", "sync-ps", "async-ps", "--vary", "workers=1,2", *SMALL, "--csv", files[0], "--figure", files[1],
+                    "--out", files[2])  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].startswith("strategy")
+    with open(files[0], newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    assert len(files[2].read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "sweep takes at least one strategy"),
+    (["async-ps", "--vary", "workers"], "give an option and its values"),
+    (["async-ps", "--vary", "wokers=1"], "workers"),
+    (["async-ps", "--vary", "workers=0"], "workers=0"),
+    (["async-ps", "--vary", "workers=1,1"], "twice"),
+    (["async-ps", "--vary", "workers=1,,2"], "workers"),
+    (["async-ps", "--seeds", "0"], "seeds=0 is not allowed"),
+    (["async-ps", "--out", "/nowhere/x.jsonl"], "there is no folder"),
+    (["async-ps", "--figure", "x.txt"], "the name of a figure ends in"),
+    (["async-ps", "--seeds", "9999999"], "a sweep has at most 100,000"),
+])  # fmt: skip
+def test_refusals(labkit, words, message):
+    result = labkit("sweep", *words, *([] if "--seeds" in words else SMALL))
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.output
