@@ -29,7 +29,7 @@ MAX_RUNS = 100_000
     "--vary", "varied", metavar="OPTION=VALUE,...", multiple=True,
     help="Run with each of these values, as --vary workers=1,2,4,8 or --vary learning_rate=0.05,0.1; repeatable.",
 )  # fmt: skip
-@click.option("--seeds", metavar="N", type=int, default=5, help="The number of seeds of each setting, from --seed on (default 5).")
+@click.option("--seeds", metavar="N", type=int, default=5, help="Number of seeds of each setting, from --seed on (default 5).")
 @click.option(
     "--engine", metavar="NAME", default="simulated",
     help="simulated: in virtual time, in parallel; dask: real processes, one run after the other (default simulated).",
