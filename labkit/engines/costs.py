@@ -1,0 +1,179 @@
+"""The costs of processes: processor time of work and of messages, latency, waiting, and the hosts whose cores roles share.
+
+`SimulatedCluster(costs=...)` simulates roles that are processes on hosts, as on a `DaskCluster`. The values usually come from
+measurements (`labkit.calibrate`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import BadInput, shown
+from ..options import as_number
+from .distributions import Deterministic, Distribution
+
+__all__ = ["Costs", "Linear", "WorkCost"]
+
+MAX_S = 1e6  # the largest duration, in seconds
+MAX_CORES, MAX_HOSTS = 4096, 100_000
+
+
+def _number(owner: str, name: str, value: Any, low: float = 0.0, high: float = MAX_S) -> float:
+    number = as_number(value)
+    if number is None or not math.isfinite(number) or not low <= number <= high:
+        raise BadInput(f"{owner}: {name}={shown(value)} is not allowed; give a number from {low:g} to {high:g}.")
+    return float(number)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The time of an operation on some bytes: `fixed + per_byte * bytes`, in seconds.
+
+    Parameters
+    ----------
+    fixed : float
+        Seconds of every operation.
+    per_byte : float
+        Seconds per byte.
+    """
+
+    fixed: float = 0.0
+    per_byte: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("fixed", "per_byte"):
+            object.__setattr__(self, name, _number("Linear", name, getattr(self, name)))
+
+    def __call__(self, size: float) -> float:
+        """Return the seconds for `size` bytes."""
+        return self.fixed + self.per_byte * size
+
+
+@dataclass(frozen=True)
+class WorkCost:
+    """The time of a gradient or an evaluation: `fixed + per_parameter * parameters + per_product * parameters * samples`, in
+    seconds.
+
+    Parameters
+    ----------
+    fixed : float
+        Seconds of every operation.
+    per_parameter : float
+        Seconds per parameter of the network, as for copying them.
+    per_product : float
+        Seconds per parameter and sample, as for the matrix products.
+    """
+
+    fixed: float = 0.0
+    per_parameter: float = 0.0
+    per_product: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _number("WorkCost", field.name, getattr(self, field.name)))
+
+    def __call__(self, parameters: int, samples: int) -> float:
+        """Return the seconds for a network with `parameters` and a batch of `samples`."""
+        return self.fixed + self.per_parameter * parameters + self.per_product * parameters * samples
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of processes, for `SimulatedCluster(costs=...)`. All times are in seconds of a core that a process has alone.
+
+    If more processes of a host can run than it has cores, they share the cores equally (processor sharing). A process that waits
+    for a message polls for up to `polling` seconds, which occupies a core, and then sleeps.
+
+    Parameters
+    ----------
+    gradient : WorkCost
+        The time of one gradient.
+    spread : Distribution
+        The factor of each gradient's time, with mean 1.
+    update : Linear
+        The time of one operation of a server, or of one local update, by the bytes of the parameters of the role.
+    evaluation : WorkCost
+        The time of one evaluation by the chief, by parameters and held-out samples.
+    send, receive : Linear
+        Processor time of sending and receiving a message, by the bytes of its payload.
+    latency : float
+        Time from a process to another on the same host. Between hosts, the latency of the cluster is added.
+    polling : float
+        The longest time of repeated polling.
+    wake : sequence of pairs
+        Delay of a process that sleeps, from the arrival of a message until it runs: pairs (seconds for which it has waited,
+        seconds of delay), in ascending order; values in between are interpolated.
+    cores : int
+        Cores of each host.
+    hosts : int
+        Hosts. Processes are placed on the host with the fewest processes.
+    speeds : sequence of float
+        The speed of each host relative to the measured one, repeated for further hosts.
+    """
+
+    gradient: WorkCost = WorkCost()
+    spread: Distribution = Deterministic(1.0)
+    update: Linear = Linear()
+    evaluation: WorkCost = WorkCost()
+    send: Linear = Linear()
+    receive: Linear = Linear()
+    latency: float = 0.0
+    polling: float = 0.0
+    wake: Sequence[tuple[float, float]] = ()
+    cores: int = 1
+    hosts: int = 1
+    speeds: Sequence[float] = (1.0,)
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise BadInput(f"Costs: {name}={shown(getattr(self, name))} is not allowed; give a lk.{kind.__name__}.")
+        for name in ("latency", "polling"):
+            object.__setattr__(self, name, _number("Costs", name, getattr(self, name)))
+        for name, most in (("cores", MAX_CORES), ("hosts", MAX_HOSTS)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise BadInput(f"Costs: {name}={shown(value)} is not allowed; give a whole number from 1 to {most:,}.")
+        object.__setattr__(self, "speeds", tuple(_number("Costs", "speeds", v, 1e-6, 1e6) for v in self.speeds))
+        if not self.speeds:
+            raise BadInput("Costs: speeds=() is not allowed; give the speed of at least one host.")
+        wake = tuple((_number("Costs", "wake", waited), _number("Costs", "wake", delay)) for waited, delay in self.wake)
+        if any(one[0] >= other[0] for one, other in zip(wake, wake[1:])):
+            raise BadInput("Costs: wake: the times of waiting must ascend.")
+        object.__setattr__(self, "wake", wake)
+
+    def wake_delay(self, waited: float) -> float:
+        """Return the delay of a process that has waited for `waited` seconds, in seconds."""
+        if not self.wake:
+            return 0.0
+        before = (self.wake[0][0], self.wake[0][1])
+        for point in self.wake:
+            if waited <= point[0]:
+                span = point[0] - before[0]
+                return point[1] if span <= 0 else before[1] + (point[1] - before[1]) * (waited - before[0]) / span
+            before = point
+        return before[1]
+
+    def speed(self, host: int) -> float:
+        """Return the relative speed of a host."""
+        return self.speeds[host % len(self.speeds)]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the values for the header of a trace."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+
+_KINDS: Mapping[str, type] = {
+    "gradient": WorkCost, "spread": Distribution, "update": Linear, "evaluation": WorkCost, "send": Linear, "receive": Linear,
+}  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Linear | WorkCost):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Distribution):
+        return value.describe()
+    return [list(each) if isinstance(each, tuple) else each for each in value] if isinstance(value, tuple) else value
