@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = [
     "BATCHES", "BLOCK", "CODEC", "COMPUTE_TIME", "HOLD_OUT", "LAZY_PARTITION", "NETWORK", "NOISY_LABELS", "PARTITION",
-    "PARTITION_BY_LABEL", "PREEMPTION", "ROLE", "SAMPLES", "SERVER_TIME", "TRUE_WEIGHTS", "WORKER", "data_stream",
+    "PARTITION_BY_LABEL", "PREEMPTION", "ROLE", "SAMPLES", "SERVER_TIME", "SPREAD", "TRUE_WEIGHTS", "WORKER", "data_stream",
     "role_stream",
 ]  # fmt: skip
 
@@ -39,6 +39,7 @@ SERVER_TIME = 4  # the duration of a server's work
 CODEC = 5  # the random choices of a codec
 NETWORK = 6  # lost transmissions of a link
 PREEMPTION = 7  # the times of `Preempt`
+SPREAD = 8  # the factors of the times of gradients, on a cluster with costs
 
 WORKER = "worker"  # the kind in the identifier of `BATCHES`, for roles of all kinds
 

@@ -285,7 +285,7 @@ def _inputs_text(f: CostInputs) -> str:
     gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, c = {_distribution_text(f.cluster.compute)}, {wire}{memory}."
+        f"{f.density:.3g}, c = {_distribution_text(f.compute)}, {wire}{memory}."
     )
 
 

@@ -99,7 +99,13 @@ class CostInputs:
     @cached_property
     def c(self) -> OrderStatistics:
         """The distribution of one gradient's time, with its order statistics."""
-        return OrderStatistics(self.cluster.compute)
+        return OrderStatistics(self.compute)
+
+    @property
+    def compute(self) -> Distribution:
+        """The distribution of one gradient's time."""
+        assert self.cluster.compute is not None  # set by `gather_inputs` for a cluster without one
+        return self.cluster.compute
 
     @cached_property
     def s(self) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import BadInput, shown
 from ..options import Converted, Option, as_number, check_option, check_options, option, options_of
+from .costs import Costs
 from .distributions import (
     DISTRIBUTIONS,
     Deterministic,
@@ -29,7 +30,7 @@ __all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "
 ENGINES = ("simulated", "dask")
 GRADIENT = Deterministic(0.01)  # default time of a gradient in virtual time
 ONLY = {
-    "simulated": ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time"),
+    "simulated": ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time", "costs"),
     "dask": ("scheduler", "place", "dashboard", "may_kill"),
 }  # options of one engine only
 OWNERS = {"simulated": "SimulatedCluster", "dask": "DaskCluster"}
@@ -118,6 +119,7 @@ class ClusterSpec:
     )  # fmt: skip
     checkpoint_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
     evaluation_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
+    costs: Costs | None = option(None, help="costs of processes, as measured by lk.calibrate; none: no costs")
     scheduler: str | None = option(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
     place: str | Mapping[str, str] | None = option(
         None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers'
@@ -135,6 +137,8 @@ class ClusterSpec:
             from .dask.cluster.placement import check_rule
 
             object.__setattr__(self, "place", check_rule(self.place))
+        if not isinstance(self.costs, Costs | None):
+            raise BadInput(f"costs={shown(self.costs)} is not allowed; give lk.Costs, as from lk.calibrate(...).costs().")
         check_options(self, OWNERS[engine])
 
     @property
@@ -145,7 +149,7 @@ class ClusterSpec:
     @property
     def paced(self) -> bool:
         """Whether the time of a gradient is drawn from a distribution."""
-        return self.virtual_time or self.compute is not None
+        return (self.virtual_time and self.costs is None) or self.compute is not None
 
     def widened(self) -> ClusterSpec:
         """Return the spec with `max_workers` workers from the start."""
@@ -157,7 +161,9 @@ class ClusterSpec:
         """
         found: dict[str, Any] = {"engine": self.engine}
         for name in cluster_options(self.engine):
-            if name not in _NOT_DESCRIBED:
+            if name == "costs":
+                found |= {} if self.costs is None else {"costs": self.costs.describe()}
+            elif name not in _NOT_DESCRIBED:
                 found[PACE[self.engine] if name == "compute" else name] = _plain(getattr(self, name))
         return found
 

@@ -10,6 +10,7 @@ from ...options import Converted, HasOptions, options_of, same_option
 from ..base import Cluster, VirtualTimeEngine
 from ..cluster_spec import GRADIENT, ClusterSpec
 from ..commands import Command, Executed
+from ..costs import Costs
 from ..distributions import Distribution
 from ..plan import Plan
 from ..storage.store import Store
@@ -41,6 +42,9 @@ class SimulatedCluster(HasOptions, Cluster):
 
     With `replicas=1` every server has a backup on a separate node, which stores each update before the update is acknowledged.
 
+    With `costs` roles are processes that share the cores of hosts, and messages and waiting take processor time. `compute` is
+    then the pace of gradients, and None means full speed, as on a `DaskCluster`. Latency and bandwidth are those between hosts.
+
     With `max_workers` workers that are not present at the start can join: `run.scale(workers=6)`.
 
     Examples
@@ -56,7 +60,7 @@ class SimulatedCluster(HasOptions, Cluster):
 
     workers: int = same_option(ClusterSpec, "workers")
     servers: int | None = same_option(ClusterSpec, "servers")
-    compute: Converted[Distribution, float | str] = same_option(ClusterSpec, "compute", default=GRADIENT)
+    compute: Converted[Distribution | None, float | str] = same_option(ClusterSpec, "compute", default=GRADIENT)
     server_time: Converted[Distribution | None, float | str] = same_option(ClusterSpec, "server_time")
     latency: float = same_option(ClusterSpec, "latency")
     bandwidth: float = same_option(ClusterSpec, "bandwidth")
@@ -70,6 +74,7 @@ class SimulatedCluster(HasOptions, Cluster):
     checkpoint_every: float | None = same_option(ClusterSpec, "checkpoint_every")
     checkpoint_time: float = same_option(ClusterSpec, "checkpoint_time")
     evaluation_time: float = same_option(ClusterSpec, "evaluation_time")
+    costs: Costs | None = same_option(ClusterSpec, "costs")
     spec: ClusterSpec = field(init=False, repr=False, compare=False)
 
     engine = "simulated"
@@ -77,7 +82,7 @@ class SimulatedCluster(HasOptions, Cluster):
 
     def __post_init__(self) -> None:
         spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in options_of(self)})
-        if spec.compute is None:  # also where it was given as text, "" or "none"
+        if spec.compute is None and spec.costs is None:  # also where it was given as text, "" or "none"
             raise BadInput(
                 f"compute={shown(self.compute)}: virtual time needs a distribution for gradients, as lk.Deterministic(0.01)."
             )
@@ -99,7 +104,8 @@ class SimulatedCluster(HasOptions, Cluster):
         SimulatedCluster
             The cluster.
         """
-        return cls(**{name: getattr(spec, name) for name in options_of(cls)} | {"compute": spec.compute or GRADIENT})
+        compute = GRADIENT if spec.compute is None and spec.costs is None else spec.compute
+        return cls(**{name: getattr(spec, name) for name in options_of(cls)} | {"compute": compute})
 
     def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:
         return SimulatedCluster.of(spec)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...errors import RoleError
-from ...random_streams import COMPUTE_TIME, SERVER_TIME, role_stream
+from ...random_streams import COMPUTE_TIME, SERVER_TIME, SPREAD, role_stream
 from ...roles.effects import COMPUTE
 from ...roles.messages import Message, copied_for_sending, payload_bytes
 from ...trace.recorder import MESSAGE
@@ -27,7 +27,7 @@ from ..distributions import Deterministic, Distribution, Sampler
 from ..role_core import PHASE
 from .event_loop import DELIVER, DONE, EARLY, EventLoop
 from .network import Links, Mail, Network
-from .role import SimulatedRole
+from .role import WAIT, SimulatedRole, give_up
 
 __all__ = ["Host", "HostNetwork", "HostedRole"]
 
@@ -250,17 +250,17 @@ class HostedRole(SimulatedRole):
     """A role that is a process on a host. `host`: its host. `costs`: all costs of the cluster."""
 
     __slots__ = (
-        "_asleep_since", "_charged", "_deadline", "_demands", "_late", "_left", "_mail", "_poll_end", "_polling", "_short", "_started",
-        "_waker", "costs", "host",
+        "_asleep_since", "_charged", "_deadline", "_demands", "_late", "_left", "_mail", "_poll_end", "_polling", "_short",
+        "_started", "_waker", "costs", "host", "network",
     )  # fmt: skip
 
     host: Host
     costs: Costs
-    _network: HostNetwork
+    network: HostNetwork
 
-    def place(self, host: Host, number: int, costs: Costs) -> None:
+    def place(self, host: Host, number: int, costs: Costs, network: HostNetwork) -> None:
         """Place the role on a host, which is node `number` of the network."""
-        self.host, self.node, self.costs = host, number, costs
+        self.host, self.node, self.costs, self.network = host, number, costs, network
         self._poll_end, self._waker = Timer(self._loop, self._stop_polling), Timer(self._loop, self._awake)
         self._demands: dict[str, tuple[Callable[[], int], Callable[[], int] | None]] = {}
         self._reset()
@@ -272,16 +272,17 @@ class HostedRole(SimulatedRole):
         self._deadline, self._late, self._started = 0, 0, 0
 
     def draw_costs(
-        self, seed: int, gradient: float, update: float, evaluation: float, pace: Distribution | None, server: Distribution | None
-    ) -> None:
+        self, seed: int, gradient: float, update: float, evaluation: float, pace: Distribution | None,
+        server: Distribution | None,
+    ) -> None:  # fmt: skip
         """Set the processor time of each kind of work, in seconds, and the distributions of paced durations (None: full speed)."""
         kind, index = self.spec.kind, self.spec.index
 
-        def draws(distribution: Distribution, *purpose: int) -> Callable[[], int]:
-            rng = None if isinstance(distribution, Deterministic) else role_stream(seed, kind, index, purpose[0], more=purpose[1:])
+        def draws(distribution: Distribution, purpose: int = 0) -> Callable[[], int]:
+            rng = None if isinstance(distribution, Deterministic) else role_stream(seed, kind, index, purpose)
             return Sampler(distribution, rng).next
 
-        unit = draws(self.costs.spread, COMPUTE_TIME, 1)  # the factor, in 1e-9
+        unit = draws(self.costs.spread, SPREAD)  # the factor, in 1e-9
         self._demands = {
             "gradient": (lambda: round(gradient * unit()), draws(pace, COMPUTE_TIME) if pace is not None else None),
             "server": (draws(Deterministic(update)), draws(server, SERVER_TIME) if server is not None else None),
@@ -300,7 +301,7 @@ class HostedRole(SimulatedRole):
         """End the instance, with its work and the messages that have not left."""
         self._stop_polling()
         self._waker.cancel()
-        self._network.outboxes.pop(self.name, None)
+        self.network.outboxes.pop(self.name, None)
         super().end_instance()
         self._reset()
 
@@ -338,7 +339,7 @@ class HostedRole(SimulatedRole):
 
     def sending(self) -> Any:
         """Return the effect that costs the time of sending the next posted message; None if there is none."""
-        posted = self._network.outboxes.get(self.name)
+        posted = self.network.outboxes.get(self.name)
         if not posted:
             return None
         return COMPUTE, _charge, (posted[0],), self.costs.send(posted[0].size), None
@@ -348,15 +349,15 @@ class HostedRole(SimulatedRole):
         if fn is _charge:
             self._mail, self._charged = args[0] if args else None, True
             self.host.start(self, cost * 1e9)
-            return None if False else _waits()
+            return WAIT
         try:
             part = getattr(fn, "__self__", None)
             kind = self.kind_of_work(part)
         except RoleError as error:
             self._raise_in_coroutine(error)
-            return _waits()
+            return WAIT
         if unless is not None and any(m.__class__ is unless for m in self.inbox):
-            return self._call(_cancelled, (fn,))
+            return self._call(give_up, (fn,))
         demand, pace = self._demands[kind]
         now, duration = self._loop.now, demand() * cost
         self.since = self._started = now
@@ -368,7 +369,7 @@ class HostedRole(SimulatedRole):
         else:
             self._deadline = -1 if slow == 1.0 else -2
         self.host.start(self, duration)
-        return _waits()
+        return WAIT
 
     def work_finished(self) -> None:
         """Handle the end of work on the host: the role continues, or waits until the paced duration has passed."""
@@ -376,10 +377,10 @@ class HostedRole(SimulatedRole):
         if self._charged:
             self._charged, mail, self._mail = False, self._mail, None
             if mail is not None:
-                posted = self._network.outboxes.get(self.name)
+                posted = self.network.outboxes.get(self.name)
                 if posted and posted[0] is mail:
                     del posted[0]
-                    self._network.depart(mail)
+                    self.network.depart(mail)
             self.drive(None)
             return
         if self._deadline == -2:
@@ -433,6 +434,7 @@ class HostedRole(SimulatedRole):
             super().deliver(message)
             return
         self.touched = True
+        assert waiting is not None
         if not any(m.__class__ in waiting and self._wait_sender in (None, m.sender) for m in self.inbox):
             self._waker.set(delay)  # it is not being woken yet
         self.inbox.append(message)
@@ -445,15 +447,3 @@ class HostedRole(SimulatedRole):
                 del self.inbox[i]
                 super().deliver(message)
                 return
-
-
-def _waits() -> Any:
-    from .role import _WAIT
-
-    return _WAIT
-
-
-def _cancelled(fn: Any) -> None:
-    from .role import _give_up
-
-    _give_up(fn)

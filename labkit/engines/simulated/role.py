@@ -33,14 +33,14 @@ from ..role_core import PHASE, Membership, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import Network
 
-__all__ = ["Cores", "Endings", "SimulatedContext", "SimulatedRole"]
+__all__ = ["WAIT", "Cores", "Endings", "SimulatedContext", "SimulatedRole", "give_up"]
 
 POLLS = 100_000  # receives without a wait in one instant, after which a role gets an error, because time does not pass
 
 # (draws the duration in ns, None: no time; phase; whether it is an update, which ends a turn)
 Job = tuple[Callable[[], int] | None, int, bool]
 
-_WAIT: Any = object()  # returned in place of an effect's result if the role has to wait
+WAIT: Any = object()  # returned in place of an effect's result if the role has to wait
 
 
 class Endings(Protocol):
@@ -281,10 +281,10 @@ class SimulatedRole(RoleCore):
             else:
                 self._raise_in_coroutine(foreign_effect(self.name, effect))
                 return
-            if value is _WAIT:
+            if value is WAIT:
                 return
 
-    # Each of the following returns the result of an effect, or `_WAIT`.
+    # Each of the following returns the result of an effect, or `WAIT`.
 
     def _receive(self, kinds: tuple[type, ...], timeout: float, sender: str | None) -> Any:
         """Wait at most `timeout` seconds for a message that is not in the inbox yet."""
@@ -294,7 +294,7 @@ class SimulatedRole(RoleCore):
         self.token += 1
         loop.schedule(loop.now + nanoseconds(timeout), LATE, self._wake, self, self.token)
         self.waiting, self._wait_sender, self.since = kinds, sender, loop.now
-        return _WAIT
+        return WAIT
 
     def _sleep(self, duration: float) -> Any:
         if duration <= 0:
@@ -303,7 +303,7 @@ class SimulatedRole(RoleCore):
         self.since = loop.now
         self.token += 1
         loop.schedule(loop.now + nanoseconds(duration), EARLY, self._wake, self, self.token)
-        return _WAIT
+        return WAIT
 
     def _at_once(self) -> Any:
         """Return the result of a receive or sleep that takes no time. After `POLLS` of these in one instant the role gets an
@@ -318,7 +318,7 @@ class SimulatedRole(RoleCore):
             "the loop `await ctx.sleep(0.001)`, or wait without timeout=0."
         )
         self._raise_in_coroutine(error)
-        return _WAIT
+        return WAIT
 
     def _compute(self, effect: tuple[Any, ...]) -> Any:
         _, fn, args, cost, unless = effect
@@ -328,13 +328,13 @@ class SimulatedRole(RoleCore):
                 job = self._job_of(fn)
             except RoleError as error:
                 self._raise_in_coroutine(error)
-                return _WAIT
+                return WAIT
         draw, phase, serves = job
         duration = draw() if draw is not None else 0
         if cost != 1.0 or self.factor != 1.0:
             duration = round(duration * cost * self.factor)
         if unless is not None and any(m.__class__ is unless for m in self.inbox):
-            return self._call(_give_up, (fn,))
+            return self._call(give_up, (fn,))
         if not duration:
             return self._update(fn, args) if serves else self._call(fn, args)
         loop = self._loop
@@ -346,7 +346,7 @@ class SimulatedRole(RoleCore):
         self.token = token = self.token + 1
         loop.sequence = entry = loop.sequence + 1
         loop.add_event((end, EARLY, entry, DONE, self, token))
-        return _WAIT
+        return WAIT
 
     def _job_of(self, fn: Any) -> Job:
         """Return the duration and phase of work by its kind: see `RoleCore.kind_of_work`."""
@@ -363,7 +363,7 @@ class SimulatedRole(RoleCore):
         loop = self._loop
         loop.sequence = number = loop.sequence + 1
         value = self._call(fn, args)
-        return value if value is _WAIT or loop.make_ready_at(self, value, number) else _WAIT
+        return value if value is WAIT or loop.make_ready_at(self, value, number) else WAIT
 
     def _call(self, fn: Any, args: tuple[Any, ...]) -> Any:
         """Call `fn(*args)`; an exception is raised inside the coroutine, at its `await`."""
@@ -373,7 +373,7 @@ class SimulatedRole(RoleCore):
             raise
         except BaseException as error:
             self._raise_in_coroutine(error)
-            return _WAIT
+            return WAIT
 
     def _raise_in_coroutine(self, error: BaseException) -> None:
         """Raise `error` inside the coroutine. If it is caught there, the role continues with its next effect."""
@@ -425,7 +425,7 @@ class SimulatedRole(RoleCore):
         self._release_core()
         self._working = self._unless = None
         try:
-            _give_up(fn)
+            give_up(fn)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -445,7 +445,7 @@ class SimulatedRole(RoleCore):
         self.touched = True
         self.recorder.spans += SPAN(phase, since, now, counters.computed)
         value = self._call(fn, args)
-        if value is not _WAIT:
+        if value is not WAIT:
             self.drive(value)
 
     def wait_over(self) -> None:
@@ -500,7 +500,7 @@ class SimulatedRole(RoleCore):
         return self.recorder.take(now, plain=False) | {"counters": _copied(self.counters)}
 
 
-def _give_up(fn: Any) -> None:
+def give_up(fn: Any) -> None:
     """Notify the part whose method `fn` is that its work is cancelled."""
     part = getattr(fn, "__self__", None)
     if isinstance(part, Part):

@@ -11,18 +11,23 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput
+from ...nn.index_sets import Boxes
 from ...roles.evaluator import Evaluator
+from ...roles.layout import RoleSpec
 from ...roles.shard import Shard
 from ...trace.recorder import Recorder
+from ...trace.schema import nanoseconds
 from ..cluster_spec import ClusterSpec
+from ..costs import Costs
 from ..distributions import Deterministic
 from ..plan import Plan, batch_maker, build_parts, local_data, make_coroutine, split
 from ..role_core import Membership
 from .event_loop import EventLoop
-from .network import Network
+from .hosts import Host, HostedRole, HostNetwork
+from .network import Links, Network
 from .role import Cores, Endings, SimulatedContext, SimulatedRole
 
-__all__ = ["RoleFactory", "check_time_passes"]
+__all__ = ["RoleFactory", "check_time_passes", "make_network"]
 
 
 class RoleFactory:
@@ -43,9 +48,15 @@ class RoleFactory:
 
     def make_roles(self, endings: Endings) -> list[SimulatedRole]:
         """Return the roles of the layout, in its order, before their first incarnation."""
+        strategy = copy.copy(self._plan.strategy)
+        if self._cluster.costs is not None:
+            return self._make_hosted_roles(self._cluster.costs, strategy, endings)
+        return self._make_plain_roles(strategy, endings)
+
+    def _make_plain_roles(self, strategy: Any, endings: Endings) -> list[SimulatedRole]:
+        """Return roles whose work takes drawn times, and whose messages take no processor time."""
         plan, cluster = self._plan, self._cluster
         assert cluster.compute is not None  # in virtual time a gradient has a distribution
-        strategy = copy.copy(plan.strategy)
         node_numbers = {name: i for i, name in enumerate(plan.layout.nodes)}
         roles_of_node = Counter(spec.node for spec in plan.layout.roles)
         cores = {node: Cores(cluster.cores) for node, roles in roles_of_node.items() if roles > 1}
@@ -57,6 +68,28 @@ class RoleFactory:
             )  # fmt: skip
             role.cores = cores.get(spec.node)
             role.draw_times(plan.seed, cluster.compute, cluster.server_time, Deterministic(cluster.evaluation_time))
+            by_name[spec.name] = role
+        return list(by_name.values())
+
+    def _make_hosted_roles(self, costs: Costs, strategy: Any, endings: Endings) -> list[SimulatedRole]:
+        """Return roles that are processes on hosts. Nodes are placed in turn on the hosts."""
+        plan, cluster = self._plan, self._cluster
+        assert isinstance(self._network, HostNetwork)
+        hosts = [Host(self._loop, costs.cores, costs.speed(i)) for i in range(costs.hosts)]
+        host_of = {node: i % costs.hosts for i, node in enumerate(plan.layout.nodes)}
+        parameters, samples = self._objective.size, 0 if self._test is None else len(self._test[0])
+        whole = parameters * np.dtype(self._objective.dtype).itemsize
+        by_name: dict[str, SimulatedRole] = {}
+        for spec in plan.layout.roles:
+            role = HostedRole(
+                spec, host_of[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
+                strategy, self._loop, self._network, by_name, endings,
+            )  # fmt: skip
+            role.place(hosts[host_of[spec.node]], host_of[spec.node], costs, self._network)
+            role.draw_costs(
+                plan.seed, costs.gradient(parameters, plan.batch_size), costs.update(whole * _share(spec, parameters)),
+                costs.evaluation(parameters, samples), cluster.compute, cluster.server_time,
+            )  # fmt: skip
             by_name[spec.name] = role
         return list(by_name.values())
 
@@ -92,8 +125,24 @@ class RoleFactory:
         role.make_coroutine = partial(make_coroutine, role.strategy, plan, spec, context, parts)
 
 
+def _share(spec: RoleSpec, parameters: int) -> float:
+    """Return the share of the parameters that a role holds."""
+    held = Boxes.of(spec.part).size if spec.part is not None else parameters
+    return held / parameters if parameters else 0.0
+
+
+def make_network(loop: EventLoop, plan: Plan, cluster: ClusterSpec, kind_ids: Mapping[type, int]) -> Network:
+    """Return the network of a run: between its nodes, or, on a cluster with costs, between and within its hosts."""
+    if cluster.costs is None:
+        return Network(loop, Links(len(plan.layout.nodes), cluster.latency, cluster.bandwidth), kind_ids, plan.seed)
+    links = Links(cluster.costs.hosts, cluster.latency, cluster.bandwidth)
+    return HostNetwork(loop, links, kind_ids, plan.seed, nanoseconds(cluster.costs.latency))
+
+
 def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:
     """Raise `BadInput` if no operation takes time and the budget has no limit of updates or samples: time would not advance."""
+    if cluster.costs is not None:
+        return
     lengthless = [
         distribution is None or (isinstance(distribution, Deterministic) and distribution.seconds == 0)
         for distribution in (cluster.compute, cluster.server_time)

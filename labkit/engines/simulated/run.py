@@ -61,10 +61,9 @@ from ..storage.store import fingerprint, open_store
 from .checkpointing import Checkpoints
 from .event_loop import CHIEF_WAKE, EventLoop, RunEvent
 from .interpreter_tuning import TUNING
-from .network import Links, Network
 from .recovery import Recovery
 from .role import SimulatedRole
-from .role_factory import RoleFactory, check_time_passes
+from .role_factory import RoleFactory, check_time_passes, make_network
 from .run_lock import DeferredInterrupt, RunLock, TimeSlices
 
 __all__ = ["SimulatedRun"]
@@ -118,8 +117,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._journal = RunJournal(open_store(checkpoint), self._warn)
         self._threads, self._lock, self._turns_per_slice = ThreadpoolController(), RunLock(), TimeSlices(None).turns
         kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
-        links = Links(len(plan.layout.nodes), spec.latency, spec.bandwidth)
-        self._network = Network(self._loop, links, kind_ids, plan.seed)
+        self._network = make_network(self._loop, plan, spec, kind_ids)
         with TUNING(self._threads):
             self._make_roles()
         self._slice_end = 0  # the turn before which a slice ends
