@@ -275,7 +275,7 @@ class HostedRole(SimulatedRole):
         self, seed: int, gradient: float, update: float, evaluation: float, pace: Distribution | None,
         server: Distribution | None,
     ) -> None:  # fmt: skip
-        """Set the processor time of each kind of work, in seconds, and the distributions of paced durations (None: full speed)."""
+        """Set the processor seconds of each kind of work, and the distributions of paced durations (None: full speed)."""
         kind, index = self.spec.kind, self.spec.index
 
         def draws(distribution: Distribution, purpose: int = 0) -> Callable[[], int]:

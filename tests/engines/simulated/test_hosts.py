@@ -158,8 +158,8 @@ def test_links_between_hosts_are_the_clusters():
 ], ids=lambda s: s.name)  # fmt: skip
 def test_every_strategy_runs_with_costs_and_repeats_exactly(strategy):
     given = costs(
-        0.1 * MS, cores=2, send=Linear(20e-6, 1e-10), receive=Linear(20e-6, 1e-10), update=Linear(10e-6), latency=5e-6, polling=1 * MS,
-        wake=((1 * MS, 50e-6), (10 * MS, 200e-6)), spread=lk.LogNormal(1.0, 0.3), evaluation=WorkCost(1e-4),
+        0.1 * MS, cores=2, send=Linear(20e-6, 1e-10), receive=Linear(20e-6, 1e-10), update=Linear(10e-6), latency=5e-6,
+        polling=1 * MS, wake=((1 * MS, 50e-6), (10 * MS, 200e-6)), spread=lk.LogNormal(1.0, 0.3), evaluation=WorkCost(1e-4),
     )  # fmt: skip
     problem = lk.Problem("digits", **{**{"hidden": (16, 16)}, **strategy.suggested_problem})
     cluster = lk.SimulatedCluster(workers=4, compute=None, costs=given)
@@ -173,8 +173,8 @@ def test_every_strategy_runs_with_costs_and_repeats_exactly(strategy):
 
 @pytest.mark.parametrize("fault", [
     lk.Kill("worker-1", at=0.02), lk.Kill("server-0", at=0.02), lk.Freeze("worker-1", during=(0.01, 0.03)),
-    lk.Slow("worker-0", 5, during=(0.01, 0.02)), lk.Partition("worker-1", "*", during=(0.01, 0.03)), lk.Drop("worker", "server", 0.2),
-    lk.Delay("worker-0", "server-0", 0.01),
+    lk.Slow("worker-0", 5, during=(0.01, 0.02)), lk.Partition("worker-1", "*", during=(0.01, 0.03)),
+    lk.Drop("worker", "server", 0.2), lk.Delay("worker-0", "server-0", 0.01),
 ], ids=lambda f: type(f).__name__)  # fmt: skip
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_the_ledger_closes_under_faults(strategy, fault):
