@@ -12,6 +12,10 @@ from .advisor.scaling import Scalability as Scalability
 from .advisor.scaling import amdahl as amdahl
 from .advisor.scaling import fit_scalability as fit_scalability
 from .advisor.scaling import gustafson as gustafson
+from .calibration import Calibration as Calibration
+from .calibration import Predictions as Predictions
+from .calibration import calibrate as calibrate
+from .calibration import predict as predict
 from .data import ByLabel as ByLabel
 from .data import BySize as BySize
 from .data import ByWeight as ByWeight
@@ -25,6 +29,9 @@ from .engines.commands import Drop as Drop
 from .engines.commands import Freeze as Freeze
 from .engines.commands import Kill as Kill
 from .engines.commands import Slow as Slow
+from .engines.costs import Costs as Costs
+from .engines.costs import Linear as Linear
+from .engines.costs import WorkCost as WorkCost
 from .engines.dask import DaskCluster as DaskCluster
 from .engines.distributions import Deterministic as Deterministic
 from .engines.distributions import Exponential as Exponential

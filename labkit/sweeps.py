@@ -48,8 +48,8 @@ MAX_SEEDS = 10_000
 # The columns of results, in order. The columns before them are settings of the run, see `Sweep`.
 RESULTS = (
     "stopped_by", "seconds", "wall_seconds", "updates", "gradients", "samples_per_second", "updates_per_second",
-    "gradients_per_second", "staleness", "staleness_p95", "loss", "accuracy", "time_to_accuracy", "bytes_sent", "ledger_closes",
-    "error",
+    "gradients_per_second", "staleness", "staleness_p95", "loss", "accuracy", "time_to_accuracy", "bytes_sent",
+    "bytes_per_gradient", "ledger_closes", "error",
 )  # fmt: skip
 ALWAYS = ("data", "strategy", "engine", "workers", "servers", "seed")
 
@@ -531,9 +531,10 @@ def _row(cell: Cell) -> dict[str, Any]:
         summary = run.summary()
         stale = summary["staleness"]
         results |= {name: summary[name] for name in RESULTS if name in summary.values and name != "staleness"}
+        sent = sum(count for kinds in summary["bytes_sent"].values() for count in kinds.values())
         results |= {
             "staleness": stale["mean"], "staleness_p95": stale["p95"], "ledger_closes": summary["ledger"]["closes"],
-            "bytes_sent": sum(count for kinds in summary["bytes_sent"].values() for count in kinds.values()),
+            "bytes_sent": sent, "bytes_per_gradient": sent / summary["gradients"] if summary["gradients"] else None,
         }  # fmt: skip
     return dict(cell.columns) | results | {"wall_seconds": time.monotonic() - began, "error": error}
 

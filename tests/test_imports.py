@@ -35,7 +35,8 @@ BELOW["run"] = BELOW["manifest"] | {"manifest", "predictor", "summary", "narrati
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advisor"] = BELOW["run"] | {"views"}
 BELOW["sweeps"] = BELOW["run"] | {"run", "views"}
-UP = BELOW["run"] | {"run", "sweeps", "advisor", "views"}
+BELOW["calibration"] = BELOW["sweeps"] | {"sweeps"}
+UP = BELOW["run"] | {"run", "sweeps", "calibration", "advisor", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called.

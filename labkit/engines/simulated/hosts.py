@@ -21,7 +21,7 @@ from ...random_streams import COMPUTE_TIME, SERVER_TIME, SPREAD, role_stream
 from ...roles.effects import COMPUTE
 from ...roles.messages import Message, copied_for_sending, payload_bytes
 from ...trace.recorder import MESSAGE
-from ...trace.schema import EVALUATION, nanoseconds
+from ...trace.schema import EVALUATION, SEND, nanoseconds
 from ..costs import Costs
 from ..distributions import Deterministic, Distribution, Sampler
 from ..role_core import PHASE
@@ -347,7 +347,7 @@ class HostedRole(SimulatedRole):
     def _compute(self, effect: tuple[Any, ...]) -> Any:
         _, fn, args, cost, unless = effect
         if fn is _charge:
-            self._mail, self._charged = args[0] if args else None, True
+            self._mail, self._charged, self._started = args[0] if args else None, True, self._loop.now
             self.host.start(self, cost * 1e9)
             return WAIT
         try:
@@ -377,6 +377,7 @@ class HostedRole(SimulatedRole):
         if self._charged:
             self._charged, mail, self._mail = False, self._mail, None
             if mail is not None:
+                self.counters.phases[SEND] += now - self._started
                 posted = self.network.outboxes.get(self.name)
                 if posted and posted[0] is mail:
                     del posted[0]

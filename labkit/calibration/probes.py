@@ -1,0 +1,193 @@
+"""Probes: short runs on a cluster whose counters show what one operation costs.
+
+All probes are `AsyncPS` runs with one worker, one server and no evaluation, so the roles act one after the other: a cycle is one
+gradient, one push, one update and one reply. The means are computed from counters, between two moments of a run, so the start of
+the run is not part of them. A quantity that counters do not contain, the time of receiving, is what is left of a cycle.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..engines.base import Cluster, VirtualTimeEngine
+from ..engines.distributions import Deterministic
+from ..errors import ClusterError
+from ..problem import Problem
+from ..roles.budget import Budget
+from ..run import Run, train
+from ..strategies import AsyncPS
+from ..trace.schema import APPLY, COMPUTE, EVALUATE, SEND
+from ..trace.trace import Trace
+
+__all__ = ["Cycle", "Evaluations", "probe_cycle", "probe_evaluations", "variants"]
+
+NEVER = 10**9  # updates between two evaluations
+WARM_UP = 0.3  # share of a probe that is not measured
+LEAST_CYCLES = 5
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """The mean cycle of a worker and a server, in seconds.
+
+    `parameters`, `samples`: the size of the network and of a batch. `size`: bytes of the gradient, and of the weights.
+    `pace`: the pace of gradients (None: full speed). `total`: the whole cycle; `gradient`, `update`, `send`: its parts (`send`:
+    of one message). `durations`: single gradients. `cycles`: their number.
+    """
+
+    parameters: int
+    samples: int
+    size: int
+    pace: float | None
+    total: float
+    gradient: float
+    update: float
+    send: float
+    durations: tuple[float, ...]
+    cycles: int
+
+    @property
+    def rest(self) -> float:
+        """What is left of the cycle, divided by the two messages: receiving, the latency, and the delay of waking up."""
+        return (self.total - self.gradient - self.update) / 2 - self.send
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The mean time of an evaluation in seconds, with `parameters` and `samples`."""
+
+    parameters: int
+    samples: int
+    seconds: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters of a run with one worker and one server. `at`: the time (ns) of the worker's report."""
+
+    at: int
+    computed: int
+    updates: int
+    messages: int
+    gradient: int
+    update: int
+    send: int
+    evaluate: int
+
+    @classmethod
+    def of(cls, trace: Trace) -> Reading:
+        """Read the counters."""
+        ids = {name: i for i, name in enumerate(trace.roles)}
+        worker, server, chief = (trace.counters.get(ids[name]) for name in ("worker-0", "server-0", "chief"))
+        if worker is None or server is None:
+            return cls(0, 0, 0, 0, 0, 0, 0, 0)
+        return cls(
+            trace.reported_until.get(ids["worker-0"], 0), worker.computed, server.version, worker.messages,
+            worker.phases[COMPUTE], server.phases[APPLY], worker.phases[SEND],
+            0 if chief is None else chief.phases[EVALUATE],
+        )  # fmt: skip
+
+
+def variants(problem: Problem) -> list[Problem]:
+    """Return the problem and four variants of it, whose networks and batches are smaller and larger."""
+    widths = problem.hidden or (64,)
+    batch = problem.batch_size
+    return [
+        problem,
+        replace(problem, batch_size=max(1, batch // 4)),
+        replace(problem, batch_size=batch * 4),
+        replace(problem, hidden=tuple(max(2, width // 4) for width in widths)),
+        replace(problem, hidden=tuple(2 * width for width in widths)),
+    ]
+
+
+def probe_cycle(
+    problem: Problem, cluster: Cluster, seconds: float, pace: float | None = None, place: Any = None
+) -> Cycle:  # fmt: skip
+    """Measure the cycle of one worker and one server for about `seconds`."""
+    with _run(problem, cluster, AsyncPS(eval_every=NEVER), pace, place) as run:
+        first = _read_after(run, seconds * WARM_UP, lambda reading: reading.computed >= 2)
+        last = _read_after(run, seconds * (1 - WARM_UP), lambda reading: reading.computed >= first.computed + LEAST_CYCLES)
+        durations, total = _gradients(run.trace, first.at)
+    count, updates = last.computed - first.computed, last.updates - first.updates
+    messages = last.messages - first.messages
+    objective = problem.objective()
+    return Cycle(
+        objective.size, problem.batch_size, objective.size * np.dtype(objective.dtype).itemsize, pace,
+        total, (last.gradient - first.gradient) / count / 1e9,
+        (last.update - first.update) / max(1, updates) / 1e9, (last.send - first.send) / max(1, messages) / 1e9,
+        tuple(durations), count,
+    )  # fmt: skip
+
+
+def _gradients(trace: Trace, since: int) -> tuple[list[float], float]:
+    """Return (the durations of the recorded gradients of worker 0, the mean time from one gradient to the next), in seconds.
+
+    At full speed not every gradient is recorded, so the mean is computed from the numbers of the first and the last one.
+    """
+    who, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
+    mine = (who == list(trace.roles).index("worker-0")) & (phase == COMPUTE) & (start >= since)
+    steps, ends = step[mine], end[mine]
+    if len(steps) < 2 or steps[-1] == steps[0]:
+        raise ClusterError("calibrate: too few gradients were recorded; give more seconds.")
+    return ((end - start)[mine] / 1e9).tolist(), float(ends[-1] - ends[0]) / float(steps[-1] - steps[0]) / 1e9
+
+
+def probe_evaluations(problem: Problem, cluster: Cluster, seconds: float, pace: float) -> Evaluations | None:
+    """Measure evaluations, in a run whose worker is paced and leaves the cores to the chief. None if there was none."""
+    with _run(problem, cluster, AsyncPS(eval_every=1), pace, None) as run:
+        first = _read_after(run, seconds * WARM_UP, lambda reading: reading.evaluate > 0)
+        before = len(run.trace.column("evaluations", "time"))
+        last = _read_after(run, seconds * (1 - WARM_UP), lambda reading: reading.evaluate > first.evaluate)
+        count = len(run.trace.column("evaluations", "time")) - before
+    if count < 1:
+        return None
+    objective = problem.objective()
+    samples = len(problem.dataset.x_test)
+    return Evaluations(objective.size, samples, (last.evaluate - first.evaluate) / count / 1e9, count)
+
+
+def _run(problem: Problem, cluster: Cluster, strategy: AsyncPS, pace: float | None, place: Any) -> Run:
+    spec = replace(
+        cluster.spec, workers=1, servers=1, compute=None if pace is None else Deterministic(pace), slow={}, replicas=0,
+        max_workers=None, server_time=None, record=True, place=place if place is not None else cluster.spec.place,
+    )  # fmt: skip
+    return train(problem, strategy, cluster.with_spec(spec), Budget(updates=10**9), checkpoint=False)
+
+
+def _read_after(run: Run, seconds: float, enough: Callable[[Reading], bool]) -> Reading:
+    """Let the run continue for `seconds`, longer if there is not enough to read, and return its counters."""
+    limit = max(60.0, 20 * seconds)
+    if isinstance(run.engine, VirtualTimeEngine):
+        until = run.engine.seconds + limit
+        run.advance(seconds)
+        while not enough(Reading.of(run.trace)) and run.engine.seconds < until:
+            run.advance(seconds)
+        return Reading.of(run.trace)
+    began = time.monotonic()
+    while True:
+        reading = Reading.of(run.trace)
+        passed = time.monotonic() - began
+        if passed >= seconds and enough(reading):
+            return reading
+        if run.done:
+            run.wait()
+        if passed > limit:
+            raise ClusterError(f"calibrate: no gradient was applied within {limit:g} s; the cluster is too slow to be measured.")
+        time.sleep(min(0.05, seconds / 4))
+
+
+def median_cycle(cycles: Sequence[Cycle]) -> Cycle:
+    """Return the medians of repeated probes of the same kind."""
+    first = cycles[0]
+    names = ("total", "gradient", "update", "send")
+    medians = {name: statistics.median(getattr(cycle, name) for cycle in cycles) for name in names}
+    durations = tuple(value for cycle in cycles for value in cycle.durations)
+    return replace(first, durations=durations, cycles=sum(cycle.cycles for cycle in cycles), **medians)

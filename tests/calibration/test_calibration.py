@@ -1,0 +1,135 @@
+"""Calibration against a known truth: a simulated cluster with given costs; the probes must find these costs."""
+
+import json
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.calibration.fits import fit_linear, fit_work, quantiles
+
+pytestmark = pytest.mark.simulated
+
+PROBLEM = lk.Problem("digits", hidden=(32,), batch_size=16)
+TRUTH = lk.Costs(
+    gradient=lk.WorkCost(20e-6, 1e-9, 2e-9), spread=lk.Uniform(0.9, 1.1), update=lk.Linear(5e-6, 2e-10),
+    evaluation=lk.WorkCost(0.0, 0.0, 1e-9), send=lk.Linear(15e-6, 1e-10), receive=lk.Linear(25e-6, 2e-10), polling=1e-3,
+    wake=((0.002, 100e-6), (0.005, 150e-6), (0.02, 200e-6)), cores=4,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found():
+    return lk.calibrate(lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=TRUTH), PROBLEM, 3.0)
+
+
+def test_the_costs_of_work_are_found(found):
+    size = PROBLEM.objective().size
+    for batch in (4, 16, 64):
+        assert found.costs.gradient(size, batch) == pytest.approx(TRUTH.gradient(size, batch), rel=0.02)
+    bytes_ = 4 * size
+    assert found.costs.update(bytes_) == pytest.approx(TRUTH.update(bytes_), rel=0.02)
+    samples = len(PROBLEM.dataset.x_test)
+    assert found.costs.evaluation(size, samples) == pytest.approx(TRUTH.evaluation(size, samples), rel=0.05)
+
+
+def test_the_costs_of_messages_are_found_by_size(found):
+    for size in (1e3, 1e4, 1e5):
+        assert found.costs.send(size) == pytest.approx(TRUTH.send(size), rel=0.05)
+        assert found.costs.receive(size) == pytest.approx(TRUTH.receive(size), rel=0.05)
+
+
+def test_the_delay_of_waking_up_is_found_by_the_time_of_waiting(found):
+    for pace, delay in TRUTH.wake:
+        assert found.costs.wake_delay(pace) == pytest.approx(delay, abs=10e-6)
+
+
+def test_the_distribution_of_gradients_is_found(found):
+    factors = np.array(found.costs.spread.durations)
+    assert factors.mean() == pytest.approx(1.0, abs=0.005)
+    np.testing.assert_allclose(np.quantile(factors, [0.1, 0.9]), [0.92, 1.08], atol=0.015)
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
+@pytest.mark.parametrize("workers", [2, 6])
+def test_predicted_runs_are_those_of_the_true_costs(found, strategy, workers):
+    """Also with more roles than cores, which the probes have not seen."""
+    budget = lk.Budget(updates=400)
+    true = lk.train(PROBLEM, strategy, lk.SimulatedCluster(workers=workers, compute=None, costs=TRUTH), budget).wait().summary()
+    made = lk.train(PROBLEM, strategy, found.cluster(workers), budget).wait().summary()
+    assert made["gradients_per_second"] == pytest.approx(true["gradients_per_second"], rel=0.03)
+    assert made["staleness"]["mean"] == pytest.approx(true["staleness"]["mean"], rel=0.05, abs=0.02)
+
+
+def test_a_calibration_is_saved_and_loaded(found, tmp_path):
+    again = lk.Calibration.load(found.save(tmp_path / "cluster.json"))
+    assert again == found
+    assert again.cluster(8, pace=0.01).spec == found.cluster(8, pace=0.01).spec
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"labkit_calibration": 9}', '{"labkit_calibration": 1}', "\x00"])
+def test_other_files_are_refused(tmp_path, text):
+    file = tmp_path / "cluster.json"
+    file.write_text(text)
+    with pytest.raises(lk.BadInput, match=r"not a calibration|cannot be read|not JSON"):
+        lk.Calibration.load(file)
+
+
+def test_values_that_cannot_be_are_refused(found):
+    plain = json.loads(json.dumps(found.to_dict()))
+    plain["costs"]["cores"] = -3
+    with pytest.raises(lk.BadInput, match="cores=-3"):
+        lk.Calibration.from_dict(plain)
+
+
+def test_it_shows_its_costs_and_its_doubts(found):
+    assert found.doubts == ()
+    lines = str(found).splitlines()
+    assert lines[0] == "digits, 2,410 parameters, on 1 host with 4 cores"
+    assert [line.split()[0] for line in lines[2:7]] == ["gradient", "send", "receive", "update", "evaluation"]
+    larger = lk.Problem("digits", hidden=(4096,), batch_size=16)
+    assert found.doubts_about(PROBLEM) == []
+    assert "parameters; measured were" in found.doubts_about(larger)[0]
+    assert len(found.figure().axes) == 2
+
+
+def test_predictions_have_a_row_for_each_size_and_say_what_is_doubtful(found, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    larger = lk.Problem("digits", hidden=(512,))
+    made = lk.predict(larger, ["async-ps", "sync-ps"], found, (2, 4), budget=lk.Budget(updates=50), seeds=2)
+    assert len(made.sweep) == 8
+    text = str(made)
+    assert "Doubtful: 38,410 parameters; measured were" in text
+    assert len(made.figure().axes) == 4
+
+
+def test_arguments_are_checked():
+    cluster = lk.SimulatedCluster(compute=None, costs=TRUTH)
+    for arguments, message in (
+        ((cluster, 3), "problem=3"), (("here", PROBLEM), "cluster='here'"), ((cluster, PROBLEM, 0.1), "seconds=0.1"),
+    ):  # fmt: skip
+        with pytest.raises(lk.BadInput, match=message):
+            lk.calibrate(*arguments)
+    with pytest.raises(lk.BadInput, match="calibration='x'"):
+        lk.predict(PROBLEM, "async-ps", "x")
+
+
+# fits -----------------------------------------------------------------------------------------------------------------
+
+
+def test_fits_are_exact_for_exact_data_and_never_negative():
+    truth = lk.WorkCost(1e-5, 2e-9, 3e-9)
+    points = [(p, n, truth(p, n)) for p, n in ((1000, 16), (1000, 64), (1000, 4), (4000, 16), (250, 16))]
+    made = fit_work(points)
+    assert made(10_000, 100) == pytest.approx(truth(10_000, 100), rel=1e-6)
+    assert fit_linear([(10, 1.0), (20, 0.5)]).per_byte == 0.0
+    assert fit_linear([(10, -1.0), (20, -2.0)]) == lk.Linear(0.0, 0.0)
+
+
+def test_quantiles_keep_the_mean_and_the_shape():
+    values = np.random.default_rng(0).lognormal(0, 0.3, 5000)
+    made = np.array(quantiles(values.tolist()))
+    assert len(made) == 200
+    assert made.mean() == pytest.approx(1, abs=0.01)
+    assert np.quantile(made, 0.9) == pytest.approx(np.quantile(values, 0.9) / values.mean(), rel=0.02)
+    assert quantiles([]) == (1.0,)
