@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import strategies as known
 from ..description import Description, HasDescription
@@ -19,6 +19,9 @@ from . import model_parallel, parameter_server, peers, sparse
 from .answers import three_answers
 from .estimate import Estimate, time_text
 from .inputs import CostInputs, gather_inputs
+
+if TYPE_CHECKING:
+    from ..calibration import Calibration
 
 __all__ = ["FORMULAS", "Advice", "Prediction", "advise"]
 
@@ -166,7 +169,7 @@ class Advice(HasDescription):
 def advise(
     problem: Problem | str, cluster: Cluster, strategies: Iterable[Strategy | str] | None = None, *, memory: float | None = None,
     density: float | None = None, latency: float | None = None, bandwidth: float | None = None,
-    compute: Distribution | float | str | None = None,
+    compute: Distribution | float | str | None = None, calibration: Calibration | None = None,
 ) -> Advice:  # fmt: skip
     """Rank strategies by the predicted time of a step of N gradients, from formulas. No process is started.
 
@@ -191,6 +194,9 @@ def advise(
         Bytes per second of a node. By default that of the cluster; of processes 5 GB/s, as measured on one machine.
     compute : Distribution, float or str, optional
         The time of a gradient: a distribution, or seconds. By default that of the cluster.
+    calibration : Calibration, optional
+        Measured costs (see `calibrate`), which take the place of the defaults for processes: gradients, updates and messages
+        take the measured times, and workers share the cores of their hosts.
 
     Returns
     -------
@@ -218,7 +224,8 @@ def advise(
     for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
         if isinstance(value, type) or not all(hasattr(value, field) for field in fields):
             raise BadInput(f"{name}={shown(value)}: give a {name}, as in lk.train(problem, strategy, cluster).")
-    inputs = gather_inputs(problem, cluster, memory, density, latency, bandwidth, compute)
+    costs = None if calibration is None else calibration.costs
+    inputs = gather_inputs(problem, cluster, memory, density, latency, bandwidth, compute, costs)
     rows, refused = [], []
     for strategy in candidate_strategies(strategies, inputs.n):
         formula = next((FORMULAS[cls] for cls in type(strategy).__mro__ if cls in FORMULAS), None)

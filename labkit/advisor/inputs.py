@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..data import recipe_of
+from ..engines.costs import Costs
 from ..engines.distributions import Deterministic, Distribution, as_distribution
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
@@ -120,9 +121,10 @@ class CostInputs:
 
 def gather_inputs(
     problem: Any, cluster: Any, memory: float | None, density: float | None, latency: float | None,
-    bandwidth: float | None, compute: Any,
+    bandwidth: float | None, compute: Any, costs: Costs | None = None,
 ) -> CostInputs:  # fmt: skip
-    """Return the inputs for a problem on a cluster. Arguments that are not None override the cluster's values.
+    """Return the inputs for a problem on a cluster. Arguments that are not None override the cluster's values. `costs`: measured
+    costs of processes; None: those of a simulated cluster, if it has any.
 
     Raises `BadInput` if an argument is invalid.
     """
@@ -135,7 +137,12 @@ def gather_inputs(
     table = _table(problem, objective, density)
     if density is None:
         density = 1.0 if table is None else (table.used * table.row_bytes + table.dense) / _bytes(objective)
-    simulated = _as_simulated(problem, cluster, latency, bandwidth, compute)
+    if costs is None and isinstance(cluster, SimulatedCluster):
+        costs = cluster.costs
+    if costs is None:
+        simulated = _as_simulated(problem, cluster, latency, bandwidth, compute)
+    else:
+        simulated = _with_costs(problem, cluster, costs, latency, bandwidth, compute)
     return CostInputs(problem, simulated, objective, memory, density, table)
 
 
@@ -158,6 +165,32 @@ def _as_simulated(problem: Any, cluster: Any, latency: Any, bandwidth: Any, comp
         workers=cluster.workers, servers=cluster.servers, compute=distribution, server_time=cluster.server_time,
         latency=(cluster.latency if simulated else DASK_LATENCY) if latency is None else latency,
         bandwidth=(cluster.bandwidth if simulated else DASK_BANDWIDTH) if bandwidth is None else bandwidth,
+    )  # fmt: skip
+
+
+def _with_costs(
+    problem: Any, cluster: Any, costs: Costs, latency: Any, bandwidth: Any, compute: Any
+) -> SimulatedCluster:  # fmt: skip
+    """Return a simulated cluster whose times are measured costs.
+
+    If there are more workers than cores, they share the cores, so a gradient takes that many times longer. The latency of a
+    message is the time that does not depend on its size, at both ends. A pace is a lower limit of the time of a gradient.
+    """
+    simulated, objective = isinstance(cluster, SimulatedCluster), problem.objective()
+    size = _bytes(objective)
+    share = max(1.0, cluster.workers / (costs.cores * costs.hosts))
+    gradient = costs.gradient(objective.size, problem.batch_size) * share
+    pace = cluster.compute if simulated else cluster.pace
+    per_byte = costs.send.per_byte + costs.receive.per_byte
+    if simulated and not math.isinf(cluster.bandwidth):
+        per_byte += 1 / cluster.bandwidth
+    fixed = costs.send.fixed + costs.receive.fixed + costs.latency + (cluster.latency if simulated else 0.0)
+    return SimulatedCluster(
+        workers=cluster.workers, servers=cluster.servers,
+        compute=as_distribution("compute", compute) or pace or Deterministic(gradient),
+        server_time=cluster.server_time or Deterministic(costs.update(size / max(1, cluster.servers or 1))),
+        latency=fixed if latency is None else latency,
+        bandwidth=(1 / per_byte if per_byte else math.inf) if bandwidth is None else bandwidth,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The command line: `labkit lab | train | simulate | compare | sweep | strategies | doctor | assign | check | grade`.
+"""The command line: `labkit lab | train | simulate | compare | sweep | calibrate | predict | strategies | doctor`, and for courses
+`labkit assign | check | grade`.
 
 A command reads its arguments as a problem, a strategy, a cluster and a budget, calls `train`, and prints the results.
 Everything that a command does can also be done in Python. Results go to standard output, everything else to standard
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import click
 
+from .calibration_commands import calibrate, predict
 from .command_group import CommandGroup
 from .course import assign, check, grade
 from .doctor import doctor
@@ -26,5 +28,5 @@ def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""
 
 
-for command in (lab, train, simulate, compare, sweep, strategies, doctor, assign, check, grade):
+for command in (lab, train, simulate, compare, sweep, calibrate, predict, strategies, doctor, assign, check, grade):
     main.add_command(command)

@@ -133,3 +133,24 @@ def test_quantiles_keep_the_mean_and_the_shape():
     assert made.mean() == pytest.approx(1, abs=0.01)
     assert np.quantile(made, 0.9) == pytest.approx(np.quantile(values, 0.9) / values.mean(), rel=0.02)
     assert quantiles([]) == (1.0,)
+
+
+# advice ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["sync-ps", "async-ps"])
+def test_advice_with_a_calibration_is_close_to_the_simulation_of_the_measured_costs(strategy):
+    """Two workers on enough cores, without a spread, polling or wake-ups, which no formula contains."""
+    costs = lk.Costs(lk.WorkCost(1e-3), update=lk.Linear(1e-4), send=lk.Linear(5e-5), receive=lk.Linear(5e-5), cores=8)
+    calibration = lk.Calibration(costs, "digits", (2410, 16, 9640), 359, (1, 10**6), (1, 100))
+    advice = lk.advise(PROBLEM, calibration.cluster(2, 1), [strategy])
+    run = lk.train(PROBLEM, advice.best.strategy, calibration.cluster(2, 1), lk.Budget(updates=300)).wait()
+    assert advice.best.gradients_per_second == pytest.approx(run.summary()["gradients_per_second"], rel=0.15)
+
+
+def test_advice_for_a_calibrated_cluster_uses_its_costs(found):
+    with lk.DaskCluster(workers=16, servers=1) as processes:  # none is started
+        plain = lk.advise(PROBLEM, processes, ["sync-ps"], calibration=found)
+    assert lk.advise(PROBLEM, found.cluster(16, 1), ["sync-ps"]).best.step == plain.best.step
+    fewer = lk.advise(PROBLEM, found.cluster(4, 1), ["sync-ps"])
+    assert plain.best.compute > 3.5 * fewer.best.compute  # 16 workers share 4 cores

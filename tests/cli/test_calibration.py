@@ -1,0 +1,64 @@
+"""`labkit calibrate` and `labkit predict`."""
+
+import csv
+import json
+
+import pytest
+
+import labkit as lk
+
+SMALL = ["--dataset", "moons", "--hidden", "4", "--updates", "20", "--seeds", "1"]
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """The file of a calibration."""
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(1e-5), receive=lk.Linear(1e-5), cores=2)
+    return lk.Calibration(costs, "moons", (22, 32, 88), 100, (10, 1000), (1, 100)).save(tmp_path / "cluster.json")
+
+
+def test_predictions_for_every_strategy_and_size(labkit, known, tmp_path):
+    files = ["--csv", tmp_path / "p.csv", "--figure", tmp_path / "p.png"]
+    result = labkit("predict", "async-ps", "sync-ps", "--calibration", known, "--sizes", "1,4", *SMALL, "--json", *files)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [(run["strategy"], run["workers"]) for run in found["runs"]] == [
+        ("AsyncPS", 1), ("AsyncPS", 4), ("SyncPS", 1), ("SyncPS", 4)
+    ]  # fmt: skip
+    one, four = (run["gradients_per_second"] for run in found["runs"][:2])
+    assert 1.5 * one < four < 2.1 * one  # two cores
+    with open(tmp_path / "p.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "predict takes at least one strategy"),
+    (["async-ps", "--sizes", "two"], "give numbers of workers"),
+    (["async-ps", "--sizes", "0"], "workers=0"),
+    (["async-ps", "--hosts", "0"], "hosts=0"),
+    (["asink-ps"], "async-ps"),
+])  # fmt: skip
+def test_refusals(labkit, known, words, message):
+    result = labkit("predict", *words, "--calibration", known, *SMALL)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+
+
+def test_a_file_that_is_no_calibration_is_refused(labkit, tmp_path):
+    (tmp_path / "x.json").write_text("{}")
+    result = labkit("predict", "async-ps", "--calibration", tmp_path / "x.json", *SMALL)
+    assert (result.exit_code, "is not a calibration" in result.stderr) == (2, True)
+
+
+@pytest.mark.dask
+@pytest.mark.slow
+def test_a_cluster_is_calibrated_and_the_file_predicts(labkit_process, tmp_path):
+    file = tmp_path / "cluster.json"
+    result = labkit_process("calibrate", "--dataset", "moons", "--hidden", "4", "--for", "3", "--out", file)
+    assert result.returncode == 0, result.stderr
+    assert b"gradient" in result.stdout
+    found = lk.Calibration.load(file)
+    assert found.cycles > 100
+    assert 0 < found.costs.gradient(22, 32) < 0.01
