@@ -90,6 +90,13 @@ class Sweep:
     See Also
     --------
     sweep : Executes the runs.
+
+    Examples
+    --------
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.01))
+    >>> found = lk.sweep("moons", "async-ps", cluster, lk.Budget(updates=50), seeds=[0, 1])
+    >>> found.values("updates")
+    [50, 50]
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -99,7 +106,13 @@ class Sweep:
         return len(self.rows)
 
     def table(self) -> Table:
-        """Return the medians over the seeds, with one row per setting, as a table."""
+        """Return the medians over the seeds.
+
+        Returns
+        -------
+        Table
+            One row per setting.
+        """
         names = list(self.varied) or ["strategy"]
         failed = any(row["error"] is not None for row in self.rows)
         rows = []
@@ -127,7 +140,13 @@ class Sweep:
         return self.table()._repr_html_()
 
     def settings(self) -> list[dict[str, Any]]:
-        """Return the settings of the grid without repetition: one dictionary of the varied settings for all seeds together."""
+        """Return the settings of the grid without repetition.
+
+        Returns
+        -------
+        list of dict
+            The varied settings, once for all seeds.
+        """
         found = {tuple(row[name] for name in self.varied): None for row in self.rows}
         return [dict(zip(self.varied, values)) for values in found]
 
@@ -297,8 +316,10 @@ class Sweep:
 
     @property
     def plot(self) -> SweepPlots:
-        """The figures of the sweep: `sweep.plot.time_to_accuracy()`, `.throughput()`, `.efficiency()`, `.staleness()`,
-        `.pareto()`. `sweep.plot.overview()` shows four of them.
+        """The figures of the sweep.
+
+        `sweep.plot.time_to_accuracy()`, `.throughput()`, `.efficiency()`, `.staleness()` and `.pareto()`;
+        `sweep.plot.overview()` shows four of them.
         """
         from .views.sweeps import SweepPlots
 
@@ -355,13 +376,12 @@ def sweep(
 
     Examples
     --------
-    >>> import labkit as lk
     >>> problem = lk.Problem("moons", hidden=(8,))
     >>> cluster = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.01))
     >>> lk.sweep(problem, ["sync-ps", "async-ps"], cluster, lk.Budget(updates=100), seeds=[0])
     strategy  runs  gradients/s  staleness  accuracy  time to accuracy (s)
-    SyncPS       1          178       0.00     91.0%                     –
-    AsyncPS      1          359       2.86     85.5%                     –
+    SyncPS       1        224.8       0.00     86.0%  –
+    AsyncPS      1        467.3       2.89     85.5%  –
     """
     parts = (
         _several("problems", problem, _problem), _several("strategies", strategies, _strategy),

@@ -90,7 +90,7 @@ DATACLASSES = sorted(
     name for name in lk.__all__
     if inspect.isclass(getattr(lk, name)) and dataclasses.is_dataclass(getattr(lk, name))
     and not issubclass(getattr(lk, name), lk.Message | Exception)
-    and name not in ("Layout", "RoleSpec", "Prediction", "Scalability")
+    and name not in ("Calibration", "Layout", "Predictions", "RoleSpec", "Prediction", "Scalability", "Sweep")
 )  # fmt: skip
 NEEDED = {"Delay": {"a": "worker-0"}, "Drop": {"a": "worker-0"}, "Partition": {"a": "worker-0"}}
 NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}

@@ -155,7 +155,6 @@ HEAVY = {
     "IPython": {"lab", "progress"},
     "PIL": {"views", "lab"},
     "click": {"cli"},
-    "rich": {"cli"},
     "rich": {"cli", "progress"},
     "pandas": {"trace", "data", "sweeps"},
     "sklearn": set(),

@@ -57,6 +57,21 @@ class Calibration:
         The number of gradients that were measured.
     doubts : tuple of str
         What could not be measured, and what was not repeatable.
+
+    See Also
+    --------
+    calibrate : Measures a cluster.
+    predict : Predicts runs.
+
+    Examples
+    --------
+    A simulated cluster with known costs, instead of processes:
+
+    >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
+    >>> cluster = lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=costs)
+    >>> calibration = lk.calibrate(cluster, "moons", seconds=1)
+    >>> calibration.cluster(workers=64).workers
+    64
     """
 
     costs: Costs
@@ -97,7 +112,18 @@ class Calibration:
         return SimulatedCluster(workers=workers, servers=servers, compute=pace, costs=costs, **options)
 
     def doubts_about(self, problem: Problem) -> list[str]:
-        """Return the reasons why predictions for `problem` are doubtful: it is outside of what was measured."""
+        """Return the reasons why predictions for a problem are doubtful: it is outside of what was measured.
+
+        Parameters
+        ----------
+        problem : Problem
+            The problem.
+
+        Returns
+        -------
+        list of str
+            The reasons; empty if the problem is within what was measured.
+        """
         found = []
         size, batch = problem.objective().size, problem.batch_size
         for what, value, (low, high) in (("parameters", size, self.parameters), ("samples in a batch", batch, self.samples)):
@@ -108,7 +134,13 @@ class Calibration:
     # display ----------------------------------------------------------------------------------------------------------
 
     def table(self) -> Table:
-        """Return the costs of the calibrated problem as a table."""
+        """Return the costs of the calibrated problem.
+
+        Returns
+        -------
+        Table
+            One row per operation.
+        """
         c, (parameters, samples, size) = self.costs, self.size
 
         def row(name: str, what: str, seconds: float) -> list[str]:
@@ -129,7 +161,13 @@ class Calibration:
         return Table(["operation", "of", "time", "repeatability"], rows, title)
 
     def figure(self) -> Figure:
-        """Return a figure of the measured distribution of gradients, and of the costs of messages by size."""
+        """Draw the measured distribution of gradients, and the costs of messages by size.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
+        """
         from ..views.calibration import calibration_figure
 
         spread = self.costs.spread
@@ -149,13 +187,35 @@ class Calibration:
     # files ------------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the calibration as values for JSON; `from_dict` reads it."""
+        """Return the calibration as values for JSON; `from_dict` reads it.
+
+        Returns
+        -------
+        dict
+            The values.
+        """
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "costs"}
         return {"labkit_calibration": FORMAT, "costs": _costs_to_dict(self.costs)} | plain
 
     @classmethod
     def from_dict(cls, plain: Any) -> Calibration:
-        """Return the calibration that `to_dict` has written. Raises `BadInput` if it is not one."""
+        """Return the calibration that `to_dict` has written.
+
+        Parameters
+        ----------
+        plain : dict
+            The values.
+
+        Returns
+        -------
+        Calibration
+            The calibration.
+
+        Raises
+        ------
+        BadInput
+            If the values are not a calibration.
+        """
         if not isinstance(plain, Mapping) or plain.get("labkit_calibration") != FORMAT:
             raise BadInput(f"{shown(plain)} is not a calibration of this version of labkit.")
         try:
@@ -169,7 +229,23 @@ class Calibration:
             raise BadInput(f"This calibration cannot be read: {type(error).__name__}: {error}.") from None
 
     def save(self, path: str | Path) -> Path:
-        """Write the calibration as JSON. Raises `BadInput` if the file cannot be written."""
+        """Write the calibration as JSON.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        BadInput
+            If the file cannot be written.
+        """
         name = as_path("path", path)
         try:
             Path(name).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
@@ -179,7 +255,23 @@ class Calibration:
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Return the calibration in a file. Raises `BadInput` if the file does not contain one."""
+        """Return the calibration in a file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        Calibration
+            The calibration.
+
+        Raises
+        ------
+        BadInput
+            If the file does not contain a calibration.
+        """
         name = as_path("path", path)
         try:
             return cls.from_dict(json.loads(Path(name).read_text(encoding="utf-8")))
@@ -218,6 +310,16 @@ def calibrate(
         If an argument is not allowed.
     ClusterError
         If the cluster cannot be started or reached, or is too slow.
+
+    Examples
+    --------
+    A simulated cluster with known costs, instead of processes:
+
+    >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
+    >>> cluster = lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=costs)
+    >>> calibration = lk.calibrate(cluster, "moons", seconds=1)
+    >>> print(f"{1000 * calibration.costs.gradient(1000, 32):.2f} ms")
+    1.00 ms
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     if not isinstance(problem, Problem):

@@ -16,8 +16,11 @@ SPREAD_POINTS = 200
 def fit_work(points: Sequence[tuple[int, int, float]]) -> WorkCost:
     """Return the `WorkCost` that fits (parameters, samples, seconds) best, by relative errors. The first point is fitted exactly.
 
-    The first point is the problem that is calibrated; the others show how the time changes with its size.
+    The first point is the problem that is calibrated; the others show how the time changes with its size. If a time is 0, the
+    cost is 0.
     """
+    if not all(seconds > 0 for *_, seconds in points):
+        return WorkCost()
     sizes = np.array([(1.0, p, p * n) for p, n, _ in points])
     seconds = np.array([s for _, _, s in points])
     found = _non_negative(sizes / seconds[:, None], np.ones(len(seconds)))

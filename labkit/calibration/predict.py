@@ -32,13 +32,32 @@ class Predictions:
         The simulated runs, one row per run.
     doubts : tuple of str
         Why predictions are doubtful, if they are.
+
+    See Also
+    --------
+    predict : Makes predictions.
+
+    Examples
+    --------
+    >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
+    >>> cluster = lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=costs)
+    >>> calibration = lk.calibrate(cluster, "moons", seconds=1)
+    >>> made = lk.predict("moons", "async-ps", calibration, workers=2, budget=lk.Budget(updates=20), seeds=1)
+    >>> len(made.sweep)
+    1
     """
 
     sweep: Sweep
     doubts: tuple[str, ...] = ()
 
     def table(self) -> Table:
-        """Return the medians over the seeds, with the range of the throughput."""
+        """Return the medians over the seeds, with the range of the throughput.
+
+        Returns
+        -------
+        Table
+            One row per setting.
+        """
         rows = []
         for line in self.sweep.medians("gradients_per_second", "staleness", "bytes_per_gradient", "time_to_accuracy"):
             speed, low, high = (line[f"gradients_per_second{end}"] for end in ("", "_low", "_high"))
@@ -53,7 +72,13 @@ class Predictions:
         return Table([*self.sweep.varied, *names], rows, "Predicted")
 
     def figure(self) -> Figure:
-        """Return the figure of the sweep."""
+        """Draw throughput, efficiency, staleness and the Pareto front.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
+        """
         return self.sweep.plot.overview()
 
     def __str__(self) -> str:
@@ -109,6 +134,18 @@ def predict(
     ------
     BadInput
         If an argument is not allowed.
+
+    Examples
+    --------
+    With two cores, eight workers are hardly faster than two:
+
+    >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
+    >>> cluster = lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=costs)
+    >>> calibration = lk.calibrate(cluster, "moons", seconds=1)
+    >>> made = lk.predict("moons", "async-ps", calibration, workers=(2, 8), budget=lk.Budget(updates=50), seeds=1)
+    >>> two, eight = made.sweep.values("gradients_per_second")
+    >>> eight < 1.2 * two
+    True
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     if not isinstance(calibration, Calibration):

@@ -1,5 +1,5 @@
-"""The command line: `labkit lab | train | simulate | compare | sweep | calibrate | predict | strategies | doctor`, and for courses
-`labkit assign | check | grade`.
+"""The command line: `labkit lab | train | simulate | compare | sweep | calibrate | predict | strategies | doctor`, and
+for courses `labkit assign | check | grade`.
 
 A command reads its arguments as a problem, a strategy, a cluster and a budget, calls `train`, and prints the results.
 Everything that a command does can also be done in Python. Results go to standard output, everything else to standard

@@ -30,7 +30,7 @@ def _number(owner: str, name: str, value: Any, low: float = 0.0, high: float = M
 
 @dataclass(frozen=True)
 class Linear:
-    """The time of an operation on some bytes: `fixed + per_byte * bytes`, in seconds.
+    """The time of an operation on some bytes, in seconds: `fixed + per_byte * bytes`.
 
     Parameters
     ----------
@@ -38,6 +38,11 @@ class Linear:
         Seconds of every operation.
     per_byte : float
         Seconds per byte.
+
+    Examples
+    --------
+    >>> lk.Linear(10e-6, 1e-9)(40_000)
+    5e-05
     """
 
     fixed: float = 0.0
@@ -48,14 +53,26 @@ class Linear:
             object.__setattr__(self, name, _number("Linear", name, getattr(self, name)))
 
     def __call__(self, size: float) -> float:
-        """Return the seconds for `size` bytes."""
+        """Return the seconds for `size` bytes.
+
+        Parameters
+        ----------
+        size : float
+            Bytes.
+
+        Returns
+        -------
+        float
+            Seconds.
+        """
         return self.fixed + self.per_byte * size
 
 
 @dataclass(frozen=True)
 class WorkCost:
-    """The time of a gradient or an evaluation: `fixed + per_parameter * parameters + per_product * parameters * samples`, in
-    seconds.
+    """The time of a gradient or an evaluation, in seconds.
+
+    It is `fixed + per_parameter * parameters + per_product * parameters * samples`.
 
     Parameters
     ----------
@@ -65,6 +82,11 @@ class WorkCost:
         Seconds per parameter of the network, as for copying them.
     per_product : float
         Seconds per parameter and sample, as for the matrix products.
+
+    Examples
+    --------
+    >>> lk.WorkCost(20e-6, per_product=1e-9)(parameters=10_000, samples=32)
+    0.00034
     """
 
     fixed: float = 0.0
@@ -76,7 +98,20 @@ class WorkCost:
             object.__setattr__(self, field.name, _number("WorkCost", field.name, getattr(self, field.name)))
 
     def __call__(self, parameters: int, samples: int) -> float:
-        """Return the seconds for a network with `parameters` and a batch of `samples`."""
+        """Return the seconds for a network and a batch.
+
+        Parameters
+        ----------
+        parameters : int
+            The parameters of the network.
+        samples : int
+            The samples of the batch.
+
+        Returns
+        -------
+        float
+            Seconds.
+        """
         return self.fixed + self.per_parameter * parameters + self.per_product * parameters * samples
 
 
@@ -112,6 +147,20 @@ class Costs:
         Hosts. Processes are placed on the host with the fewest processes.
     speeds : sequence of float
         The speed of each host relative to the measured one, repeated for further hosts.
+
+    See Also
+    --------
+    calibrate : Measures the costs of a cluster.
+
+    Examples
+    --------
+    Four workers share two cores, so each gradient takes twice as long:
+
+    >>> costs = lk.Costs(gradient=lk.WorkCost(0.01), cores=2)
+    >>> cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
+    >>> run = lk.train("moons", lk.SyncPS(), cluster, lk.Budget(updates=10)).wait()
+    >>> print(f"{run.summary()['seconds']:.2f} s")
+    0.20 s
     """
 
     gradient: WorkCost = WorkCost()
@@ -137,16 +186,27 @@ class Costs:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise BadInput(f"Costs: {name}={shown(value)} is not allowed; give a whole number from 1 to {most:,}.")
-        object.__setattr__(self, "speeds", tuple(_number("Costs", "speeds", v, 1e-6, 1e6) for v in self.speeds))
+        speeds, wake = _several("speeds", self.speeds), tuple(_pair(pair) for pair in _several("wake", self.wake))
+        object.__setattr__(self, "speeds", tuple(_number("Costs", "speeds", v, 1e-6, 1e6) for v in speeds))
         if not self.speeds:
             raise BadInput("Costs: speeds=() is not allowed; give the speed of at least one host.")
-        wake = tuple((_number("Costs", "wake", waited), _number("Costs", "wake", delay)) for waited, delay in self.wake)
         if any(one[0] >= other[0] for one, other in zip(wake, wake[1:])):
             raise BadInput("Costs: wake: the times of waiting must ascend.")
         object.__setattr__(self, "wake", wake)
 
     def wake_delay(self, waited: float) -> float:
-        """Return the delay of a process that has waited for `waited` seconds, in seconds."""
+        """Return the delay of a process that sleeps.
+
+        Parameters
+        ----------
+        waited : float
+            Seconds for which it has waited.
+
+        Returns
+        -------
+        float
+            Seconds.
+        """
         if not self.wake:
             return 0.0
         before = (self.wake[0][0], self.wake[0][1])
@@ -158,17 +218,49 @@ class Costs:
         return before[1]
 
     def speed(self, host: int) -> float:
-        """Return the relative speed of a host."""
+        """Return the relative speed of a host.
+
+        Parameters
+        ----------
+        host : int
+            The number of the host.
+
+        Returns
+        -------
+        float
+            The speed; 1 is that of the measured host.
+        """
         return self.speeds[host % len(self.speeds)]
 
     def describe(self) -> dict[str, Any]:
-        """Return the values for the header of a trace."""
+        """Return the values for the header of a trace.
+
+        Returns
+        -------
+        dict
+            Plain values.
+        """
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 _KINDS: Mapping[str, type] = {
     "gradient": WorkCost, "spread": Distribution, "update": Linear, "evaluation": WorkCost, "send": Linear, "receive": Linear,
 }  # fmt: skip
+
+
+def _several(name: str, given: Any) -> tuple[Any, ...]:
+    """Return a list or a tuple as a tuple. Raises `BadInput` for anything else."""
+    if not isinstance(given, list | tuple):
+        raise BadInput(f"Costs: {name}={shown(given)} is not allowed; give a list.")
+    return tuple(given)
+
+
+def _pair(given: Any) -> tuple[float, float]:
+    """Return a pair of times. Raises `BadInput` for anything else."""
+    pair = _several("wake", given)
+    if len(pair) != 2:
+        raise BadInput(f"Costs: wake={shown(given)} is not allowed; give pairs (seconds of waiting, seconds of delay).")
+    return _number("Costs", "wake", pair[0]), _number("Costs", "wake", pair[1])
 
 
 def _plain(value: Any) -> Any:
