@@ -39,6 +39,9 @@ from .strategies import Strategy, strategy_by_name
 from .table import Table
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
     from .views.sweeps import SweepPlots
 
 __all__ = ["RESULTS", "Setting", "Sweep", "execute", "sweep"]
@@ -207,7 +210,7 @@ class Sweep:
 
     # files ------------------------------------------------------------------------------------------------------------
 
-    def frame(self) -> Any:
+    def frame(self) -> pd.DataFrame:
         """Return the results as a data frame.
 
         Returns
@@ -332,7 +335,7 @@ def sweep(
     clusters: Cluster | Sequence[Cluster],
     budgets: Budget | Sequence[Budget] | None = None,
     seeds: int | Iterable[int] = 5,
-    client: Any = None,
+    client: Client | str | None = None,
     *,
     path: str | Path | None = None,
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,

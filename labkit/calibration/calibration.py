@@ -85,8 +85,9 @@ class Calibration:
     doubts: tuple[str, ...] = ()
 
     def cluster(
-        self, workers: int = 4, servers: int | None = None, *, pace: Any = None, hosts: int | None = None, **options: Any
-    ) -> SimulatedCluster:
+        self, workers: int = 4, servers: int | None = None, *, pace: Distribution | float | str | None = None,
+        hosts: int | None = None, **options: Any,
+    ) -> SimulatedCluster:  # fmt: skip
         """Return a simulated cluster with these costs.
 
         Parameters
@@ -198,7 +199,7 @@ class Calibration:
         return {"labkit_calibration": FORMAT, "costs": _costs_to_dict(self.costs)} | plain
 
     @classmethod
-    def from_dict(cls, plain: Any) -> Calibration:
+    def from_dict(cls, plain: Mapping[str, Any]) -> Calibration:
         """Return the calibration that `to_dict` has written.
 
         Parameters

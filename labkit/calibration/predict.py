@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..engines.distributions import Distribution
 from ..errors import BadInput, shown
 from ..problem import Problem
 from ..roles.budget import Budget
@@ -15,6 +16,7 @@ from ..table import Table
 from .calibration import Calibration
 
 if TYPE_CHECKING:
+    from distributed import Client
     from matplotlib.figure import Figure
 
 __all__ = ["Predictions", "predict"]
@@ -94,8 +96,9 @@ class Predictions:
 
 def predict(
     problem: Problem | str, strategies: Strategy | str | Sequence[Strategy | str], calibration: Calibration,
-    workers: int | Iterable[int] = (2, 4, 8, 16, 32, 64), *, servers: int | None = None, pace: Any = None,
-    hosts: int | None = None, budget: Budget | None = None, seeds: int | Iterable[int] = 3, client: Any = None,
+    workers: int | Iterable[int] = (2, 4, 8, 16, 32, 64), *, servers: int | None = None,
+    pace: Distribution | float | str | None = None,
+    hosts: int | None = None, budget: Budget | None = None, seeds: int | Iterable[int] = 3, client: Client | str | None = None,
     **options: Any,
 ) -> Predictions:  # fmt: skip
     """Predict runs of strategies on clusters of several sizes, by simulating them with measured costs.
