@@ -31,10 +31,9 @@ templates_path = ["_templates"]
 nitpicky = True
 smartquotes = False  # `--option` stays as it is typed
 nitpick_ignore_regex = [  # other packages: their documentation is not available without a network
-    (r"py:.*", r"Client"),  # of distributed, in annotations for type checkers
     (r"py:.*", r"(abc|collections|dataclasses|os|pathlib|types|typing)\..*"),
     (r"py:.*", r"(np|numpy|anywidget|dask|distributed|ipywidgets|matplotlib|pandas|traitlets)\..*"),
-    (r"py:class", r"Client"),  # Dask's, by its name in the annotation of `DaskCluster.client`
+    (r"py:.*", r"Client"),  # Dask's, by its name in annotations for type checkers
 ]
 default_role = "labkit-code"
 

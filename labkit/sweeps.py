@@ -39,7 +39,7 @@ from .strategies import Strategy, strategy_by_name
 from .table import Table
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas
     from distributed import Client
 
     from .views.sweeps import SweepPlots
@@ -210,7 +210,7 @@ class Sweep:
 
     # files ------------------------------------------------------------------------------------------------------------
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> pandas.DataFrame:
         """Return the results as a data frame.
 
         Returns
@@ -224,10 +224,10 @@ class Sweep:
             If pandas is not installed.
         """
         try:
-            import pandas as pd
+            import pandas
         except ImportError:
             raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
-        return pd.DataFrame([dict(row) for row in self.rows])
+        return pandas.DataFrame([dict(row) for row in self.rows])
 
     def to_csv(self, path: str | Path) -> Path:
         """Write a CSV file with one line per run, and a header.
@@ -337,7 +337,7 @@ def sweep(
     seeds: int | Iterable[int] = 5,
     client: Client | str | None = None,
     *,
-    path: str | Path | None = None,
+    path: str | os.PathLike[str] | None = None,
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,
 ) -> Sweep:
     """Execute every combination of problems, strategies, clusters, budgets and seeds, and return the results.
@@ -394,7 +394,8 @@ def sweep(
 
 
 def execute(
-    settings: Sequence[Setting], seeds: int | Iterable[int] = 5, client: Any = None, *, path: str | Path | None = None,
+    settings: Sequence[Setting], seeds: int | Iterable[int] = 5, client: Any = None, *,
+    path: str | os.PathLike[str] | None = None,
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,
 ) -> Sweep:  # fmt: skip
     """Execute these settings with every seed, and return the results; see `sweep`. The settings need not be a complete grid."""

@@ -24,7 +24,7 @@ from .fits import fit_linear, fit_work, quantiles
 from .probes import Cycle, Evaluations, median_cycle, probe_cycle, probe_evaluations, variants
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import matplotlib.figure
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -161,7 +161,7 @@ class Calibration:
         title = f"{self.problem}, {parameters:,} parameters, on {where}"
         return Table(["operation", "of", "time", "repeatability"], rows, title)
 
-    def figure(self) -> Figure:
+    def figure(self) -> matplotlib.figure.Figure:
         """Draw the measured distribution of gradients, and the costs of messages by size.
 
         Returns

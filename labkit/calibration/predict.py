@@ -16,8 +16,8 @@ from ..table import Table
 from .calibration import Calibration
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     from distributed import Client
-    from matplotlib.figure import Figure
 
 __all__ = ["Predictions", "predict"]
 
@@ -73,7 +73,7 @@ class Predictions:
         names = ["gradients/s", "range over seeds", "staleness", "bytes per gradient", "time to accuracy (s)"]
         return Table([*self.sweep.varied, *names], rows, "Predicted")
 
-    def figure(self) -> Figure:
+    def figure(self) -> matplotlib.figure.Figure:
         """Draw throughput, efficiency, staleness and the Pareto front.
 
         Returns
