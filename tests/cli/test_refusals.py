@@ -64,10 +64,11 @@ CASES = {
     "options of": ("strategies --options asyncps", "Did you mean 'async-ps'?"),
     "command": ("simulat", "There is no command 'simulat'. Did you mean 'simulate'?"),
     "unknown option": ("simulate --worker 3", "--worker"),
-    "option of other commands": ("doctor --workers 3", "It is an option of compare, simulate, train. Options: --help, --json"),
+    "option of other commands": ("doctor --workers 3",
+        "It is an option of calibrate, compare, predict, simulate, sweep, train. Options: --help, --json"),
     "option before the command": (
         "--workers 3 simulate",
-        "--workers is an option of compare, simulate, train and is written after the command, as in: labkit ",
+        "--workers is an option of calibrate, compare, predict, simulate, sweep, train and is written after the command, as in: labkit ",
     ),
     "misspelt before the command": ("--wrkers 3 simulate", "labkit has no option '--wrkers'. Did you mean '--workers'? "),
     "option of nothing": ("--bogus", "labkit has no option '--bogus'. Options before the command: --help, --version"),
@@ -76,7 +77,7 @@ CASES = {
     "version with a value": ("--version=3", "'--version' takes no value"),
     "flag with a value": ("doctor --json=3", "'--json' takes no value; write it without one, or leave it out."),
     "option without a value": ("strategies --options", "--options needs a value after it, as in: --options NAME."),
-    "no command": ("--", "A command is missing after labkit; allowed: assign, check"),
+    "no command": ("--", "A command is missing after labkit; allowed: assign, calibrate, check"),
     "missing argument": ("check", "NOTEBOOK is missing; the shortest form is `labkit check NOTEBOOK`."),
     "missing option": (
         "grade x", "--reference FILE is missing; the shortest form is `labkit grade SUBMISSIONS... --reference FILE`.",
