@@ -68,7 +68,8 @@ CASES = {
         "It is an option of calibrate, compare, predict, simulate, sweep, train. Options: --help, --json"),
     "option before the command": (
         "--workers 3 simulate",
-        "--workers is an option of calibrate, compare, predict, simulate, sweep, train and is written after the command, as in: labkit ",
+        "--workers is an option of calibrate, compare, predict, simulate, sweep, train and is written after the "
+        "command, as in: labkit ",
     ),
     "misspelt before the command": ("--wrkers 3 simulate", "labkit has no option '--wrkers'. Did you mean '--workers'? "),
     "option of nothing": ("--bogus", "labkit has no option '--bogus'. Options before the command: --help, --version"),
