@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -9,10 +10,16 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 __all__ = ["setup"]
 
+FRACTION = re.compile(r"\\([dt]?frac)(?:\s+(\w)|(\d))\s*(\w)")  # a fraction of two characters without braces
+
 
 def mathml(tex: str, as_block: bool) -> str:
-    """Return a formula in TeX as MathML. docutils does not know `\\dots`, the dots of amsmath."""
-    return str(tex2mathml(tex.replace(r"\dots", r"\ldots"), as_block=as_block))
+    """Return a formula in TeX as MathML.
+
+    docutils does not know `\\dots`, the dots of amsmath, and reads `\\frac12` as a fraction with the numerator 12.
+    """
+    tex = FRACTION.sub(r"\\\1{\2\3}{\4}", tex.replace(r"\dots", r"\ldots"))
+    return str(tex2mathml(tex, as_block=as_block))
 
 
 def visit_math(translator: Any, node: nodes.math) -> None:

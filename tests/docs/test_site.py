@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import labkit as lk
 from docs._ext.command_reference import command_reference
 from docs._ext.data_sets import data_sets
+from docs._ext.formulas import mathml
 from docs._ext.generated import MARK, PARTS, copy_lessons, write_strategies
 from docs._ext.panel_terms import lab_terms, panel_list
 from docs._ext.root_documents import ROOT_PAGES, root_document
@@ -152,3 +154,11 @@ def test_the_site_is_built_without_warnings_and_has_no_broken_links(tmp_path):
     command = [sys.executable, "-m", "docs", "--stored", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
+
+
+@pytest.mark.parametrize(("tex", "over", "under"), [
+    (r"\tfrac12 + x", "1", "2"), (r"\frac MP", "M", "P"), (r"\frac1N", "1", "N"), (r"\frac{1}{2}", "1", "2"),
+])  # fmt: skip
+def test_a_fraction_has_its_numerator_and_its_denominator(tex, over, under):
+    fraction = ElementTree.fromstring(mathml(tex, as_block=True)).find(".//{*}mfrac")
+    assert ["".join(part.itertext()).strip() for part in fraction] == [over, under]
