@@ -22,6 +22,7 @@ import numpy as np
 from .data.partition import PARTITIONS
 from .engines.cluster_spec import ClusterSpec
 from .engines.commands import Command, Executed, read_entry
+from .engines.costs import Costs, Linear, WorkCost
 from .engines.distributions import DISTRIBUTIONS, Measured
 from .engines.faults import KINDS
 from .errors import BadInput, lacks, shown
@@ -43,9 +44,10 @@ NOT_IDENTIFYING = ("description", "in_words", "usual")  # entries of a strategy'
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
 )  # fmt: skip
+OTHERS: tuple[type, ...] = (Problem, ClusterSpec, Budget, Costs, Linear, WorkCost, Measured)
 CLASSES: dict[str, type] = {
     kind.__name__: kind
-    for kind in (Problem, ClusterSpec, Budget, Measured, *(kind for known in REGISTRIES for kind in known.values()))
+    for kind in (*OTHERS, *(kind for known in REGISTRIES for kind in known.values()))
 }
 
 

@@ -21,7 +21,8 @@ from labkit.cli import main
 from labkit.cli.options import SECTIONS, given_options, run_specs
 from labkit.data import NAMES, dataset_options
 from labkit.engines.cluster_spec import ENGINES, ONLY, ClusterSpec, cluster_options
-from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean
+from labkit.engines.costs import Costs, Linear, WorkCost, costs_as_text
+from labkit.engines.distributions import DISTRIBUTIONS, Measured, distribution_with_mean
 from labkit.engines.storage.store import Store
 from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
@@ -43,6 +44,10 @@ TEXTS = {
     "placement": ("range", "hash:3", "consistent-hash:7:2"),
     "partition": ("even", "by-label:0.3", "by-size:2", "by-weight:1,2,4", "shared"),
     "shape": ("2x2", "1x4"),
+    "costs": (
+        costs_as_text(Costs()),
+        costs_as_text(Costs(WorkCost(1e-5, 1e-9), Measured((0.9, 1.1)), Linear(1e-6), wake=((0.1, 1e-4),), cores=2, hosts=3)),
+    ),
 }
 
 

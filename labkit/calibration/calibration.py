@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.base import Cluster
-from ..engines.costs import Costs, Linear, WorkCost
+from ..engines.costs import Costs, WorkCost
 from ..engines.distributions import Deterministic, Distribution, Measured
 from ..engines.machine_limits import usable_cpus
 from ..engines.simulated import SimulatedCluster
@@ -196,7 +196,7 @@ class Calibration:
             The values.
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "costs"}
-        return {"labkit_calibration": FORMAT, "costs": _costs_to_dict(self.costs)} | plain
+        return {"labkit_calibration": FORMAT, "costs": self.costs.to_dict()} | plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Calibration:
@@ -221,7 +221,7 @@ class Calibration:
             raise BadInput(f"{shown(plain)} is not a calibration of this version of labkit.")
         try:
             return cls(
-                _costs_from_dict(plain["costs"]), str(plain["problem"]), _integers(plain["size"], 3), int(plain["evaluated"]),
+                Costs.from_dict(plain["costs"]), str(plain["problem"]), _integers(plain["size"], 3), int(plain["evaluated"]),
                 _integers(plain["parameters"], 2), _integers(plain["samples"], 2),
                 {str(k): float(v) for k, v in plain["repeatability"].items()}, int(plain["cycles"]),
                 tuple(map(str, plain["doubts"])),
@@ -407,20 +407,3 @@ def _integers(value: Any, count: int) -> Any:
     if len(found) != count:
         raise ValueError(f"{count} integers are expected, not {len(found)}")
     return found
-
-
-def _costs_to_dict(costs: Costs) -> dict[str, Any]:
-    plain = costs.describe()
-    plain["spread"] = list(costs.spread.durations) if isinstance(costs.spread, Measured) else [1.0]
-    return plain
-
-
-def _costs_from_dict(plain: Mapping[str, Any]) -> Costs:
-    made = dict(plain)
-    for name in ("gradient", "evaluation"):
-        made[name] = WorkCost(**made[name])
-    for name in ("update", "send", "receive"):
-        made[name] = Linear(**made[name])
-    factors = tuple(made["spread"])
-    made["spread"] = Measured(factors) if len(factors) > 1 else Deterministic(*factors)
-    return Costs(**made | {"wake": tuple(tuple(pair) for pair in made["wake"]), "speeds": tuple(made["speeds"])})

@@ -44,7 +44,8 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     (
         "Cluster, only with --engine simulated", "cluster",
         {"compute": "compute", "latency": "latency", "bandwidth": "bandwidth", "cores": "cores",
-         "restart-after": "restart_after", "checkpoint-time": "checkpoint_time", "evaluation-time": "evaluation_time"},
+         "restart-after": "restart_after", "checkpoint-time": "checkpoint_time", "evaluation-time": "evaluation_time",
+         "costs": "costs"},
     ),
     ("Cluster, only with --engine dask", "cluster", {"pace": "compute", "scheduler": "scheduler"}),
 )  # fmt: skip
@@ -60,7 +61,7 @@ EXTRA_OPTIONS = {  # options that are not in the specification: (section at whos
                "repeatable."}),
 }  # fmt: skip
 REPEATABLE = ("hidden", "slow")  # may be repeated; the values are joined with commas
-METAVARS = {"data": "NAME", "hidden": "WIDTH", "slow": "ROLE:FACTOR", "partition": "HOW", "scheduler": "ADDRESS"}
+METAVARS = {"data": "NAME", "hidden": "WIDTH", "slow": "ROLE:FACTOR", "partition": "HOW", "scheduler": "ADDRESS", "costs": "JSON"}
 DEFAULT_TEXTS = {  # defaults that are not plain values
     "optimizer": "sgd", "partition": "even", "dtype": "the data set's own", "compute": "deterministic:0.01",
     "pace": "none", "dataset": "digits, or what the strategy needs", "hidden": "128, or what the strategy needs",

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import BadInput, shown
 from ..options import Converted, Option, as_number, check_option, check_options, option, options_of
-from .costs import Costs
+from .costs import Costs, costs_as_text, costs_from_text
 from .distributions import (
     DISTRIBUTIONS,
     Deterministic,
@@ -119,7 +119,9 @@ class ClusterSpec:
     )  # fmt: skip
     checkpoint_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
     evaluation_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
-    costs: Costs | None = option(None, help="costs of processes, as measured by lk.calibrate; none: no costs")
+    costs: Costs | None = option(
+        None, read=costs_from_text, write=costs_as_text, help="costs of processes, as measured by lk.calibrate; none: no costs"
+    )
     scheduler: str | None = option(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
     place: str | Mapping[str, str] | None = option(
         None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers'
@@ -162,7 +164,7 @@ class ClusterSpec:
         found: dict[str, Any] = {"engine": self.engine}
         for name in cluster_options(self.engine):
             if name == "costs":
-                found |= {} if self.costs is None else {"costs": self.costs.describe()}
+                found |= {} if self.costs is None else {"costs": self.costs.to_dict()}
             elif name not in _NOT_DESCRIBED:
                 found[PACE[self.engine] if name == "compute" else name] = _plain(getattr(self, name))
         return found

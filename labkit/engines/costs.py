@@ -6,6 +6,7 @@ measurements (`labkit.calibrate`).
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,9 +14,9 @@ from typing import Any
 
 from ..errors import BadInput, shown
 from ..options import as_number
-from .distributions import Deterministic, Distribution
+from .distributions import Deterministic, Distribution, Measured, distribution_as_text, distribution_by_name
 
-__all__ = ["Costs", "Linear", "WorkCost"]
+__all__ = ["Costs", "Linear", "WorkCost", "costs_as_text", "costs_from_text"]
 
 MAX_S = 1e6  # the largest duration, in seconds
 MAX_CORES, MAX_HOSTS = 4096, 100_000
@@ -232,15 +233,65 @@ class Costs:
         """
         return self.speeds[host % len(self.speeds)]
 
-    def describe(self) -> dict[str, Any]:
-        """Return the values for the header of a trace.
+    def to_dict(self) -> dict[str, Any]:
+        """Return the costs as values for JSON; `from_dict` reads them.
 
         Returns
         -------
         dict
-            Plain values.
+            Plain values. The distribution `spread` is a text, or, if it was measured, a list of factors.
         """
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Costs:
+        """Return the costs that `to_dict` has written.
+
+        Parameters
+        ----------
+        plain : dict
+            The values.
+
+        Returns
+        -------
+        Costs
+            The costs.
+
+        Raises
+        ------
+        BadInput
+            If the values are not costs.
+        """
+        try:
+            made = dict(plain)
+            made |= {name: WorkCost(**made[name]) for name in ("gradient", "evaluation")}
+            made |= {name: Linear(**made[name]) for name in ("update", "send", "receive")}
+            spread = made["spread"]
+            made["spread"] = Measured(tuple(spread)) if isinstance(spread, list | tuple) else distribution_by_name(spread)
+            return cls(**made)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(f"costs={shown(plain)} cannot be read: {type(error).__name__}: {error}.") from None
+
+
+def costs_from_text(text: str) -> Costs | None:
+    """Return the costs that `costs_as_text` has written. "none" and "" mean no costs. Raises `BadInput` for other texts."""
+    if text in ("", "none"):
+        return None
+    try:
+        plain = json.loads(text)
+    except ValueError:
+        raise BadInput(f"costs={shown(text)} cannot be read: it is not JSON.") from None
+    return Costs.from_dict(plain)
+
+
+def costs_as_text(costs: Costs | None) -> str | None:
+    """Return costs as text, a JSON object without spaces; None if `spread` is of a user's class."""
+    if costs is None:
+        return "none"
+    plain = costs.to_dict()
+    return None if plain["spread"] is None else json.dumps(plain, separators=(",", ":"))
 
 
 _KINDS: Mapping[str, type] = {
@@ -266,6 +317,8 @@ def _pair(given: Any) -> tuple[float, float]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Linear | WorkCost):
         return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Measured):
+        return list(value.durations)
     if isinstance(value, Distribution):
-        return value.describe()
+        return distribution_as_text(value)
     return [list(each) if isinstance(each, tuple) else each for each in value] if isinstance(value, tuple) else value
