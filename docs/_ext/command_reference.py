@@ -14,7 +14,7 @@ __all__ = ["command_reference"]
 
 def command_reference() -> str:
     """Return a section for every command of `labkit`."""
-    group = click.Context(main, info_name="labkit")
+    group = click.Context(main, info_name="labkit", **main.context_settings)
     rows = [[f"[`labkit {name}`](#labkit-{name})", escaped(each.get_short_help_str(200))] for name, each in main.commands.items()]
     parts = [table(["command", "what it does"], rows)]
     for name, command in main.commands.items():

@@ -80,7 +80,7 @@ def test_every_command_and_option_is_in_the_reference():
     text = command_reference()
     for command_name, command in main.commands.items():
         part = text[text.index(f"\n## labkit {command_name}\n") :].split("\n## ")[1]
-        for parameter in command.get_params(click.Context(command)):
+        for parameter in command.get_params(click.Context(command, parent=click.Context(main, **main.context_settings))):
             if isinstance(parameter, click.Option) and "--help" not in parameter.opts:
                 assert re.search(rf"^\| `[^`]*{parameter.opts[0]}\b", part, re.MULTILINE), parameter.opts
 
