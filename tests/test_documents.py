@@ -180,6 +180,7 @@ def test_commands_and_their_options_exist(page):
         first = words[0].rstrip(",")
         assert first in main.commands, f"{name(page)}: labkit {first}"
         command = main.commands[first]
-        known = {option for parameter in command.get_params(click.Context(command, parent=click.Context(main, **main.context_settings))) for option in parameter.opts}
+        context = click.Context(command, parent=click.Context(main, **main.context_settings))
+        known = {option for parameter in command.get_params(context) for option in parameter.opts}
         used = {word.partition("=")[0] for word in words[1:] if word.startswith("--") and len(word) > 2}
         assert used <= known | {"--help"}, f"{name(page)}: labkit {' '.join(words)}"

@@ -81,7 +81,7 @@ def _times(trace: Trace) -> tuple[float, float, float]:
     medians = []
     for kind, what in (("worker", COMPUTE), ("worker", WAIT), ("server", APPLY)):
         these = np.isin(role, trace.role_ids(kind)) & (phase == what)
-        if kind == "worker" and not these.any():
+        if what == COMPUTE and not these.any():
             raise BadInput("calibrate: a run has applied no gradient; give it more time.")
         medians.append(float(np.median((end - start)[these])) / NANO if these.any() else 0.0)
     return medians[0], medians[1], medians[2]

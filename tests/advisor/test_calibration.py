@@ -45,3 +45,14 @@ def test_runs_that_do_not_fit_are_refused():
         calibrate(run(SMALL), run(LARGE, lk.Budget(seconds=1e-6)))
     with pytest.raises(lk.BadInput, match="large="):
         calibrate(run(SMALL), "x")
+
+
+def test_a_cluster_whose_messages_take_no_time_has_the_least_latency_and_the_largest_bandwidth():
+    cluster = lk.SimulatedCluster(workers=1, servers=1, compute=0.01)
+    runs = [
+        lk.train(lk.Problem("digits", hidden=hidden, timing_only=True), lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait()
+        for hidden in ((), (512,))
+    ]
+    found = calibrate(*runs)
+    assert (found["latency"], found["bandwidth"]) == (LEAST_LATENCY, pytest.approx(MOST_BANDWIDTH))
+    assert (found["compute"], found["server_time"]) == (0.01, 0.0)
