@@ -191,4 +191,5 @@ def test_a_quick_run_measures_installed_peers_and_lists_the_others(tmp_path: Pat
             assert row["skipped"].startswith("not installed: "), row
             assert not (torch and "DDP" in row["side"]), row
         else:
-            assert 0 < row["low"] <= row["median"] <= row["high"]
+            assert 0 <= row["low"] <= row["median"] <= row["high"]  # a busy machine may do nothing in one of the repetitions
+            assert row["high"] > 0

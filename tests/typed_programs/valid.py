@@ -62,7 +62,7 @@ class TwoPoints(Distribution):
 cluster = lk.SimulatedCluster(workers=4, servers=2, compute=0.1, latency=1e-3, slow={"worker-2": 5})
 lk.SimulatedCluster(compute=TwoPoints(slow=0.2), server_time=lk.Exponential(0.01), restart_after=None)
 lk.SimulatedCluster(compute="lognormal:0.01:0.5", checkpoint_every=None, record=False)
-assert_type(cluster.compute, Distribution)
+assert_type(cluster.compute, Distribution | None)
 assert_type(cluster.workers, int)
 assert_type(cluster.slow, dict[str, float])
 lk.DaskCluster(workers=3, pace=lk.Exponential(0.1), patience=2.0, place={"server-0": "10.0.0.2"})
