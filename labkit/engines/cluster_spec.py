@@ -140,7 +140,7 @@ class ClusterSpec:
 
             object.__setattr__(self, "place", check_rule(self.place))
         if not isinstance(self.costs, Costs | None):
-            raise BadInput(f"costs={shown(self.costs)} is not allowed; give lk.Costs, as from lk.calibrate(...).costs().")
+            raise BadInput(f"costs={shown(self.costs)} is not allowed; give lk.Costs, as lk.calibrate(...).costs.")
         check_options(self, OWNERS[engine])
 
     @property

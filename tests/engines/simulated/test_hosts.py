@@ -41,8 +41,7 @@ def test_a_host_with_enough_cores_slows_nobody_down():
     np.testing.assert_allclose(spans(made, "worker-3", COMPUTE), [[0, 10], [10, 20]], atol=1e-5)
 
 
-def test_work_that_begins_later_takes_its_share_from_then_on():
-    """One core; worker 0 alone for 5 ms (worker 1 is three times slower because it sleeps), computed by hand below."""
+def test_a_worker_alone_computes_one_gradient_after_the_other():
     given = costs(10 * MS, cores=1)
     made = run(lk.AsyncPS(), 1, given, updates=3)
     np.testing.assert_allclose(spans(made, "worker-0", COMPUTE), [[0, 10], [10, 20], [20, 30]], atol=1e-5)
