@@ -113,6 +113,7 @@ class RealRole(RoleCore):
         self.assignment, self._plan, self._incarnation = assignment, plan, incarnation
         self._endpoint, self._channel = endpoint, channel
         self._poll = endpoint.poll  # (timeout in seconds)
+        channel.wake = endpoint.wake  # a command ends the role's wait
         self._monotonic, self._clock = monotonic_ns, RoleClock(monotonic_ns)
         self._now = self._clock.now
         endpoint.clock, endpoint.deliver = self._now, self._delivered

@@ -23,6 +23,7 @@ class Endpoint:
         self.script, self.outbox, self.peers, self.fenced, self.links = list(script), [], {}, {}, {}
         self.sent, self.received, self.repeated, self.refused = Counter(), Counter(), Counter(), []
         self.clock = self.deliver = None
+        self.woken = 0  # how many times another thread has ended a wait
 
     def poll(self, timeout, watch=True):
         if timeout and self.script:
@@ -42,9 +43,12 @@ class Endpoint:
         self.links[peer] = fault
 
     def wake(self):
+        self.woken += 1
+
+    def flush(self):
         pass
 
-    flush = progress = wake
+    progress = flush
 
     def finish_sending(self, limit):
         return set()
@@ -109,6 +113,19 @@ def test_a_server_answers_what_arrives_and_reports_what_it_did():
     assert one.outbox[:2] == [("worker-0", "Weights", STARTUP), ("worker-0", "Weights", TRAINING)]
     assert report["batch"]["counters"]["updates"] == 1
     assert (report["role"], report["in_flight"], report["late"]) == ("server-0", [], [])
+
+
+def test_a_command_ends_the_wait_of_its_role():
+    one = Role()
+    woken = []
+
+    def commanded():
+        before = one.endpoint.woken
+        one.do("slow", factor=2.0)
+        woken.append(one.endpoint.woken - before)
+
+    one.run(commanded)
+    assert woken == [1]
 
 
 def test_messages_in_the_inbox_at_the_end_are_in_flight():
