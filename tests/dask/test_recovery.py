@@ -3,9 +3,11 @@
 import os
 import signal
 
+import dask
 import pytest
 
 import labkit as lk
+from labkit.engines.dask.cluster.settings import settings
 from tests.dask.helpers import closes, eventually, labkit_threads, moving, pid_of, plugins, updates
 
 pytestmark = pytest.mark.sample(2)
@@ -123,6 +125,18 @@ def test_all_processes_are_killed_at_once(small, started):
         seen(run, "restarted", role)
     comes_to_its_end(run, 200)
     assert len(lost_incarnations(run)) == 4
+
+
+def test_a_restarted_process_has_the_settings_of_the_others(small, started):
+    run = started(on=small)
+    run.kill("worker-1")
+    assert seen(run, "restarted", "worker-1")
+    names = ("distributed.admin.tick.interval", "distributed.worker.profile.enabled")
+    found = small.client.run(lambda: [dask.config.get(name) for name in names])
+    with settings:
+        expected = [dask.config.get(name) for name in names]
+    assert len(found) > 1
+    assert all(each == expected for each in found.values()), found
 
 
 @pytest.mark.slow

@@ -1,15 +1,17 @@
 """Supervision of the processes of a local cluster: lost processes are replaced at once, and all end when the cluster closes.
 
-This module changes three behaviours of Dask. First, Dask's nannies restart a lost process, but not a process that is
+This module changes four behaviours of Dask. First, Dask's nannies restart a lost process, but not a process that is
 lost during its first start. Second, they restart a process with the start method that is configured at that moment
 (spawn, which imports all modules again, instead of fork). Third, 15 s after the process of a nanny was lost,
-`SpecCluster` closes the nanny if its process is missing, even if a process is starting.
+`SpecCluster` closes the nanny if its process is missing, even if a process is starting. Fourth, a nanny's copy of Dask's
+configuration, which each of its processes gets, changes with the original.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import time
 import types
 from collections.abc import Coroutine, Generator
@@ -42,6 +44,7 @@ class Nanny(http_servers.Nanny):
         self._instantiating = False
         with settings:
             super().__init__(*arguments, **options)
+            self.config = copy.deepcopy(self.config)  # Dask's copy is shallow, and changes when this context ends
 
     async def instantiate(self) -> Status:
         """Start the process. Returns when it is registered with the scheduler, or has been lost `STARTS` times."""
