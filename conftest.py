@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -12,6 +11,7 @@ import pytest
 QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb", "02_synchronous_server.ipynb")
 ROOT = Path(__file__).parent
 NOTEBOOKS = ROOT / "notebooks"
+WHOLE = os.environ.get("LABKIT_TESTS") == "whole"  # all parameter sets of the slow suites
 
 # Every test has exactly one layer, as a marker: the marker that the test names, else the layer of the longest path above it.
 LAYERS = ("unit", "simulated", "contract", "dask", "chaos", "multihost", "browser")
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the layer of every test, and mark as slow the tests that belong to the slow suites.
 
     These are cells of notebooks and parameter sets of sampled tests. Parameter sets that run only with
-    `LABKIT_CHAOS=whole` are left out.
+    `LABKIT_TESTS=whole` are deselected.
     """
     for item in items:
         named = {mark.name for mark in item.iter_markers() if mark.name in LAYERS}
@@ -56,14 +56,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid} has the layers {', '.join(sorted(named))}; give one.")
         if not named:
             item.add_marker(_layer(item.path))
-    for _, others in _samples("sample", items):
+    left: set[pytest.Item] = set()
+    for mark, group in _sampled(items):
+        quick = _spread([item for item in group if not item.get_closest_marker("slow")], *mark.args)
+        others = [item for item in group if item not in quick]
         for item in others:
             item.add_marker(pytest.mark.slow)
-    if os.environ.get("LABKIT_CHAOS") != "whole":
-        left = {i for _, others in _samples("part", items) for i in others if i.get_closest_marker("slow")}
-        if left:
-            config.hook.pytest_deselected(items=list(left))
-            items[:] = [item for item in items if item not in left]
+        left |= set(others) - _spread(others, mark.kwargs.get("slow"))
+    if left and not WHOLE:
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
     for item in items:
         if item.path.suffix == ".ipynb" and not (NOTEBOOKS in item.path.parents and item.path.name in QUICK_NOTEBOOKS):
             item.add_marker(pytest.mark.slow)
@@ -79,19 +81,23 @@ def _layer(path: Path) -> str:
     return "unit"
 
 
-def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.Item], list[pytest.Item]]]:
-    """Yield for every test marked `mark(n)`, on every engine: (n parameter sets at equal distances, the other sets)."""
-    groups: dict[tuple[str, str], list[pytest.Item]] = {}
+def _sampled(items: list[pytest.Item]) -> list[tuple[pytest.Mark, list[pytest.Item]]]:
+    """Return the mark `sample` and the parameter sets of every test that has one, on every engine."""
+    groups: dict[tuple[str, str], tuple[pytest.Mark, list[pytest.Item]]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker(mark):
+        mark = item.get_closest_marker("sample")
+        if isinstance(item, pytest.Function) and mark:
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             test = item.nodeid.removesuffix(item.name) + item.originalname
-            groups.setdefault((test, str(parameters.get("engine"))), []).append(item)
-    for group in groups.values():
-        (count,) = group[0].get_closest_marker(mark).args
-        chosen = {(2 * k + 1) * len(group) // (2 * count) for k in range(count)}
-        if len(group) > count:
-            yield [group[k] for k in sorted(chosen)], [item for k, item in enumerate(group) if k not in chosen]
+            groups.setdefault((test, str(parameters.get("engine"))), (mark, []))[1].append(item)
+    return list(groups.values())
+
+
+def _spread(items: list[pytest.Item], count: int | None = None) -> set[pytest.Item]:
+    """Return `count` of the items, at equal distances; all, if there are not more or without a count."""
+    if count is None or len(items) <= count:
+        return set(items)
+    return {items[(2 * k + 1) * len(items) // (2 * count)] for k in range(count)}
 
 
 def pytest_configure() -> None:

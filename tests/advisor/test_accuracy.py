@@ -51,6 +51,7 @@ def relative_errors(random_times, numbers):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(slow=1)
 @pytest.mark.parametrize(
     ("random_times", "numbers"), [(False, range(12)), (True, (0, 1, 3, 5, 7))], ids=["constant", "random"]
 )

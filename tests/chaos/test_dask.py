@@ -1,6 +1,6 @@
 """30 schedules of random faults on a Dask cluster of processes: real signals, links that are really cut.
 
-`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. What virtual time shows
+`LABKIT_TESTS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. What virtual time shows
 exactly is
 asserted there; here: every call returns, with the budget reached or with an error that names a role; the
 ledger balances; no state of the run is left on the cluster.
@@ -19,7 +19,7 @@ from tests.chaos.schedules import schedule
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(30 if os.environ.get("LABKIT_CHAOS") == "whole" else 4)
+SEEDS = range(30 if os.environ.get("LABKIT_TESTS") == "whole" else 4)
 WALL = 60.0  # seconds for a run to end, or to report which roles it waits for
 CALL = 15.0  # seconds in which every other call returns, with a result or an error
 

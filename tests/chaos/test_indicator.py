@@ -1,11 +1,9 @@
 """The ledger is compared with the parameters, in seeded schedules of faults in virtual time, over all strategies.
 
-`indicator.py` describes the method. The default suite tries one schedule for each strategy, `pytest -m slow
-tests/chaos` 200 more, and
-`LABKIT_CHAOS=whole pytest -m slow tests/chaos` another 180.
+`indicator.py` describes the method. The default suite tries one schedule for each strategy, `pytest -m slow tests/chaos` 72 more,
+and `LABKIT_TESTS=whole pytest -m slow tests/chaos` all 380.
 """
 
-import os
 import random
 
 import pytest
@@ -19,10 +17,9 @@ from tests.chaos.indicator import indicated, problem_for
 from tests.chaos.schedules import schedule
 from tests.chaos.test_simulated import FOUND, WALL, call_back, goes_on
 
-pytestmark = pytest.mark.sample(30)
+pytestmark = pytest.mark.sample(30, slow=60)
 
-WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
-SEEDS, SLOW_SEEDS = range(20), range(20, 400 if WHOLE else 220)  # schedules take the strategies in turn, 20 of them
+SEEDS, MORE_SEEDS = range(20), range(20, 400)  # schedules take the strategies in turn, 20 of them
 SEEDS_THAT_FOUND = (92, 126, 209, 226, 329, 333, 388, 512)  # defects which few others find
 
 
@@ -67,22 +64,30 @@ def held_by_shards(run, folder):
     })  # fmt: skip
 
 
-SLOW = [pytest.param(n, marks=pytest.mark.slow) for n in dict.fromkeys([*SLOW_SEEDS, *FOUND, *SEEDS_THAT_FOUND])]
-
-
-@pytest.mark.parametrize("seed", [*SEEDS, *SLOW])
-def test_the_ledger_lists_the_gradients_that_the_parameters_hold(seed, tmp_path):
+def check_schedule(seed, folder):
     plan = schedule(seed)
     print(plan)
     updates = min(plan.budget.updates, 60 if plan.strategy.name in indicator.SPLIT else 120)
-    run = started(plan.strategy, tmp_path, plan.shape, updates, seed, plan.faults)
+    run = started(plan.strategy, folder, plan.shape, updates, seed, plan.faults)
     if plan.back is not None:
         run.engine.advance(plan.back, WALL)
         call_back(run, plan.away)
     goes_on(run)
     if not run.done:
         run.stop()
-    check(run, tmp_path)
+    check(run, folder)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(n, marks=pytest.mark.slow) for n in (*FOUND, *SEEDS_THAT_FOUND))])
+def test_the_ledger_lists_the_gradients_that_the_parameters_hold(seed, tmp_path):
+    check_schedule(seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [n for n in MORE_SEEDS if n not in (*FOUND, *SEEDS_THAT_FOUND)])
+def test_the_ledger_of_more_schedules(seed, tmp_path):
+    check_schedule(seed, tmp_path)
 
 
 KILLED = [

@@ -1,5 +1,5 @@
 """Processes are killed in critical states: during a group restart, the shutdown of a run, a checkpoint, a pause or a step,
-during their restart, a server together with its backup, all servers at once. `LABKIT_CHAOS=whole pytest -m "" tests/chaos` runs
+during their restart, a server together with its backup, all servers at once. `LABKIT_TESTS=whole pytest -m "" tests/chaos` runs
 all combinations of strategies, roles and moments; without it a part of them.
 
 For every kill: it is reported within `REPORT_S`, the run ends, no state of it is left on the cluster or in this process,
@@ -20,7 +20,7 @@ import labkit as lk
 from labkit.engines.dask.timeouts import REPORT_S
 from tests.chaos.process_runs import LIMIT, agree, evaluated, eventually, saved, started
 
-pytestmark = pytest.mark.part(4)
+pytestmark = pytest.mark.sample(slow=4)
 slow = pytest.mark.slow
 
 ANSWERS = ("restarted", "waits", "left")  # kinds of events with which a run answers a loss

@@ -2,7 +2,7 @@
 
 Every gradient is a unique mark (`indicator`), so the returned parameters show which ones they hold. Processes are
 killed where their reports have not arrived: reports are withheld in the process itself, as if it had been killed
-before they were sent. `LABKIT_CHAOS=whole pytest -m slow tests/chaos` runs all random schedules.
+before they were sent. `LABKIT_TESTS=whole pytest -m slow tests/chaos` runs all random schedules.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.chaos.indicator import Records, computed, held_by_model, problem_for
 from tests.chaos.process_runs import LIMIT, agree, evaluated, eventually, reported, saved, started, withhold
 from tests.chaos.schedules import random_faults
 
-WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
+WHOLE = os.environ.get("LABKIT_TESTS") == "whole"
 
 
 @pytest.fixture(scope="module")

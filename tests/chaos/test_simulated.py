@@ -1,6 +1,6 @@
 """200 schedules of random faults in virtual time, over all strategies: the guarantees hold in each.
 
-`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. A schedule that fails is
+`LABKIT_TESTS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. A schedule that fails is
 printed;
 `python -c "from schedules import schedule; print(schedule(17))"`, run in this folder, prints it again.
 """
@@ -14,7 +14,7 @@ from labkit.errors import ClusterError
 from labkit.trace.ledger import ledger
 from tests.chaos.schedules import schedule
 
-SEEDS = range(200 if os.environ.get("LABKIT_CHAOS") == "whole" else 24)
+SEEDS = range(200 if os.environ.get("LABKIT_TESTS") == "whole" else 24)
 FOUND = (184, 238, 415, 570)  # schedules that have found defects which few others find
 WALL = 30.0  # seconds for one call; a fraction of one is usual
 STILL = 20.0

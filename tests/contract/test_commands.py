@@ -86,7 +86,7 @@ def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
 
 
 def test_invalid_commands_are_refused_and_are_not_logged(engine):
-    run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(updates=60), time=0.005)
+    run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005)
     for command, message in (
         (lk.Slow("worker-7", 2.0), "no role 'worker-7'"),
         (lk.Freeze("worker-0", until=3.0), "is two commands"),
@@ -102,8 +102,7 @@ def test_invalid_commands_are_refused_and_are_not_logged(engine):
         with pytest.raises(lk.BadInput, match=message):
             run.execute(command)
     assert run.engine.commands == []
-    run.wait(timeout=60)
-    assert run.stopped_by == "updates"
+    assert run.stop().stopped_by == "user"
 
 
 def test_the_text_of_a_command_log_repeats_the_commands(engine):

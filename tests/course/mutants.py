@@ -4,7 +4,7 @@
 `mutants(source)` are (description, source) pairs: comparisons and operators swapped, numbers one off, statements, conditions and
 copies left out, arguments, elements and branches exchanged, one name for another. The fields of a class are not changed: these
 lines are given to students.
-`survives(reference, answers, outputs)` returns whether a reference notebook's checks, including hidden ones, accept the answers.
+`Checks(reference)` runs the checks of a reference notebook with such answers.
 """
 
 import ast
@@ -12,10 +12,13 @@ import contextlib
 import copy
 import io
 import itertools
+import os
 import signal
 
-SECONDS = 3  # of processor time, after which a mutant's loop counts as endless
+KINDS = ("given", "locked", "variant", "test", "solution")  # of cells that are run
+SECONDS = 2  # of processor time, after which a mutant's loop counts as endless
 ENOUGH = 60  # the same for a right answer, which takes less than 1
+LONGEST = 600  # seconds, for a process that waits
 
 
 class Fold(ast.NodeTransformer):
@@ -276,44 +279,59 @@ def _replace(tree, old, new):
                 value[value.index(old)] = new
 
 
-class Endless(BaseException):
-    """A mutant has used up its time."""
+class Checks:
+    """The checks of a reference notebook, hidden ones included, run with other answers.
 
-
-def _stop(*_):
-    raise Endless
-
-
-def survives(reference, answers, outputs, seconds=SECONDS):
-    """ "" if a check fails, else the reason: each cell of a reference notebook is run in this process, with `answers` as
-    its solutions.
+    `before(cell)` runs the cells before a solution in this process, once; `accept(source)` forks a process for each answer, in
+    which that solution and the cells after it run.
     """
-    names = {"__name__": "notebook"}
-    before = signal.signal(signal.SIGVTALRM, _stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        for cell in reference.cells:
-            if cell.kind in ("given", "locked", "variant", "test", "solution"):
-                stdout = io.StringIO()
-                with contextlib.redirect_stdout(stdout):
-                    exec(compile(answers.get(cell.id, cell.source), f"<{cell.id}>", "exec"), names)
-                if cell.kind == "test" and outputs is not None and stdout.getvalue() != outputs[cell.id]:
+
+    def __init__(self, reference):
+        self.cells = [cell for cell in reference.cells if cell.kind in KINDS]
+        self.outputs = {}  # of the checks, for the reference's own answers
+        _run(self.cells, {"__name__": "notebook"}, self.outputs)
+        self.before(next(cell.id for cell in self.cells if cell.kind == "solution"))
+
+    def before(self, cell):
+        """Run the cells before this solution."""
+        self.place = [c.id for c in self.cells].index(cell)
+        self.names = {"__name__": "notebook"}
+        _run(self.cells[: self.place], self.names, {})
+
+    def accept(self, source, seconds=SECONDS):
+        """Return whether the checks pass if `source` is the answer; a process that takes longer is ended."""
+        process = os.fork()
+        if process == 0:
+            accepted = False
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, seconds)  # the signals end the process
+                signal.alarm(LONGEST)
+                accepted = self._passed(source)
+            finally:
+                os._exit(0 if accepted else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+    def _passed(self, source):
+        found = {}
+        try:
+            exec(compile(source, "<answer>", "exec"), self.names)
+            for cell in self.cells[self.place + 1 :]:
+                _run([cell], self.names, found)
+                if cell.id in found and found[cell.id] != self.outputs[cell.id]:
                     return False
-                if cell.kind == "test" and outputs is None:
-                    answers.setdefault("outputs", {})[cell.id] = stdout.getvalue()
-    except (Exception, Endless):
-        return False
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-    return True
+        except Exception:
+            return False
+        return True
 
 
-def outputs_of(reference):
-    """The output of the checks for the reference notebook's own answers."""
-    kept = {}
-    assert survives(reference, kept, None, ENOUGH)
-    return kept["outputs"]
+def _run(cells, names, outputs):
+    """Run cells, and add what the checks print to `outputs`."""
+    for cell in cells:
+        stdout = io.StringIO()
+        with contextlib.redirect_stdout(stdout):
+            exec(compile(cell.source, f"<{cell.id}>", "exec"), names)
+        if cell.kind == "test":
+            outputs[cell.id] = stdout.getvalue()
 
 
 def combinations(reference):

@@ -1,18 +1,20 @@
 """The checks of the reference notebooks, hidden ones included, refuse answers with one small mistake.
 
-`EQUIVALENT` lists the mutants that are correct answers, too. Every mutant is tried by the slow tests; the quick one
-tries a few of
-each assignment. Variants are those of `mutants.combinations`, in which every choice occurs.
+`EQUIVALENT` lists the mutants that are correct answers, too. The quick test tries a few mutants of each assignment, the slow ones
+all of six of the variants, and with `LABKIT_TESTS=whole` of all. Variants are those of `mutants.combinations`, in which every
+choice occurs.
 """
 
 import json
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
-from tests.course.mutants import ENOUGH, SECONDS, combinations, folded, in_variant, mutants, outputs_of, survives
+from tests.course.mutants import ENOUGH, SECONDS, Checks, combinations, folded, in_variant, mutants
 
 REFERENCES = Path(__file__).parents[1] / "reference_notebooks"
 ASSIGNMENTS = ("01", "02", "03", "04", "05", "06")
@@ -97,28 +99,38 @@ def changed(name, reference, values):
             yield cell.id, what, text, equivalent(name, cell.id, values, what)
 
 
+VARIANTS = [(name, number) for name in ASSIGNMENTS for number, _ in enumerate(drawn(name))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_every_incorrect_mutant_loses_points(name):
-    wrong, met = [], set()
-    for reference, values in drawn(name):
-        outputs = outputs_of(reference)
-        for cell, what, text, key in changed(name, reference, values):
-            met.add(key)
-            if survives(reference, {cell: text}, outputs, SECONDS if key is None else ENOUGH) != (key is not None):
-                wrong.append((cell, values, what))
+@pytest.mark.sample(slow=6)
+@pytest.mark.parametrize(("name", "number"), VARIANTS)
+def test_every_incorrect_mutant_loses_points(name, number):
+    reference, values = list(drawn(name))[number]
+    checks, wrong = Checks(reference), []
+    for cell, found in groupby(changed(name, reference, values), key=itemgetter(0)):
+        checks.before(cell)
+        for _, what, text, key in found:
+            if checks.accept(text, SECONDS if key is None else ENOUGH) != (key is not None):
+                wrong.append((cell, what))
     assert wrong == []  # mutants that survive and are not listed, or are listed and lose points
-    assert met - {None} == {key for key in EQUIVALENT if key[0] == name}
+
+
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_every_equivalent_mutant_exists(name):
+    found = {key for reference, values in drawn(name) for *_, key in changed(name, reference, values)}
+    assert found - {None} == {key for key in EQUIVALENT if key[0] == name}
 
 
 def test_a_sample_of_mutants_loses_points():
     for number, name in enumerate(ASSIGNMENTS):
         variants = list(drawn(name))
         reference, values = variants[number % len(variants)]
-        outputs = outputs_of(reference)
+        checks = Checks(reference)
         wrong = [(cell, what, text) for cell, what, text, key in changed(name, reference, values) if key is None]
         for cell, what, text in (wrong[(3 * k + 1) * len(wrong) // (3 * SAMPLE)] for k in range(SAMPLE)):
-            assert not survives(reference, {cell: text}, outputs), (name, cell, values, what)
+            checks.before(cell)
+            assert not checks.accept(text), (name, cell, values, what)
 
 
 OLD = """            while True:
@@ -140,6 +152,7 @@ def test_removing_from_a_list_while_iterating_over_it_loses_points(number):
     reference, _ = list(drawn("04"))[number]
     answer = next(cell.source for cell in reference.of_kind("solution") if cell.id == "q2")
     assert OLD in answer
-    outputs = outputs_of(reference)
-    assert survives(reference, {"q2": answer}, outputs, ENOUGH)
-    assert not survives(reference, {"q2": answer.replace(OLD, NEW)}, outputs)
+    checks = Checks(reference)
+    checks.before("q2")
+    assert checks.accept(answer, ENOUGH)
+    assert not checks.accept(answer.replace(OLD, NEW))

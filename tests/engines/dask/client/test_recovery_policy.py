@@ -557,7 +557,7 @@ def test_invariants_hold_for_any_sequence_of_faults(shape, seed, sequence):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), sequence=sequences)
-def test_any_of_thousands_of_sequences(shape, seed, sequence):
+def test_any_of_more_sequences(shape, seed, sequence):
     goes_well(shape, seed, sequence)

@@ -8,8 +8,8 @@ import labkit as lk
 from labkit.engines.dask.protocol import PROTOCOL, ProtocolError
 from labkit.engines.dask.worker.assignment import RoleAssignment
 from labkit.engines.dask.worker.command_channel import CommandChannel
-from labkit.engines.dask.worker.pacing import WorkTimes
 from labkit.engines.dask.worker.role_clock import RoleClock
+from labkit.engines.pacing import WorkTimes
 
 # the clock ------------------------------------------------------------------------------------------------------------
 
