@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from . import accuracy, recording, recovery, round_trip, simulator, slow_worker, startup, throughput, watching
+from . import (
+    accuracy,
+    prediction,
+    prediction_on_hosts,
+    recording,
+    recovery,
+    round_trip,
+    simulator,
+    slow_worker,
+    startup,
+    throughput,
+    watching,
+)
 from .rows import Benchmark
 
 __all__ = ["BENCHMARKS"]
 
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK
-    for module in (throughput, accuracy, recording, watching, simulator, startup, recovery, round_trip, slow_worker)
+    for module in (
+        throughput, accuracy, recording, watching, simulator, startup, recovery, round_trip, slow_worker, prediction,
+        prediction_on_hosts,
+    )
 )

@@ -1,4 +1,5 @@
-"""Progress of a run towards its budget, and the progress bar that is shown while a program waits for a run.
+"""Progress of a run towards its budget, and the progress bar that is shown while a program waits for a run, or for several
+tasks, such as the runs of a sweep.
 
 In a terminal the bar is drawn by rich on standard error. In a notebook it is one output, which is updated in place, without
 a widget. The bar only reads the trace: it does not change a run. It is drawn at most four times per second, and takes less than
@@ -21,13 +22,17 @@ from typing import Any, Self
 
 from .engines.base import Engine, VirtualTimeEngine
 from .engines.plan import Plan
-from .formatting import number_text, percent, rate
+from .errors import BadInput, shown
+from .formatting import count_text, number_text, percent, rate
 from .narrative.log import stop_reason
 from .trace import Trace, updates
 from .trace.query import last_evaluation, samples_applied
 from .trace.schema import seconds
 
-__all__ = ["Bar", "NotebookBar", "Progress", "TerminalBar", "Wait", "bar_for", "budget_limits", "state_text"]
+__all__ = [
+    "Bar", "NotebookBar", "Progress", "TaskProgress", "TerminalBar", "Wait", "bar_for", "budget_limits", "check_progress",
+    "state_text",
+]  # fmt: skip
 
 FIRST_S = 0.5  # no bar is shown for a shorter wait
 INTERVAL_S = 0.25  # wall seconds between two drawings of the bar, at least
@@ -148,7 +153,7 @@ class TerminalBar(Bar):
     def draw(self, name: str, share: float | None, text: str) -> None:
         """Draw the bar on the last line of the terminal."""
         if self._task is None:
-            self._task = self._progress.add_task(name, total=1.0, numbers="")
+            self._task = self._progress.add_task(name, total=1.0, numbers=text)
             self._progress.start()
         self._progress.update(self._task, completed=share or 0.0, numbers=text, refresh=True)
 
@@ -185,6 +190,13 @@ def bar_html(name: str, share: float | None, text: str) -> str:
         f'<div style="font-variant-numeric: tabular-nums"><b>{html.escape(name)}</b> <span style="{frame}">'
         f'<span style="{fill}"></span></span> {html.escape(text)}</div>'
     )
+
+
+def check_progress(progress: Any) -> bool | None:
+    """Return the argument `progress` of a public function. Raises `BadInput` if it is not True, False or None."""
+    if not isinstance(progress, bool | None):
+        raise BadInput(f"progress={shown(progress)} is not allowed; it is True, False or None.")
+    return progress
 
 
 def bar_for(progress: bool | None) -> Callable[[], Bar] | None:
@@ -289,6 +301,64 @@ class Wait:
         self._seen.append((self._clock(), share))
         (then, before), (now, _) = self._seen[0], self._seen[-1]
         return (1 - share) * (now - then) / (share - before) if share > before else None
+
+
+class TaskProgress:
+    """The progress of several tasks, drawn as a bar. As a context manager, it draws the final state at the end.
+
+    `name`: what is executed. `noun`: one of the tasks, as "run". `done`: tasks that were finished before. `bar`, `clock`: as in
+    `Wait`. The bar may be drawn at any time with `draw`, which has no effect if it is too early.
+    """
+
+    def __init__(
+        self, name: str, noun: str, total: int, done: int = 0, *, bar: Callable[[], Bar] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
+        self._name, self._noun, self._total, self._done, self._failed = name, noun, total, done, 0
+        self._make, self._clock = bar, clock
+        self._bar: Bar | None = None
+        self._next = clock() + FIRST_S
+        self._seen: deque[tuple[float, int]] = deque([(clock(), done)], maxlen=RECENT)
+
+    def finish(self, failed: bool = False) -> None:
+        """Count one more finished task."""
+        self._done, self._failed = self._done + 1, self._failed + failed
+        self._seen.append((self._clock(), self._done))
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the bar, if it is time to."""
+        began = self._clock()
+        if self._make is None or began < self._next:
+            return
+        self._bar = self._bar or self._make()
+        self._show(self._bar, began)
+        ended = self._clock()
+        self._next = ended + max(INTERVAL_S, COST * (ended - began))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is None:
+            return
+        try:
+            self._show(self._bar, self._clock())
+        finally:
+            self._bar.close()
+
+    def _show(self, bar: Bar, now: float) -> None:
+        share = self._done / self._total
+        texts = [percent(share), f"{self._done:,} of {count_text(self._total, self._noun)}"]
+        if self._seen[0][1] < self._done < self._total:
+            texts.append(f"{_clock_text(self._time_left(now))} left")
+        bar.draw(self._name, share, " · ".join([*texts, *([f"{self._failed:,} failed"] if self._failed else [])]))
+
+    def _time_left(self, now: float) -> float:
+        """Return the estimated wall seconds until the end: as long per task as recently, but at least as if a task ended now."""
+        (then, before), (last, done) = self._seen[0], self._seen[-1]
+        left = self._total - done
+        return max(left * (last - then) / (done - before) - (now - last), (left - 1) * (now - then) / (done + 1 - before))
 
 
 def _clock_text(seconds: float) -> str:

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 import numpy as np
 
 __all__ = [
-    "BATCHES", "BLOCK", "CODEC", "COMPUTE_TIME", "HOLD_OUT", "LAZY_PARTITION", "NETWORK", "NOISY_LABELS", "PARTITION",
-    "PARTITION_BY_LABEL", "PREEMPTION", "ROLE", "SAMPLES", "SERVER_TIME", "SPREAD", "TRUE_WEIGHTS", "WORKER", "data_stream",
-    "role_stream",
+    "BATCHES", "BLOCK", "CODEC", "COMPUTE_TIME", "DRIFT", "HOLD_OUT", "HOST", "LAZY_PARTITION", "NETWORK",
+    "NOISY_LABELS", "PARTITION", "PARTITION_BY_LABEL", "PREEMPTION", "ROLE", "SAMPLES", "SERVER_TIME", "SPREAD",
+    "TRUE_WEIGHTS", "WORKER", "data_stream", "role_stream",
 ]  # fmt: skip
 
 # data sets: texts
@@ -40,7 +40,9 @@ CODEC = 5  # the random choices of a codec
 NETWORK = 6  # lost transmissions of a link
 PREEMPTION = 7  # the times of `Preempt`
 SPREAD = 8  # the factors of the times of gradients, on a cluster with costs
+DRIFT = 9  # the factors of the time of all work on a core, on a cluster with costs; the kind in the identifier is `HOST`
 
+HOST = "host"  # the kind in the identifier of `DRIFT`; its index is that of the host, followed by that of the core
 WORKER = "worker"  # the kind in the identifier of `BATCHES`, for roles of all kinds
 
 

@@ -50,7 +50,7 @@ from .nn import SparseParameters
 from .options import as_number, check_number
 from .predictor import Predictor
 from .problem import Problem
-from .progress import Progress, Wait, bar_for, budget_limits, state_text
+from .progress import Progress, Wait, bar_for, budget_limits, check_progress, state_text
 from .roles.budget import Budget
 from .strategies import Strategy
 from .summary import Summary
@@ -237,9 +237,7 @@ class Run(HasDescription):
             The error that ended the run, if it was an error.
         """
         timeout = _limit(timeout)
-        if not isinstance(progress, bool | None):
-            raise BadInput(f"progress={shown(progress)} is not allowed; it is True, False or None.")
-        with Wait(self.engine, bar_for(progress)) as waiting:
+        with Wait(self.engine, bar_for(check_progress(progress))) as waiting:
             try:
                 waiting.wait(timeout)
             except KeyboardInterrupt:

@@ -5,7 +5,7 @@ of the machine, so they are executed in parallel, as Dask tasks. Runs on process
 they would take time from each other.
 
 With `path`, every result is written to a file as soon as its run has ended, one JSON object per line. A sweep that is started
-again with the same file continues with the runs that are missing in it.
+again with the same file executes the runs that are missing in it, and those that have failed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import contextlib
 import csv
 import hashlib
 import importlib.metadata
+import importlib.util
 import itertools
 import json
+import math
 import os
 import statistics
 import time
@@ -25,13 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engines.base import Cluster
-from .engines.machine_limits import default_local_workers
+from .engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
 from .engines.plan import make_plan
 from .errors import BadInput, LabkitError, shown
-from .formatting import number_text
+from .formatting import count_text, number_text
 from .options import options_of, write_option
 from .paths import as_path, reason
 from .problem import Problem
+from .progress import TaskProgress, bar_for, check_progress
 from .roles.budget import Budget
 from .run import train
 from .spec import RunSpec
@@ -44,14 +47,15 @@ if TYPE_CHECKING:
 
     from .views.sweeps import SweepPlots
 
-__all__ = ["RESULTS", "Setting", "Sweep", "execute", "sweep"]
+__all__ = ["RESULTS", "Setting", "Sweep", "as_several", "as_strategy", "check_parquet", "execute", "sweep"]
 
 FORMAT = 1
 MAX_SEEDS = 10_000
+ALONE_S = 1.0  # wall seconds of simulated runs in this process, before further processes are started for the rest
 # The columns of results, in order. The columns before them are settings of the run, see `Sweep`.
 RESULTS = (
-    "stopped_by", "seconds", "wall_seconds", "updates", "gradients", "samples_per_second", "updates_per_second",
-    "gradients_per_second", "staleness", "staleness_p95", "loss", "accuracy", "time_to_accuracy", "bytes_sent",
+    "stopped_by", "seconds", "updates", "gradients", "samples_per_second", "updates_per_second",
+    "gradients_per_second", "staleness", "staleness_p95", "loss", "accuracy", "target_accuracy", "time_to_accuracy", "bytes_sent",
     "bytes_per_gradient", "ledger_closes", "error",
 )  # fmt: skip
 ALWAYS = ("data", "strategy", "engine", "workers", "servers", "seed")
@@ -86,7 +90,9 @@ class Sweep:
     ----------
     rows : tuple of mappings
         One per run, in the order of the grid: its settings, then its results. Times are in seconds, sizes in bytes; a value that
-        does not exist is None. `error` is the message of a run that failed.
+        does not exist is None. `error` is the message of a run that failed. `time_to_accuracy` is the time until
+        `target_accuracy`, the accuracy of the budget, was reached. The row of a simulated run is the same whenever and wherever
+        it is executed.
     varied : tuple of str
         The names of the settings that differ between runs, without the seed.
 
@@ -121,16 +127,13 @@ class Sweep:
         rows = []
         for line in self.medians("gradients_per_second", "staleness", "accuracy", "time_to_accuracy"):
             settings = {name: line.get(name, self.rows[0][name]) for name in names}
-            mean, reached, shares = line["staleness"], line["time_to_accuracy"], line["accuracy"]
+            mean, shares = line["staleness"], line["accuracy"]
             cells = [
                 number_text(line["gradients_per_second"]) if line["gradients_per_second"] is not None else None,
                 None if mean is None else f"{mean:.2f}", None if shares is None else f"{shares:.1%}",
-                None if reached is None else f"{reached:.3g}",
+                self.time_text(line),
             ]  # fmt: skip
-            errors = sum(
-                row["error"] is not None for row in self.rows if all(row[name] == line[name] for name in self.varied)
-            )
-            rows.append([*settings.values(), line["runs"], *([errors] if failed else []), *cells])
+            rows.append([*settings.values(), line["runs"], *([line["failed"]] if failed else []), *cells])
         results = ["gradients/s", "staleness", "accuracy", "time to accuracy (s)"]
         return Table([name.replace("_", " ") for name in names] + ["runs"] + (["failed"] if failed else []) + results, rows)
 
@@ -141,6 +144,30 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+    @staticmethod
+    def time_text(line: Mapping[str, Any]) -> str | None:
+        """Return the median time to accuracy of a setting as text, with the runs that reached it if these are not all.
+
+        Parameters
+        ----------
+        line : dict
+            One item of `medians("time_to_accuracy")`.
+
+        Returns
+        -------
+        str or None
+            The text, as "0.53" or "0.53, 2 of 3 runs"; None if there was no accuracy to reach.
+        """
+        reached, targeted = line["reached"], line["targeted"]
+        if not targeted:
+            return None
+        if not reached:
+            return "not reached"
+        middle = line["time_to_accuracy"]
+        some = f"{reached:,} of {count_text(targeted, 'run')}"
+        text = f"reached by {some}" if middle is None else f"{middle:.3g}, {some}"
+        return f"{middle:.3g}" if reached == targeted else text
 
     def settings(self) -> list[dict[str, Any]]:
         """Return the settings of the grid without repetition.
@@ -187,6 +214,9 @@ class Sweep:
     def medians(self, *results: str) -> list[dict[str, Any]]:
         """Return the median, the smallest and the largest value over the seeds, for each setting of the grid.
 
+        A run that did not reach the accuracy of its budget has an infinite time to accuracy: leaving it out would make slow
+        settings look fast. Runs that failed are left out.
+
         Parameters
         ----------
         *results : str
@@ -195,15 +225,24 @@ class Sweep:
         Returns
         -------
         list of dict
-            One per setting: its varied settings, the number of `runs`, and for each result its median under the name of the
-            result, and the smallest and largest value as `<result>_low` and `<result>_high`; None if no run has a value.
+            One per setting: its varied settings; the number of `runs`, of those that `failed`, of those that had an accuracy to
+            reach (`targeted`), and of those that `reached` it; for each result its median under the name of the result, and the
+            smallest and largest value as `<result>_low` and `<result>_high`. None if no run has a value, or if the median is
+            infinite.
         """
         found = []
         for settings in self.settings():
-            line: dict[str, Any] = settings | {"runs": len(self.values("seed", **settings))}
+            rows = [row for row in self.rows if all(row[name] == value for name, value in settings.items())]
+            targeted = [row for row in rows if row["error"] is None and row["target_accuracy"] is not None]
+            reached = sum(row["time_to_accuracy"] is not None for row in targeted)
+            line: dict[str, Any] = settings | {"runs": len(rows), "failed": sum(row["error"] is not None for row in rows)}
+            line |= {"targeted": len(targeted), "reached": reached}
             for result in results:
                 values = self.values(result, **settings)
-                line[result] = statistics.median(values) if values else None
+                if result == "time_to_accuracy" and values:
+                    values += [math.inf] * (len(targeted) - reached)
+                middle = statistics.median(values) if values else None
+                line[result] = None if middle == math.inf else middle
                 line[f"{result}_low"], line[f"{result}_high"] = min(values, default=None), max(values, default=None)
             found.append(line)
         return found
@@ -275,11 +314,10 @@ class Sweep:
         BadInput
             If pandas or pyarrow is not installed, or if the file cannot be written.
         """
+        check_parquet()
         name, frame = as_path("path", path), self.frame()
         try:
             frame.to_parquet(name, engine="pyarrow", index=False)
-        except ImportError:
-            raise BadInput("Parquet files need pyarrow, which is not installed: pip install pyarrow.") from None
         except OSError as error:
             raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
         return Path(name)
@@ -312,7 +350,7 @@ class Sweep:
     def _of(cls, rows: Sequence[Mapping[str, Any]]) -> Sweep:
         names = list(dict.fromkeys(name for row in rows for name in row if name not in RESULTS))
         made = tuple({name: row.get(name) for name in (*names, *RESULTS)} for row in rows)
-        varied = [name for name in names if name != "seed" and len({json.dumps(row[name]) for row in made}) > 1]
+        varied = [name for name in names if name != "seed" and _differs(name, made)]
         return cls(made, tuple(varied))
 
     # figures ----------------------------------------------------------------------------------------------------------
@@ -329,6 +367,23 @@ class Sweep:
         return SweepPlots(self)
 
 
+def check_parquet() -> None:
+    """Raise `BadInput` if Parquet files cannot be written because a package is not installed."""
+    missing = [name for name in ("pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput(f"Parquet files need {' and '.join(missing)}; install with: pip install {' '.join(missing)}.")
+
+
+def _differs(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a setting differs between runs. Servers count if they differ between runs of one strategy: strategies with
+    and without servers differ by the strategy.
+    """
+    values: dict[Any, set[str]] = {}
+    for row in rows:
+        values.setdefault(row["strategy"] if name == "servers" else None, set()).add(json.dumps(row[name]))
+    return any(len(found) > 1 for found in values.values())
+
+
 def sweep(
     problem: Problem | str | Sequence[Problem | str],
     strategies: Strategy | str | Sequence[Strategy | str],
@@ -338,12 +393,13 @@ def sweep(
     client: Client | str | None = None,
     *,
     path: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,
 ) -> Sweep:
     """Execute every combination of problems, strategies, clusters, budgets and seeds, and return the results.
 
     A run that fails does not end the sweep: its row has the message of the error. Ctrl-C ends the sweep; the results that
-    have been written to `path` remain.
+    have been written to `path` remain. Processes are started for simulated runs only if these take more than about a second.
 
     Parameters
     ----------
@@ -360,7 +416,11 @@ def sweep(
     client : distributed.Client or str, optional
         The Dask cluster that executes simulated runs, or the address of its scheduler. None: the cores of this machine.
     path : str or path-like, optional
-        A file to which every result is written as soon as its run has ended. Runs whose results it contains are not repeated.
+        A file to which every result is written as soon as its run has ended. Runs whose results it contains are not repeated,
+        except those that have failed. Only one sweep at a time can write to a file.
+    progress : bool, optional
+        Whether to show a progress bar if this takes longer than half a second. By default it is shown in a terminal (on
+        standard error) and in a notebook that a person uses, as by `Run.wait`.
     on_result : callable, optional
         Called after every run with the number of finished runs, the number of all runs, and the row of the run.
 
@@ -372,10 +432,11 @@ def sweep(
     Raises
     ------
     BadInput
-        Before anything starts: if a combination does not fit together or occurs twice, or if `path` is not a file of a sweep or
-        was written by another version of labkit.
+        If an argument is not allowed, a combination does not fit together or occurs twice, or `path` is not a file of a sweep,
+        was written by another version of labkit, or is being written by another sweep: then nothing was started. Also if `path`
+        cannot be written to any more; the results before remain in it.
     ClusterError
-        If a cluster cannot be started or reached.
+        If the processes for simulated runs cannot be started or reached, or are all lost.
 
     Examples
     --------
@@ -387,37 +448,65 @@ def sweep(
     AsyncPS      1        467.3       2.89     85.5%  –
     """
     parts = (
-        _several("problems", problem, _problem), _several("strategies", strategies, _strategy),
-        _several("clusters", clusters, _cluster), _several("budgets", Budget() if budgets is None else budgets, _budget),
+        as_several("problems", problem, as_problem), as_several("strategies", strategies, as_strategy),
+        as_several("clusters", clusters, as_cluster), as_several("budgets", Budget() if budgets is None else budgets, as_budget),
     )  # fmt: skip
-    return execute([Setting(*each) for each in itertools.product(*parts)], seeds, client, path=path, on_result=on_result)
+    settings = [Setting(*each) for each in itertools.product(*parts)]
+    return execute(settings, seeds, client, path=path, progress=progress, on_result=on_result)
 
 
 def execute(
     settings: Sequence[Setting], seeds: int | Iterable[int] = 5, client: Any = None, *,
-    path: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None, progress: bool | None = None, name: str = "sweep",
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None,
 ) -> Sweep:  # fmt: skip
-    """Execute these settings with every seed, and return the results; see `sweep`. The settings need not be a complete grid."""
+    """Execute these settings with every seed, and return the results; see `sweep`. The settings need not be a complete grid.
+    `name`: what the progress bar calls it.
+    """
+    bar = bar_for(check_progress(progress))
+    if not (on_result is None or callable(on_result)):
+        raise BadInput(f"on_result={shown(on_result)}: give a function of the numbers of finished and of all runs, and the row.")
     cells = _cells(settings, seeds)
     store = _Store(path) if path is not None else None
-    found = store.read() if store is not None else {}
-    missing = [cell for cell in cells if cell.key not in found]
-    rows = {cell.key: found[cell.key] for cell in cells if cell.key in found}
-    with store.appending() if store is not None and missing else contextlib.nullcontext() as write:
-        for cell, row in _execute(missing, client):
-            rows[cell.key] = row
-            if write is not None:
-                write(cell.key, row)
-            if on_result is not None:
-                on_result(len(rows), len(cells), row)
+    rows = _finished(cells, store)
+    with contextlib.ExitStack() as stack:
+        write = None
+        if store is not None and len(rows) < len(cells):
+            write = stack.enter_context(store.appending())
+            rows = _finished(cells, store)  # another sweep may have written until now
+        shown_progress = stack.enter_context(TaskProgress(name, "run", len(cells), len(rows), bar=bar))
+        try:
+            for cell, row in _execute([cell for cell in cells if cell.key not in rows], client, shown_progress.draw):
+                rows[cell.key] = row
+                if write is not None:
+                    write(cell.key, row)
+                shown_progress.finish(failed=row["error"] is not None)
+                if on_result is not None:
+                    on_result(len(rows), len(cells), row)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(_interrupted(len(rows), len(cells), path))
+            raise
     return Sweep._of([rows[cell.key] for cell in cells])
+
+
+def _finished(cells: Sequence[Cell], store: _Store | None) -> dict[str, dict[str, Any]]:
+    """Return {key: row} of the runs that need not be executed."""
+    found = store.read() if store is not None else {}
+    return {cell.key: found[cell.key] for cell in cells if cell.key in found and found[cell.key]["error"] is None}
+
+
+def _interrupted(done: int, total: int, path: Any) -> str:
+    """Return what an interrupted sweep tells its user."""
+    some = f"{done:,} of {count_text(total, 'run')}"
+    if path is None:
+        return f"{some} had ended; their results are lost. With a file (path=, or --out) it would continue where it was."
+    return f"{some} are in {os.fspath(path)}; the same sweep continues with the others."
 
 
 # the grid -------------------------------------------------------------------------------------------------------------
 
 
-def _several(name: str, given: Any, check: Callable[[str, Any], Any]) -> list[Any]:
+def as_several(name: str, given: Any, check: Callable[[str, Any], Any]) -> list[Any]:
     """Return `given`, one value or several, as a list of checked values."""
     several = list(given) if isinstance(given, list | tuple | range) else [given]
     if not several:
@@ -425,27 +514,27 @@ def _several(name: str, given: Any, check: Callable[[str, Any], Any]) -> list[An
     return [check(name, each) for each in several]
 
 
-def _problem(name: str, given: Any) -> Problem:
+def as_problem(name: str, given: Any) -> Problem:
     made = Problem(given) if isinstance(given, str) else given
     if not isinstance(made, Problem):
         raise BadInput(f"{name}={shown(given)}: give a lk.Problem or the name of a data set, or a list of them.")
     return made
 
 
-def _strategy(name: str, given: Any) -> Strategy:
+def as_strategy(name: str, given: Any) -> Strategy:
     made = strategy_by_name(given)() if isinstance(given, str) else given
     if not isinstance(made, Strategy):
         raise BadInput(f"{name}={shown(given)}: give a lk.Strategy or its name, or a list of them.")
     return made
 
 
-def _cluster(name: str, given: Any) -> Cluster:
+def as_cluster(name: str, given: Any) -> Cluster:
     if not isinstance(given, Cluster):
         raise BadInput(f"{name}={shown(given)}: give a lk.SimulatedCluster or a lk.DaskCluster, or a list of them.")
     return given
 
 
-def _budget(name: str, given: Any) -> Budget:
+def as_budget(name: str, given: Any) -> Budget:
     if not isinstance(given, Budget):
         raise BadInput(f"{name}={shown(given)}: give a lk.Budget, or a list of them.")
     return given
@@ -524,33 +613,53 @@ def _key(spec: RunSpec, cluster: Cluster) -> str:
 # executing ------------------------------------------------------------------------------------------------------------
 
 
-def _execute(cells: list[Cell], client: Any) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Execute the runs and yield (cell, row) as they end: first the simulated runs, then those on processes."""
+def _execute(cells: list[Cell], client: Any, tick: Callable[[], None]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Execute the runs and yield (cell, row) as they end: first the simulated runs, then those on processes.
+
+    `tick` is called repeatedly while runs are executed in other processes.
+    """
+    began = time.monotonic()
     simulated = [cell for cell in cells if cell.setting.cluster.virtual_time]
-    processes = min(default_local_workers(), os.cpu_count() or 1, len(simulated))
-    if simulated and (client is not None or processes > 1):
+    while simulated and client is None and (time.monotonic() - began < ALONE_S or _processes(len(simulated)) == 1):
+        cell = simulated.pop(0)
+        yield cell, _row(cell)
+    if simulated:
         from .engines.dask.cluster.tasks import TaskPool
 
-        with TaskPool(client, processes) as pool:
-            for i, row in pool.call(_row, [(cell,) for cell in simulated]):
-                yield simulated[i], row
-    else:
-        for cell in simulated:
-            yield cell, _row(cell)
+        with TaskPool(client, _processes(len(simulated))) as pool:
+            for i, result in pool.call(_row, [(cell,) for cell in simulated], tick):
+                lost = isinstance(result, LabkitError)
+                yield simulated[i], _failed(simulated[i], str(result)) if lost else result
     for cell in cells:
         if not cell.setting.cluster.virtual_time:
             yield cell, _row(cell)
 
 
+def _processes(runs: int) -> int:
+    """Return the number of local processes for so many simulated runs: one per core, if they fit into memory."""
+    cores = min(math.ceil(usable_cpus()), os.cpu_count() or 1, MAX_PROCESSES)
+    return max(1, min(cores, process_capacity(free_memory()), runs))
+
+
+def _failed(cell: Cell, error: str) -> dict[str, Any]:
+    """Return the row of a run that has no results."""
+    empty = dict.fromkeys(RESULTS) | {"target_accuracy": _target(cell.setting), "error": error}
+    return dict(cell.columns) | empty
+
+
+def _target(setting: Setting) -> float | None:
+    return setting.budget.settled(setting.problem).accuracy
+
+
 def _row(cell: Cell) -> dict[str, Any]:
     """Execute one run; return its settings and results."""
-    setting, began, run, error = cell.setting, time.monotonic(), None, None
+    setting, run, error = cell.setting, None, None
     try:
         run = train(setting.problem, setting.strategy, setting.cluster, setting.budget, checkpoint=False)
-        run.wait()
+        run.wait(progress=False)
     except LabkitError as failure:
         error = str(failure)
-    results: dict[str, Any] = dict.fromkeys(RESULTS)
+    results = _failed(cell, "")
     if run is not None:
         summary = run.summary()
         stale = summary["staleness"]
@@ -560,7 +669,7 @@ def _row(cell: Cell) -> dict[str, Any]:
             "staleness": stale["mean"], "staleness_p95": stale["p95"], "ledger_closes": summary["ledger"]["closes"],
             "bytes_sent": sent, "bytes_per_gradient": sent / summary["gradients"] if summary["gradients"] else None,
         }  # fmt: skip
-    return dict(cell.columns) | results | {"wall_seconds": time.monotonic() - began, "error": error}
+    return results | {"error": error}
 
 
 # the file -------------------------------------------------------------------------------------------------------------
@@ -601,22 +710,56 @@ class _Store:
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-        """Open the file, and return a function that appends the row of a run. An incomplete last line is removed."""
+        """Open the file, and return a function that appends the row of a run. An incomplete last line is removed.
+
+        Raises `BadInput` if the file cannot be written, or if another sweep has opened it. The function raises the same.
+        """
         try:
-            with open(self.path, "a+b") as file:
+            file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise self._unwritable(error) from None
+        with file:
+            _lock(file, self.path)
+            try:
                 file.seek(0)
                 end = file.read().rfind(b"\n") + 1
                 file.truncate(end)
-
-                def write(line: Mapping[str, Any]) -> None:
-                    file.write(json.dumps(line).encode() + b"\n")
-                    file.flush()
-
                 if not end:
-                    write(self._header)
-                yield lambda key, row: write({"key": key, "row": row})
-        except OSError as error:
-            raise BadInput(f"{shown(self.path)} cannot be written: {reason(error)}.") from None
+                    _append(file, self._header)
+            except OSError as error:
+                raise self._unwritable(error) from None
+
+            def write(key: str, row: Mapping[str, Any]) -> None:
+                try:
+                    _append(file, {"key": key, "row": row})
+                except OSError as error:
+                    raise self._unwritable(error) from None
+
+            yield write
+
+    def _unwritable(self, error: OSError) -> BadInput:
+        return BadInput(f"{shown(self.path)} cannot be written: {reason(error)}.")
+
+
+def _lock(file: Any, path: str) -> None:
+    """Lock an open file until it is closed. Raises `BadInput` if another process or sweep has locked it."""
+    try:
+        import fcntl
+    except ImportError:  # there are no such locks on this system
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BadInput(f"{shown(path)} is being written by another sweep; wait for it, or give another name.") from None
+    except OSError:  # a file system without locks
+        return
+
+
+def _append(file: Any, line: Mapping[str, Any]) -> None:
+    """Append a line with one system call if the system accepts it as a whole. Raises `OSError` if the disk is full."""
+    rest = memoryview(json.dumps(line).encode() + b"\n")
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _parsed(line: str) -> Any:

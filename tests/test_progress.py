@@ -11,7 +11,17 @@ from rich.console import Console
 
 import labkit as lk
 from labkit import progress
-from labkit.progress import Bar, NotebookBar, Progress, TerminalBar, Wait, bar_for, bar_html, budget_limits
+from labkit.progress import (
+    Bar,
+    NotebookBar,
+    Progress,
+    TaskProgress,
+    TerminalBar,
+    Wait,
+    bar_for,
+    bar_html,
+    budget_limits,
+)
 
 
 class RecordedBar(Bar):
@@ -336,3 +346,33 @@ def test_remaining_times_are_rounded_up():
     assert [progress._clock_text(s) for s in (0.2, 59.5, 60, 3599, 3600, 7322)] == [
         "1 s", "1 min 0 s", "1 min 0 s", "59 min 59 s", "1 h 0 min", "2 h 2 min",
     ]  # fmt: skip
+
+
+# tasks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_counted_with_the_remaining_time(bar):
+    now = [0.0]
+    with TaskProgress("sweep", "run", 10, 2, bar=lambda: bar, clock=lambda: now[0]) as tasks:
+        tasks.draw()
+        tasks.finish()
+        assert not bar.drawn  # the first half second
+        now[0] = 2.0
+        tasks.finish()
+        assert bar.drawn[-1] == ("sweep", 0.4, "40% · 4 of 10 runs · 6 s left")  # 1 s per task
+        now[0] = 2.1
+        tasks.finish(failed=True)
+        assert len(bar.drawn) == 1  # too early
+        now[0] = 3.0
+        tasks.draw()
+        assert bar.drawn[-1][2] == "50% · 5 of 10 runs · 3 s left · 1 failed"  # 0.7 s per task, 0.9 s of which have passed
+        for _ in range(5):
+            tasks.finish()
+    assert bar.drawn[-1] == ("sweep", 1.0, "100% · 10 of 10 runs · 1 failed")
+    assert bar.closed
+
+
+def test_without_a_bar_tasks_draw_nothing():
+    with TaskProgress("sweep", "run", 1, bar=None) as tasks:
+        tasks.finish()
+        tasks.draw()

@@ -46,7 +46,8 @@ TEXTS = {
     "shape": ("2x2", "1x4"),
     "costs": (
         costs_as_text(Costs()),
-        costs_as_text(Costs(WorkCost(1e-5, 1e-9), Measured((0.9, 1.1)), Linear(1e-6), wake=((0.1, 1e-4),), cores=2, hosts=3)),
+        costs_as_text(Costs(WorkCost(1e-5, 1e-9), Measured((0.9, 1.1)), update=Linear(1e-6), wake=((0.1, 1e-4),), cores=2)),
+        costs_as_text(Costs(drift=Measured((0.5, 1.5)), drift_time=0.05, remote_send=Linear(1e-6), cold=[(0, 0.5)], hosts=3)),
     ),
 }
 

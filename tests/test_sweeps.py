@@ -1,9 +1,15 @@
 """Sweeps: which runs a grid has, their results, the file from which an interrupted sweep continues, tables and figures."""
 
 import csv
+import itertools
 import json
+import math
+import os
+import resource
+import signal
 import statistics
 
+import numpy as np
 import pandas
 import pytest
 from distributed import Client, LocalCluster
@@ -85,17 +91,24 @@ def test_budgets_and_problems_are_varied_too():
     assert [row["stopped_by"] for row in found.rows] == ["updates", "seconds"] * 2
 
 
-def test_a_run_that_fails_is_a_row_with_its_error():
+def test_a_run_that_fails_is_a_row_with_its_error_and_is_executed_again(tmp_path):
     stuck = lk.SimulatedCluster(workers=2, compute=0.01, restart_after=None)
 
     class Broken(lk.AsyncPS):
         async def worker(self, ctx, model):
             raise ValueError("no data today")
 
-    found = lk.sweep(PROBLEM, [Broken(), lk.AsyncPS()], stuck, SHORT, seeds=[0])
-    assert "no data today" in found.rows[0]["error"]
-    assert found.rows[1]["error"] is None
-    assert "failed" in str(found).splitlines()[0]
+    file, seen = tmp_path / "sweep.jsonl", []
+    for runs in (2, 1):  # of the second sweep, only the failed run is executed again
+        found = lk.sweep(
+            PROBLEM, [Broken(), lk.AsyncPS()], stuck, SHORT, seeds=[0], path=file, on_result=lambda *row: seen.append(row[0])
+        )
+        assert "no data today" in found.rows[0]["error"]
+        assert found.rows[1]["error"] is None
+        assert "failed" in str(found).splitlines()[0]
+        assert len(seen) == runs
+        seen.clear()
+    assert len(lk.Sweep.load(file)) == 2
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -110,12 +123,15 @@ def test_a_run_that_fails_is_a_row_with_its_error():
     ({"budgets": 3}, "give a lk.Budget"),
     ({"strategies": ["async-ps", "async-ps"]}, "AsyncPS with the same settings and seed 3 twice"),
     ({"path": ""}, "give a path"),
+    ({"progress": 1}, "progress=1 is not allowed"),
+    ({"client": 3}, "client=3: give a distributed.Client"),
+    ({"on_result": 3}, "on_result=3: give a function"),
     ({"path": "/nowhere/at/all.jsonl"}, "cannot be written"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_runs(change, message):
     ran = []
     with pytest.raises(lk.BadInput, match=message):
-        small(on_result=lambda *row: ran.append(row), **change)
+        small(**{"on_result": lambda *row: ran.append(row)} | change)
     assert not ran
 
 
@@ -144,9 +160,51 @@ def test_an_interrupted_sweep_continues_where_it_was(tmp_path, done):
     seen = []
     found = small(path=file, on_result=lambda done, total, row: seen.append((done, total)))
     assert seen == [(n, 8) for n in range(4, 9)]
-    assert [{**row, "wall_seconds": 0} for row in found.rows] == [{**row, "wall_seconds": 0} for row in done.rows]
+    assert found.rows == done.rows
     assert small(path=file, on_result=after(9)).rows == found.rows  # nothing is executed again
     assert len(lk.Sweep.load(file)) == 8
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path):
+    def interrupt(done, total, row):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    file = tmp_path / "sweep.jsonl"
+    for path, message in ((None, "3 of 8 runs had ended; their results are lost"), (file, f"3 of 8 runs are in {file}")):
+        with pytest.raises(KeyboardInterrupt) as interrupted:
+            small(path=path, on_result=interrupt)
+        assert message in interrupted.value.__notes__[0]
+
+
+def test_two_sweeps_do_not_write_to_one_file(tmp_path):
+    file, refused = tmp_path / "sweep.jsonl", []
+
+    def second(done, total, row):
+        if done == 1:
+            with pytest.raises(lk.BadInput, match="is being written by another sweep"):
+                small(path=file)
+            refused.append(row)
+
+    small(path=file, on_result=second)
+    assert refused
+    assert len(small(path=file, seeds=[3, 5])) == 8  # the file is complete, so it is not written to
+
+
+def test_results_before_a_full_disk_are_kept(tmp_path):
+    file, before = tmp_path / "sweep.jsonl", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(done, total, row):
+        if done == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 100, before[1]))
+
+    try:
+        with pytest.raises(lk.BadInput, match="cannot be written: File too large"):
+            small(path=file, on_result=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(lk.Sweep.load(file)) == 3
+    assert len(small(path=file)) == 8
 
 
 def test_a_file_may_be_used_for_a_larger_grid(tmp_path):
@@ -193,6 +251,10 @@ def test_csv_and_data_frame_have_one_row_per_run(tmp_path, done):
     assert frame.groupby("strategy")["gradients"].sum()["AsyncPS"] == 80
 
 
+def test_the_same_sweep_gives_the_same_bytes(tmp_path, done):
+    assert small().to_csv(tmp_path / "a.csv").read_bytes() == done.to_csv(tmp_path / "b.csv").read_bytes()
+
+
 def test_parquet_holds_the_data_frame(tmp_path, done):
     assert pandas.read_parquet(done.to_parquet(tmp_path / "sweep.parquet")).equals(done.frame())
 
@@ -232,8 +294,64 @@ def test_no_setting_of_the_front_is_beaten(done):
         assert (point in front) != beaten
 
 
-def test_a_figure_without_values_says_so(done):
-    assert "no run has a time to accuracy" in texts(done.plot.time_to_accuracy())
+def test_a_figure_without_values_says_why(done):
+    assert "the budget has no accuracy" in texts(done.plot.time_to_accuracy())
+    found = lk.sweep(PROBLEM, "async-ps", [cluster(1), cluster(2)], lk.Budget(updates=5, accuracy=0.99), seeds=1)
+    assert "no run reached 99% of held-out samples" in texts(found.plot.time_to_accuracy())
+    assert str(found).count("not reached") == 2
+    with pytest.raises(lk.BadInput, match="no runs"):
+        lk.Sweep((), ()).plot.throughput()
+
+
+def reached(workers, seed, seconds, strategy="AsyncPS"):
+    """A row of a run that reached its accuracy after `seconds`, or did not (None)."""
+    given = {"strategy": strategy, "workers": workers, "servers": 1, "seed": seed, "target_accuracy": 0.9, "accuracy": 0.9}
+    return dict.fromkeys(RESULTS) | given | {"time_to_accuracy": seconds, "gradients_per_second": 100.0, "staleness": 1.0}
+
+
+def test_a_run_that_does_not_reach_the_accuracy_is_slower_than_all_others():
+    times = {1: (1.0, 3.0, None), 2: (2.0, None, None), 4: (None, None, None), 8: (1.0, 2.0, 3.0)}
+    found = lk.Sweep._of([reached(n, seed, each) for n, several in times.items() for seed, each in enumerate(several)])
+    lines = found.medians("time_to_accuracy")
+    assert [line["time_to_accuracy"] for line in lines] == [3.0, None, None, 2.0]
+    assert [line["time_to_accuracy_high"] for line in lines] == [math.inf, math.inf, None, 3.0]
+    assert [found.time_text(line) for line in lines] == ["3, 2 of 3 runs", "reached by 1 of 3 runs", "not reached", "2"]
+    points = found.plot.time_to_accuracy().axes[0].lines[0].get_xydata()
+    np.testing.assert_array_equal(points, [[1, 3], [2, np.nan], [4, np.nan], [8, 2]])
+
+
+def test_lines_with_the_same_values_are_both_visible():
+    rows = [reached(n, 0, float(n), name) for name in ("AsyncPS", "SSP", "SyncPS") for n in (1, 2)]
+    rows[-1]["time_to_accuracy"] = 5.0
+    (axes,) = lk.Sweep._of(rows).plot.time_to_accuracy().axes
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "-"]
+    assert axes.lines[1].get_markersize() < axes.lines[0].get_markersize()
+
+
+def test_times_that_differ_much_are_drawn_on_a_logarithmic_axis():
+    for slowest, scale in ((10.0, "linear"), (100.0, "log")):
+        found = lk.Sweep._of([reached(1, 0, 1.0), reached(2, 0, slowest)])
+        assert found.plot.time_to_accuracy().axes[0].get_yscale() == scale
+
+
+def test_servers_are_no_setting_if_they_follow_from_the_strategy():
+    found = small(strategies=["async-ps", "ring-all-reduce"], clusters=cluster(2), seeds=[0])
+    assert [row["servers"] for row in found.rows] == [1, 0]
+    assert found.varied == ("strategy",)
+    more = small(strategies="async-ps", clusters=[cluster(2, servers=1), cluster(2, servers=2)], seeds=[0])
+    assert more.varied == ("servers",)
+
+
+def test_names_and_ticks_of_a_figure_do_not_overlap():
+    rows = [reached(n, 0, 1.0 + k / 100, f"Strategy{k}") for k in range(14) for n in (30, 31, 32, 33, 64)]
+    figure = lk.Sweep._of(rows).plot.time_to_accuracy()
+    (axes,) = figure.axes
+    renderer = figure.canvas.get_renderer()
+    for several in (axes.texts, axes.get_xticklabels()):
+        boxes = [text.get_window_extent(renderer) for text in several]
+        assert len(boxes) >= 3
+        assert not any(a.shrunk(0.9, 0.5).overlaps(b.shrunk(0.9, 0.5)) for a, b in itertools.combinations(boxes, 2))
+        assert all(box.x1 <= figure.bbox.x1 for box in boxes)
 
 
 def test_a_setting_without_numbers_is_no_axis(done):
@@ -247,7 +365,8 @@ def test_a_setting_without_numbers_is_no_axis(done):
 @pytest.mark.slow
 def test_runs_on_all_cores_are_the_same_runs(monkeypatch, done):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert [{**row, "wall_seconds": 0} for row in small().rows] == [{**row, "wall_seconds": 0} for row in done.rows]
+    monkeypatch.setattr("labkit.sweeps.ALONE_S", 0.0)
+    assert small().rows == done.rows
 
 
 @pytest.mark.slow
@@ -258,8 +377,37 @@ def test_runs_on_a_dask_cluster_of_the_user(done):
     ):
         for where in (client, client.scheduler.address):
             found = small(client=where)
-            assert [{**row, "wall_seconds": 0} for row in found.rows] == [{**row, "wall_seconds": 0} for row in done.rows]
+            assert found.rows == done.rows
         assert client.status == "running"
+
+
+class Dies(lk.AsyncPS):
+    """Its process dies, as one that needs more memory than there is."""
+
+    async def worker(self, ctx, model):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_its_process_with_it_is_a_row_with_an_error(monkeypatch, done):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("labkit.sweeps.ALONE_S", 0.0)
+    found = small(strategies=[Dies(), "async-ps"], clusters=cluster(2), seeds=[3])
+    assert "was lost" in found.rows[0]["error"]
+    assert found.rows[1] in done.rows
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_gone_is_an_error(monkeypatch):
+    monkeypatch.setattr("labkit.engines.dask.cluster.tasks.RETURN_S", 0.5)
+    monkeypatch.setattr("labkit.engines.dask.cluster.tasks.LOOK_S", 0.1)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as processes,
+        Client(processes, set_as_default=False) as client,
+    ):
+        events = {1: lambda: processes.scale(0)}
+        with pytest.raises(lk.ClusterError, match="All Dask workers of the cluster are gone"):
+            small(client=client, on_result=lambda done, *_: events.get(done, int)(), budgets=lk.Budget(updates=300))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from ..table import Table
 from . import model_parallel, parameter_server, peers, sparse
 from .answers import three_answers
 from .estimate import Estimate, time_text
-from .inputs import CostInputs, gather_inputs
+from .inputs import CostInputs, gather_inputs, sharing
 
 if TYPE_CHECKING:
     from ..calibration import Calibration
@@ -110,6 +110,8 @@ class Advice(HasDescription):
         The answers to the three design questions.
     inputs : str
         The inputs of the formulas.
+    doubts : tuple of str
+        Why the inputs are doubtful, if they were measured (`calibration`) and are.
 
     Examples
     --------
@@ -123,6 +125,7 @@ class Advice(HasDescription):
     refused: tuple[tuple[str, str], ...]
     answers: tuple[str, str, str]
     inputs: str
+    doubts: tuple[str, ...] = ()
 
     @property
     def best(self) -> Prediction:
@@ -143,14 +146,14 @@ class Advice(HasDescription):
             "Predicted time of a step, fastest first",
             (("inputs", self.inputs), ("symbols", LEGEND)),
             (Table(head, [_cells(row) for row in self.rows]), *refused),
-            (*self.answers, NOT_MODELED),
+            (*self.answers, NOT_MODELED, *(f"Doubtful: {doubt}." for doubt in self.doubts)),
         )
 
     def __repr__(self) -> str:
         return f"<Advice: of {len(self.rows):,} strategies {self.best.label} is the fastest, {time_text(self.best.step)} a step>"
 
     def figure(self) -> Any:
-        """Draw the step times as bars, with the formulas.
+        """Draw the step times as bars, with the formulas, and below them why they are doubtful, if they are.
 
         Returns
         -------
@@ -163,7 +166,7 @@ class Advice(HasDescription):
             (row.label, row.compute, row.latency, row.wire, row.formula, time_text(row.step), row.fits)
             for row in self.rows
         ]
-        return bars(lines, self.inputs, LEGEND)
+        return bars(lines, self.inputs, LEGEND, self.doubts)
 
 
 def advise(
@@ -196,7 +199,7 @@ def advise(
         The time of a gradient: a distribution, or seconds. By default that of the cluster.
     calibration : Calibration, optional
         Measured costs (see `calibrate`), which take the place of the defaults for processes: gradients, updates and messages
-        take the measured times, and workers share the cores of their hosts.
+        take the measured times, and workers share the cores of their hosts. The advice then says why it is doubtful, if it is.
 
     Returns
     -------
@@ -226,7 +229,7 @@ def advise(
             raise BadInput(f"{name}={shown(value)}: give a {name}, as in lk.train(problem, strategy, cluster).")
     costs = None if calibration is None else calibration.costs
     inputs = gather_inputs(problem, cluster, memory, density, latency, bandwidth, compute, costs)
-    rows, refused = [], []
+    rows, refused, measured = [], [], []
     for strategy in candidate_strategies(strategies, inputs.n):
         formula = next((FORMULAS[cls] for cls in type(strategy).__mro__ if cls in FORMULAS), None)
         try:
@@ -237,12 +240,14 @@ def advise(
             used = inputs.cluster if strategy.uses_servers else replace(inputs.cluster, servers=None)
             strategy.layout(problem, used)  # raises if the strategy cannot run here
             rows.append(_predict(strategy, formula(strategy, inputs), inputs))
+            measured.append((strategy, used.spec))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
     if not rows:
         raise BadInput(f"No strategy can run here: {'; '.join(why for _, why in refused)}")
     rows.sort(key=lambda row: (not row.fits, row.step))
-    return Advice(tuple(rows), tuple(refused), three_answers(inputs, rows), _inputs_text(inputs))
+    doubts = () if calibration is None else tuple(calibration.doubts_about(problem, measured))
+    return Advice(tuple(rows), tuple(refused), three_answers(inputs, rows), _inputs_text(inputs), doubts)
 
 
 def candidate_strategies(strategies: Iterable[Strategy | str] | None, workers: int) -> list[Strategy]:
@@ -292,8 +297,16 @@ def _inputs_text(f: CostInputs) -> str:
     gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, c = {_distribution_text(f.compute)}, {wire}{memory}."
+        f"{f.density:.3g}, c = {_distribution_text(f.compute)}, {wire}{memory}.{_measured_text(f)}"
     )
+
+
+def _measured_text(f: CostInputs) -> str:
+    """Return that the costs were measured, and how many times longer they take because workers share cores."""
+    if f.costs is None:
+        return ""
+    share, cores = sharing(f.costs, f.n), count_text(f.costs.cores * f.costs.hosts, "core")
+    return " Measured costs" + (f", x {share:.3g}: {f.n:,} workers share {cores}." if share > 1 else ".")
 
 
 def _distribution_text(distribution: Distribution) -> str:

@@ -26,7 +26,7 @@ from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
 from .order_statistics import OrderStatistics
 
-__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "Table", "gather_inputs"]
+__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "Table", "gather_inputs", "sharing"]
 
 # Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
 DASK_LATENCY = 30e-6  # seconds; measured with messages of 40 KB
@@ -53,7 +53,8 @@ class CostInputs:
     """The inputs of all formulas, with the symbols of the module `labkit.advisor.inputs`.
 
     memory: bytes that a node has for the model; None means unlimited. density: the share of the parameters that a
-    mini-batch's gradient touches. table: None for a model without an embedding.
+    mini-batch's gradient touches. table: None for a model without an embedding. costs: measured costs of processes, from which
+    the times of the cluster were made; None without measurements.
     """
 
     problem: Any
@@ -62,6 +63,7 @@ class CostInputs:
     memory: float | None
     density: float
     table: Table | None
+    costs: Costs | None = None
 
     @property
     def n(self) -> int:
@@ -143,7 +145,7 @@ def gather_inputs(
         simulated = _as_simulated(problem, cluster, latency, bandwidth, compute)
     else:
         simulated = _with_costs(problem, cluster, costs, latency, bandwidth, compute)
-    return CostInputs(problem, simulated, objective, memory, density, table)
+    return CostInputs(problem, simulated, objective, memory, density, table, costs)
 
 
 def _bytes(objective: Any) -> float:
@@ -173,25 +175,37 @@ def _with_costs(
 ) -> SimulatedCluster:  # fmt: skip
     """Return a simulated cluster whose times are measured costs.
 
-    If there are more workers than cores, they share the cores, so a gradient takes that many times longer. The latency of a
-    message is the time that does not depend on its size, at both ends. A pace is a lower limit of the time of a gradient.
+    If there are more workers than cores, they share the cores, so processor time takes that many times longer, and what cold
+    caches add: gradients, updates, and what does not depend on the size of a message at both ends, which is its latency. The
+    bytes of a message do not take longer, because in the formulas one server transfers them alone. A pace is a lower limit of
+    the time of a gradient.
     """
     simulated, objective = isinstance(cluster, SimulatedCluster), problem.objective()
-    size = _bytes(objective)
-    share = max(1.0, cluster.workers / (costs.cores * costs.hosts))
-    gradient = costs.gradient(objective.size, problem.batch_size) * share
+    size, share = _bytes(objective), sharing(costs, cluster.workers)
+
+    def shared(seconds: float) -> float:
+        return seconds if share == 1.0 else share * seconds * (1 + costs.cold_factor(size))
+
+    gradient: Distribution = Deterministic(shared(costs.gradient(objective.size, problem.batch_size)))
     pace = cluster.compute if simulated else cluster.pace
+    if pace is not None and OrderStatistics(pace).mean > OrderStatistics(gradient).mean:
+        gradient = pace
+    update = Deterministic(shared(costs.update(size / max(1, cluster.servers or 1))))
     per_byte = costs.send.per_byte + costs.receive.per_byte
     if simulated and not math.isinf(cluster.bandwidth):
         per_byte += 1 / cluster.bandwidth
-    fixed = costs.send.fixed + costs.receive.fixed + costs.latency + (cluster.latency if simulated else 0.0)
+    fixed = shared(costs.send.fixed + costs.receive.fixed) + costs.latency + (cluster.latency if simulated else 0.0)
     return SimulatedCluster(
         workers=cluster.workers, servers=cluster.servers,
-        compute=as_distribution("compute", compute) or pace or Deterministic(gradient),
-        server_time=cluster.server_time or Deterministic(costs.update(size / max(1, cluster.servers or 1))),
+        compute=as_distribution("compute", compute) or gradient, server_time=cluster.server_time or update,
         latency=fixed if latency is None else latency,
         bandwidth=(1 / per_byte if per_byte else math.inf) if bandwidth is None else bandwidth,
     )  # fmt: skip
+
+
+def sharing(costs: Costs, workers: int) -> float:
+    """Return how many times longer processor time takes because workers share cores; at least 1."""
+    return max(1.0, workers / (costs.cores * costs.hosts))
 
 
 def _timed_gradient(problem: Any) -> Distribution:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.base import Cluster
+from ..engines.cluster_spec import ClusterSpec
 from ..engines.costs import Costs, WorkCost
 from ..engines.distributions import Deterministic, Distribution, Measured
-from ..engines.machine_limits import usable_cpus
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
-from ..formatting import bytes_text, count_text, duration
+from ..formatting import bytes_text, count_text, duration, listed
+from ..nn.index_sets import Boxes
 from ..options import check_number
 from ..paths import as_path, reason
 from ..problem import Problem
+from ..progress import TaskProgress, bar_for, check_progress
+from ..strategies import AsyncPS, HalvingDoubling, Strategy
 from ..table import Table
-from .fits import fit_linear, fit_work, quantiles
-from .probes import Cycle, Evaluations, median_cycle, probe_cycle, probe_evaluations, variants
+from .fits import fit_linear, fit_work, quantiles, split_drift
+from .hosts import Hosts
+from .probes import Cycle, Evaluations, mean_cycle, probe_cycle, probe_evaluations, probe_sharing, variants
+from .sharing import Sharing, fit_sharing
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -29,9 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["Calibration", "calibrate"]
 
 FORMAT = 1
-ROUNDS = 3  # repetitions of each probe, in turns; medians are taken
+ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
 POLLING_S = 0.001  # how long a process polls before it sleeps, on processes
+DRIFT_S = 0.05  # seconds for which the speed of a core is taken as constant
+SHARING = 2  # workers per core in the probe of shared cores
+LONGER = 3  # how many times longer such a probe is than the others, because their rates vary more
+MOST_CORES = 8  # of a host whose cores are shared in a probe; more would need too many processes
+LARGEST = 5  # the number of the variant of the problem with the most parameters
+OTHER_SIZES = (0, 3, LARGEST)  # the variants of the problem, of different sizes, with which messages between hosts are measured
+MOST_BANDWIDTH = 1e11  # bytes per second; faster links are not limited
+LEAST_LATENCY, MEMORY_BANDWIDTH = 1e-6, 20e9  # seconds; bytes per second
 WIDE = 0.2  # spread between repetitions, relative to the median, above which a calibration is doubtful
 
 
@@ -51,10 +65,10 @@ class Calibration:
         The held-out samples of this problem; 0 if evaluations were not measured.
     parameters, samples : tuple of int
         The smallest and largest number of parameters, and samples of a batch, that were measured.
+    latency, bandwidth : float
+        Those of the links between hosts, in seconds and bytes per second; 0 and infinity if there is one host.
     repeatability : dict
         {quantity: half the range of the repetitions, relative to their median}.
-    cycles : int
-        The number of gradients that were measured.
     doubts : tuple of str
         What could not be measured, and what was not repeatable.
 
@@ -80,8 +94,9 @@ class Calibration:
     evaluated: int
     parameters: tuple[int, int]
     samples: tuple[int, int]
+    latency: float = 0.0
+    bandwidth: float = math.inf
     repeatability: Mapping[str, float] = field(default_factory=dict)
-    cycles: int = 0
     doubts: tuple[str, ...] = ()
 
     def cluster(
@@ -102,35 +117,93 @@ class Calibration:
             The number of hosts, each with the cores of the measured one, on which the roles are placed in turn. None: as many as
             were measured.
         **options : object
-            Further options of `SimulatedCluster`, as `slow={"worker-1": 3}`, or `latency` and `bandwidth` between hosts.
+            Further options of `SimulatedCluster`, as `slow={"worker-1": 3}`. `latency` and `bandwidth` between hosts are the
+            measured ones by default.
 
         Returns
         -------
         SimulatedCluster
             The cluster.
         """
+        for name in ("cores", "evaluation_time"):
+            if name in options:
+                raise BadInput(
+                    f"{name}={shown(options[name])} has no effect with measured costs, which contain the cores of a host and the "
+                    "time of an evaluation; use dataclasses.replace(calibration, costs=dataclasses.replace(calibration.costs, "
+                    "cores=16)), for example."
+                )
         costs = self.costs if hosts is None else replace(self.costs, hosts=hosts)
+        if costs.hosts > 1:
+            options = {"latency": self.latency, "bandwidth": self.bandwidth} | options
         return SimulatedCluster(workers=workers, servers=servers, compute=pace, costs=costs, **options)
 
-    def doubts_about(self, problem: Problem) -> list[str]:
-        """Return the reasons why predictions for a problem are doubtful: it is outside of what was measured.
+    def constants(self) -> dict[str, float]:
+        """Return the measured times and rates of the problem as constants of the network model of `advise`.
+
+        The time of a message, at both ends, becomes the latency and the bandwidth of links.
+
+        Returns
+        -------
+        dict of str to float
+            The arguments of `SimulatedCluster`: ``compute`` and ``server_time``, the times of a gradient and of an update, and
+            ``latency``, at least 1e-6, in seconds; ``bandwidth`` in bytes per second, at most 20e9, about that of memory.
+
+        Examples
+        --------
+        >>> costs = lk.Costs(lk.WorkCost(0.01), send=lk.Linear(2e-5, 4e-10), receive=lk.Linear(3e-5, 6e-10))
+        >>> calibration = lk.Calibration(costs, "digits", (9610, 32, 38440), 0, (1, 10**6), (1, 100))
+        >>> {name: float(f"{value:.2g}") for name, value in calibration.constants().items()}
+        {'compute': 0.01, 'server_time': 0.0, 'latency': 5e-05, 'bandwidth': 1000000000.0}
+        """
+        c, (parameters, samples, size) = self.costs, self.size
+        per_byte = max(c.send.per_byte + c.receive.per_byte + 1.0 / self.bandwidth, 1.0 / MEMORY_BANDWIDTH)
+        latency = max(c.send.fixed + c.receive.fixed + c.latency + self.latency, LEAST_LATENCY)
+        return {
+            "compute": c.gradient(parameters, samples), "server_time": c.update(size), "latency": latency,
+            "bandwidth": 1.0 / per_byte,
+        }  # fmt: skip
+
+    def doubts_about(self, problem: Problem, runs: Iterable[tuple[Strategy, ClusterSpec]] = ()) -> list[str]:
+        """Return the reasons why predictions are doubtful.
+
+        Something is outside of what was measured, or the calibration itself was doubtful.
 
         Parameters
         ----------
         problem : Problem
             The problem.
+        runs : iterable of (Strategy, ClusterSpec), optional
+            The strategies, each with the cluster on which it is predicted.
 
         Returns
         -------
         list of str
-            The reasons; empty if the problem is within what was measured.
+            The reasons; empty if everything was measured.
         """
         found = []
         size, batch = problem.objective().size, problem.batch_size
         for what, value, (low, high) in (("parameters", size, self.parameters), ("samples in a batch", batch, self.samples)):
             if not low <= value <= high:
                 found.append(f"{value:,} {what}; measured were {low:,} to {high:,}")
-        return found
+        oversubscribed: set[tuple[int, int]] = set()  # (cores, workers)
+        names: dict[str, None] = {}
+        most = SHARING if "sharing" in self.repeatability else 1
+        for strategy, spec in runs:
+            costs = spec.costs or self.costs
+            if costs.hosts > self.costs.hosts:
+                have = count_text(self.costs.hosts, "host")
+                found.append(f"{count_text(costs.hosts, 'host')} and the link between them; measured was {have}")
+            if spec.workers > most * costs.cores * costs.hosts:
+                oversubscribed.add((costs.cores * costs.hosts, spec.workers))
+            layout = strategy.layout(problem, spec)
+            if any(role.computes and role.part is not None and Boxes.of(role.part).size < size for role in layout.roles):
+                names[strategy.name] = None
+        for cores in sorted({cores for cores, _ in oversubscribed}):
+            sizes = listed([f"{workers:,}" for of, workers in sorted(oversubscribed) if of == cores])
+            found.append(f"{sizes} workers on {count_text(cores, 'core')}; measured were at most {most} for each core")
+        if names:
+            found.append(f"{listed(list(names))}: the time of a part of the network was not measured")
+        return list(dict.fromkeys([*found, *self.doubts]))
 
     # display ----------------------------------------------------------------------------------------------------------
 
@@ -156,7 +229,11 @@ class Calibration:
         ]
         if self.evaluated:
             rows.append(row("evaluation", f"{self.evaluated:,} samples", c.evaluation(parameters, self.evaluated)))
-        rows += [row("wake up", f"after {duration(1e9 * waited)}", delay) for waited, delay in c.wake]
+        rows += [row("work after a sleep", f"of {duration(1e9 * slept)}", more) for slept, more in c.wake]
+        for held, more in c.cold:
+            rows.append(["work on a shared core", bytes_text(held), f"+{more:.0%}", ""])
+        if c.hosts > 1:
+            rows.append(["link", bytes_text(size), duration(1e9 * (self.latency + size / self.bandwidth)), ""])
         where = f"{count_text(c.hosts, 'host')} with {count_text(c.cores, 'core')}"
         title = f"{self.problem}, {parameters:,} parameters, on {where}"
         return Table(["operation", "of", "time", "repeatability"], rows, title)
@@ -196,6 +273,7 @@ class Calibration:
             The values.
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "costs"}
+        plain["bandwidth"] = None if math.isinf(self.bandwidth) else self.bandwidth  # JSON has no infinity
         return {"labkit_calibration": FORMAT, "costs": self.costs.to_dict()} | plain
 
     @classmethod
@@ -218,15 +296,16 @@ class Calibration:
             If the values are not a calibration.
         """
         if not isinstance(plain, Mapping) or plain.get("labkit_calibration") != FORMAT:
-            raise BadInput(f"{shown(plain)} is not a calibration of this version of labkit.")
+            raise BadInput(f"{shown(plain)} is not a calibration of this version of labkit; calibrate again.")
         try:
             return cls(
                 Costs.from_dict(plain["costs"]), str(plain["problem"]), _integers(plain["size"], 3), int(plain["evaluated"]),
                 _integers(plain["parameters"], 2), _integers(plain["samples"], 2),
-                {str(k): float(v) for k, v in plain["repeatability"].items()}, int(plain["cycles"]),
+                float(plain["latency"]), math.inf if plain["bandwidth"] is None else float(plain["bandwidth"]),
+                {str(k): float(v) for k, v in plain["repeatability"].items()},
                 tuple(map(str, plain["doubts"])),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(f"This calibration cannot be read: {type(error).__name__}: {error}.") from None
 
     def save(self, path: str | Path) -> Path:
@@ -285,9 +364,12 @@ class Calibration:
 
 
 def calibrate(
-    cluster: Cluster, problem: Problem | str, seconds: float = 10.0, *, on_progress: Callable[[int, int], None] | None = None
-) -> Calibration:
-    """Measure the costs of a cluster's processes, with short runs of one worker and one server.
+    cluster: Cluster, problem: Problem | str, seconds: float = 10.0, *, progress: bool | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Calibration:  # fmt: skip
+    """Measure the costs of a cluster's processes with short runs.
+
+    Most runs have one worker and one server; some have more roles than cores.
 
     Parameters
     ----------
@@ -296,7 +378,10 @@ def calibrate(
     problem : Problem or str
         The problem. Its network and batch, and smaller and larger ones, are measured.
     seconds : float, default 10
-        The time of all probes together, from 1 to 3600. Starting the probes takes some seconds more.
+        The time of all measurements together, from 1 to 3600. Starting the probes and computing the costs takes about twenty
+        seconds more.
+    progress : bool, optional
+        Whether a progress bar is shown. None: in terminals and notebooks.
     on_progress : callable, optional
         Called after every probe with the number of finished probes, and of all probes.
 
@@ -327,68 +412,166 @@ def calibrate(
         raise BadInput(f"problem={shown(problem)}: give a lk.Problem or the name of a data set.")
     if not isinstance(cluster, Cluster):
         raise BadInput(f"cluster={shown(cluster)}: give lk.DaskCluster(workers=4), for example.")
-    seconds = check_number("seconds", seconds, 1, 3600)
+    seconds, bar = check_number("seconds", seconds, 1, 3600), bar_for(check_progress(progress))
     problems = variants(problem)
-    probes = ROUNDS * (len(problems) + len(PACES)) + 1
-    each, done = seconds / probes, 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if on_progress is not None:
-            on_progress(done, probes)
-
+    hosts = Hosts.of(cluster)
+    within, between = hosts.within(cluster), hosts.between(cluster)
+    most = SHARING * hosts.cores
+    sharing = shared_runs(problems, most) if hosts.fits(most) and hosts.cores <= MOST_CORES else []
+    remote = [problems[i] for i in OTHER_SIZES] if between is not None else []
+    probes = ROUNDS * (len(problems) + len(PACES) + len(remote) + len(sharing)) + 1
+    each, done = seconds / (probes + (LONGER - 1) * ROUNDS * len(sharing)), 0
     rounds: list[list[Cycle]] = []
-    for _ in range(ROUNDS):
-        found = []
-        for one, pace in [*((p, None) for p in problems), *((problem, pace) for pace in PACES)]:
-            found.append(probe_cycle(one, cluster, each, pace))
-            count()
-        rounds.append(found)
-    evaluations = None if problem.timing_only else probe_evaluations(problem, cluster, each, PACES[-1])
-    count()
-    return _fitted(cluster, problem, len(problems), rounds, evaluations)
+    linked: list[list[Cycle]] = []
+    shared: list[list[tuple[float, float]]] = []
+    with TaskProgress("calibrate", "probe", probes, bar=bar) as shown_progress:
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+            shown_progress.finish()
+            if on_progress is not None:
+                on_progress(done, probes)
+
+        for _ in range(ROUNDS):
+            rounds.append([])
+            for one in problems:
+                rounds[-1].append(probe_cycle(one, within, each))
+                count()
+            for pace in _paces(rounds[0][0].gradient):
+                rounds[-1].append(probe_cycle(problem, within, each, pace))
+                count()
+            if between is not None:
+                linked.append([])
+                for one in remote:
+                    linked[-1].append(probe_cycle(one, between, each))
+                    count()
+            if sharing:
+                shared.append([])
+                for one, strategy, workers in sharing:
+                    shared[-1].append(probe_sharing(one, within, LONGER * each, workers, strategy))
+                    count()
+        evaluations = None if problem.timing_only else probe_evaluations(problem, within, each, PACES[-1])
+        count()
+    return _fitted(cluster, hosts, problem, Probes(problems, rounds, linked, sharing, shared, evaluations))
 
 
-def _fitted(
-    cluster: Cluster, problem: Problem, count: int, rounds: Sequence[Sequence[Cycle]], evaluations: Evaluations | None
-) -> Calibration:
+@dataclass(frozen=True)
+class Probes:
+    """The measurements of a calibration. `rounds`: the probes on one host, of each repetition: first those of all `problems` at
+    full speed, then those of the paces. `linked`: the probes between hosts. `shared`: the results of `probe_sharing` for each of
+    the runs `sharing`.
+    """
+
+    problems: Sequence[Problem]
+    rounds: Sequence[Sequence[Cycle]]
+    linked: Sequence[Sequence[Cycle]]
+    sharing: Sequence[tuple[Problem, Strategy, int]]
+    shared: Sequence[Sequence[tuple[float, float]]]
+    evaluations: Evaluations | None
+
+
+def shared_runs(problems: Sequence[Problem], workers: int) -> list[tuple[Problem, Strategy, int]]:
+    """Return (problem, strategy, workers) of the runs with more roles than cores: asynchronous, collective, and asynchronous with
+    a larger network.
+    """
+    power = 1 << max(1, workers.bit_length() - 1)  # a collective operation by halving and doubling
+    collective = HalvingDoubling(eval_every=10**9)
+    asynchronous = AsyncPS(eval_every=10**9)
+    return [(problems[0], asynchronous, workers), (problems[0], collective, power), (problems[LARGEST], asynchronous, workers)]
+
+
+def _paces(gradient: float) -> tuple[float, ...]:
+    """Return the paces of the probes that sleep: `PACES`, longer ones if a gradient takes too long for them."""
+    return PACES if 2 * gradient <= PACES[0] else tuple(factor * gradient for factor in (2, 3, 4))
+
+
+def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) -> Calibration:
     """Return the calibration that explains the probes."""
-    cycles = [median_cycle(same) for same in zip(*rounds)]
-    fast, paced = cycles[:count], cycles[count:]
+    rounds, evaluations, shared = probes.rounds, probes.evaluations, probes.shared
+    cycles = [mean_cycle(same) for same in zip(*rounds)]
+    sizes = len(probes.problems)
+    fast, paced = cycles[:sizes], cycles[sizes:]
     gradient = fit_work([(c.parameters, c.samples, c.gradient) for c in fast])
     send, receive = (fit_linear([(c.size, value(c)) for c in fast]) for value in (lambda c: c.send, lambda c: c.rest))
     update = fit_linear([(c.size, c.update) for c in fast])
     messages = 2 * (send(fast[0].size) + receive(fast[0].size)) + update(fast[0].size)
-    delays = [(c.pace or 0.0, max(0.0, c.total - (c.pace or 0.0) - messages)) for c in paced]
-    spread: Distribution = Measured(quantiles(fast[0].durations)) if len(fast[0].durations) > 1 else Deterministic(1.0)
+    # two roles have slept for about the pace in every cycle: the worker, until its gradient is over, and the server
+    delays = [(c.pace or 0.0, max(0.0, c.total - c.gradient - messages) / 2) for c in paced]
+    slow, single = _variations(rounds, sizes)
+    spread: Distribution = Measured(quantiles(single)) if len(single) > 1 else Deterministic(1.0)
+    drift: Distribution = Measured(quantiles(slow)) if slow else Deterministic(1.0)
     evaluation = WorkCost()
     if evaluations is not None:
         evaluation = fit_work([(evaluations.parameters, evaluations.samples, evaluations.seconds)])
     costs = cluster.spec.costs
-    cores = costs.cores if costs is not None else max(1, int(usable_cpus()))
-    polling = costs.polling if costs is not None else POLLING_S
-    made = Costs(gradient, spread, update, evaluation, send, receive, 0.0, polling, tuple(delays), cores)
+    made = Costs(
+        gradient, spread, drift, DRIFT_S if slow else 0.0, update, evaluation, send, receive,
+        polling=POLLING_S if costs is None else costs.polling, wake=tuple(delays),
+        time_slice=Costs().time_slice if costs is None else costs.time_slice,
+        min_slice=min_slice(hosts.cores) if costs is None else costs.min_slice, pinned=hosts.pinned, cores=hosts.cores,
+        hosts=hosts.count, speeds=hosts.speeds,
+    )  # fmt: skip
+    latency, bandwidth = 0.0, math.inf
+    if probes.linked:
+        made, latency, bandwidth = _with_links(made, [mean_cycle(same) for same in zip(*probes.linked)])
+    if shared:
+        background = statistics.fmean(used for one in shared for _, used in one)
+        runs = [Sharing(*run, statistics.fmean(rate for rate, _ in same)) for run, same in zip(probes.sharing, zip(*shared))]
+        fitted = fit_sharing(replace(made, hosts=1, speeds=(1.0,), background=background), *runs)
+        made = replace(fitted, hosts=hosts.count, speeds=hosts.speeds)
     repeatability = {
         name: _half_range([value(one[0]) for one in rounds])
         for name, value in (
             ("gradient", lambda c: c.gradient), ("send", lambda c: c.send), ("receive", lambda c: c.rest),
-            ("update", lambda c: c.update),
+            ("update", lambda c: c.update), ("cycle", lambda c: c.total),
         )
     }  # fmt: skip
-    repeatability["cycle"] = _half_range([one[0].total for one in rounds])
-    doubts = [
+    if shared:
+        repeatability["sharing"] = _half_range([one[0][0] for one in shared])
+    doubts = [*hosts.doubts, *(
         f"the {name} differed by ± {half:.0%} between repetitions" for name, half in repeatability.items()
-        if half > WIDE and name in ("gradient", "cycle")
-    ]  # fmt: skip
+        if half > WIDE and name in ("gradient", "cycle", "sharing")
+    )]  # fmt: skip
     if evaluations is None:
         doubts.append("evaluations were not measured")
+    if not shared:
+        doubts.append("how roles that share cores slow each other was not measured")
     first = fast[0]
     return Calibration(
         made, problem.name, (first.parameters, first.samples, first.size), evaluations.samples if evaluations else 0,
-        _range([c.parameters for c in fast]), _range([c.samples for c in fast]), repeatability,
-        sum(c.cycles for c in cycles), tuple(doubts),
+        _range([c.parameters for c in fast]), _range([c.samples for c in fast]), latency, bandwidth, repeatability,
+        tuple(doubts),
     )  # fmt: skip
+
+
+def _variations(rounds: Sequence[Sequence[Cycle]], sizes: int) -> tuple[list[float], list[float]]:
+    """Return ([factors of the speed of a core], [factors or durations of single gradients]).
+
+    The speed is that during the probes of all `sizes` variants of the problem, each relative to its mean: together they last long
+    enough to contain slow and fast times. The single gradients are those of the problem.
+    """
+    split = [split_drift([one[i].durations for one in rounds], DRIFT_S) for i in range(sizes)]
+    return [factor for slow, _ in split for factor in slow], split[0][1]
+
+
+def min_slice(cores: int) -> float:
+    """Return the seconds for which Linux lets a process have a core although another one has been woken: 0.7 ms, with more cores
+    up to four times as much (`sysctl_sched_base_slice` in kernel/sched/fair.c).
+    """
+    return 0.0007 * min(cores, 8).bit_length()
+
+
+def _with_links(costs: Costs, cycles: Sequence[Cycle]) -> tuple[Costs, float, float]:
+    """Return (the costs with those of messages between hosts, latency in seconds, bandwidth in bytes per second).
+
+    A message between hosts costs the receiver as much processor time as one within a host; what it takes longer is the link.
+    """
+    rest = fit_linear([(c.size, c.rest) for c in cycles])
+    send = fit_linear([(c.size, c.send) for c in cycles])
+    latency = max(0.0, rest.fixed - costs.receive.fixed)
+    per_byte = rest.per_byte - costs.receive.per_byte
+    return replace(costs, remote_send=send), latency, 1.0 / per_byte if per_byte > 1.0 / MOST_BANDWIDTH else math.inf
 
 
 def _half_range(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engines.costs import Linear, WorkCost
 
-__all__ = ["fit_linear", "fit_work", "quantiles"]
+__all__ = ["fit_linear", "fit_work", "quantiles", "split_drift"]
 
 SPREAD_POINTS = 200
 
@@ -44,6 +44,27 @@ def quantiles(durations: Sequence[float]) -> tuple[float, ...]:
         values = np.quantile(values, (np.arange(SPREAD_POINTS) + 0.5) / SPREAD_POINTS)
     relative = values / values.mean()
     return tuple(float(f"{value:.6g}") for value in relative)
+
+
+def split_drift(
+    probes: Sequence[Sequence[tuple[float, float]]], period: float, least: int = 8
+) -> tuple[list[float], list[float]]:
+    """Split durations into slow and fast variations: ([factor of each period], [factor of each duration within its period]).
+
+    `probes`: for each probe, (when, duration) in seconds. `period`: seconds. Periods with fewer than `least` durations are left
+    out; if fewer than four are left, the slow variation cannot be told from the fast one, and the first list is empty.
+    """
+    blocks = []
+    for probe in probes:
+        times, values = (np.array(column) for column in zip(*probe)) if probe else (np.empty(0), np.empty(0))
+        numbers = (times // period).astype(int)
+        blocks += [values[numbers == number] for number in np.unique(numbers)]
+    blocks = [block for block in blocks if len(block) >= least]
+    everything = [duration for probe in probes for _, duration in probe]
+    if len(blocks) < 4:
+        return [], everything
+    means = np.array([block.mean() for block in blocks])
+    return (means / means.mean()).tolist(), np.concatenate([block / mean for block, mean in zip(blocks, means)]).tolist()
 
 
 def _non_negative(columns: np.ndarray, values: np.ndarray) -> np.ndarray:

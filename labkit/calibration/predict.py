@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..engines.cluster_spec import slow_with
 from ..engines.distributions import Distribution
 from ..errors import BadInput, shown
+from ..formatting import bytes_text, listed, number_text
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..strategies import Strategy
-from ..sweeps import Sweep, sweep
+from ..sweeps import Setting, Sweep, as_several, as_strategy, execute
 from ..table import Table
 from .calibration import Calibration
 
@@ -22,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Predictions", "predict"]
 
 WIDE = 0.5  # range over the seeds, relative to the median, above which a prediction is doubtful
+QUANTITIES = {  # name in the table: result, text of a value
+    "gradients/s": ("gradients_per_second", number_text), "staleness": ("staleness", lambda value: f"{value:.2f}"),
+    "bytes per gradient": ("bytes_per_gradient", bytes_text),
+    "time to accuracy (s)": ("time_to_accuracy", lambda value: f"{value:.3g}"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,35 +63,36 @@ class Predictions:
     doubts: tuple[str, ...] = ()
 
     def table(self) -> Table:
-        """Return the medians over the seeds, with the range of the throughput.
+        """Return the medians over the seeds, each with the range over the seeds.
 
         Returns
         -------
         Table
-            One row per setting.
+            One row per setting. A value without a range is the same for all seeds.
         """
+        names = list(self.sweep.varied) or ["strategy"]
         rows = []
-        for line in self.sweep.medians("gradients_per_second", "staleness", "bytes_per_gradient", "time_to_accuracy"):
-            speed, low, high = (line[f"gradients_per_second{end}"] for end in ("", "_low", "_high"))
-            reached = line["time_to_accuracy"]
-            rows.append([
-                *(line[name] for name in self.sweep.varied),
-                None if speed is None else round(speed), None if speed is None else f"{low:,.0f} to {high:,.0f}",
-                None if line["staleness"] is None else f"{line['staleness']:.2f}", line["bytes_per_gradient"],
-                None if reached is None else f"{reached:.3g}",
-            ])  # fmt: skip
-        names = ["gradients/s", "range over seeds", "staleness", "bytes per gradient", "time to accuracy (s)"]
-        return Table([*self.sweep.varied, *names], rows, "Predicted")
+        for line in self.sweep.medians(*(result for result, _ in QUANTITIES.values())):
+            cells = [_interval(line, *each) for each in QUANTITIES.values()]
+            if line["reached"] < line["targeted"]:
+                cells[-1] = self.sweep.time_text(line)
+            rows.append([*(line.get(name, self.sweep.rows[0][name]) for name in names), *cells])
+        seeds = len({row["seed"] for row in self.sweep.rows})
+        over = f"median (smallest – largest) of {seeds:,} seeds" if seeds > 1 else "one seed"
+        title = f"Predicted: {over}"
+        return Table([*(name.replace("_", " ") for name in names), *QUANTITIES], rows, title)
 
     def figure(self) -> matplotlib.figure.Figure:
-        """Draw throughput, efficiency, staleness and the Pareto front.
+        """Draw throughput, staleness, bytes per gradient and time to accuracy, with bands over the seeds.
+
+        The doubts are written below.
 
         Returns
         -------
         matplotlib.figure.Figure
             The figure.
         """
-        return self.sweep.plot.overview()
+        return self.sweep.plot.prediction(self.doubts)
 
     def __str__(self) -> str:
         return "\n".join([str(self.table()), *(f"Doubtful: {doubt}." for doubt in self.doubts)])
@@ -99,7 +110,8 @@ def predict(
     workers: int | Iterable[int] = (2, 4, 8, 16, 32, 64), *, servers: int | None = None,
     pace: Distribution | float | str | None = None,
     hosts: int | None = None, budget: Budget | None = None, seeds: int | Iterable[int] = 3, client: Client | str | None = None,
-    **options: Any,
+    path: str | os.PathLike[str] | None = None, progress: bool | None = None,
+    on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None, **options: Any,
 ) -> Predictions:  # fmt: skip
     """Predict runs of strategies on clusters of several sizes, by simulating them with measured costs.
 
@@ -112,26 +124,35 @@ def predict(
     calibration : Calibration
         The measured costs.
     workers : int or iterable of int, default (2, 4, 8, 16, 32, 64)
-        The numbers of workers.
+        The numbers of workers. A strategy that cannot run with one of them is an error.
     servers : int, optional
-        The number of servers. None: what the strategy needs.
+        The number of servers, for strategies that use servers. None: what the strategy needs.
     pace : Distribution or float, optional
         The pace of gradients. None: full speed.
     hosts : int, optional
-        The number of hosts. None: as many as were measured.
+        The number of hosts. None: as many as were measured. For more, give the `latency` (seconds) and `bandwidth` (bytes per
+        second) between hosts, which are measured with several hosts only.
     budget : Budget, optional
         The budget. None: the default budget of the problem, with an accuracy.
     seeds : int or iterable of int, default 3
         The seeds of the simulated runs.
     client : distributed.Client or str, optional
         The Dask cluster that executes the simulated runs. None: the cores of this machine.
+    path : str or path-like, optional
+        A file that keeps the simulated runs, from which an interrupted prediction continues, as of `sweep`.
+    progress : bool, optional
+        Whether to show a progress bar, as by `sweep`.
+    on_result : callable, optional
+        Called after every simulated run, as by `sweep`.
     **options : object
-        Further options of the simulated clusters, as `slow={"worker-1": 3}`.
+        Further options of the simulated clusters, as `slow={"worker-1": 3}`, which holds for all sizes that have this worker.
 
     Returns
     -------
     Predictions
-        Throughput, staleness, bytes and time to accuracy, with ranges over the seeds.
+        Throughput, staleness, bytes and time to accuracy, with ranges over the seeds; and the reasons why they are doubtful, if
+        they are: the problem or the cluster is outside of what was calibrated, the calibration itself was doubtful, a range over
+        the seeds is wide, or runs did not reach the accuracy.
 
     Raises
     ------
@@ -151,20 +172,87 @@ def predict(
     True
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
+    if not isinstance(problem, Problem):
+        raise BadInput(f"problem={shown(problem)}: give a lk.Problem or the name of a data set.")
     if not isinstance(calibration, Calibration):
         raise BadInput(f"calibration={shown(calibration)}: give the result of lk.calibrate, or lk.Calibration.load(path).")
-    counts = [workers] if isinstance(workers, int) else list(workers)
-    clusters = [calibration.cluster(n, servers, pace=pace, hosts=hosts, **options) for n in counts]
-    found = sweep(problem, strategies, clusters, budget, seeds, client)
-    return Predictions(found, (*calibration.doubts_about(problem), *_wide(found)))
+    if not isinstance(budget, Budget | None):
+        raise BadInput(f"budget={shown(budget)}: give a lk.Budget, as lk.Budget(seconds=60, accuracy=0.95).")
+    made = as_several("strategies", strategies, as_strategy)
+    if servers is not None and not any(strategy.uses_servers for strategy in made):
+        raise BadInput(f"servers={shown(servers)}: {made[0].name} uses no servers; leave it out.")
+    settings = []
+    sizes = _sizes(workers)
+    for strategy, n in itertools.product(made, sizes):
+        used = servers if strategy.uses_servers else None
+        present = options
+        if n < sizes[-1] and isinstance(slow := options.get("slow"), Mapping):
+            present = options | {"slow": slow_with(slow, n)}
+        cluster = calibration.cluster(n, used, pace=pace, hosts=hosts, **present)
+        settings.append(Setting(problem, strategy, cluster, budget or Budget()))
+    found = execute(settings, seeds, client, path=path, progress=progress, on_result=on_result, name="predict")
+    doubts = calibration.doubts_about(problem, [(setting.strategy, setting.cluster.spec) for setting in settings])
+    return Predictions(found, tuple(dict.fromkeys([*doubts, *_doubts_about_results(found)])))
 
 
-def _wide(found: Sweep) -> list[str]:
-    """Return the settings whose throughput differs much between seeds."""
+def _sizes(workers: Any) -> list[int]:
+    """Return the numbers of workers, ascending and without repetition. Each is checked where its cluster is made."""
+    given = [workers] if isinstance(workers, int) else workers
+    try:
+        sizes = sorted(set(given))
+    except TypeError:
+        raise BadInput(f"workers={shown(workers)}: give a number of workers, or several, as (2, 4, 8).") from None
+    if not sizes:
+        raise BadInput(f"workers={shown(workers)}: give at least one number of workers.")
+    return sizes
+
+
+def _interval(line: Mapping[str, Any], result: str, text: Callable[[Any], str]) -> str | None:
+    """Return the median of a result, and its range if it has one, as text: "1,795 (1,757 – 1,799)"."""
+    middle, low, high = (line[f"{result}{end}"] for end in ("", "_low", "_high"))
+    if middle is None:
+        return None
+    return text(middle) if text(low) == text(high) else f"{text(middle)} ({text(low)} – {text(high)})"
+
+
+# doubts ---------------------------------------------------------------------------------------------------------------
+
+
+def _doubts_about_results(found: Sweep) -> list[str]:
+    """Return which settings have a wide range over the seeds, failed, or did not reach the accuracy."""
     doubts = []
-    for line in found.medians("gradients_per_second"):
-        middle, low, high = (line[f"gradients_per_second{end}"] for end in ("", "_low", "_high"))
-        if middle and (high - low) / middle > WIDE:
-            settings = ", ".join(f"{name}={line[name]}" for name in found.varied)
-            doubts.append(f"the throughput of {settings or 'the runs'} differs between seeds from {low:,.0f} to {high:,.0f}")
+    lines = found.medians(*(result for result, _ in QUANTITIES.values()))
+    if all(line["runs"] == 1 for line in lines):
+        doubts.append("one seed has no range; give more seeds")
+    for name, (result, _) in QUANTITIES.items():
+        wide = [line for line in lines if _is_wide(line, result)]
+        if wide:
+            what = name.removesuffix(" (s)").replace("gradients/s", "throughput")
+            doubts.append(f"the {what} differs between seeds by more than {WIDE:.0%}: {_settings(wide, found.varied)}")
+    short = [line for line in lines if line["reached"] < line["targeted"]]
+    if short:
+        doubts.append(f"runs did not reach the accuracy within the budget: {_settings(short, found.varied)}")
+    failed = [line for line in lines if line["failed"]]
+    if failed:
+        errors = "; ".join(dict.fromkeys(row["error"] for row in found.rows if row["error"] is not None))
+        doubts.append(f"runs failed: {_settings(failed, found.varied)} ({errors.rstrip('.')})")
     return doubts
+
+
+def _is_wide(line: Mapping[str, Any], result: str) -> bool:
+    middle, low, high = (line[f"{result}{end}"] for end in ("", "_low", "_high"))
+    return bool(middle) and math.isfinite(high) and (high - low) / middle > WIDE
+
+
+def _settings(lines: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> str:
+    """Return settings as text, grouped by all but the number of workers: "SyncPS (4 and 8 workers), AsyncPS (8 workers)"."""
+    groups: dict[str, list[str]] = {}
+    for line in lines:
+        rest = [f"{name}={line[name]}" for name in varied if name not in ("strategy", "workers") and line[name] is not None]
+        name = ", ".join([*([line["strategy"]] if "strategy" in varied else []), *rest])
+        groups.setdefault(name, []).extend([f"{line['workers']:,}"] if "workers" in varied else [])
+    texts = []
+    for name, sizes in groups.items():
+        workers = f"{listed(sizes)} workers" if sizes else ""
+        texts.append(f"{name} ({workers})" if name and workers else name or workers or "this setting")
+    return ", ".join(texts)

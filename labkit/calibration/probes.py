@@ -1,8 +1,9 @@
 """Probes: short runs on a cluster whose counters show what one operation costs.
 
-All probes are `AsyncPS` runs with one worker, one server and no evaluation, so the roles act one after the other: a cycle is one
-gradient, one push, one update and one reply. The means are computed from counters, between two moments of a run, so the start of
-the run is not part of them. A quantity that counters do not contain, the time of receiving, is what is left of a cycle.
+Most probes are `AsyncPS` runs with one worker, one server and no evaluation, so the roles act one after the other: a cycle is one
+gradient, one push, one update and one reply. Evaluations, and roles that share cores, are measured in further runs. The means
+are computed from counters, between two moments of a run, so the start of the run is not part of them. A quantity that counters
+do not contain, the time of receiving, is what is left of a cycle.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from ..errors import ClusterError
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run, train
-from ..strategies import AsyncPS
+from ..strategies import AsyncPS, Strategy
 from ..trace.schema import APPLY, COMPUTE, EVALUATE, SEND
 from ..trace.trace import Trace
 
-__all__ = ["Cycle", "Evaluations", "probe_cycle", "probe_evaluations", "variants"]
+__all__ = ["Cycle", "Evaluations", "probe_cycle", "probe_evaluations", "probe_sharing", "variants"]
 
 NEVER = 10**9  # updates between two evaluations
-WARM_UP = 0.3  # share of a probe that is not measured
+WARM_UP_S = 0.25  # at the beginning of each run, which is not measured; in virtual time, half of a probe
 LEAST_CYCLES = 5
 
 
@@ -38,7 +39,7 @@ class Cycle:
 
     `parameters`, `samples`: the size of the network and of a batch. `size`: bytes of the gradient, and of the weights.
     `pace`: the pace of gradients (None: full speed). `total`: the whole cycle; `gradient`, `update`, `send`: its parts (`send`:
-    of one message). `durations`: single gradients. `cycles`: their number.
+    of one message). `durations`: (start, duration) of single gradients.
     """
 
     parameters: int
@@ -49,8 +50,7 @@ class Cycle:
     gradient: float
     update: float
     send: float
-    durations: tuple[float, ...]
-    cycles: int
+    durations: tuple[tuple[float, float], ...]
 
     @property
     def rest(self) -> float:
@@ -65,7 +65,6 @@ class Evaluations:
     parameters: int
     samples: int
     seconds: float
-    count: int
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ class Reading:
     update: int
     send: int
     evaluate: int
+    evaluations: int
 
     @classmethod
     def of(cls, trace: Trace) -> Reading:
@@ -87,34 +87,50 @@ class Reading:
         ids = {name: i for i, name in enumerate(trace.roles)}
         worker, server, chief = (trace.counters.get(ids[name]) for name in ("worker-0", "server-0", "chief"))
         if worker is None or server is None:
-            return cls(0, 0, 0, 0, 0, 0, 0, 0)
+            return cls(0, 0, 0, 0, 0, 0, 0, 0, 0)
         return cls(
             trace.reported_until.get(ids["worker-0"], 0), worker.computed, server.version, worker.messages,
             worker.phases[COMPUTE], server.phases[APPLY], worker.phases[SEND],
-            0 if chief is None else chief.phases[EVALUATE],
+            0 if chief is None else chief.phases[EVALUATE], len(trace.column("evaluations", "time")),
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Progress:
+    """The gradients that a run has applied, at `at` (ns)."""
+
+    at: int
+    gradients: int
+
+    @classmethod
+    def of(cls, trace: Trace) -> Progress:
+        """Read the counters of the first role that is observed."""
+        with trace.lock:
+            role = trace.roles.index(trace.header["layout"]["observed"][0])
+            counters = trace.counters.get(role)
+            return cls(0, 0) if counters is None else cls(trace.reported_until.get(role, 0), counters.gradients)
+
+
 def variants(problem: Problem) -> list[Problem]:
-    """Return the problem and four variants of it, whose networks and batches are smaller and larger."""
+    """Return the problem and five variants of it, whose networks and batches are smaller and larger."""
     widths = problem.hidden or (64,)
     batch = problem.batch_size
+    wider = tuple(2 * width for width in widths)
     return [
         problem,
         replace(problem, batch_size=max(1, batch // 4)),
         replace(problem, batch_size=batch * 4),
         replace(problem, hidden=tuple(max(2, width // 4) for width in widths)),
-        replace(problem, hidden=tuple(2 * width for width in widths)),
+        replace(problem, hidden=wider),
+        replace(problem, hidden=(*wider, wider[-1])),
     ]
 
 
-def probe_cycle(
-    problem: Problem, cluster: Cluster, seconds: float, pace: float | None = None, place: Any = None
-) -> Cycle:  # fmt: skip
+def probe_cycle(problem: Problem, cluster: Cluster, seconds: float, pace: float | None = None) -> Cycle:
     """Measure the cycle of one worker and one server for about `seconds`."""
-    with _run(problem, cluster, AsyncPS(eval_every=NEVER), pace, place) as run:
-        first = _read_after(run, seconds * WARM_UP, lambda reading: reading.computed >= 2)
-        last = _read_after(run, seconds * (1 - WARM_UP), lambda reading: reading.computed >= first.computed + LEAST_CYCLES)
+    with _run(problem, cluster, AsyncPS(eval_every=NEVER), pace) as run:
+        first = _read_after(run, _warm_up(run, seconds), lambda reading: reading.computed >= 2)
+        last = _read_after(run, seconds, lambda reading: reading.computed >= first.computed + LEAST_CYCLES)
         durations, total = _gradients(run.trace, first.at)
     count, updates = last.computed - first.computed, last.updates - first.updates
     messages = last.messages - first.messages
@@ -123,12 +139,12 @@ def probe_cycle(
         objective.size, problem.batch_size, objective.size * np.dtype(objective.dtype).itemsize, pace,
         total, (last.gradient - first.gradient) / count / 1e9,
         (last.update - first.update) / max(1, updates) / 1e9, (last.send - first.send) / max(1, messages) / 1e9,
-        tuple(durations), count,
+        tuple(durations),
     )  # fmt: skip
 
 
-def _gradients(trace: Trace, since: int) -> tuple[list[float], float]:
-    """Return (the durations of the recorded gradients of worker 0, the mean time from one gradient to the next), in seconds.
+def _gradients(trace: Trace, since: int) -> tuple[list[tuple[float, float]], float]:
+    """Return ((start, duration) of the recorded gradients of worker 0, the mean time from one gradient to the next), in seconds.
 
     At full speed not every gradient is recorded, so the mean is computed from the numbers of the first and the last one.
     """
@@ -137,46 +153,70 @@ def _gradients(trace: Trace, since: int) -> tuple[list[float], float]:
     steps, ends = step[mine], end[mine]
     if len(steps) < 2 or steps[-1] == steps[0]:
         raise ClusterError("calibrate: too few gradients were recorded; give more seconds.")
-    return ((end - start)[mine] / 1e9).tolist(), float(ends[-1] - ends[0]) / float(steps[-1] - steps[0]) / 1e9
+    found = list(zip((start[mine] / 1e9).tolist(), ((end - start)[mine] / 1e9).tolist()))
+    return found, float(ends[-1] - ends[0]) / float(steps[-1] - steps[0]) / 1e9
 
 
 def probe_evaluations(problem: Problem, cluster: Cluster, seconds: float, pace: float) -> Evaluations | None:
     """Measure evaluations, in a run whose worker is paced and leaves the cores to the chief. None if there was none."""
-    with _run(problem, cluster, AsyncPS(eval_every=1), pace, None) as run:
-        first = _read_after(run, seconds * WARM_UP, lambda reading: reading.evaluate > 0)
-        before = len(run.trace.column("evaluations", "time"))
-        last = _read_after(run, seconds * (1 - WARM_UP), lambda reading: reading.evaluate > first.evaluate)
-        count = len(run.trace.column("evaluations", "time")) - before
+    with _run(problem, cluster, AsyncPS(eval_every=1), pace) as run:
+        first = _read_after(run, _warm_up(run, seconds), lambda reading: reading.evaluations > 0)
+        last = _read_after(run, seconds, lambda reading: reading.evaluations > first.evaluations)
+        count = last.evaluations - first.evaluations
     if count < 1:
         return None
     objective = problem.objective()
-    samples = len(problem.dataset.x_test)
-    return Evaluations(objective.size, samples, (last.evaluate - first.evaluate) / count / 1e9, count)
+    samples = problem.dataset.n_test
+    return Evaluations(objective.size, samples, (last.evaluate - first.evaluate) / count / 1e9)
 
 
-def _run(problem: Problem, cluster: Cluster, strategy: AsyncPS, pace: float | None, place: Any) -> Run:
+def probe_sharing(
+    problem: Problem, cluster: Cluster, seconds: float, workers: int, strategy: Strategy
+) -> tuple[float, float]:  # fmt: skip
+    """Measure a run at full speed in which roles share cores, for about `seconds`.
+
+    Returns (gradients per second, cores that this process has used per role, which monitors the run).
+    """
+    used = 0.0
+    with _run(problem, cluster, strategy, None, workers) as run:
+        first = _read_after(run, _warm_up(run, seconds), lambda progress: progress.gradients >= 2, Progress.of)
+        began = time.process_time(), time.monotonic()
+        last = _read_after(run, seconds, lambda progress: progress.gradients >= first.gradients + LEAST_CYCLES, Progress.of)
+        if not isinstance(run.engine, VirtualTimeEngine):
+            used = (time.process_time() - began[0]) / (time.monotonic() - began[1])
+        roles = len(run.trace.roles)
+    return (last.gradients - first.gradients) / (last.at - first.at) * 1e9, used / roles
+
+
+def _run(problem: Problem, cluster: Cluster, strategy: Strategy, pace: float | None, workers: int = 1) -> Run:
     spec = replace(
-        cluster.spec, workers=1, servers=1, compute=None if pace is None else Deterministic(pace), slow={}, replicas=0,
-        max_workers=None, server_time=None, record=True, place=place if place is not None else cluster.spec.place,
+        cluster.spec, workers=workers, servers=1 if strategy.uses_servers else None, replicas=0, max_workers=None, slow={},
+        compute=None if pace is None else Deterministic(pace), server_time=None, record=True,
     )  # fmt: skip
     return train(problem, strategy, cluster.with_spec(spec), Budget(updates=10**9), checkpoint=False)
 
 
-def _read_after(run: Run, seconds: float, enough: Callable[[Reading], bool]) -> Reading:
-    """Let the run continue for `seconds`, longer if there is not enough to read, and return its counters."""
+def _warm_up(run: Run, seconds: float) -> float:
+    return seconds / 2 if isinstance(run.engine, VirtualTimeEngine) else WARM_UP_S
+
+
+def _read_after(
+    run: Run, seconds: float, enough: Callable[[Any], bool], read: Callable[[Trace], Any] = Reading.of
+) -> Any:  # fmt: skip
+    """Let the run continue for `seconds`, longer if there is not enough to `read`, and return what is read from its trace."""
     limit = max(60.0, 20 * seconds)
     if isinstance(run.engine, VirtualTimeEngine):
         until = run.engine.seconds + limit
         run.advance(seconds)
-        while not enough(Reading.of(run.trace)) and run.engine.seconds < until:
+        while not enough(read(run.trace)) and run.engine.seconds < until:
             run.advance(seconds)
-        return Reading.of(run.trace)
+        return read(run.trace)
     began = time.monotonic()
     while True:
-        reading = Reading.of(run.trace)
+        found = read(run.trace)
         passed = time.monotonic() - began
-        if passed >= seconds and enough(reading):
-            return reading
+        if passed >= seconds and enough(found):
+            return found
         if run.done:
             run.wait()
         if passed > limit:
@@ -184,10 +224,11 @@ def _read_after(run: Run, seconds: float, enough: Callable[[Reading], bool]) -> 
         time.sleep(min(0.05, seconds / 4))
 
 
-def median_cycle(cycles: Sequence[Cycle]) -> Cycle:
-    """Return the medians of repeated probes of the same kind."""
+def mean_cycle(cycles: Sequence[Cycle]) -> Cycle:
+    """Return the means of repeated probes of the same kind. (Medians of few probes would leave out the times in which a core is
+    slow, which are part of long runs.)
+    """
     first = cycles[0]
     names = ("total", "gradient", "update", "send")
-    medians = {name: statistics.median(getattr(cycle, name) for cycle in cycles) for name in names}
-    durations = tuple(value for cycle in cycles for value in cycle.durations)
-    return replace(first, durations=durations, cycles=sum(cycle.cycles for cycle in cycles), **medians)
+    means: dict[str, Any] = {name: statistics.fmean(getattr(cycle, name) for cycle in cycles) for name in names}
+    return replace(first, durations=(), **means)

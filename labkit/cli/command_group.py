@@ -45,8 +45,8 @@ class CommandGroup(click.Group):
             raise UsageFailure(_truncated(usage_message(error, ctx, self))) from None
         except LabkitError as error:
             raise (UsageFailure if isinstance(error, BadInput) else click.ClickException)(_truncated(str(error))) from None
-        except KeyboardInterrupt:
-            click.echo("Interrupted.", err=True)
+        except KeyboardInterrupt as interrupt:  # its notes say what is kept
+            click.echo(" ".join(["Interrupted.", *getattr(interrupt, "__notes__", ())]), err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

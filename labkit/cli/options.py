@@ -49,6 +49,7 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     ("Cluster, only with --engine dask", "cluster", {"pace": "compute", "scheduler": "scheduler"}),
 )  # fmt: skip
+OF_ENGINE = tuple(title for title, _, _ in SECTIONS[4:])
 ENGINE_OPTIONS = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
 EXTRA_OPTIONS = {  # options that are not in the specification: (section at whose end they are, names, declaration)
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
@@ -107,16 +108,24 @@ FILE_OPTIONS = (
 
 
 class RunCommand(click.Command):
-    """A command with the options of a run. The options are created at the first access, so that slow imports are deferred."""
+    """A command with the options of a run. The options are created at the first access, so that slow imports are deferred.
+
+    `without`: names of options, with underscores, and titles of sections that the command does not have.
+    """
 
     _run_options_added = False
+
+    def __init__(self, *args: Any, without: Iterable[str] = (), **more: Any):
+        self._without = frozenset(without)
+        super().__init__(*args, **more)
 
     @property
     def params(self) -> list[click.Parameter]:
         """The command's own parameters, and the options of a run."""
         if not self._run_options_added:
             self._run_options_added = True
-            self._params.extend(run_options())
+            left_out = self._without
+            self._params.extend(o for o in run_options() if not {o.name, o.section} & left_out)
         return self._params
 
     @params.setter
@@ -125,16 +134,24 @@ class RunCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by sections, the command's own options first."""
-        titles = ("Options", *(title for title, _, _ in SECTIONS), "Results")
+        titles = ("Options", *(self._title(title) for title, _, _ in SECTIONS), "Results")
         rows: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for param in self.get_params(ctx):
             row = param.get_help_record(ctx)
             if row is not None:
                 section = "Results" if param.name in RESULT_OPTIONS else "Options"
-                rows[getattr(param, "section", section)].append(row)
+                rows[self._title(param.section) if isinstance(param, RunOption) else section].append(row)
         for title, found in rows.items():
+            if not found:
+                continue
             with formatter.section(title):
                 formatter.write_dl(found)
+
+
+    def _title(self, section: str) -> str:
+        """Return the title of a section in the help of this command: without the engine, if the command decides about it."""
+        decides = self._without and all(param.name != "engine" for param in self._params)
+        return section.partition(", only with")[0] if decides else section
 
 
 class RunOption(click.Option):

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .command_group import INTERRUPTED
+from .command_group import FAILED
 from .options import RunCommand, check_file, given_options, run_specs
 from .run_commands import json_option
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ..spec import RunSpec
     from ..sweeps import Sweep
 
-__all__ = ["sweep"]
+__all__ = ["fail_if_any_failed", "result_files", "show", "sweep", "write"]
 
 MAX_RUNS = 100_000
 
 
-@click.command(cls=RunCommand, short_help="Run many settings and seeds, and compare them.")
+@click.command(cls=RunCommand, without=["faults"], short_help="Run many settings and seeds, and compare them.")
 @click.argument("names", metavar="STRATEGY ...", nargs=-1)
 @click.option(
     "--vary", "varied", metavar="OPTION=VALUE,...", multiple=True,
@@ -35,7 +36,7 @@ MAX_RUNS = 100_000
     help="simulated: in virtual time, in parallel; dask: real processes, one run after the other (default simulated).",
 )  # fmt: skip
 @click.option("--client", metavar="ADDRESS", help="A Dask scheduler whose workers execute the simulated runs.")
-@click.option("--out", metavar="FILE.jsonl", help="Keep every result in this file. An interrupted sweep continues from it.")
+@click.option("--out", metavar="FILE.jsonl", help="Keep every result in this file, from which an interrupted sweep continues.")
 @click.option("--csv", metavar="FILE.csv", help="A table with one line per run.")
 @click.option("--parquet", metavar="FILE.parquet", help="The same as Parquet (needs pandas and pyarrow).")
 @click.option("--figure", metavar="FILE.png", help="Time to accuracy, efficiency, staleness, speed against accuracy.")
@@ -43,7 +44,7 @@ MAX_RUNS = 100_000
 def sweep(
     names: tuple[str, ...], varied: tuple[str, ...], seeds: int, engine: str, client: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Run strategies with different settings and seeds, and show medians over the seeds.
+    """Run strategies with different settings and seeds, and show medians over the seeds. Exit code 1: runs failed.
 
     \b
     labkit sweep async-ps sync-ps --vary workers=1,2,4,8 --compute exponential:0.01 --updates 500 --figure sweep.png
@@ -52,10 +53,7 @@ def sweep(
     from ..spec import make_cluster
     from ..sweeps import Setting, execute
 
-    files = {name: options.get(name) for name in ("out", "csv", "parquet", "figure")}
-    for name, file in files.items():
-        if file is not None:
-            check_file(name, file)
+    files = result_files(options)
     if not names:
         raise BadInput("sweep takes at least one strategy, as in: labkit sweep async-ps sync-ps --vary workers=1,2,4.")
     specs = [made for spec in run_specs(names, engine, given_options(options)) for made in _varied(spec, varied, len(names) > 1)]
@@ -65,14 +63,10 @@ def sweep(
         spec.check()
     with make_cluster(specs[0].cluster) as cluster:
         settings = [Setting(spec.problem, spec.strategy, cluster.with_spec(spec.cluster), spec.budget) for spec in specs]
-        try:
-            found = execute(settings, seeds, client, path=files["out"], on_result=_progress())
-        except KeyboardInterrupt:
-            kept = f" The finished runs are in {files['out']}; the same command continues." if files["out"] else ""
-            click.echo(f"\nInterrupted.{kept}", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
-    _write(found, files)
-    _show(found, as_json)
+        found = execute(settings, seeds, client, path=files["out"])
+    show(found, str(found.table()), {}, as_json)
+    write(found, files, found.plot.overview)
+    fail_if_any_failed(found)
 
 
 def _varied(spec: RunSpec, texts: Sequence[str], several: bool) -> list[RunSpec]:
@@ -102,21 +96,21 @@ def _varied(spec: RunSpec, texts: Sequence[str], several: bool) -> list[RunSpec]
     ]
 
 
-def _progress() -> Callable[[int, int, Mapping[str, Any]], None] | None:
-    """Return a function that updates a progress bar on standard error; None if standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        return None
+def result_files(options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the files that were given. Raises `BadInput`, before anything runs, if a file cannot be written."""
+    from ..sweeps import check_parquet
 
-    def show(done: int, total: int, row: Mapping[str, Any]) -> None:
-        bar = "━" * (30 * done // total)
-        failed = f" · {row['strategy']} failed: {row['error']}" if row["error"] else ""
-        click.echo(f"\r{bar:<30} {done:,} of {total:,} runs{failed}", nl=bool(failed) or done == total, err=True)
+    files = {name: options.get(name) for name in ("out", "csv", "parquet", "figure")}
+    for name, file in files.items():
+        if file is not None:
+            check_file(name, file)
+    if files["parquet"] is not None:
+        check_parquet()
+    return files
 
-    return show
 
-
-def _write(found: Sweep, files: Mapping[str, str | None]) -> None:
-    """Write the requested files."""
+def write(found: Sweep, files: Mapping[str, str | None], draw: Callable[[], Figure]) -> None:
+    """Write the requested files: "csv", "parquet" and "figure", which `draw` makes."""
     if files["csv"]:
         found.to_csv(files["csv"])
     if files["parquet"]:
@@ -124,14 +118,24 @@ def _write(found: Sweep, files: Mapping[str, str | None]) -> None:
     if files["figure"]:
         from ..views import save
 
-        save(found.plot.overview(), files["figure"])
+        save(draw(), files["figure"])
 
 
-def _show(found: Sweep, as_json: bool) -> None:
-    """Print the medians as a table, or all runs as one JSON object."""
+def show(found: Sweep, text: str, more: Mapping[str, Any], as_json: bool) -> None:
+    """Print a text, or all runs and `more` as one JSON object."""
     if as_json:
-        click.echo(json.dumps({"runs": [dict(row) for row in found.rows]}, allow_nan=False))
-    click.echo(str(found.table()), err=as_json)
+        click.echo(json.dumps({"runs": [dict(row) for row in found.rows], **more}, allow_nan=False))
+    click.echo(text, err=as_json)
+
+
+def fail_if_any_failed(found: Sweep) -> None:
+    """Print the errors of runs that failed, each once, and exit with the code of a failed run."""
+    errors: dict[str, list[str]] = {}
     for row in found.rows:
-        if row["error"]:
-            click.echo(f"Error: {row['strategy']}, seed {row['seed']}: {row['error']}", err=True)
+        if row["error"] is not None:
+            errors.setdefault(row["error"], []).append(f"{row['strategy']}, seed {row['seed']}")
+    for error, runs in errors.items():
+        others = f" and {len(runs) - 1:,} more" if len(runs) > 1 else ""
+        click.echo(f"Error: {runs[0]}{others}: {error}", err=True)
+    if errors:
+        raise click.exceptions.Exit(FAILED)

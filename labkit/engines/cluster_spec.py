@@ -8,6 +8,7 @@ and written as JSON (`labkit.spec`). Both engines import this module; it imports
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +26,9 @@ from .distributions import (
 )
 from .machine_limits import DEFAULT_WORKERS, default_local_workers
 
-__all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "cluster_options"]
+__all__ = [
+    "ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "cluster_options", "slow_with",
+]  # fmt: skip
 
 ENGINES = ("simulated", "dask")
 GRADIENT = Deterministic(0.01)  # default time of a gradient in virtual time
@@ -52,6 +55,14 @@ def check_slow(slow: Any) -> dict[str, float]:
     if not isinstance(slow, Mapping | None):
         raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
     return {role: check_factor(factor) for role, factor in ({} if slow is None else slow).items()}
+
+
+def slow_with(slow: Mapping[str, float], workers: int) -> dict[str, float]:
+    """Return the slowdowns of the roles that exist with so many workers."""
+    return {
+        role: factor for role, factor in slow.items()
+        if not re.fullmatch(r"worker-\d+", role) or int(role.rpartition("-")[2]) < workers
+    }  # fmt: skip
 
 
 def slow_from_text(text: str) -> dict[str, float]:

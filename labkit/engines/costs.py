@@ -98,14 +98,14 @@ class WorkCost:
         for field in fields(self):
             object.__setattr__(self, field.name, _number("WorkCost", field.name, getattr(self, field.name)))
 
-    def __call__(self, parameters: int, samples: int) -> float:
+    def __call__(self, parameters: int, samples: float) -> float:
         """Return the seconds for a network and a batch.
 
         Parameters
         ----------
         parameters : int
             The parameters of the network.
-        samples : int
+        samples : float
             The samples of the batch.
 
         Returns
@@ -120,8 +120,8 @@ class WorkCost:
 class Costs:
     """The costs of processes, for `SimulatedCluster(costs=...)`. All times are in seconds of a core that a process has alone.
 
-    If more processes of a host can run than it has cores, they share the cores equally (processor sharing). A process that waits
-    for a message polls for up to `polling` seconds, which occupies a core, and then sleeps.
+    If more processes of a host have work than it has cores, they take turns, each for at most `time_slice` seconds. A process
+    that waits for a message first polls for up to `polling` seconds, leaving its core to others that have work, and then sleeps.
 
     Parameters
     ----------
@@ -129,23 +129,44 @@ class Costs:
         The time of one gradient.
     spread : Distribution
         The factor of each gradient's time, with mean 1.
+    drift : Distribution
+        The factor of the time of all work on a core, with mean 1, which is constant for `drift_time` seconds: a core of a virtual
+        machine is slower while others use the same physical core.
+    drift_time : float
+        Seconds for which such a factor is valid. 0: no drift.
     update : Linear
-        The time of one operation of a server, or of one local update, by the bytes of the parameters of the role.
+        The time of an update of a server, or of a local update, by the bytes of the parameters of the role. An update with
+        several gradients takes as long as that many updates.
     evaluation : WorkCost
         The time of one evaluation by the chief, by parameters and held-out samples.
     send, receive : Linear
         Processor time of sending and receiving a message, by the bytes of its payload.
+    remote_send : Linear, optional
+        Processor time of sending a message to another host. None: as within a host.
     latency : float
         Time from a process to another on the same host. Between hosts, the latency of the cluster is added.
     polling : float
         The longest time of repeated polling.
     wake : sequence of pairs
-        Delay of a process that sleeps, from the arrival of a message until it runs: pairs (seconds for which it has waited,
-        seconds of delay), in ascending order; values in between are interpolated.
+        Additional time of the first work of a process that has slept: pairs (seconds for which it has slept, additional seconds),
+        in ascending order. Values in between are interpolated, from no additional time without sleep; the last one is valid for
+        all longer sleeps.
+    time_slice : float
+        The longest time for which a process has a core while others wait for it.
+    min_slice : float
+        The time for which a process has a core although another one, which has slept, now has work.
+    cold : sequence of pairs
+        Additional time of the work of a process on a core that another process has used before, whose data are in the caches,
+        relative to the time of the work: pairs (bytes of the parameters of the network, relative additional time), in ascending
+        order. Values in between are interpolated; the first and the last one are valid for all smaller and larger networks.
+    background : float
+        Cores that the client, which monitors the run, uses for each process of the run on the same host.
+    pinned : bool
+        Whether processes that compute are pinned to the cores in turn, if there is one host, and more processes than cores.
     cores : int
         Cores of each host.
     hosts : int
-        Hosts. Processes are placed on the host with the fewest processes.
+        Hosts. The nodes of a run are placed on them in turn.
     speeds : sequence of float
         The speed of each host relative to the measured one, repeated for further hosts.
 
@@ -166,13 +187,21 @@ class Costs:
 
     gradient: WorkCost = WorkCost()
     spread: Distribution = Deterministic(1.0)
+    drift: Distribution = Deterministic(1.0)
+    drift_time: float = 0.0
     update: Linear = Linear()
     evaluation: WorkCost = WorkCost()
     send: Linear = Linear()
     receive: Linear = Linear()
+    remote_send: Linear | None = None
     latency: float = 0.0
     polling: float = 0.0
     wake: Sequence[tuple[float, float]] = ()
+    time_slice: float = 0.003
+    min_slice: float = 0.003
+    cold: Sequence[tuple[float, float]] = ()
+    background: float = 0.0
+    pinned: bool = True
     cores: int = 1
     hosts: int = 1
     speeds: Sequence[float] = (1.0,)
@@ -181,42 +210,62 @@ class Costs:
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise BadInput(f"Costs: {name}={shown(getattr(self, name))} is not allowed; give a lk.{kind.__name__}.")
-        for name in ("latency", "polling"):
-            object.__setattr__(self, name, _number("Costs", name, getattr(self, name)))
+        if not isinstance(self.remote_send, Linear | None):
+            raise BadInput(f"Costs: remote_send={shown(self.remote_send)} is not allowed; give a lk.Linear or None.")
+        for name in ("latency", "polling", "time_slice", "min_slice", "background", "drift_time"):
+            low = 1e-6 if name in ("time_slice", "min_slice") else 0.0
+            object.__setattr__(self, name, _number("Costs", name, getattr(self, name), low))
+        if not isinstance(self.pinned, bool):
+            raise BadInput(f"Costs: pinned={shown(self.pinned)} is not allowed; give True or False.")
         for name, most in (("cores", MAX_CORES), ("hosts", MAX_HOSTS)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise BadInput(f"Costs: {name}={shown(value)} is not allowed; give a whole number from 1 to {most:,}.")
-        speeds, wake = _several("speeds", self.speeds), tuple(_pair(pair) for pair in _several("wake", self.wake))
+        speeds = _several("speeds", self.speeds)
         object.__setattr__(self, "speeds", tuple(_number("Costs", "speeds", v, 1e-6, 1e6) for v in speeds))
         if not self.speeds:
             raise BadInput("Costs: speeds=() is not allowed; give the speed of at least one host.")
-        if any(one[0] >= other[0] for one, other in zip(wake, wake[1:])):
-            raise BadInput("Costs: wake: the times of waiting must ascend.")
-        object.__setattr__(self, "wake", wake)
+        for name, (one, other), largest in _PAIRS:
+            pairs = tuple(_pair(name, pair, one, other, largest) for pair in _several(name, getattr(self, name)))
+            if any(pair[0] >= after[0] for pair, after in zip(pairs, pairs[1:])):
+                raise BadInput(f"Costs: {name}: the {one} must ascend.")
+            object.__setattr__(self, name, pairs)
 
     def wake_delay(self, waited: float) -> float:
-        """Return the delay of a process that sleeps.
+        """Return the additional time of the first work of a process that has slept.
 
         Parameters
         ----------
         waited : float
-            Seconds for which it has waited.
+            Seconds for which it has slept.
 
         Returns
         -------
         float
             Seconds.
         """
-        if not self.wake:
-            return 0.0
-        before = (self.wake[0][0], self.wake[0][1])
-        for point in self.wake:
-            if waited <= point[0]:
-                span = point[0] - before[0]
-                return point[1] if span <= 0 else before[1] + (point[1] - before[1]) * (waited - before[0]) / span
-            before = point
-        return before[1]
+        return _interpolated(((0.0, 0.0), *self.wake), waited)
+
+    def cold_factor(self, size: float) -> float:
+        """Return the relative additional time of work after another process has used the core.
+
+        Parameters
+        ----------
+        size : float
+            Bytes of the parameters of the network.
+
+        Returns
+        -------
+        float
+            The time relative to that of the work; 0.5 means that it takes half as much longer.
+        """
+        return _interpolated(self.cold or ((0.0, 0.0),), size)
+
+    @property
+    def take_time(self) -> bool:
+        """Whether any work or message of a role takes time."""
+        work = (self.gradient, self.update, self.send, self.receive)
+        return bool(self.latency) or any(any(vars(each).values()) for each in work)
 
     def speed(self, host: int) -> float:
         """Return the relative speed of a host.
@@ -239,7 +288,7 @@ class Costs:
         Returns
         -------
         dict
-            Plain values. The distribution `spread` is a text, or, if it was measured, a list of factors.
+            Plain values. The distributions `spread` and `drift` are texts, or, if they were measured, lists of factors.
         """
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
@@ -266,10 +315,15 @@ class Costs:
             made = dict(plain)
             made |= {name: WorkCost(**made[name]) for name in ("gradient", "evaluation")}
             made |= {name: Linear(**made[name]) for name in ("update", "send", "receive")}
-            spread = made["spread"]
-            made["spread"] = Measured(tuple(spread)) if isinstance(spread, list | tuple) else distribution_by_name(spread)
+            if made.keys() != {field.name for field in fields(cls)}:
+                raise BadInput(f"costs={shown(plain)} are not those of this version of labkit; calibrate again.")
+            if made["remote_send"] is not None:
+                made["remote_send"] = Linear(**made["remote_send"])
+            for name in ("spread", "drift"):
+                factors = made[name]
+                made[name] = Measured(tuple(factors)) if isinstance(factors, list | tuple) else distribution_by_name(factors)
             return cls(**made)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, BadInput):
                 raise
             raise BadInput(f"costs={shown(plain)} cannot be read: {type(error).__name__}: {error}.") from None
@@ -287,15 +341,20 @@ def costs_from_text(text: str) -> Costs | None:
 
 
 def costs_as_text(costs: Costs | None) -> str | None:
-    """Return costs as text, a JSON object without spaces; None if `spread` is of a user's class."""
+    """Return costs as text, a JSON object without spaces; None if a distribution is of a user's class."""
     if costs is None:
         return "none"
     plain = costs.to_dict()
-    return None if plain["spread"] is None else json.dumps(plain, separators=(",", ":"))
+    return None if None in (plain["spread"], plain["drift"]) else json.dumps(plain, separators=(",", ":"))
 
 
+_PAIRS = (  # fields that are pairs, what the numbers of a pair are, and the largest first number
+    ("wake", ("seconds of waiting", "seconds of delay"), MAX_S),
+    ("cold", ("bytes of the parameters", "relative additional time"), math.inf),
+)
 _KINDS: Mapping[str, type] = {
-    "gradient": WorkCost, "spread": Distribution, "update": Linear, "evaluation": WorkCost, "send": Linear, "receive": Linear,
+    "gradient": WorkCost, "spread": Distribution, "drift": Distribution, "update": Linear, "evaluation": WorkCost,
+    "send": Linear, "receive": Linear,
 }  # fmt: skip
 
 
@@ -306,12 +365,23 @@ def _several(name: str, given: Any) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def _pair(given: Any) -> tuple[float, float]:
-    """Return a pair of times. Raises `BadInput` for anything else."""
-    pair = _several("wake", given)
+def _pair(name: str, given: Any, one: str, other: str, most: float) -> tuple[float, float]:
+    """Return a pair of numbers. Raises `BadInput` for anything else. `most`: the largest first number."""
+    pair = _several(name, given)
     if len(pair) != 2:
-        raise BadInput(f"Costs: wake={shown(given)} is not allowed; give pairs (seconds of waiting, seconds of delay).")
-    return _number("Costs", "wake", pair[0]), _number("Costs", "wake", pair[1])
+        raise BadInput(f"Costs: {name}={shown(given)} is not allowed; give pairs ({one}, {other}).")
+    return _number("Costs", name, pair[0], high=most), _number("Costs", name, pair[1])
+
+
+def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Return the value at `at` between points in ascending order; before the first and after the last one, their values."""
+    before = points[0]
+    for point in points:
+        if at <= point[0]:
+            span = point[0] - before[0]
+            return point[1] if span <= 0 else before[1] + (point[1] - before[1]) * (at - before[0]) / span
+        before = point
+    return before[1]
 
 
 def _plain(value: Any) -> Any:

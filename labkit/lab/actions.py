@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 
 __all__ = [
-    "Action", "Answer", "BackToLive", "ChangeSettings", "Execute", "Pause", "Pin", "PlayScenario", "Reset", "Resume", "Seek",
-    "ShowRun", "Start", "Step", "Stop", "Undo", "Unpin", "WhatIf",
+    "Action", "Answer", "BackToLive", "Calibrate", "Cancel", "ChangeSettings", "Execute", "Pause", "Pin", "PlayScenario",
+    "Predict", "Reset", "Resume", "RunPredicted", "Seek", "ShowRun", "Start", "Step", "Stop", "Sweep", "Undo", "Unpin", "WhatIf",
 ]  # fmt: skip
 
 COMMAND_PROGRESS: dict[type[Command], str] = {
@@ -103,6 +103,54 @@ class WhatIf(Action):
     """Repeat a simulated run up to the displayed time, and continue from there."""
 
     name, doing, once = "what if", "repeating", True
+
+
+@dataclass(frozen=True)
+class Calibrate(Action):
+    """Measure the costs of the cluster. `seconds`: the time of all probes."""
+
+    seconds: float = 10.0
+
+    name, doing, once = "calibrate", "starting to calibrate", True
+
+
+@dataclass(frozen=True)
+class Predict(Action):
+    """Predict a run with another number of workers, from the calibration. `hosts`: None is the measured number."""
+
+    workers: int
+    hosts: int | None = None
+    seeds: int = 3
+
+    name, doing, once = "predict", "starting to predict", True
+
+
+@dataclass(frozen=True)
+class RunPredicted(Action):
+    """Start a simulated run with another number of workers, on a cluster with the measured costs."""
+
+    workers: int
+    hosts: int | None = None
+
+    name, doing, once = "run predicted", "starting", True
+
+
+@dataclass(frozen=True)
+class Sweep(Action):
+    """Simulate several values of a setting. `values`: None are default values, from the range of the setting."""
+
+    setting: str
+    values: tuple[Any, ...] | None = None
+    seeds: int = 3
+
+    name, doing, once = "sweep", "starting the sweep", True
+
+
+@dataclass(frozen=True)
+class Cancel(Action):
+    """Cancel the calibration, prediction or sweep in progress."""
+
+    name, doing = "cancel", "cancelling"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ TERMS: dict[str, str] = {
     "accuracy": "share of held-out examples that the model classifies correctly",
     "applied": "gradients that a server (or a replica) has used for an update",
     "batch size": "examples of which one gradient is the mean",
+    "calibration": "measured costs of the cluster: times of gradients, updates and messages",
     "checkpoint": "saved state of a role, from which it is restored after a failure",
     "data distribution": "training examples of each class that every worker has",
     "decision boundary": "class that the model predicts at every point of a plane",

@@ -14,24 +14,29 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ..calibration import Calibration, Predictions
 from ..engines.base import Cluster
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
 from ..engines.dask import DaskCluster
-from ..errors import BadInput, LabkitError
+from ..errors import BadInput, LabkitError, shown
 from ..narrative import log_lines, sentence
 from ..narrative.log import Log
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run
 from ..strategies import Strategy
+from ..sweeps import Sweep
+from ..table import Table
 from ..trace import Trace
 from ..trace.schema import NANO
 from ..views import LabFigure, overview
+from ..views.predicted import comparison_table
 from . import actions
 from .actions import Action
 from .cells import forget, in_kernel, remember, stale, this_cell, this_execution
 from .command_thread import CommandQueue
 from .control_widget import ControlWidget
+from .experiments import Experiments, Task
 from .page import Page
 from .page.widget import widget_view
 from .processes import Processes
@@ -114,12 +119,16 @@ class Lab:
         self._close_lock = threading.Lock()
         cell = this_cell()
         given = cluster if isinstance(cluster, DaskCluster) else run.engine.cluster if run is not None else None
+        calibration = next((old.calibration for old in stale(cell)), None)
         self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(cell)
         self.session = Session(settings, self._processes)
+        self.session.calibration = calibration
         self._controls: list[ControlWidget] = []
         self._scenarios = ScenarioRunner(self.session, chosen, self._watched)
         self._given_run = run  # belongs to the program that started it, so closing the lab does not stop it
         self._queue = CommandQueue(f"labkit-lab-{next(_numbers)}", self._scenarios, self._changed)
+        self._experiments = Experiments(self.session, self._experiment_changed)
+        self.session.occupied = self._experiments.occupied
         if run is not None:
             self.session.adopt(run, settings, play=speed is not None)
         self._page: Page | None = None
@@ -191,8 +200,8 @@ class Lab:
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
         """Wait until the lab is idle.
 
-        It is idle if the run or the scenario is over, a question waits for its answer, or a program has paused the run. The lab
-        is displayed first, if no cell has displayed it. Ctrl-C stops the run.
+        It is idle if the run or the scenario is over, a question waits for its answer, or a program has paused the run. The
+        prediction of the run is then complete. The lab is displayed first, if no cell has displayed it. Ctrl-C stops the run.
 
         Parameters
         ----------
@@ -332,6 +341,187 @@ class Lab:
             The number of the run in the table.
         """
         return self._do(actions.ShowRun(number))
+
+    # calibrating and predicting ---------------------------------------------------------------------------------------
+
+    def calibrate(self, seconds: float = 10.0) -> Self:
+        """Measure the costs of the lab's cluster with the lab's problem, as `lk.calibrate` does.
+
+        The call returns when they are measured; `calibration` is the result. Runs on the cluster, the displayed one and the
+        following ones, are then compared with their prediction in the panels. Ctrl-C cancels the measurement.
+
+        Parameters
+        ----------
+        seconds : float, default: 10
+            The time of all probes together, from 1 to 3600. Starting the processes takes some seconds more.
+
+        Raises
+        ------
+        BadInput
+            If a run is active, if the cluster has no costs to measure because its times are settings, or if another measurement
+            is in progress.
+        LabkitError
+            If the measurement failed or was cancelled.
+
+        Examples
+        --------
+        On a simulated cluster with known costs, instead of processes:
+
+        >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
+        >>> cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
+        >>> with lk.Lab("moons", "async-ps", cluster) as lab:
+        ...     calibration = lab.calibrate(seconds=1).calibration
+        >>> print(f"{1000 * calibration.costs.gradient(1000, 32):.2f} ms")
+        1.00 ms
+        """
+        self._experiment(actions.Calibrate(seconds))
+        return self
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The measured costs of the cluster, or None.
+
+        It can be set to a `Calibration`, to the path of a file that `Calibration.save` has written, or to None. With a
+        calibration, a run on the cluster is shown with its prediction. A share text does not contain it.
+        """
+        return self.session.calibration
+
+    @calibration.setter
+    def calibration(self, calibration: Calibration | str | Path | None) -> None:
+        self._check_open()
+        if isinstance(calibration, str | Path):
+            calibration = Calibration.load(calibration)
+        if not isinstance(calibration, Calibration | None):
+            raise BadInput(f"calibration={shown(calibration)}: give the result of lk.calibrate, the path of its file, or None.")
+        self.session.calibration = calibration
+        self._queue.wake()
+
+    @property
+    def comparison(self) -> Table | None:
+        """The displayed run and its prediction up to the displayed time, as a table.
+
+        It has the measured and the predicted throughput and mean staleness, with the difference in per cent of the measured
+        value. None without a prediction, or with too few gradients.
+        """
+        return comparison_table(self.session.predicted, self.trace, self.session.moment())
+
+    def predict(self, workers: int, *, hosts: int | None = None, seeds: int = 3) -> Predictions:
+        """Predict the run of the present settings with another number of workers, as `lk.predict` does.
+
+        The result has the present number of workers, too. The call returns when the runs are simulated. A run is simulated for
+        at most 2,000 gradients (with more than 20 workers, 100 for each worker).
+
+        Parameters
+        ----------
+        workers : int
+            The number of workers.
+        hosts : int, optional
+            The number of hosts. None: as many as were measured.
+        seeds : int, default: 3
+            The number of simulated runs of each size.
+
+        Returns
+        -------
+        Predictions
+            Throughput, staleness, bytes and time to the target accuracy (95% if the budget has none).
+
+        Raises
+        ------
+        BadInput
+            If the lab has no calibration, if an argument is not allowed, or if processes train, from which the simulations would
+            take time.
+        LabkitError
+            If the prediction was cancelled.
+
+        Examples
+        --------
+        What if there were 32 workers?
+
+        >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
+        >>> cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
+        >>> with lk.Lab("moons", "async-ps", cluster, lk.Budget(updates=100)) as lab:
+        ...     predictions = lab.calibrate(seconds=1).predict(workers=32, seeds=1)
+        >>> predictions.sweep.values("workers")
+        [4, 32]
+        """
+        found: Predictions = self._experiment(actions.Predict(workers, hosts, seeds))
+        return found
+
+    def run_predicted(self, workers: int, *, hosts: int | None = None) -> Self:
+        """Start a simulated run of the present settings with another number of workers, on a cluster with the measured costs.
+
+        The displayed run becomes the reference run, and the settings do not change.
+
+        Parameters
+        ----------
+        workers : int
+            The number of workers.
+        hosts : int, optional
+            The number of hosts. None: as many as were measured.
+        """
+        return self._do(actions.RunPredicted(workers, hosts))
+
+    def sweep(self, setting: str, values: Iterable[Any] | None = None, *, seeds: int = 3) -> Sweep:
+        """Simulate runs of the present settings with several values of one setting, as `lk.sweep` does.
+
+        With a calibration, a run on processes is simulated with the measured costs; otherwise as with the engine "simulated". The
+        call returns when all runs are over; the page shows results as they come. A run is simulated for at most 2,000 gradients
+        (with more than 20 workers, 100 for each worker).
+
+        Parameters
+        ----------
+        setting : str
+            The name of the setting, as "workers" or "learning_rate".
+        values : iterable, optional
+            Its values. By default up to seven values from its range.
+        seeds : int, default: 3
+            The number of runs of each value.
+
+        Returns
+        -------
+        Sweep
+            One row per run.
+
+        Raises
+        ------
+        BadInput
+            If there is no such setting, if a value is not allowed, if the setting has no numeric range and no values are given,
+            or if processes train, from which the simulations would take time.
+        LabkitError
+            If the sweep was cancelled.
+
+        Examples
+        --------
+        >>> cluster, budget = lk.SimulatedCluster(workers=4), lk.Budget(updates=60)
+        >>> with lk.Lab("moons", "async-ps", cluster, budget) as lab:
+        ...     found = lab.sweep("workers", [1, 2, 4], seeds=1)
+        >>> [round(value) for value in found.values("staleness")]
+        [0, 1, 3]
+        """
+        several = None if values is None else (values,) if isinstance(values, str) else _values(values)
+        found: Sweep = self._experiment(actions.Sweep(setting, several, seeds))
+        return found
+
+    def cancel(self) -> Self:
+        """Cancel the calibration, the prediction or the sweep in progress, if there is one."""
+        return self._do(actions.Cancel())
+
+    def _experiment(self, action: Action) -> Any:
+        """Execute an action that starts a task, and wait for the result of the task. Ctrl-C cancels it."""
+        self._check_open()
+        self._display()
+        task: Task = self._queue.call(action.progress, self._operation(action))
+        self._changed()
+        return task.wait()
+
+    def _experiment_changed(self) -> None:
+        """A task has made progress, or has ended: its calibration is used by the command thread, and its error is shown."""
+        task = self._experiments.task
+        if task is not None and not task.active:
+            if task.progress.problem:
+                self._queue.refuse(task.progress.problem)
+            self._queue.wake()
+        self._changed()
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -624,7 +814,7 @@ class Lab:
         View
             The state, as a value.
         """
-        return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
+        return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem, self._experiments)
 
     @property
     def drawing(self) -> bool:
@@ -688,6 +878,7 @@ class Lab:
             if self._closed:
                 return
             self._closed = True
+        self._experiments.close()
         if self._given_run is None or self.session.run is not self._given_run:
             with contextlib.suppress(LabkitError, RuntimeError):
                 self._queue.call("closing", self.session.end)
@@ -731,7 +922,7 @@ class Lab:
             case actions.Resume():
                 return session.resume
             case actions.Stop():
-                return scenarios.stop
+                return self._stop
             case actions.Reset():
                 return scenarios.reset
             case actions.Step():
@@ -754,6 +945,16 @@ class Lab:
                 return partial(scenarios.show_run, number)
             case actions.ChangeSettings(settings=settings):
                 return partial(session.set_options, settings)
+            case actions.Calibrate(seconds=seconds):
+                return partial(self._experiments.calibrate, seconds)
+            case actions.Predict(workers=workers, hosts=hosts, seeds=seeds):
+                return partial(self._experiments.predict, workers, hosts, seeds)
+            case actions.RunPredicted(workers=workers, hosts=hosts):
+                return partial(self._experiments.run_predicted, workers, hosts)
+            case actions.Sweep(setting=setting, values=values, seeds=seeds):
+                return partial(self._experiments.sweep, setting, values, seeds)
+            case actions.Cancel():
+                return self._experiments.cancel
         raise TypeError(f"{action!r} is not executed on the command thread")
 
     def _check_open(self) -> None:
@@ -765,6 +966,12 @@ class Lab:
         self._queue.call(action.progress, self._operation(action))
         self._changed()
         return self
+
+    def _stop(self) -> None:
+        """Stop the run. If none is active, cancel the task in progress."""
+        if not self.session.active:
+            self._experiments.cancel()
+        self._scenarios.stop()
 
     def _play(self, name: str | None) -> None:
         scenario = scenario_by_name(name) if name else None
@@ -794,6 +1001,14 @@ class Lab:
 
         if not self._displayed and not self._closed and in_kernel():
             display(self)
+
+
+def _values(given: Any) -> tuple[Any, ...]:
+    """Return the values of a setting as a tuple."""
+    try:
+        return tuple(given)
+    except TypeError:
+        raise BadInput(f"values={shown(given)}: give a list of values.") from None
 
 
 def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:

@@ -183,7 +183,7 @@ def _usable(spec: RunSpec) -> RunSpec:
     cluster, budget = spec.cluster, spec.budget
     if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
         cluster = replace(cluster, servers=None, replicas=0)
-    if cluster.virtual_time and cluster.compute is None:
+    if cluster.virtual_time and cluster.compute is None and cluster.costs is None:
         cluster = replace(cluster, compute=Deterministic(PACE))
     if budget.seconds is None and budget.updates is None and budget.samples is None and budget.epochs is None:
         budget = replace(budget, seconds=20.0)

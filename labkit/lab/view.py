@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from ..calibration import Calibration, Predictions
 from ..engines.commands import Command
 from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import conditions, slowed, undoable
 from ..trace.schema import NANO
-from .actions import Action
+from ..views.predicted import Predicted
+from .actions import Action, Calibrate, Cancel, Predict, RunPredicted, Start, Stop, Sweep
+from .experiments import Experiments, Progress, Swept
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
 from .scenarios.scenario import Scenario
@@ -39,6 +43,9 @@ class View:
       now}. `actions`: the classes of the actions that are available now.
     - `dashboard`: the address of Dask's dashboard, or None.
     - `notice`: which settings the last change of a setting has changed, too, or "". `undoes`: what Undo undoes, or "".
+    - `predicted`: the prediction of the displayed run, or None. `calibration`: the measured costs of the cluster, or None.
+    - `task`: the progress of the last calibration, prediction or sweep, or None. `predictions`, `swept`: the results of the last
+      prediction of another size, and of the last sweep (so far), or None. `why_not`: {action: why it is not available}.
     """
 
     trace: Trace
@@ -70,10 +77,25 @@ class View:
     dashboard: str | None
     notice: str = ""
     undoes: str = ""
+    predicted: Predicted | None = None
+    calibration: Calibration | None = None
+    task: Progress | None = None
+    predictions: Predictions | None = None
+    swept: Swept | None = None
+    why_not: Mapping[type[Action], str] = field(default_factory=dict)
+
+    @property
+    def task_active(self) -> bool:
+        """Whether a calibration, a prediction or a sweep is in progress."""
+        return self.task is not None and self.task.state == "running"
 
 
-def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "") -> View:
-    """Make the view of the present state of the session and the scenario."""
+def make_view(
+    session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "", experiments: Experiments | None = None
+) -> View:
+    """Make the view of the present state of the session, the scenario and the experiments."""
+    experiments = experiments if experiments is not None else Experiments(session, lambda: None)
+    why_not = _why_not(session, experiments)
     run, settings, position = session.run, session.settings, session.position
     trace = session.trace if run is None else run.engine.trace
     recorded = trace.watermark()
@@ -92,8 +114,28 @@ def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem:
         text=_text(scenario, runner.step), asked=runner.asked and runner.question is not None, answer=runner.answer,
         slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in conditions(trace, t).items()},
         supported=run.engine.supported_commands if session.active and run else frozenset(), undo=undoable(trace),
-        actions=session.actions, dashboard=_dashboard(session), notice=session.notice, undoes=session.undoes,
+        actions=session.actions | _actions(experiments, why_not), dashboard=_dashboard(session), notice=session.notice,
+        undoes=session.undoes, predicted=session.predicted, calibration=session.calibration,
+        task=experiments.task.progress if experiments.task is not None else None, predictions=experiments.predictions,
+        swept=experiments.swept, why_not=why_not,
     )  # fmt: skip
+
+
+def _why_not(session: Session, experiments: Experiments) -> dict[type[Action], str]:
+    """Return {action: why it is not available} of the experiments, and of Start."""
+    simulate, measured = experiments.why_not_simulate(), session.calibration is not None
+    predict = simulate or ("" if measured else "the cluster is not calibrated yet.")
+    run = experiments.occupied(session.settings) or ("" if measured else "the cluster is not calibrated yet.")
+    found: dict[type[Action], str] = {
+        Calibrate: experiments.why_not_calibrate(), Predict: predict, Sweep: simulate, RunPredicted: run,
+        Start: experiments.occupied(session.settings),
+    }  # fmt: skip
+    return {action: why for action, why in found.items() if why}
+
+
+def _actions(experiments: Experiments, why_not: Mapping[type[Action], str]) -> set[type[Action]]:
+    available: set[type[Action]] = {kind for kind in (Calibrate, Predict, RunPredicted, Sweep) if kind not in why_not}
+    return available | ({Cancel, Stop} if experiments.active else set())
 
 
 def _processes(session: Session) -> tuple[int, int] | None:

@@ -19,16 +19,19 @@ PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("transf
 SMALLEST = 8.5  # points
 
 
-def bars(lines: Sequence[Line], facts: str, legend: str = "") -> LabFigure:
+def bars(lines: Sequence[Line], facts: str, legend: str = "", doubts: Sequence[str] = ()) -> LabFigure:
     """Draw one bar per line, in the given order, with its formula below it.
 
-    `facts`, `legend`: a sentence each, below the title. A bar is cut off if it is more than four times as long as the median.
+    `facts`, `legend`: a sentence each, below the title. `doubts`: written below the bars. A bar is cut off if it is more than
+    four times as long as the median.
     """
+    below = [text for doubt in doubts for text in style.wrapped(f"Doubtful: {doubt}.", WIDTH - 16, style.SMALL)]
+    foot = FOOT + WORDS * len(below)
     formulas = [wrapped(line[4], WIDTH - LEFT - 12) for line in lines]
     tops = list(itertools.accumulate((BAR + WORDS * len(each) + BETWEEN for each in formulas), initial=0))
-    height = TOP + tops[-1] + FOOT
+    height = TOP + tops[-1] + foot
     figure = blank(WIDTH, height)
-    box = (LEFT / WIDTH, FOOT / height, (WIDTH - LEFT - RIGHT) / WIDTH, tops[-1] / height)
+    box = (LEFT / WIDTH, foot / height, (WIDTH - LEFT - RIGHT) / WIDTH, tops[-1] / height)
     axes = style.plain_axes(figure.add_axes(box), grid="x")
     sums = [sum(line[1:4]) for line in lines]
     middle = sorted(sums)[len(sums) // 2]
@@ -58,6 +61,8 @@ def bars(lines: Sequence[Line], facts: str, legend: str = "") -> LabFigure:
     head(figure, 0, 4, "Predicted time of a step", "fastest first; statistical efficiency is not included")
     for top, words in ((36, facts), (54, legend)):
         figure.text(8 / WIDTH, 1 - top / height, words, **style.text(style.GREY, style.SMALL, va="center"))
+    for i, words in enumerate(reversed(below)):
+        figure.text(8 / WIDTH, WORDS * (i + 0.5) / height, words, **style.text(style.RED, style.SMALL, va="center"))
     at = LEFT / WIDTH
     for name, colour in PARTS:
         figure.text(at, 1 - 76 / height, "■ " + name, **style.text(colour, style.NORMAL, va="center"))
@@ -76,11 +81,4 @@ def wrapped(formula: str, room: float) -> list[str]:
         halves = [symbols if begin else symbols + ":", begin + values]
         if found and all(style.width(half, SMALLEST) <= room for half in halves):
             return halves
-    lines = [""]
-    for word in formula.split(" "):
-        longer = f"{lines[-1]} {word}".strip()
-        if style.width(longer, SMALLEST) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
+    return style.wrapped(formula, room, SMALLEST)

@@ -25,7 +25,7 @@ def calibration_figure(factors: Sequence[float], send: Cost, receive: Cost, upda
     figure = blank(2 * SIZE[0] + GUTTER, SIZE[1])
     wide, high = 2 * SIZE[0] + GUTTER, SIZE[1]
     for k, (title, caption) in enumerate((
-        ("Time of a gradient", "share of gradients that take at most this time"), ("Messages and updates", "processor time"),
+        ("Time of a gradient", "share of gradients below this time"), ("Messages and updates", "processor time"),
     )):  # fmt: skip
         left = k * (SIZE[0] + GUTTER)
         head(figure, left, 0, title, caption, SIZE[0])

@@ -21,7 +21,7 @@ from .event_lines import Events
 from .label_placement import WEAK, LabelPlacement, pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["Curve", "Curves", "reference_curve", "this_run", "until"]
+__all__ = ["Curve", "Curves", "predicted_curve", "reference_curve", "this_run", "until"]
 
 MOST_CURVES = 8
 LABEL_GAP = 15  # pixels between the labels of two curves in the margin
@@ -40,6 +40,7 @@ class Curve:
     width: float = 2.2
     bold: bool = field(default=False)
     name: str = "this run"  # in a table and in a readout
+    above: bool = False  # whether it is drawn over the other curves
 
 
 def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
@@ -50,6 +51,11 @@ def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
 def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
     """Return the curve of the reference run."""
     return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6, name="reference")
+
+
+def predicted_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
+    """Return the curve of the prediction of the current run. It lies over that of the run, which it should be equal to."""
+    return Curve(x, y, label, style.INK, style.PREDICTED_LINE, 1.6, name="predicted", above=True)
 
 
 def until(trace: Trace, t: int) -> float:
@@ -206,10 +212,11 @@ class Curves(Panel):
 
     def _style(self, k: int, curve: Curve) -> None:
         """Set the appearance of a line and its label. Most frames do not change it."""
-        appearance = curve.colour, curve.line, curve.width, curve.bold
+        appearance = curve.colour, curve.line, curve.width, curve.bold, curve.above
         if appearance != self._styles[k]:
             self._styles[k] = appearance
-            self.lines[k].set(color=curve.colour, linestyle=curve.line, linewidth=curve.width)
+            zorder = 5.2 if curve.above else 5 - k / 10
+            self.lines[k].set(color=curve.colour, linestyle=curve.line, linewidth=curve.width, zorder=zorder)
             self.names[k].set(color=curve.colour, fontweight="bold" if curve.bold else "normal")
 
     def _name(self, k: int, curve: Curve) -> None:

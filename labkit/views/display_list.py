@@ -30,6 +30,7 @@ from matplotlib.axis import XAxis, YAxis
 from matplotlib.backend_bases import GraphicsContextBase, RendererBase
 from matplotlib.collections import Collection, LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
@@ -39,7 +40,7 @@ from matplotlib.ticker import NullLocator
 
 from . import style
 
-__all__ = ["DisplayList"]
+__all__ = ["DisplayList", "figure_list"]
 
 _ALIGN = {"left": -1, "center": 0, "right": 1}
 _BASE = {"top": -1, "center": 0, "center_baseline": 0, "baseline": 1, "bottom": 2}
@@ -488,3 +489,15 @@ def _line_codes(count: int) -> np.ndarray:
 
 def _rgba(artist: Text) -> tuple[float, float, float, float]:
     return to_rgba(artist.get_color(), artist.get_alpha())
+
+
+def figure_list(figure: Figure) -> DisplayList:
+    """Return the display list of a whole figure, without its background: all axes, and the texts of the figure."""
+    wide, high = (round(value * style.DPI) for value in figure.get_size_inches())
+    recorded = DisplayList(wide, high)
+    for axes in figure.axes:
+        axes.apply_aspect()
+        frame = (axes.patch, axes.xaxis, axes.yaxis, *axes.spines.values())
+        recorded.add(frame[1:])
+        recorded.add(artist for artist in axes.get_children() if artist not in frame)
+    return recorded.add([*figure.texts, *figure.lines])

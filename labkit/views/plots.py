@@ -24,6 +24,7 @@ from .links import Links
 from .loss import Loss
 from .message_zoom import MessageZoom
 from .panel import Panel
+from .predicted import Predicted
 from .predictions import Predictions
 from .progress import Progress
 from .stability import Stability
@@ -59,17 +60,20 @@ PANELS: dict[str, type[Panel]] = {
 }
 MOST_S = 1e9  # engine seconds
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
+_PREDICTED = ("staleness", "staleness_over_time", "throughput")
 
 
-def make_panel(name: str, reference: Trace | None = None, **options: Any) -> Panel:
-    """Create the panel of this name. `reference`: the trace of a reference run; it is ignored by panels that do not
-    support one.
+def make_panel(name: str, reference: Trace | None = None, predicted: Predicted | None = None, **options: Any) -> Panel:
+    """Create the panel of this name. `reference`: the trace of a reference run; `predicted`: the prediction of the run. They are
+    ignored by panels that do not support them.
 
     `options`: arguments of the panel's class, for example `against="updates"`.
     """
     if name not in PANELS:
         raise nearest("panel", name, PANELS)
     made: Any = PANELS[name]
+    if predicted is not None and name in _PREDICTED:
+        options["predicted"] = predicted
     return made(reference, **options) if name in _COMPARED else made(**options)  # type: ignore[no-any-return]
 
 

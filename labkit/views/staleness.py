@@ -9,6 +9,7 @@ the right end counts them, and its label has the largest value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,6 +26,7 @@ from ..trace.trace import Trace
 from . import style
 from .label_placement import HINT, LINE, LabelPlacement
 from .panel import Panel, Stops, moment
+from .predicted import Predicted, staleness_text
 
 __all__ = ["Staleness", "draw"]
 
@@ -53,22 +55,22 @@ class _Scale:
         """The left edge of the bar of larger values."""
         return self.last + 0.5 + 0.5 * self.wide
 
-    def kept(self, counts: dict[int, int]) -> dict[int, int]:
+    def kept(self, counts: Mapping[int, float]) -> dict[int, float]:
         """The values that are not above `last`."""
         return {value: count for value, count in counts.items() if value <= self.last}
 
 
 class Staleness(Panel):
     """The panel "staleness": histogram of the staleness of all applied gradients. `reference`: the trace of a reference
-    run.
+    run. `predicted`: the prediction of the run.
     """
 
     name: ClassVar[str] = "staleness"
     title: ClassVar[str] = "Staleness"
     tables: ClassVar[tuple[str, ...]] = ("applies",)
 
-    def __init__(self, reference: Trace | None = None):
-        self.reference = reference
+    def __init__(self, reference: Trace | None = None, predicted: Predicted | None = None):
+        self.reference, self.predicted = reference, predicted
         self._lookup = Lookup()
         self._now, self._before = StalenessCounts(), StalenessCounts()  # before a fault
 
@@ -87,6 +89,9 @@ class Staleness(Panel):
         (self.before,) = axes.plot(
             [], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3
         )
+        (self.expected,) = axes.plot(
+            [], [], color=style.INK, linestyle=style.PREDICTED_LINE, linewidth=1.6, drawstyle="steps-mid", zorder=3.5
+        )
         (self.theory,) = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=4)
         self.theory_text = self._words(style.RED)
         self.pins = [
@@ -102,14 +107,19 @@ class Staleness(Panel):
         return made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return what the bars count, the meaning of the dashed line (if it is drawn), and the number of gradients of
-        unknown staleness.
+        """Return the comparison with the prediction, what the bars count, the meaning of the dashed line (if it is drawn), and
+        the number of gradients of unknown staleness.
         """
-        then = self._compared(trace, moment(trace, t))
+        then, parts = self._compared(trace, moment(trace, t)), []
+        if self.predicted is not None:
+            found = self.predicted.staleness(trace, moment(trace, t))
+            parts = [staleness_text(found, self.predicted.note) if found is not None else "dashes: predicted"]
         kept = "a sample of the gradients" if skipped(trace, "applies") else "gradients"
         unknown = self._now.at(trace, moment(trace, t))["unknown"]
         lost = f" · {unknown:,} unknown: the server was restored" if unknown else ""
-        return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
+        parts.append(f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost)
+        parts += [f"doubtful: {doubt}" for doubt in self.predicted.doubts] if self.predicted is not None else []
+        return " · ".join(parts)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the bars, both lines and the pins as of `t`."""
@@ -118,20 +128,17 @@ class Staleness(Panel):
         empty = "only totals were recorded" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
         pins = self._pinned(trace, t, theory)
-        self._scale = scale = self._scaled(counts, then[0] if then else {}, theory, pins)
+        forecast = self.predicted.histogram(t) if self.predicted is not None and counts else {}
+        self._scale = scale = self._scaled(counts, then[0] if then else {}, theory, pins, _bulk(forecast))
         wide, largest = scale.wide, scale.last
         total = sum(counts.values())
         left, share = _binned(scale.kept(counts), wide, total)
         self.bars.set_verts(_bars(left, share, wide))  # type: ignore[arg-type]
         high = max(share, default=0.0)
-        if then:
-            x, y = _binned(scale.kept(then[0]), wide, sum(then[0].values()))
-            begin = next(i for i, part in enumerate(y) if part > 0)
-            x, y = x[begin:], [0.0, *y[begin:], 0.0]
-            self.before.set_data(np.array([x[0] - wide, *x, x[-1] + wide]) + (wide - 1) / 2, y)
-            high = max(high, *y)
-        else:
-            self.before.set_data([], [])
+        for line, other in ((self.before, then[0] if then else {}), (self.expected, forecast)):
+            across, tops = _outline(scale.kept(other), wide, sum(other.values()))
+            line.set_data(across, tops)
+            high = max([high, *tops])
         end = scale.overflow + wide if scale.over else largest + 0.6
         self.axes.set_xlim(-0.5 - 0.03 * largest, end + 0.02 * largest)
         self.axes.set_ylim(0, style.nice_above(1.12 * high) if counts else 1.0)
@@ -139,7 +146,8 @@ class Staleness(Panel):
         for x0, top in zip(left, share):
             edges = room.pixels(np.array([x0 - 0.5, x0 + wide - 0.5]), np.array([0.0, top]))
             room.box(edges[0][0], 0, edges[0][1], edges[1][1], LINE)
-        room.curve(np.asarray(self.before.get_xdata()), np.asarray(self.before.get_ydata()))
+        for line in (self.before, self.expected):
+            room.curve(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()))
         self._overflow(scale, total, room)
         self._theory(theory if counts else None, room)
         self._pins(trace, pins, room)
@@ -179,11 +187,12 @@ class Staleness(Panel):
 
     @staticmethod
     def _scaled(
-        counts: dict[int, int], then: dict[int, int], theory: tuple[float, str] | None, pins: list[tuple[int, float]]
-    ) -> _Scale:
-        """Return the bars for these counts. `then`: those to compare with."""
+        counts: dict[int, int], then: dict[int, int], theory: tuple[float, str] | None, pins: list[tuple[int, float]],
+        least: int = 0,
+    ) -> _Scale:  # fmt: skip
+        """Return the bars for these counts. `then`: those to compare with. `least`: a value that the axis shows."""
         part = all(counts.get(value, 0) >= count for value, count in then.items())  # of this run, not of another one
-        bulk = max([_bulk(counts), _bulk(then) if part else max(then), int(2 * theory[0]) if theory else 0, 5,
+        bulk = max([_bulk(counts), _bulk(then) if part else max(then), int(2 * theory[0]) if theory else 0, 5, least,
                     *(int(mean) + 1 for _, mean in pins)])  # fmt: skip
         largest = max([*counts, *then, 0])
         last = bulk if largest > FAR * bulk else max(bulk, largest)
@@ -265,18 +274,28 @@ def _histogram(found: dict[str, Any]) -> dict[int, int]:
     return {int(value): count for value, count in found["histogram"].items()}
 
 
-def _bulk(counts: dict[int, int]) -> int:
+def _bulk(counts: Mapping[int, float]) -> int:
     """Return the smallest value that at least `BULK` of the gradients do not exceed."""
     values = sorted(counts)
     seen = np.cumsum([counts[value] for value in values])
     return values[int(np.searchsorted(seen, BULK * seen[-1]))] if values else 0
 
 
-def _binned(counts: dict[int, int], wide: int, total: int) -> tuple[list[int], list[float]]:
+def _outline(counts: Mapping[int, float], wide: int, total: float) -> tuple[np.ndarray, list[float]]:
+    """Return the points of a line along the tops of bars, from the first one that is not empty: one in the middle of each."""
+    x, y = _binned(counts, wide, total)
+    if not x:
+        return np.empty(0), []
+    begin = next(i for i, part in enumerate(y) if part > 0)
+    x, y = x[begin:], [0.0, *y[begin:], 0.0]
+    return np.array([x[0] - wide, *x, x[-1] + wide]) + (wide - 1) / 2, y
+
+
+def _binned(counts: Mapping[int, float], wide: int, total: float) -> tuple[list[int], list[float]]:
     """Return the left edges and shares of `total` of bars that are `wide` values wide, without gaps."""
     if not counts:
         return [], []
-    sums = [0] * (max(counts) // wide + 1)
+    sums = [0.0] * (max(counts) // wide + 1)
     for value, count in counts.items():
         sums[value // wide] += count
     return [i * wide for i in range(len(sums))], [s / total for s in sums]

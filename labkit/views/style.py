@@ -1,7 +1,7 @@
 """Style of all figures: a fixed meaning of colours, few sizes, plain axes.
 
     blue = a worker, this run      green = the server      orange = faults and commands
-    red = the theory, errors          dashed grey = the reference
+    red = the theory, errors          dashed grey = the reference           short black dashes = the prediction
 
 Nothing here uses pyplot or changes the global settings of matplotlib, so labkit does not affect a user's plots. Every
 colour and size is passed to its artist, so a user's style sheet does not change labkit's figures. Text is never parsed as
@@ -22,8 +22,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 __all__ = [
     "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID",
-    "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "RED", "SMALL", "TITLE",
-    "halo", "nice_above", "nice_below", "note", "numbers", "plain", "plain_axes", "spread", "text", "tinted", "width", "write",
+    "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "PREDICTED_LINE", "RED", "SMALL", "TITLE",
+    "halo", "nice_above", "nice_below", "note", "numbers", "plain", "plain_axes", "spread", "text", "tinted", "width", "wrapped",
+    "write",
 ]  # fmt: skip
 
 BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"
@@ -34,6 +35,7 @@ GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
 INK, PAPER = "#1f2733", "#ffffff"
 
 SMALL, NORMAL, TITLE = 8.5, 9.0, 10.5  # points
+PREDICTED_LINE = (0, (2.2, 2.0))  # short dashes
 DPI = 100  # one notebook pixel is one figure pixel
 FAMILY = "DejaVu Sans"  # ships with matplotlib, so figures are the same everywhere
 
@@ -135,6 +137,18 @@ def width(words: str, size: float = SMALL, bold: bool = False) -> float:
     """Return the width of a text in pixels at `DPI`, computed without drawing and the same on every machine."""
     hundredths = sum(next((wide for wide, kind in _ADVANCE if letter in kind), 65) for letter in words)
     return hundredths / 100 * size * DPI / 72 * (1.12 if bold else 1.0)
+
+
+def wrapped(words: str, room: float, size: float = SMALL) -> list[str]:
+    """Return a text as lines of at most `room` pixels, divided between words."""
+    lines = [""]
+    for word in words.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if width(longer, size) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:

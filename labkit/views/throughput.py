@@ -23,14 +23,16 @@ from ..trace.role_states import slowdowns, slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
-from .curves import Curve, Curves, reference_curve, this_run, until
+from .curves import Curve, Curves, predicted_curve, reference_curve, this_run, until
 from .label_placement import WEAK, LabelPlacement
 from .panel import moment
+from .predicted import Comparison, Predicted, throughput_text
 
 __all__ = ["Throughput", "draw"]
 
 MOST_LINES = 8
 BANDS = 40  # times at which the band is computed
+COMPARED_EVERY = 500_000_000  # ns of engine time between two comparisons with the prediction
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients") -> Throughput:
@@ -41,15 +43,17 @@ def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None
 class Throughput(Curves):
     """The panel "throughput".
 
-    `reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes".
+    `reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes". `predicted`: the prediction of the run.
     """
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Throughput"
     tables: ClassVar[tuple[str, ...]] = ("applies", "progress")
 
-    def __init__(self, reference: Trace | None = None, of: str = "gradients"):
+    def __init__(self, reference: Trace | None = None, of: str = "gradients", predicted: Predicted | None = None):
         super().__init__(reference)
+        self.predicted = predicted
+        self._compared: tuple[Any, Comparison | None] = (None, None)  # trace and time; the comparison with the prediction
         if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
         self.of, self._counted, self._reference_counted = of, Cumulative(of), Cumulative(of)
@@ -69,11 +73,24 @@ class Throughput(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the unit, and the meaning of pale and dashed lines."""
+        """Return the comparison with the prediction, the unit, and the meaning of pale and dashed lines."""
         reference, workers = super().caption(trace, t), len(trace.role_ids("worker"))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
+        if self.predicted is not None:
+            found = self._comparison(trace, moment(trace, t))
+            parts = [
+                throughput_text(found, self.predicted.note) if found is not None else "", "short dashes: predicted", *parts,
+                *(f"doubtful: {doubt}" for doubt in self.predicted.doubts),
+            ]  # fmt: skip
         return " · ".join(part for part in parts if part)
+
+    def _comparison(self, trace: Trace, t: int) -> Comparison | None:
+        key = trace, t // COMPARED_EVERY, len(trace.events), trace.ending is None
+        if self.predicted is not None and self._compared[0] != key:
+            counted = self._counted if self.of != "bytes" else None
+            self._compared = key, self.predicted.throughput(trace, t, counted) if counted is not None else None
+        return self._compared[1]
 
     def key(self, trace: Trace, t: int) -> Any:
         """Return a value that changes when the end of the curve has moved by a pixel, or something has happened."""
@@ -89,8 +106,12 @@ class Throughput(Curves):
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """Return the curves of this run, of the reference run, and of the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
-        own = "this run " if self.reference is not None else ""
+        own = "this run " if self.reference is not None or self.predicted is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
+        if self.predicted is not None and self.of != "bytes":
+            rated = {k: part.rate(self.of) for k, part in enumerate(self.predicted.parts)}
+            px, py = self.predicted.steps(rated, until(trace, t))
+            found.append(predicted_curve(px, py, f"predicted {self._text(py[-1])}" if len(py) else ""))
         if self.reference is not None:
             px, py = rates(self.reference, moment(self.reference, None), None, self._reference_counted)
             found.append(reference_curve(px, py, f"reference {self._text(py[-1])}" if len(py) else ""))

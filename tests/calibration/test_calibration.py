@@ -1,12 +1,14 @@
 """Calibration against a known truth: a simulated cluster with given costs; the probes must find these costs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.calibration.fits import fit_linear, fit_work, quantiles
+from labkit.calibration.fits import fit_linear, fit_work, quantiles, split_drift
+from labkit.calibration.probes import variants
 
 pytestmark = pytest.mark.simulated
 
@@ -20,7 +22,7 @@ TRUTH = lk.Costs(
 
 @pytest.fixture(scope="module")
 def found():
-    return lk.calibrate(lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=TRUTH), PROBLEM, 3.0)
+    return lk.calibrate(lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=TRUTH), PROBLEM, 1.0)
 
 
 def test_the_costs_of_work_are_found(found):
@@ -48,6 +50,53 @@ def test_the_distribution_of_gradients_is_found(found):
     factors = np.array(found.costs.spread.durations)
     assert factors.mean() == pytest.approx(1.0, abs=0.005)
     np.testing.assert_allclose(np.quantile(factors, [0.1, 0.9]), [0.92, 1.08], atol=0.015)
+
+
+def test_a_problem_whose_size_has_no_variants():
+    truth = lk.Costs(lk.WorkCost(1e-3), cores=2, speeds=(2.0, 1.0), hosts=2)
+    made = lk.calibrate(lk.SimulatedCluster(compute=None, costs=truth), "quadratic", 1.0)
+    assert len(made.costs.cold) == 1
+    assert made.costs.speeds == (1.0, 0.5)
+
+
+@pytest.mark.slow
+def test_the_additional_time_of_work_on_shared_cores_is_found():
+    """Two workers per core; the probes with one worker do not show it."""
+    small, large = (variants(PROBLEM)[i].objective().size * 4 for i in (0, 5))
+    truth = replace(TRUTH, cores=2, cold=[(small, 0.5), (large, 0.8)])
+    made = lk.calibrate(lk.SimulatedCluster(workers=4, servers=1, compute=None, costs=truth), PROBLEM, 3.0).costs
+    assert [size for size, _ in made.cold] == [small, large]
+    assert [more for _, more in made.cold] == pytest.approx([0.5, 0.8], abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_drift_of_the_speed_of_cores_is_found():
+    """Half of the time a core needs 1.3 times as long, and 0.7 times in the other half."""
+    truth = replace(TRUTH, spread=lk.Uniform(0.95, 1.05), drift=lk.Measured((0.7, 1.3)), drift_time=0.05)
+    made = lk.calibrate(lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=truth), PROBLEM, 8.0).costs
+    assert np.std(made.drift.durations) == pytest.approx(0.3, abs=0.1)
+    assert np.std(made.spread.durations) == pytest.approx(np.std(np.linspace(0.95, 1.05)), abs=0.02)
+
+
+def test_without_drift_none_is_found(found):
+    assert found.costs.drift == lk.Deterministic(1.0) or np.std(found.costs.drift.durations) < 0.02
+
+
+@pytest.mark.slow
+def test_the_link_between_hosts_is_found():
+    truth = replace(TRUTH, hosts=3, polling=0.01, remote_send=lk.Linear(30e-6, 3e-10))
+    cluster = lk.SimulatedCluster(workers=2, servers=1, compute=None, costs=truth, latency=200e-6, bandwidth=200e6)
+    made = lk.calibrate(cluster, PROBLEM, 3.0)
+    assert made.costs.hosts == 3
+    assert made.latency == pytest.approx(200e-6, rel=0.1)
+    assert made.bandwidth == pytest.approx(200e6, rel=0.05)
+    assert made.costs.remote_send(10_000) == pytest.approx(33e-6, rel=0.05)
+    assert made.costs.receive(10_000) == pytest.approx(TRUTH.receive(10_000), rel=0.1)
+    remade = made.cluster(8, 1)
+    assert (remade.latency, remade.bandwidth) == (made.latency, made.bandwidth)
+    assert made.cluster(8, 1, hosts=1).latency == 0.0
+    assert "link" in str(made)
+    assert lk.Calibration.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
@@ -114,6 +163,17 @@ def test_arguments_are_checked():
         lk.predict(PROBLEM, "async-ps", "x")
 
 
+def test_the_constants_of_the_network_model_are_those_of_the_costs():
+    """A message of b bytes takes 20 + 30 us and (0.4 + 0.6) b ns; between hosts, 100 us and b / 1e9 s more."""
+    costs = lk.Costs(lk.WorkCost(0.01), update=lk.Linear(1e-3), send=lk.Linear(2e-5, 4e-10), receive=lk.Linear(3e-5, 6e-10))
+    one = lk.Calibration(costs, "digits", (9610, 32, 38440), 0, (1, 10**6), (1, 100))
+    assert one.constants() == pytest.approx({"compute": 0.01, "server_time": 1e-3, "latency": 5e-5, "bandwidth": 1e9})
+    two = replace(one, latency=1e-4, bandwidth=1e9).constants()
+    assert (two["latency"], two["bandwidth"]) == pytest.approx((1.5e-4, 0.5e9))
+    free = replace(one, costs=lk.Costs(lk.WorkCost(0.01))).constants()
+    assert (free["latency"], free["bandwidth"]) == (1e-6, 20e9)  # limits of what can be measured
+
+
 # fits -----------------------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +184,19 @@ def test_fits_are_exact_for_exact_data_and_never_negative():
     assert made(10_000, 100) == pytest.approx(truth(10_000, 100), rel=1e-6)
     assert fit_linear([(10, 1.0), (20, 0.5)]).per_byte == 0.0
     assert fit_linear([(10, -1.0), (20, -2.0)]) == lk.Linear(0.0, 0.0)
+
+
+def test_slow_and_fast_variations_are_separated():
+    """Ten periods of 0.1 s with 20 durations each: the factor of the period is 0.8 or 1.2, that of a duration 0.9 or 1.1."""
+    probe = [
+        (period * 0.1 + i * 0.0049 + 0.0001, 0.01 * (0.8, 1.2)[period % 2] * (0.9, 1.1)[i % 2])
+        for period in range(10) for i in range(20)
+    ]  # fmt: skip
+    slow, fast = split_drift([probe], 0.1)
+    assert sorted(slow) == pytest.approx([0.8] * 5 + [1.2] * 5)
+    assert sorted(fast) == pytest.approx([0.9] * 100 + [1.1] * 100)
+    assert split_drift([probe[:20]], 0.1) == ([], [duration for _, duration in probe[:20]])  # one period tells nothing
+    assert split_drift([[]], 0.1) == ([], [])
 
 
 def test_quantiles_keep_the_mean_and_the_shape():

@@ -1,9 +1,12 @@
 """`labkit sweep`: settings from `--vary`, files, and refusals."""
 
 import csv
+import importlib.util
 import json
 
 import pytest
+
+import labkit as lk
 
 SMALL = ["--dataset", "moons", "--hidden", "4", "--updates", "10", "--compute", "exponential:0.01", "--seeds", "1"]
 
@@ -45,6 +48,28 @@ def test_the_files_are_written(labkit, tmp_path):
     assert len(files[2].read_text().splitlines()) == 5
 
 
+def test_a_missing_package_is_reported_before_anything_runs(labkit, monkeypatch, tmp_path):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "pyarrow" else find(name, *more))
+    result = labkit("sweep", "async-ps", *SMALL, "--parquet", tmp_path / "x.parquet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Parquet files need pyarrow; install with: pip install pyarrow." in result.stderr
+
+
+def test_a_failed_run_is_shown_with_the_table_and_gives_exit_code_1(labkit, monkeypatch):
+    monkeypatch.setattr("labkit.sweeps.train", failing_train)
+    result = labkit("sweep", "async-ps", "--vary", "workers=1,2", *SMALL)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0].split()[:3] == ["workers", "runs", "failed"]
+    assert "Error: AsyncPS, seed 0: two workers are too many" in result.stderr
+
+
+def failing_train(problem, strategy, cluster, budget, **more):
+    if cluster.workers == 2:
+        raise lk.ClusterError("two workers are too many")
+    return lk.train(problem, strategy, cluster, budget, **more)
+
+
 @pytest.mark.parametrize(("words", "message"), [
     ([], "sweep takes at least one strategy"),
     (["async-ps", "--vary", "workers"], "give an option and its values"),
@@ -52,6 +77,7 @@ def test_the_files_are_written(labkit, tmp_path):
     (["async-ps", "--vary", "workers=0"], "workers=0"),
     (["async-ps", "--vary", "workers=1,1"], "twice"),
     (["async-ps", "--vary", "workers=1,,2"], "workers"),
+    (["async-ps", "--fault", "kill:worker-1@2"], "has no option '--fault'"),
     (["async-ps", "--seeds", "0"], "seeds=0 is not allowed"),
     (["async-ps", "--out", "/nowhere/x.jsonl"], "there is no folder"),
     (["async-ps", "--figure", "x.txt"], "the name of a figure ends in"),

@@ -8,7 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.dask.transport.poller import Poller
-from labkit.engines.dask.worker.pacing import Pacing
+from labkit.engines.pacing import Pacing
 from labkit.trace.schema import COMPUTE
 
 LIMIT_S = 60  # a hang, not a measurement

@@ -31,6 +31,9 @@ def lab():
     yield make
     for one in made:
         one.close()
+    for thread in threading.enumerate():
+        if thread.name in set(threads()) - set(before):
+            thread.join(20)
     assert threads() == before
 
 

@@ -105,6 +105,16 @@ class Host:
         """Put the cable back."""
         ip("-n", self.network.switch, "link", "set", self._port, "up")
 
+    def limit(self, rate: str, burst: str = "4kb") -> None:
+        """Limit the bandwidth of both directions of the cable, as "100mbit". Raises `RuntimeError` if the kernel cannot."""
+        for namespace, device in ((self.namespace, "eth0"), (self.network.switch, self._port)):
+            command = ["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", burst]
+            done = subprocess.run(
+                [*command, "latency", "200ms"], capture_output=True, text=True, timeout=20, check=False
+            )  # fmt: skip
+            if done.returncode:
+                raise RuntimeError(f"the bandwidth of a link cannot be limited: {done.stderr.strip()}")
+
     @property
     def sent(self) -> int:
         """Bytes sent through the cable so far, including headers, as counted by the switch."""

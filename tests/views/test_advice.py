@@ -30,6 +30,19 @@ def test_bar_lengths_are_proportional_to_seconds():
     assert "One step = 4 gradients." in [t.get_text() for t in figure.texts]
 
 
+def test_doubts_are_written_below_the_axis_and_inside_the_figure():
+    doubts = ("a network with 5 parameters; measured were 10 to 20", "the calibration was repeated and differed by 40% " * 5)
+    figure = bars(LINES, "One step = 4 gradients.", "", doubts)
+    figure.canvas.draw()
+    written = [text for text in figure.texts if text.get_text().startswith("Doubtful: ")]
+    assert [text.get_text().split()[1] for text in sorted(written, key=lambda text: -text.get_position()[1])] == ["a", "the"]
+    axis = figure.axes[0].xaxis.label.get_window_extent()
+    for text in written:
+        box = text.get_window_extent()
+        assert 0 <= box.y0 < box.y1 <= axis.y0
+        assert box.x1 <= figure.get_figwidth() * figure.dpi
+
+
 @pytest.mark.parametrize(
     ("formula", "lines"),
     [

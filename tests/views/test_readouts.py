@@ -16,7 +16,7 @@ from labkit.trace.query import computed_gradients
 from labkit.trace.schema import COMPUTE, NANO, TRAINING
 from labkit.views import PANELS, bare_figure, make_panel
 
-pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6)]
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6, slow=12)]
 SLOWED = [lk.Slow("worker-2", 5, at=1.5)]
 FROZEN = [lk.Freeze("worker-1", at=3.0, until=6.0)]
 DIGITS = lk.Problem("digits", hidden=(16,))

@@ -20,7 +20,7 @@ Evaluation is not part of the measured system. Its messages are held by a cut, b
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -109,8 +109,12 @@ class Network:
     def faults(self) -> LinkFaults:
         """The link faults, created on first use. From then on, messages are checked for them."""
         if self._faults is None:
-            self._faults = LinkFaults(self._links, self._loop, self._kind_ids, self._seed)
+            self._faults = LinkFaults(self.arrival, self._loop, self._kind_ids, self._seed)
         return self._faults
+
+    def arrival(self, role: SimulatedRole, target: SimulatedRole, size: int) -> int:
+        """Return the time (ns) at which a message of `size` bytes, sent now to a role on another node, arrives."""
+        return self._links.arrival(self._loop.now, role.node, target.node, size)
 
     def held(self) -> list[tuple[SimulatedRole, Message]]:
         """Return (receiver, message) of all messages held by cut links, in order of sending."""
@@ -167,10 +171,15 @@ def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, in
 
 
 class LinkFaults:
-    """The faults of the links of a run. `isolated`: roles that are cut off from every other node."""
+    """The faults of the links of a run. `isolated`: roles that are cut off from every other node. `arrival`: the method of the
+    network.
+    """
 
-    def __init__(self, links: Links, loop: EventLoop, kind_ids: Mapping[type, int], seed: int):
-        self._links, self._loop, self._kind_ids, self._seed = links, loop, kind_ids, seed
+    def __init__(
+        self, arrival: Callable[[SimulatedRole, SimulatedRole, int], int], loop: EventLoop, kind_ids: Mapping[type, int],
+        seed: int,
+    ):  # fmt: skip
+        self._arrival, self._loop, self._kind_ids, self._seed = arrival, loop, kind_ids, seed
         self._delays: dict[Link, int] = {}  # ns
         self._chances: dict[Link, float] = {}
         self._streams: dict[Link, np.random.Generator] = {}
@@ -239,7 +248,7 @@ class LinkFaults:
         now, link = self._loop.now, (role.name, target.name)
         arrival, sent = now, 1
         if role.node != target.node and category != EVALUATION:
-            arrival = self._links.arrival(now, role.node, target.node, size) + self._delays.get(link, 0)
+            arrival = self._arrival(role, target, size) + self._delays.get(link, 0)
             chance = self._chances.get(link)
             if chance:
                 sent, lost, again = transmissions(self._stream(link, role, target), chance)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import BadInput
 from ...nn.index_sets import Boxes
+from ...random_streams import DRIFT, HOST, role_stream
 from ...roles.evaluator import Evaluator
 from ...roles.layout import RoleSpec
 from ...roles.shard import Shard
@@ -19,13 +20,14 @@ from ...trace.recorder import Recorder
 from ...trace.schema import nanoseconds
 from ..cluster_spec import ClusterSpec
 from ..costs import Costs
-from ..distributions import Deterministic
+from ..distributions import Deterministic, Sampler
 from ..plan import Plan, batch_maker, build_parts, local_data, make_coroutine, split
 from ..role_core import Membership
 from .event_loop import EventLoop
-from .hosts import Host, HostedRole, HostNetwork
+from .hosts import HostedRole, HostNetwork
 from .network import Links, Network
 from .role import Cores, Endings, SimulatedContext, SimulatedRole
+from .scheduler import Host
 
 __all__ = ["RoleFactory", "check_time_passes", "make_network"]
 
@@ -72,22 +74,27 @@ class RoleFactory:
         return list(by_name.values())
 
     def _make_hosted_roles(self, costs: Costs, strategy: Any, endings: Endings) -> list[SimulatedRole]:
-        """Return roles that are processes on hosts. Nodes are placed in turn on the hosts."""
+        """Return roles that are processes on hosts. Nodes are placed in turn on the hosts. On a single host with more roles than
+        cores, roles that compute are pinned to the cores in turn, as on a local `DaskCluster`."""
         plan, cluster = self._plan, self._cluster
         assert isinstance(self._network, HostNetwork)
-        hosts = [Host(self._loop, costs.cores, costs.speed(i)) for i in range(costs.hosts)]
-        host_of = {node: i % costs.hosts for i, node in enumerate(plan.layout.nodes)}
+        node_numbers = {name: i for i, name in enumerate(plan.layout.nodes)}
+        host_of = {node: i % costs.hosts for node, i in node_numbers.items()}
+        roles_of = Counter(host_of[spec.node] for spec in plan.layout.roles)
+        pinned = costs.pinned and costs.hosts == 1 and 1 < costs.cores < len(plan.layout.roles)
         parameters, samples = self._objective.size, 0 if self._test is None else len(self._test[0])
         whole = parameters * np.dtype(self._objective.dtype).itemsize
+        hosts = [_host(self._loop, costs, i, roles_of[i], whole, plan.seed) for i in range(costs.hosts)]
         by_name: dict[str, SimulatedRole] = {}
         for spec in plan.layout.roles:
             role = HostedRole(
-                spec, host_of[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
+                spec, node_numbers[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
                 strategy, self._loop, self._network, by_name, endings,
             )  # fmt: skip
-            role.place(hosts[host_of[spec.node]], host_of[spec.node], costs, self._network)
+            core = spec.index if pinned and spec.computes else None
+            role.place(hosts[host_of[spec.node]], costs, self._network, core)
             role.draw_costs(
-                plan.seed, costs.gradient(parameters, plan.batch_size), costs.update(whole * _share(spec, parameters)),
+                plan.seed, parameters, plan.batch_size, costs.update(whole * _share(spec, parameters)),
                 costs.evaluation(parameters, samples), cluster.compute, cluster.server_time,
             )  # fmt: skip
             by_name[spec.name] = role
@@ -125,6 +132,23 @@ class RoleFactory:
         role.make_coroutine = partial(make_coroutine, role.strategy, plan, spec, context, parts)
 
 
+def _host(loop: EventLoop, costs: Costs, number: int, roles: int, size: int, seed: int) -> Host:
+    """Return a host of a cluster with costs, on which `roles` are placed. `size`: bytes of the parameters of the network."""
+    drifts = []
+    if costs.drift_time and not isinstance(costs.drift, Deterministic):
+        for core in range(costs.cores):
+            factors = Sampler(costs.drift, role_stream(seed, HOST, number, DRIFT, more=(core,)))
+            drifts.append(partial(_factor, factors))
+    return Host(
+        number, loop, costs.cores, costs.speed(number), 1e9 * costs.time_slice, 1e9 * costs.min_slice, costs.cold_factor(size),
+        costs.background * roles, drifts, max(1, nanoseconds(costs.drift_time)),
+    )  # fmt: skip
+
+
+def _factor(factors: Sampler) -> float:
+    return max(1e-3, factors.next() / 1e9)
+
+
 def _share(spec: RoleSpec, parameters: int) -> float:
     """Return the share of the parameters that a role holds."""
     held = Boxes.of(spec.part).size if spec.part is not None else parameters
@@ -141,7 +165,7 @@ def make_network(loop: EventLoop, plan: Plan, cluster: ClusterSpec, kind_ids: Ma
 
 def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:
     """Raise `BadInput` if no operation takes time and the budget has no limit of updates or samples: time would not advance."""
-    if cluster.costs is not None:
+    if cluster.costs is not None and cluster.costs.take_time:
         return
     lengthless = [
         distribution is None or (isinstance(distribution, Deterministic) and distribution.seconds == 0)

@@ -1,30 +1,55 @@
 """What the page of a lab shows, as plain values: one function per section, each a function of the `View`.
 
 The values are traits of the widget (`widget.py`), and `page.js` shows them as they are; JSON can represent all of them. Sections:
-toolbar, player, headline, question, faults, controls, runs, numbers, log, panels, status; and `share`, which is sent on request.
+toolbar, player, headline, question, faults, controls, runs, numbers, log, panels, experiments, status; and `share`, which is sent
+on request.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
 from ...errors import LabkitError
 from ...formatting import short
+from ...table import MISSING, Table
 from ...trace.schema import NANO
 from ...views import PANELS
 from ...views.style import nice_above
-from ..actions import Action, BackToLive, Pause, Pin, Reset, Resume, Start, Step, Stop, Undo, Unpin, WhatIf
-from ..controls import Control
+from ..actions import (
+    Action,
+    BackToLive,
+    Calibrate,
+    Cancel,
+    Pause,
+    Pin,
+    Predict,
+    Reset,
+    Resume,
+    RunPredicted,
+    Start,
+    Step,
+    Stop,
+    Sweep,
+    Undo,
+    Unpin,
+    WhatIf,
+)
+from ..controls import Control, label_of
+from ..experiments import default_values, sweepable
 from ..glossary import explain
 
 if TYPE_CHECKING:
     from ..run_table import Entry
+    from ..settings import Settings
     from ..view import View
 
-__all__ = ["controls", "faults", "headline", "log", "numbers", "panels", "player", "question", "runs", "share", "toolbar"]
+__all__ = [
+    "controls", "experiments", "faults", "headline", "log", "numbers", "panels", "player", "question", "runs", "share",
+    "sweep_values", "toolbar",
+]  # fmt: skip
 
 Section = dict[str, Any]
 Kind = type[Command]
@@ -36,7 +61,9 @@ MOST_RUNS = 8  # rows of the list of runs
 MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
 NO_SCENARIO = "no scenario (own settings)"
-SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin}
+SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Predict: Calibrate}
+MEASURE = "measure what gradients and messages cost on this cluster (10 s), to predict its runs and larger clusters"
+FORECAST = "predict other sizes of the cluster, sweep a setting, show the calibration"
 ENDED = {
     "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
     "samples": "limit of samples reached", "epochs": "limit of epochs reached", "finished": "all workers finished",
@@ -77,6 +104,8 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
         _button(Reset, f"Reset, seed {view.settings.problem.seed}", "back to 0 s with the same settings", view),
         _button(Unpin, "Unpin", "remove the reference run", view) if pinned else
         _button(Pin, "Pin", "make this the reference run: later runs are drawn over it", view),
+        _button(Calibrate, "Calibrate", MEASURE, view) if view.calibration is None else
+        {**_button(Predict, "Predict", FORECAST, view), "off": False},
         _button(
             Undo, f"Undo: {view.undoes}", "undo the last fault or change of a setting", view, hidden=Undo not in view.actions
         ),
@@ -95,6 +124,7 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
 
 def _button(kind: type[Action], label: str, tip: str, view: View, **more: Any) -> Section:
     slot = SLOTS.get(kind, kind).__name__  # an action and its opposite share a button
+    tip = f"not available: {view.why_not[kind]}" if kind in view.why_not else tip
     return {"id": slot, "label": label, "action": kind.__name__, "tip": tip, "off": kind not in view.actions, **more}
 
 
@@ -212,11 +242,18 @@ def _command(kind: Kind, role: str, view: View) -> Section:
     }  # fmt: skip
 
 
-def controls(shown: tuple[Control, ...], next_run: frozenset[str], received: Mapping[str, int]) -> list[Section]:
+def controls(
+    shown: tuple[Control, ...], next_run: frozenset[str], received: Mapping[str, int], swept: Mapping[str, str] | None = None
+) -> list[Section]:  # fmt: skip
     """The settings. `next_run`: the names of those of which the displayed run has a different value. `received`: {name: how many
-    values the browser has sent}: when the number changes, a field shows the setting instead of what was typed.
+    values the browser has sent}: when the number changes, a field shows the setting instead of what was typed. `swept`: {name:
+    values} of the settings that have a button for a sweep.
     """
-    return [_control(control, control.name in next_run, received.get(control.name, 0)) for control in shown]
+    swept = swept or {}
+    return [
+        _control(control, control.name in next_run, received.get(control.name, 0)) | {"sweep": swept.get(control.name, "")}
+        for control in shown
+    ]
 
 
 def _control(control: Control, next_run: bool, received: int) -> Section:
@@ -232,6 +269,71 @@ def _control(control: Control, next_run: bool, received: int) -> Section:
         found |= {"low": control.low, "high": control.high, "log": control.log}
     value = control.value
     return {**found, "value": value if not isinstance(value, float) or math.isfinite(value) else str(value)}
+
+
+def experiments(view: View, swept: Mapping[str, str]) -> Section:
+    """The calibration of the cluster, predictions of other sizes, sweeps, and the progress of the task. `swept`: {name: values}
+    of the settings that can be swept.
+    """
+    task, measured = view.task, view.calibration
+    again = "Calibrate" if measured is None else "Calibrate again"
+    progress: Section = {}
+    if task is not None and task.state in ("running", "failed"):
+        counted = f": {task.done} of {task.total}" if task.total else ""
+        effect = "end it after the present probe or run, without a result"
+        progress = {
+            "text": task.problem or f"{task.text}{counted}", "done": task.done, "total": task.total,
+            "failed": task.state == "failed", "cancel": _button(Cancel, "Cancel", effect, view),
+        }  # fmt: skip
+    now, sweep = view.settings.cluster.workers, view.swept
+    return {
+        "task": progress, "kind": task.kind if view.task_active and task is not None else "",
+        "calibrate": {
+            "button": _button(Calibrate, again, MEASURE, view),
+            "text": _calibration_text(view), "table": None if measured is None else _table(measured.table()),
+            "doubts": [] if measured is None else _doubts([*measured.doubts, *measured.doubts_about(view.settings.problem)]),
+        },
+        "predict": {
+            "buttons": [
+                _button(Predict, "Predict", "simulate this number of workers with the measured costs", view),
+                _button(RunPredicted, "Watch", "play a simulated run of this size in the panels", view),
+            ],
+            "workers": max(8 * now, 32), "hosts": str(measured.costs.hosts) if measured is not None else "1",
+            "table": None if view.predictions is None else _table(view.predictions.table()),
+            "doubts": [] if view.predictions is None else _doubts(view.predictions.doubts),
+        },
+        "sweep": {
+            "button": _button(Sweep, "Sweep", "simulate runs with several values of the setting", view),
+            "settings": [[name, label_of(name)] for name in swept], "values": dict(swept),
+            "text": "" if sweep is None else f"{label_of(sweep.setting)}: {sweep.note}",
+            "table": None if sweep is None or not len(sweep.sweep) else _table(sweep.sweep.table()),
+        },
+    }  # fmt: skip
+
+
+def _calibration_text(view: View) -> str:
+    if view.calibration is None:
+        why = view.why_not.get(Calibrate, "")
+        return why[:1].upper() + why[1:] if why else "Not measured yet. It takes about 10 s, and nothing else may run meanwhile."
+    return view.calibration.table().title
+
+
+def _table(table: Table) -> Section:
+    cells = table.cells()
+    columns = list(zip(*cells)) or [()] * len(table.columns)
+    right = [bool(column) and all(text[:1] in f"0123456789±{MISSING}" for text in column) for column in columns]
+    return {"columns": list(table.columns), "rows": cells, "right": right}
+
+
+def _doubts(doubts: Iterable[str]) -> list[str]:
+    return [f"Doubtful: {doubt}." for doubt in dict.fromkeys(doubts)]
+
+
+def sweep_values(settings: Settings) -> dict[str, str]:
+    """Return {name: default values as text} of the settings that can be swept."""
+    return {
+        name: ", ".join(f"{value:g}" for value in default_values(control)) for name, control in sweepable(settings).items()
+    }
 
 
 def runs(view: View) -> Section:

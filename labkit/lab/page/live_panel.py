@@ -12,6 +12,7 @@ from ...views.figures import blank, place
 
 if TYPE_CHECKING:
     from ...trace import Trace
+    from ...views.predicted import Predicted
     from ..view import View
 
 __all__ = ["FIRST_VIEW", "LivePanel", "is_wide"]
@@ -30,7 +31,7 @@ class LivePanel:
 
     def __init__(self, name: str):
         self.name, self.size = name, PANELS[name].size
-        self._of: tuple[Trace, Trace | None, tuple[int, int]] | None = None
+        self._of: tuple[Trace, Trace | None, Predicted | None, tuple[int, int]] | None = None
         self._panel: Any = None
         self._t = 0  # of the picture
         self._key: Any = None
@@ -46,14 +47,19 @@ class LivePanel:
 
     def behind(self, view: View) -> bool:
         """Whether a drawing would look different from the one on the page."""
-        same = self._of is not None and self._of[0] is view.trace and self._of[1] is view.reference and self._of[2] == self.size
-        return not same or self._key is None or self._panel.key(view.trace, view.t) != self._key
+        return not self._is_of(view) or self._key is None or self._panel.key(view.trace, view.t) != self._key
+
+    def _is_of(self, view: View) -> bool:
+        """Whether the panel was made for these traces, this prediction and this size."""
+        of = self._of
+        same = of is not None and of[0] is view.trace and of[1] is view.reference and of[2] is view.predicted
+        return same and of is not None and of[3] == self.size
 
     def draw(self, view: View) -> tuple[dict[str, Any], list[bytes]]:
         """The message for the browser, and the buffers to which it refers by number."""
         trace, t = view.trace, view.t
-        if self._of is None or self._of[0] is not trace or self._of[1] is not view.reference or self._of[2] != self.size:
-            self._begin(trace, view.reference)
+        if not self._is_of(view):
+            self._begin(trace, view.reference, view.predicted)
         panel = self._panel
         self._t, self._key = t, panel.key(trace, t)
         panel.update(trace, t)
@@ -119,15 +125,15 @@ class LivePanel:
 
     def _draws(self, view: View) -> bool:
         """Whether the picture is one of this view."""
-        return self._of is not None and self._of[0] is view.trace and self._of[2] == self.size
+        return self._of is not None and self._of[0] is view.trace and self._of[3] == self.size
 
     def _layer(self, artists: Any, buffers: list[bytes]) -> dict[str, Any]:
         recorded = DisplayList(*self.size).add(artists)
         buffers += [recorded.points.tobytes(), recorded.pixels]
         return {"ops": recorded.instructions, "points": len(buffers) - 2, "pixels": len(buffers) - 1}
 
-    def _begin(self, trace: Trace, reference: Trace | None) -> None:
+    def _begin(self, trace: Trace, reference: Trace | None, predicted: Predicted | None) -> None:
         """Make a new panel, because a panel caches data of one run."""
-        self._of, self._axes_key = (trace, reference, self.size), None
-        self._panel = make_panel(self.name, reference)
+        self._of, self._axes_key = (trace, reference, predicted, self.size), None
+        self._panel = make_panel(self.name, reference, predicted)
         place(blank(*self.size), self._panel, 0, 0, *self.size, title=False)

@@ -1,11 +1,12 @@
 // The page of a lab: one widget. The kernel sends the state as traits of the model, one per section of the page, and pictures as
 // display lists in messages; the browser sends what the user does. Nothing here computes results: a section is shown as it comes.
 //
-// Traits: toolbar, player, headline, question, faults, controls, runs, numbers, log_lines, panels, status (see content.py).
+// Traits: toolbar, player, headline, question, faults, controls, runs, numbers, log_lines, panels, experiments, status (see
+// content.py).
 // Messages to the kernel: {do: "press" | "panels" | "layout" | "seen" | "ready" | "probe" | "step" | "save" | "copy" | "share", ...}.
 
 const SECTIONS = ["toolbar", "player", "headline", "question", "faults", "controls", "runs", "numbers", "log_lines", "panels",
-  "status"];
+  "experiments", "status"];
 const PROBE_EVERY = 60; // ms between two questions for the value under the pointer
 let drawers = 0; // each drawer has an id
 const KEYS = [
@@ -24,6 +25,8 @@ const ICONS = {
   WhatIf: "M2 7h6l4-4v2.500h2v-4h-4L11.500 3 7.200 7.200V9l4.300 4L10 14.500h4v-4h-2V13L8 9H2z",
   BackToLive: "M2 2l5 6-5 6zM7 2l5 6-5 6zM12 2h2v12h-2z",
   settings: "M2 3h5v2H2zM11 3h3v2h-3zM7 2h3v4H7zM2 11h2v2H2zM8 11h6v2H8zM4 10h3v4H4zM2 7h8v2H2zM13 7h1v2h-1zM10 6h2v4h-2z",
+  Calibrate: "M2 12a6 6 0 1 1 12 0h-2a4 4 0 1 0-8 0zM7 11l3.500-5 1 .7L9 12z",
+  Predict: "M2 2h1.600v10.400H14V14H2zM5 9h2v2H5zM8 6.500h2v2H8zM11 4h2v2h-2z",
   full: "M2 2h5v2H4v3H2zM9 2h5v5h-2V4H9zM2 9h2v3h3v2H2zM12 9h2v5H9v-2h3z",
   enlarge: "M9 2h5v5h-2V5.400L9.700 7.700 8.300 6.300 10.600 4H9zM2 9h2v1.600l2.300-2.300 1.400 1.400L5.400 12H7v2H2z",
 };
@@ -130,6 +133,9 @@ class Shared {
       for (const panel of message.panels) this.keep(panel, buffers);
       for (const view of this.views) view.draw(message.panels.map((panel) => panel.name));
       this.acknowledge(message.frame);
+    } else if (message.do === "figure") {
+      this.figure = { ...message, content: displayList(message.content, buffers) };
+      for (const view of this.views) view.drawFigure();
     } else if (message.do === "show") {
       this.scroll = true;
       for (const view of this.views) view.scrollIntoView();
@@ -142,11 +148,7 @@ class Shared {
 
   keep(panel, buffers) {
     const old = this.pictures.get(panel.name) || {};
-    const list = (layer) => layer && {
-      ops: layer.ops,
-      points: new Float32Array(copied(buffers[layer.points])),
-      pixels: new Uint8Array(copied(buffers[layer.pixels])),
-    };
+    const list = (layer) => layer && displayList(layer, buffers);
     this.pictures.set(panel.name, { ...old, ...panel, axes: list(panel.axes) || old.axes, content: list(panel.content) || old.content });
   }
 
@@ -174,6 +176,14 @@ class Shared {
     this.answers.set(this.asked, act);
     this.send({ ...message, number: this.asked });
   }
+}
+
+function displayList(layer, buffers) {
+  return {
+    ops: layer.ops,
+    points: new Float32Array(copied(buffers[layer.points])),
+    pixels: new Uint8Array(copied(buffers[layer.pixels])),
+  };
 }
 
 function copied(buffer) {
@@ -251,7 +261,8 @@ class LabView {
     this.drawer = element("div", { class: "lk-drawer", id: `lk-drawer-${++drawers}` }, this.settings, this.more, this.runs);
     this.side = element("div", { class: "lk-side" }, this.faults, this.drawer);
     this.grid = element("div", { class: "lk-panels" });
-    this.body = element("div", { class: "lk-body" }, this.side, this.grid);
+    this.buildSheet();
+    this.body = element("div", { class: "lk-body" }, this.side, this.grid, this.sheet);
     this.screen = element("div", { class: "lk-screen" }, this.toolbar, this.player, this.headline, this.question, this.body);
     setAttribute(this.open, "aria-controls", this.drawer.id);
     this.numbers = element("div", { class: "lk-numbers" });
@@ -322,7 +333,21 @@ class LabView {
   show_toolbar(toolbar) {
     keyed(this.scenario, toolbar.scenarios, ([name]) => name, ([name, title]) => element("option", { value: name }, title), () => {});
     if (document.activeElement !== this.scenario) this.scenario.value = toolbar.scenario;
-    this.showButtons(this.buttons, toolbar.buttons, (button) => this.press(button.action));
+    this.showButtons(this.buttons, toolbar.buttons, (button) => this.pressToolbar(button));
+    const open = this.buttons.querySelector('[data-id="Calibrate"]');
+    if (open) setAttribute(open, "aria-expanded", this.sheet.hidden ? "false" : "true");
+  }
+
+  // Calibrate measures, and shows its progress; when the cluster is calibrated, the button is Predict, which only opens the sheet.
+  pressToolbar(button) {
+    if (button.action === "Predict" || (button.action === "Calibrate" && button.off && this.get("experiments").kind)) {
+      this.toggleSheet();
+      this.answered();
+      return;
+    }
+    if (button.action === "Calibrate" && !button.off) this.toggleSheet(true);
+    if (button.action === "Start" && !button.off) this.toggleSheet(false); // the panels show the run
+    this.press(button.action);
   }
 
   // Buttons are not disabled, because a browser moves the focus away from disabled elements.
@@ -452,11 +477,24 @@ class LabView {
   }
 
   showControls(box, controls) {
-    keyed(box, controls, (control) => `${control.name} ${control.kind} ${JSON.stringify(control.choices)}`,
-      (control) => this.makeControl(control), (made, control) => {
+    keyed(box, controls, (control) => `${control.name} ${control.kind} ${JSON.stringify(control.choices)} ${Boolean(control.sweep)}`,
+      (control) => (control.sweep ? this.makeSweepable(control) : this.makeControl(control)), (made, control) => {
         mark(made, { "lk-next": control.next });
         made.update(control);
       });
+  }
+
+  // A setting with a button that opens the sheet for a sweep of its values.
+  makeSweepable(control) {
+    const row = this.makeControl(control);
+    const open = this.button(icon("Predict"), { class: "lk-open-sweep", "aria-label": `sweep ${control.label}`,
+      tip: `sweep ${control.label}: compare runs with several values`, onclick: () => this.openSweep(control.name) });
+    const box = element("div", { class: "lk-sweepable" }, row, open);
+    box.update = (now) => {
+      mark(row, { "lk-next": now.next });
+      row.update(now);
+    };
+    return box;
   }
 
   makeControl(control) {
@@ -574,6 +612,141 @@ class LabView {
     return box;
   }
 
+  // calibration, predictions, sweeps --------------------------------------------------------------------------------------
+
+  buildSheet() {
+    const part = (title, ...children) => element("section", { class: "lk-part", "aria-label": title }, element("h4", {}, title), ...children);
+    const row = (...children) => element("div", { class: "lk-row" }, ...children);
+    const results = () => element("div", { class: "lk-results" });
+    this.progress = element("progress", { "aria-label": "progress" });
+    this.progressText = element("span");
+    this.cancelBox = element("div", { class: "lk-buttons" });
+    this.task = element("div", { class: "lk-task lk-row", role: "status", hidden: true }, this.progress, this.progressText, this.cancelBox);
+    this.calibrateBox = element("div", { class: "lk-buttons" });
+    this.calibrateText = element("span", { class: "lk-grey" });
+    this.calibrateResults = results();
+    this.costs = element("details", { open: true, hidden: true }, element("summary", {}, "costs"), this.calibrateResults);
+    this.workers = element("input", { type: "text", inputmode: "numeric", class: "lk-number", "aria-label": "workers to predict", oninput: () => { this.workers.typed = true; } });
+    this.hosts = element("input", { type: "text", inputmode: "numeric", class: "lk-number", "aria-label": "hosts to predict", title: "number of hosts; empty: as many as were measured" });
+    this.predictBox = element("div", { class: "lk-buttons" });
+    this.predictResults = results();
+    this.sweepSetting = element("select", { "aria-label": "setting to sweep", onchange: () => this.showValues(true) });
+    this.sweepValues = element("input", { type: "text", class: "lk-values", "aria-label": "values", title: "values of the setting, separated by commas",
+      oninput: () => { this.sweepValues.typed = true; } });
+    this.sweepBox = element("div", { class: "lk-buttons" });
+    this.sweepText = element("span", { class: "lk-grey" });
+    this.figure = element("canvas", { class: "lk-figure", role: "img", "aria-label": "figure of the sweep", hidden: true });
+    this.sweepResults = results();
+    const close = this.button("×", { tip: "close (Esc)", class: "lk-icon lk-close", "aria-label": "close", onclick: () => this.toggleSheet(false) });
+    this.sheet = element("div", { class: "lk-sheet", role: "region", "aria-label": "calibrate and predict", tabindex: "-1", hidden: true }, close,
+      this.task,
+      part("calibration", row(this.calibrateBox, this.calibrateText), this.costs),
+      part("what if", row("What if there were ", this.workers, " workers on ", this.hosts, " hosts? ", this.predictBox), this.predictResults),
+      part("sweep a setting", row(this.sweepSetting, this.sweepValues, this.sweepBox, this.sweepText), this.figure, this.sweepResults));
+  }
+
+  toggleSheet(open = this.sheet.hidden) {
+    if (this.sheet.hidden !== open) return;
+    if (open) {
+      this.beforeSheet = document.activeElement;
+      this.toggleDrawer(false);
+    }
+    this.sheet.hidden = !open;
+    mark(this.grid, { "lk-covered": open }); // what is behind the sheet has no focus and is not read aloud
+    this.show("toolbar");
+    if (open) {
+      this.sheet.focus();
+      this.drawFigure();
+    } else if (this.sheet.contains(document.activeElement) || document.activeElement === document.body) this.beforeSheet?.focus();
+  }
+
+  openSweep(name) {
+    this.toggleSheet(true);
+    this.sweepSetting.value = name;
+    this.showValues(true);
+    this.showSweep();
+    this.sweepSetting.focus({ preventScroll: true });
+  }
+
+  // The figure needs the height of the sheet.
+  showSweep() {
+    this.costs.open = false;
+    this.sheet.scrollTop += this.sweepSetting.closest("section").getBoundingClientRect().top - this.sheet.getBoundingClientRect().top - 8;
+  }
+
+  showValues(anew) {
+    if (anew) this.sweepValues.typed = false;
+    if (!this.sweepValues.typed) this.sweepValues.value = this.get("experiments").sweep.values[this.sweepSetting.value] || "";
+  }
+
+  show_experiments(now) {
+    const focused = this.task.contains(document.activeElement);
+    this.task.hidden = !now.task.text;
+    if (focused && this.task.hidden) this.sheet.focus();
+    if (now.task.text) {
+      setText(this.progressText, now.task.text);
+      mark(this.task, { "lk-error": now.task.failed });
+      this.progress.hidden = now.task.failed;
+      if (now.task.total) {
+        this.progress.max = now.task.total;
+        this.progress.value = now.task.done;
+      } else this.progress.removeAttribute("value");
+      this.showButtons(this.cancelBox, now.task.failed ? [] : [now.task.cancel], () => this.press("Cancel"));
+    }
+    this.showButtons(this.calibrateBox, [now.calibrate.button], () => this.press("Calibrate"));
+    setText(this.calibrateText, now.calibrate.text);
+    this.showResults(this.calibrateResults, now.calibrate);
+    this.costs.hidden = !now.calibrate.table;
+    if (!this.workers.typed) this.workers.value = String(now.predict.workers);
+    setAttribute(this.hosts, "placeholder", now.predict.hosts);
+    this.showButtons(this.predictBox, now.predict.buttons.map((button) => ({ ...button, id: button.action })), (button) => this.pressPredict(button));
+    this.showResults(this.predictResults, now.predict);
+    keyed(this.sweepSetting, now.sweep.settings, ([name]) => name, ([name, label]) => element("option", { value: name }, label), () => {});
+    if (!this.sweepSetting.value && now.sweep.settings.length) {
+      this.sweepSetting.value = (now.sweep.settings.find(([name]) => name === "workers") || now.sweep.settings[0])[0];
+    }
+    this.showValues(false);
+    this.showButtons(this.sweepBox, [now.sweep.button], () => {
+      const values = this.sweepValues.value.split(",").map((text) => text.trim()).filter(Boolean);
+      this.awaitsSweep = !now.sweep.button.off;
+      this.press("Sweep", this.sweepSetting.value, values.length ? values : null);
+    });
+    setText(this.sweepText, now.sweep.text);
+    this.showResults(this.sweepResults, now.sweep);
+  }
+
+  pressPredict(button) {
+    const number = (input) => (/^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value.trim());
+    const hosts = this.hosts.value.trim() ? number(this.hosts) : null;
+    if (button.action === "RunPredicted" && !button.off) this.toggleSheet(false); // the panels show the run
+    this.press(button.action, number(this.workers), hosts);
+  }
+
+  // A table and remarks; built again only when they change.
+  showResults(box, { table, doubts }) {
+    const shown = JSON.stringify([table, doubts]);
+    if (box.shown === shown) return;
+    box.shown = shown;
+    const cell = (tag, text, i) => element(tag, { class: table.right[i] ? "lk-right-cell" : null, scope: tag === "th" ? "col" : null }, text);
+    const rows = table ? table.rows.map((texts) => element("tr", {}, ...texts.map((text, i) => cell("td", text, i)))) : [];
+    const head = table && element("thead", {}, element("tr", {}, ...table.columns.map((text, i) => cell("th", text, i))));
+    box.replaceChildren(...(rows.length ? [element("table", { class: "lk-table" }, head, element("tbody", {}, ...rows))] : []),
+      ...(doubts || []).map((doubt) => element("div", { class: "lk-doubt" }, doubt)));
+  }
+
+  drawFigure() {
+    const figure = this.shared.figure;
+    this.figure.hidden = !figure;
+    if (!figure || this.sheet.hidden) return;
+    setAttribute(this.figure, "aria-label", figure.alt);
+    const wide = Math.min(this.figure.parentElement.clientWidth, figure.size[0]);
+    this.figure.style.width = `${wide}px`;
+    this.figure.style.height = `${Math.round((wide * figure.size[1]) / figure.size[0])}px`;
+    this.paint(this.figure, figure.size, [figure.content]);
+    if (this.awaitsSweep) this.showSweep();
+    this.awaitsSweep = false;
+  }
+
   show_status(status) {
     this.over.hidden = !status.closed;
     if (status.closed) setText(this.over, status.closed);
@@ -589,22 +762,26 @@ class LabView {
       if (!there || !picture || !picture.axes) continue;
       this.showCaption(there, picture.caption);
       setAttribute(there.canvas, "aria-label", picture.alt);
-      const ratio = window.devicePixelRatio || 1;
-      const wide = there.canvas.clientWidth;
-      const high = there.canvas.clientHeight;
-      if (!wide || !high) continue;
-      if (there.canvas.width !== Math.round(wide * ratio)) there.canvas.width = Math.round(wide * ratio);
-      if (there.canvas.height !== Math.round(high * ratio)) there.canvas.height = Math.round(high * ratio);
-      const context = there.canvas.getContext("2d");
-      context.setTransform(1, 0, 0, 1, 0, 0);
-      context.clearRect(0, 0, there.canvas.width, there.canvas.height);
-      const scale = Math.min(wide / picture.size[0], high / picture.size[1]);
-      context.scale(ratio * scale, ratio * scale);
-      const theme = { ratio: ratio * scale, colour: this.colour.bind(this), ink: (text) => inkColour(this.colour(text), this.dark) };
-      drawList(context, picture.axes, theme);
-      drawList(context, picture.content, theme);
+      this.paint(there.canvas, picture.size, [picture.axes, picture.content]);
     }
     if (this.pointed && names.includes(this.pointed.name) && !this.probing) this.probe(); // the picture moves under the pointer
+  }
+
+  // Draw display lists of a picture of this size (in pixels) on a canvas, in the size in which it is shown.
+  paint(canvas, size, lists) {
+    const ratio = window.devicePixelRatio || 1;
+    const wide = canvas.clientWidth;
+    const high = canvas.clientHeight;
+    if (!wide || !high) return;
+    if (canvas.width !== Math.round(wide * ratio)) canvas.width = Math.round(wide * ratio);
+    if (canvas.height !== Math.round(high * ratio)) canvas.height = Math.round(high * ratio);
+    const context = canvas.getContext("2d");
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    const scale = Math.min(wide / size[0], high / size[1]);
+    context.scale(ratio * scale, ratio * scale);
+    const theme = { ratio: ratio * scale, colour: this.colour.bind(this), ink: (text) => inkColour(this.colour(text), this.dark) };
+    for (const list of lists) drawList(context, list, theme);
   }
 
   clear() {
@@ -647,12 +824,14 @@ class LabView {
     }
     const high = document.fullscreenElement === this.root ? window.innerHeight : frame.clientHeight || window.innerHeight;
     this.root.style.setProperty("--lk-high", `${Math.max(480, high - 40)}px`);
+    this.drawFigure();
     const [red, green, blue] = getComputedStyle(this.root).backgroundColor.match(/\d+/g)?.map(Number) || [255, 255, 255];
     const dark = red + green + blue < 384;
     if (dark === this.dark) return;
     this.dark = dark;
     mark(this.root, { "lk-dark": dark });
     this.draw([...this.canvases.keys()]);
+    this.drawFigure();
   }
 
   observe(el) {
@@ -867,6 +1046,7 @@ class LabView {
   escape() {
     if (!this.help.hidden) this.toggleHelp();
     this.toggleDrawer(false);
+    this.toggleSheet(false);
     if (this.enlarged) this.enlarge(this.enlarged);
     this.hideTip();
   }

@@ -21,22 +21,28 @@ from ...narrative import log_lines, numbers, sentence
 from ...trace.query import Cumulative
 from ...trace.stragglers import Stragglers
 from ...views import PANELS, make_panel, panel_figure, style
+from ...views.display_list import figure_list
 from ..actions import (
     Action,
     Answer,
     BackToLive,
+    Calibrate,
+    Cancel,
     ChangeSettings,
     Execute,
     Pause,
     Pin,
     PlayScenario,
+    Predict,
     Reset,
     Resume,
+    RunPredicted,
     Seek,
     ShowRun,
     Start,
     Step,
     Stop,
+    Sweep,
     Undo,
     Unpin,
     WhatIf,
@@ -51,6 +57,7 @@ from .widget import PageWidget
 
 if TYPE_CHECKING:
     from ...trace import Trace
+    from ..experiments import Swept
     from ..settings import Settings
     from ..view import View
 
@@ -66,9 +73,8 @@ LARGEST = 4000, 4000
 ACTIONS: dict[str, Callable[..., Action]] = {
     kind.__name__: kind
     for kind in (
-        Answer, BackToLive, ChangeSettings, Pause, Pin, PlayScenario, Reset, Resume, Seek, ShowRun, Start, Step, Stop, Undo,
-        Unpin,
-        WhatIf,
+        Answer, BackToLive, Calibrate, Cancel, ChangeSettings, Pause, Pin, PlayScenario, Predict, Reset, Resume, RunPredicted,
+        Seek, ShowRun, Start, Step, Stop, Sweep, Undo, Unpin, WhatIf,
     )
 }  # fmt: skip
 COMMANDS: dict[str, type[Command]] = {kind.__name__: kind for kind in (Kill, Restart, Freeze, Thaw, Cut, Reconnect, Slow)}
@@ -95,6 +101,8 @@ class Page:
         self._setting_names, self._idle = names, idle
         self._settings: Settings | None = None  # those of which `_controls` are
         self._controls: tuple[Control, ...] = ()
+        self._swept: dict[str, str] = {}  # the settings that can be swept, and their default values
+        self._figure_of: Swept | None = None  # the sweep whose figure the browser shows
         self._panels: dict[str, LivePanel] = {}
         self._figures = threading.Lock()  # the drawing thread and questions of the browser use the same figures
         self._visible: frozenset[str] | None = None  # None: the browser has not reported yet
@@ -234,6 +242,7 @@ class Page:
         """A browser shows the page anew, and has no pictures yet."""
         for panel in list(self._panels.values()):
             panel.resend()
+        self._figure_of = None
         self.wake()
 
     def _probed(self, message: dict[str, Any]) -> None:
@@ -283,12 +292,14 @@ class Page:
             texts = self._another_run(view) if view.trace is not self._trace else {}
             if view.settings is not self._settings:
                 self._settings, self._controls = view.settings, controls_of(view.settings, self._setting_names)
+                self._swept = content.sweep_values(view.settings)
             self._put(
                 toolbar=content.toolbar(view, self.lab.scenarios()), player={**content.player(view), "run": self._run},
                 headline=content.headline(view, lambda: self._sentence), question=content.question(view),
                 faults=content.faults(view),
-                controls=content.controls(self._controls, frozenset(view.changed), self._values_received),
+                controls=content.controls(self._controls, frozenset(view.changed), self._values_received, self._swept),
                 runs=content.runs(view), panels=content.panels(self._shown, is_wide),
+                experiments=content.experiments(view, self._swept),
                 status={"closed": "", "output": self._output}, **texts,
             )  # fmt: skip
         return view
@@ -349,7 +360,25 @@ class Page:
             self._text_at = now
             self._show_texts(view)
         self._draw_panels(view)
+        self._draw_sweep(view)
         return still
+
+    def _draw_sweep(self, view: View) -> None:
+        """Send the figure of the sweep, if it has new results."""
+        swept = view.swept
+        if swept is None or swept is self._figure_of or not len(swept.sweep):
+            return
+        self._figure_of = swept
+        with self._figures:
+            figure = swept.sweep.plot.overview(_axis(swept))
+            drawn = figure_list(figure)
+        alt = f"Sweep of {swept.setting.replace('_', ' ')}. {swept.sweep.table()}"
+        message = {
+            "do": "figure", "size": [drawn.width, drawn.height], "alt": alt,
+            "content": {"ops": drawn.instructions, "points": 0, "pixels": 1},
+        }  # fmt: skip
+        self._sent = True
+        self.widget.message(message, [drawn.points.tobytes(), drawn.pixels])
 
     def _draw_panels(self, view: View) -> None:
         shown = self._shown if self._visible is None else [name for name in self._shown if name in self._visible]
@@ -412,11 +441,19 @@ def _pixels(width: float, height: float) -> tuple[int, int]:
 def _still(view: View) -> bool:
     """Whether the lab is idle: nothing changes without a user's action."""
     moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.processes is not None
-    return not moving
+    return not (moving or view.task_active)
+
+
+def _axis(swept: Swept) -> str | None:
+    """The setting on the horizontal axis of the figure of a sweep; None if its values are not numbers."""
+    values = [row[swept.setting] for row in swept.sweep.rows]
+    return swept.setting if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) else None
 
 
 def _share(view: View) -> float:
     """The fraction of one core for drawing, which takes processor time from processes that train."""
+    if view.task_active:
+        return BUSY
     if view.simulated or view.state != "running":
         return SHARE
     return BUSY if view.shown.cluster.paced else FULL_SPEED

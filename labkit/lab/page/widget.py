@@ -56,6 +56,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     numbers = traitlets.Dict().tag(sync=True)
     log_lines: Any = traitlets.List().tag(sync=True)
     panels = traitlets.Dict().tag(sync=True)
+    experiments = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
     def __init__(self, received: Callable[[dict[str, Any]], None]):

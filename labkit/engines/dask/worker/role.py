@@ -35,6 +35,7 @@ from ....trace.schema import SLEEP as SLEEPING
 from ....trace.schema import WAIT as WAITING
 from ...distributions import Sampler
 from ...error_texts import failure_report, foreign_effect
+from ...pacing import Pacing, WorkTimes
 from ...plan import batch_maker, build_parts, make_coroutine
 from ...role_core import PHASE, Membership, RoleCore
 from ...storage.store import Store
@@ -43,7 +44,6 @@ from ..transport.endpoint import Endpoint
 from .assignment import RoleAssignment
 from .checkpointing import Checkpointing
 from .command_channel import Command, CommandChannel
-from .pacing import Pacing, WorkTimes
 from .role_clock import RoleClock
 
 __all__ = ["RealRole"]

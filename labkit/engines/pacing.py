@@ -1,10 +1,10 @@
-"""Paced work: after the work is done, the role sleeps until a drawn duration has passed."""
+"""Paced work of processes, real or simulated: after the work is done, the role sleeps until a drawn duration has passed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...distributions import Sampler
+from .distributions import Sampler
 
 __all__ = ["Pacing", "WorkTimes"]
 

@@ -1,0 +1,132 @@
+"""The prediction of a run that is shown in a lab: short simulated runs with the measured costs of the cluster.
+
+It is computed before the run starts, and again, in slices, after each change that affects the speed of the run: a slowdown, a
+live option of the strategy. It follows the command log of the run, so buttons, programs and fault schedules are treated alike.
+Other faults are not predicted, because a calibration does not measure how long a recovery takes; the prediction then says so.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..calibration import Calibration
+from ..engines.commands import Command, Cut, Delay, Drop, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
+from ..errors import LabkitError
+from ..formatting import short
+from ..roles.budget import Budget
+from ..run import Run, train
+from ..trace.schema import NANO
+from ..views.predicted import Predicted, PredictedPart
+from .settings import Settings
+
+__all__ = ["PredictedRun", "is_predictable"]
+
+GRADIENTS = 1500  # of one part, and at least so many for each worker:
+GRADIENTS_PER_WORKER = 30
+SLICE = 0.02  # most wall seconds between two looks at the clock
+NOT_PREDICTED: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
+
+
+def is_predictable(settings: Settings) -> bool:
+    """Whether a run with these settings has costs that can be measured: it is on processes, or simulated with costs."""
+    return not settings.cluster.virtual_time or settings.cluster.costs is not None
+
+
+class PredictedRun:
+    """The prediction of one run, which is computed by `advance`, and follows the run by `follow`.
+
+    `settings`: those with which the run begins. `clock`: returns the wall time in seconds. One thread calls the methods.
+
+    The simulated runs compute no gradients (`timing_only`), so evaluations are not part of them.
+    """
+
+    def __init__(self, calibration: Calibration, settings: Settings, clock: Callable[[], float] = time.monotonic):
+        self.settings, self._calibration, self._clock = settings, calibration, clock
+        self._now = settings  # those of the last part
+        self._doubts = calibration.doubts_about(settings.problem, [(settings.strategy, settings.cluster)])
+        self._parts: list[PredictedPart] = []  # finished ones
+        self._start = 0  # ns of the part that is computed
+        self._run: Run | None = None  # of the part that is computed, after its first slice
+        self._due = True  # whether a part is to be computed
+        self._seen = 0  # commands of the run
+        self._value: Predicted | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is computed that is known of the run so far."""
+        return not self._due
+
+    @property
+    def value(self) -> Predicted | None:
+        """The prediction as far as it is computed; the same object until it changes. None: there is none (yet)."""
+        return self._value
+
+    def advance(self, seconds: float) -> None:
+        """Compute for about so many seconds of wall time, or until it is done."""
+        until = self._clock() + seconds
+        while self._due and self._clock() < until:
+            try:
+                run = self._run = self._run or self._start_run()
+                run.advance(math.inf, timeout=max(0.001, min(until - self._clock(), SLICE)))
+            except LabkitError as error:
+                self._due = False
+                self._doubt(f"not all of it can be predicted: {error}")
+                return
+            if run.done:
+                self._finish(run)
+
+    def follow(self, run: Run) -> None:
+        """Begin another part if the run has executed a command that changes its speed."""
+        commands = run.engine.commands
+        new, self._seen = commands[self._seen :], len(commands)
+        changed: float | None = None
+        for entry in new:
+            command = entry.command if isinstance(entry, Executed) else entry
+            if isinstance(command, Slow):
+                slow = {**self._now.cluster.slow, command.role: command.factor}
+                changed = self._change(entry.at, slow=slow)
+            elif isinstance(command, SetOptions):
+                changed = self._change(entry.at, **command.options)
+            elif isinstance(command, NOT_PREDICTED):
+                self._doubt(f"without the {command.word} of {short(getattr(command, 'role', '') or 'links')}")
+        if changed is not None:
+            if self._run is not None:
+                self._run.stop()
+            self._start, self._run, self._due = round(changed * NANO), None, True
+
+    def _change(self, at: float, **settings: object) -> float | None:
+        """Change the settings of the last part. Return the time of the change in seconds, or None if it changes no speed."""
+        before = self._now
+        try:
+            self._now = before.changed(**settings)
+        except LabkitError:  # a command that the settings cannot express
+            return None
+        known = {"learning_rate", "momentum", "weight_decay", "clip_norm"}
+        return at if set(settings) - known and self._now != before else None
+
+    # computing --------------------------------------------------------------------------------------------------------
+
+    def _start_run(self) -> Run:
+        spec, problem = self._now.cluster, replace(self._now.problem, timing_only=True)
+        count = max(GRADIENTS, GRADIENTS_PER_WORKER * spec.workers)
+        cluster = self._calibration.cluster(
+            spec.workers, spec.servers, pace=spec.compute, slow=dict(spec.slow), replicas=spec.replicas
+        )
+        return train(problem, self._now.strategy, cluster, Budget(samples=count * problem.batch_size), checkpoint=False)
+
+    def _finish(self, run: Run) -> None:
+        part = PredictedPart(self._start, run.trace, dict(self._now.cluster.slow))
+        self._parts = [*(known for known in self._parts if known.start < part.start), part]
+        self._run, self._due = None, False
+        self._make()
+
+    def _doubt(self, why: str) -> None:
+        if why not in self._doubts:
+            self._doubts.append(why)
+            self._make()
+
+    def _make(self) -> None:
+        self._value = Predicted(tuple(self._parts), tuple(self._doubts)) if self._parts else None

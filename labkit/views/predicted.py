@@ -1,0 +1,167 @@
+"""The prediction of a run, which is drawn over the run: simulated runs with the measured costs of its cluster.
+
+A prediction has one part for the settings at the beginning, and one more after each change of settings. The part is a short
+simulated run with these settings, of which only the steady state is used: its rate, and its distribution of staleness. So the
+prediction of a long run takes no longer than that of a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..formatting import number_text, rate
+from ..table import Table
+from ..trace.query import Cumulative, rate_between, staleness, staleness_until, steady_window
+from ..trace.schema import NANO
+from ..trace.trace import Trace
+
+__all__ = [
+    "Comparison", "Predicted", "PredictedPart", "comparison_table", "difference", "staleness_text", "throughput_text",
+]  # fmt: skip
+
+
+def difference(measured: float, predicted: float) -> str:
+    """Return how much a predicted value differs from the measured one, as `+3.5%` or `−12.0%`."""
+    return f"{predicted / measured - 1:+.1%}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A measured value and the predicted one."""
+
+    measured: float
+    predicted: float
+
+    @property
+    def difference(self) -> str:
+        """The difference in per cent of the measured value; "" if that is 0."""
+        return difference(self.measured, self.predicted) if self.measured else ""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedPart:
+    """The prediction from one change of settings to the next one.
+
+    `start`: the time (ns) of the predicted run from which these settings hold. `trace`: a simulated run with them. `slow`:
+    {role: slowdown factor} in both.
+    """
+
+    start: int
+    trace: Trace
+    slow: Mapping[str, float]
+
+    @cached_property
+    def histogram(self) -> dict[int, int]:
+        """{staleness: gradients} of the simulated run, without the first third of its time if that is possible."""
+        end = self.trace.watermark()
+        every = _histogram(staleness(self.trace))
+        early = _histogram(staleness_until(self.trace, end // 3))
+        steady = {value: count - early.get(value, 0) for value, count in every.items() if count > early.get(value, 0)}
+        return steady or every
+
+    @cached_property
+    def mean(self) -> float | None:
+        """The mean staleness; None without gradients."""
+        return _mean(self.histogram)
+
+    def rate(self, of: str = "gradients") -> float | None:
+        """Return the gradients, samples or bytes per second in the steady state; None if there are too few gradients."""
+        return _rate(self.trace, 0, self.trace.watermark(), self.slow, Cumulative(of))
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """The prediction of a run. `parts`: in order of time, at least one. `doubts`: reasons why it may be wrong."""
+
+    parts: tuple[PredictedPart, ...]
+    doubts: tuple[str, ...] = ()
+
+    def part(self, t: int) -> PredictedPart:
+        """Return the part that holds at `t` (ns)."""
+        return [part for part in self.parts if part.start <= max(t, self.parts[0].start)][-1]
+
+    def steps(self, values: Mapping[int, float | None], end: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return (seconds, values) of a curve that has a step at each change, up to `end` seconds. `values`: {number of the part:
+        value}; parts without a value are left out.
+        """
+        edges = [part.start / NANO for part in self.parts] + [end]
+        known = [(k, value) for k, value in values.items() if value is not None and edges[k] < end]
+        x = [at for k, _ in known for at in (edges[k], min(edges[k + 1], end))]
+        return np.array(x), np.repeat([value for _, value in known], 2).astype(float)
+
+    def histogram(self, t: int) -> dict[int, float]:
+        """Return {staleness: predicted gradients} of a run up to `t` (ns): each part counts with the gradients of its time."""
+        found: dict[int, float] = {}
+        ends = [part.start for part in self.parts[1:]] + [t]
+        for part, end in zip(self.parts, ends):
+            total, seconds = sum(part.histogram.values()), (min(end, t) - part.start) / NANO
+            weight = (part.rate() or 0.0) * seconds
+            if len(self.parts) == 1:  # also without a rate
+                weight = max(weight, 1.0)
+            if total and weight > 0:
+                for value, count in part.histogram.items():
+                    found[value] = found.get(value, 0.0) + weight * count / total
+        return found
+
+    # against the run --------------------------------------------------------------------------------------------------
+
+    def throughput(self, trace: Trace, t: int, counted: Cumulative | None = None) -> Comparison | None:
+        """Compare the rates since the last change of settings before `t` (ns): gradients per second, or what `counted` counts.
+        None before there are enough gradients. The first third of the time is left out, because the roles are starting.
+        """
+        part, counted = self.part(t), counted or Cumulative()
+        predicted = part.rate(counted.of)
+        measured = _rate(trace, part.start, t, part.slow, counted)
+        return Comparison(measured, predicted) if measured and predicted else None
+
+    def staleness(self, trace: Trace, t: int) -> Comparison | None:
+        """Compare the mean staleness of all gradients applied up to `t` (ns). None before there are gradients."""
+        measured, predicted = _mean(_histogram(staleness_until(trace, t))), _mean(self.histogram(t))
+        return None if measured is None or predicted is None else Comparison(measured, predicted)
+
+    @property
+    def note(self) -> str:
+        """ " (doubtful)" if the prediction may be wrong, else ""."""
+        return " (doubtful)" if self.doubts else ""
+
+
+def comparison_table(predicted: Predicted | None, trace: Trace, t: int) -> Table | None:
+    """Return measured and predicted throughput and staleness up to `t` (ns) as a table; None if there is nothing to compare."""
+    if predicted is None:
+        return None
+    quantities = (("gradients per second", predicted.throughput(trace, t)), ("mean staleness", predicted.staleness(trace, t)))
+    rows = [
+        [name, number_text(found.measured), number_text(found.predicted), found.difference or None]
+        for name, found in quantities if found is not None
+    ]  # fmt: skip
+    return Table(["quantity", "measured", "predicted", "difference"], rows) if rows else None
+
+
+def throughput_text(found: Comparison, doubtful: str = "") -> str:
+    """Return `predicted 5,300/s (+3.5%), measured 5,120/s`."""
+    return f"predicted {rate(found.predicted)}/s ({found.difference}), measured {rate(found.measured)}/s{doubtful}"
+
+
+def staleness_text(found: Comparison, doubtful: str = "") -> str:
+    """Return `dashes: predicted 2.99 (−2.0%), measured 3.05`."""
+    more = f" ({found.difference})" if found.difference else ""
+    return f"dashes: predicted {found.predicted:.2f}{more}, measured {found.measured:.2f}{doubtful}"
+
+
+def _rate(trace: Trace, since: int, until: int, slow: Mapping[str, float], counted: Cumulative) -> float | None:
+    factors = {trace.roles.index(role): factor for role, factor in slow.items() if role in trace.roles}
+    series = counted.gross(trace, until)
+    return rate_between(series, steady_window(trace, series, since, until, factors))
+
+
+def _histogram(found: Mapping[str, dict[int, int]]) -> dict[int, int]:
+    return {int(value): int(count) for value, count in found["histogram"].items()}
+
+
+def _mean(counts: Mapping[int, float]) -> float | None:
+    total = sum(counts.values())
+    return sum(value * count for value, count in counts.items()) / total if total else None

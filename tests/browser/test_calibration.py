@@ -1,0 +1,128 @@
+"""Calibrate, compare a run with its prediction, predict another size, and sweep a setting, with the buttons of the lab."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.test_accessibility import violations
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = """
+import labkit as lk
+lab = lk.Lab(lk.Problem("digits", hidden=(16,)), panels=["throughput", "staleness", "staleness_over_time"]).set(seconds=600)
+lab
+"""
+# A cluster with known costs instead of processes. The calibration has the same costs, so it predicts exactly.
+COSTS = """
+from dataclasses import replace
+import labkit as lk
+problem = lk.Problem("digits", hidden=(16,))
+costs = lk.Costs(lk.WorkCost(0.05), send=lk.Linear(2e-3), receive=lk.Linear(3e-3), update=lk.Linear(2e-3), cores=8)
+cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
+found = lk.calibrate(cluster, replace(problem, timing_only=True), 1)
+exact = replace(found, costs=replace(costs, spread=lk.Measured((1.0, 1.0))), doubts=())
+lab = lk.Lab(problem, "async-ps", cluster).set(seconds=600)
+lab
+"""
+TEXT = "document.querySelector('.labkit-lab').innerText"
+SHEET = ".labkit-lab .lk-sheet"
+CAPTION = "document.querySelector('[data-panel=\"{}\"] .lk-caption').title"
+
+
+@pytest.fixture
+def known(notebook):
+    """A lab on a cluster with known costs, at 1366 x 768."""
+    page = notebook([COSTS], size=(1366, 768), whole=True)
+    page.run_and_wait(0)
+    page.await_panels(least=5)
+    return page
+
+
+def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_prediction(notebook, record):
+    page = notebook([PROCESSES], size=(1366, 768), whole=True)
+    page.run_and_wait(0)
+    page.await_panels(least=3)
+    page.button("Calibrate").dblclick()  # one measurement
+    page.page.wait_for_selector(f"{SHEET} progress")
+    page.page.wait_for_function(f"/measuring digits on this cluster: \\d+ of \\d+/.test({TEXT})", timeout=30_000)
+    page.screenshot("calibrate-1-measuring")
+    assert page.kernel("'Start' not in {kind.__name__ for kind in lab.view().actions}")
+    page.await_kernel("lab.calibration is not None", 90)
+    page.page.wait_for_function(f"document.querySelector('{SHEET} table')?.innerText.includes('gradient')")
+    page.screenshot("calibrate-2-measured")
+    page.button("Run on cluster").click()
+    page.page.wait_for_selector(SHEET, state="hidden")  # the panels show the run
+    page.await_kernel("lab.comparison is not None and not lab.view().simulated and lab.view().t > 4e9", 120)
+    page.page.wait_for_function(f"/predicted .* measured/.test({CAPTION.format('throughput')})")
+    page.page.wait_for_function(f"/dashes: predicted/.test({CAPTION.format('staleness')})")
+    page.screenshot("calibrate-3-compared")
+    record("prediction, measured and predicted", page.kernel("[list(row) for row in lab.comparison.cells()]"))
+    page.button("Stop").click()
+    page.await_kernel("lab.view().state == 'over'", 60)
+
+
+def test_the_dashed_curve_is_drawn_and_follows_a_slowdown(known):
+    page = known
+    page.kernel("lab.calibration = exact")
+    page.button("Run").click()
+    page.await_kernel("lab.view().t > 3e9", 60)
+    page.page.wait_for_function(f"/predicted \\d+\\/s \\([+−]0\\.\\d%\\)/.test({CAPTION.format('throughput')})")
+    page.role("w2").click()
+    page.lab().get_by_label("slowdown factor").select_option("5")
+    page.await_kernel("len(lab.view().predicted.parts) == 2", 60)
+    page.await_kernel("lab.view().t > 9e9", 60)
+    shares = page.kernel("[part.rate() for part in lab.view().predicted.parts]")
+    assert shares[1] / shares[0] == pytest.approx((3 + 1 / 5) / 4, rel=0.03)
+    page.frames(seconds=1)
+    for shade in ("light", "dark"):
+        page.theme(shade)
+        page.frames(seconds=0.5)
+        page.screenshot(f"predicted-{shade}")
+
+
+def test_calibrate_can_be_cancelled_and_is_refused_during_a_run(known):
+    page = known
+    page.button("Calibrate").click()
+    page.lab().get_by_role("button", name="Cancel").click()
+    page.await_kernel("lab.view().task.state == 'cancelled'", 60)
+    page.page.wait_for_selector(".labkit-lab .lk-task", state="hidden")
+    assert page.kernel("lab.calibration is None")
+    page.press("Escape")
+    page.page.wait_for_selector(SHEET, state="hidden")
+    page.button("Run").click()
+    page.await_kernel("lab.view().state == 'running' and lab.view().t > 0", 60)
+    page.button("Calibrate").click(force=True)  # it is marked as disabled; a press says why
+    page.page.wait_for_function(f"{TEXT}.includes('a run is active') && {TEXT}.includes('Press Stop first')")
+    assert page.page.locator(SHEET).is_hidden()
+    assert page.kernel("lab.view().state") == "running"
+
+
+def test_what_if_and_a_sweep_show_their_results_in_the_page(known):
+    page = known
+    page.kernel("lab.calibration = exact")
+    page.button("Predict").click()
+    sheet = page.page.locator(SHEET)
+    sheet.get_by_label("workers to predict").fill("8")
+    sheet.get_by_role("button", name="Predict", exact=True).click()
+    page.await_kernel("lab.view().predictions is not None", 90)
+    page.page.wait_for_function("document.querySelectorAll('[aria-label=\"what if\"] tbody tr').length === 2")
+    page.lab().get_by_role("button", name="sweep workers").click()
+    sheet.get_by_label("values", exact=True).fill("1, 2, 4")
+    sheet.get_by_role("button", name="Sweep", exact=True).click()
+    page.await_kernel("lab.view().swept is not None and lab.view().task.state == 'over'", 90)
+    page.page.wait_for_function("document.querySelectorAll('[aria-label=\"sweep a setting\"] tbody tr').length === 3")
+    page.page.wait_for_function("window.labkitMeasure.pictured('.labkit-lab canvas.lk-figure', 1)", polling=200)
+    for shade in ("light", "dark"):
+        page.theme(shade)
+        page.frames(seconds=0.5)
+        page.screenshot(f"sweep-{shade}")
+    page.resize(1366, 1800)  # the whole sheet is visible: axe-core cannot judge texts that are scrolled out of view
+    page.page.wait_for_function(f"(it => it.scrollHeight <= it.clientHeight)(document.querySelector('{SHEET}'))")
+    for shade in ("dark", "light"):
+        page.theme(shade)
+        page.frames(seconds=0.5)
+        assert violations(page, SHEET) == []
+    sheet.get_by_role("button", name="Watch").click()
+    page.await_kernel("lab.trace.kinds.count('worker') == 8 and lab.view().t > 0", 60)
+    assert sheet.is_hidden()

@@ -1,0 +1,176 @@
+"""The prediction of the displayed run: it follows the run's commands, and takes little time.
+
+The run is simulated with known costs, and the calibration has the same costs, so prediction and run must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import labkit as lk
+from labkit.lab.predicted_run import PredictedRun, is_predictable
+from labkit.lab.settings import Settings, initial_settings
+from tests.lab.test_session import pass_by, session, tick
+
+PROBLEM = lk.Problem("moons", hidden=(8,))
+COSTS = lk.Costs(lk.WorkCost(0.02), send=lk.Linear(1e-4), receive=lk.Linear(2e-4), update=lk.Linear(1e-4), cores=8)
+
+
+@pytest.fixture(autouse=True)
+def time_for_predictions(monkeypatch):
+    """The prediction before the start is complete, on a busy machine, too."""
+    monkeypatch.setattr("labkit.lab.session.PREDICT_FIRST", 60.0)
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    """The costs of the run, in another form: a run with equal costs would be the prediction itself."""
+    quick = replace(PROBLEM, timing_only=True)
+    found = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=COSTS), quick, 1)
+    return replace(found, costs=replace(COSTS, spread=lk.Measured((1.0, 1.0))), doubts=())
+
+
+def settings_of(strategy="async-ps", workers=4, costs=COSTS):
+    return initial_settings(
+        PROBLEM, strategy, lk.SimulatedCluster(workers, compute=None, costs=costs), lk.Budget(seconds=20), None
+    )
+
+
+def start(settings):
+    return lk.train(settings.problem, settings.strategy, settings.cluster_on(None), settings.budget)
+
+
+@pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ssp", "ring-all-reduce"])
+def test_run_and_prediction_agree(calibration, strategy):
+    settings = settings_of(strategy)
+    prediction, run = PredictedRun(calibration, settings), start(settings)
+    assert prediction.value is None
+    prediction.advance(60)
+    assert prediction.done
+    run.advance(8)
+    prediction.follow(run)
+    assert prediction.done  # there was no command
+    now = run.trace.watermark()
+    found, stale = prediction.value.throughput(run.trace, now), prediction.value.staleness(run.trace, now)
+    assert found.predicted == pytest.approx(found.measured, rel=0.02)  # evaluations are not predicted
+    assert stale.predicted == pytest.approx(stale.measured, abs=0.1)
+
+
+def test_it_follows_slowdowns_and_live_options(calibration):
+    settings = settings_of()
+    prediction, run = PredictedRun(calibration, settings), start(settings)
+    prediction.advance(60)
+    run.advance(4).set(learning_rate=0.05)
+    prediction.follow(run)
+    assert prediction.done  # it changes no speed
+    run.slow("worker-1", 4)
+    run.advance(8)
+    before = prediction.value
+    prediction.follow(run)
+    assert not prediction.done
+    assert prediction.value is before
+    prediction.advance(60)
+    first, second = prediction.value.parts
+    assert second.start == pytest.approx(4e9, abs=1)
+    assert second.rate() == pytest.approx(first.rate() * (3 + 1 / 4) / 4, rel=0.02)
+    found = prediction.value.throughput(run.trace, run.trace.watermark())
+    assert found.predicted == pytest.approx(found.measured, rel=0.03)
+
+
+def test_a_failure_is_not_predicted_and_makes_it_doubtful(calibration):
+    settings = settings_of()
+    prediction, run = PredictedRun(calibration, settings), start(settings)
+    prediction.advance(60)
+    run.advance(1).freeze("worker-2")
+    prediction.follow(run)
+    assert prediction.value.doubts == ("without the freeze of w2",)
+    assert len(prediction.value.parts) == 1
+
+
+def test_the_work_is_done_in_slices(calibration):
+    times = iter(range(10**6))
+    prediction = PredictedRun(calibration, settings_of(), clock=lambda: next(times))
+    prediction.advance(0.5)  # by this clock a look at it takes a second
+    assert not prediction.done
+    assert prediction.value is None
+    for _ in range(10_000):
+        prediction.advance(2)
+        if prediction.done:
+            break
+    assert prediction.value is not None
+
+
+def test_a_problem_outside_of_what_was_measured_is_doubtful(calibration):
+    settings = settings_of().changed(batch_size=512)
+    prediction = PredictedRun(calibration, settings)
+    prediction.advance(60)
+    assert any("512 samples in a batch" in doubt for doubt in prediction.value.doubts)
+
+
+def test_runs_whose_times_are_settings_are_not_predicted():
+    assert not is_predictable(Settings())  # simulated, without costs
+    assert is_predictable(Settings().changed(engine="dask"))
+    assert is_predictable(settings_of())
+
+
+# in the session -------------------------------------------------------------------------------------------------------
+
+
+def test_the_session_predicts_before_the_start_and_after_a_change(calibration):
+    on, clock = session()
+    on.settings = settings_of()
+    on.calibration = calibration
+    on.start()
+    assert on.predicted is not None  # before the first tick
+    pass_by(on, clock, 2.0)
+    on.execute(lk.Slow("worker-1", 5))
+    for _ in range(1000):
+        pass_by(on, clock, 0.1)
+        if len(on.predicted.parts) == 2:
+            break
+    assert on.predicted.parts[1].slow == {"worker-1": 5.0}
+    on.reset()
+    assert on.predicted is None
+
+
+def test_a_calibration_that_is_set_later_predicts_the_displayed_run_also_after_its_end(calibration):
+    on, _ = session()
+    on.settings = settings_of().changed(seconds=2)
+    on.start()
+    on.run.wait()
+    tick(on)
+    assert on.predicted is None
+    on.calibration = calibration
+    for _ in range(1000):
+        if tick(on) is None:
+            break
+    assert on.predicted is not None
+    on.calibration = None
+    tick(on)
+    assert on.predicted is None
+
+
+def test_a_run_of_the_table_keeps_its_prediction(calibration):
+    on, _ = session()
+    on.settings, on.calibration = settings_of().changed(seconds=1), calibration
+    on.start()
+    on.run.wait()
+    tick(on)
+    first = on.predicted
+    assert first is not None
+    on.start()
+    assert on.predicted is not first
+    on.show_run(1)
+    assert on.predicted is first
+
+
+def test_no_prediction_without_costs_or_of_the_simulation_with_the_calibration_itself(calibration):
+    on, _ = session()
+    on.calibration = calibration
+    on.start()
+    assert on.prediction is None
+    on.settings = settings_of(costs=calibration.costs)
+    on.start()
+    assert on.prediction is None
