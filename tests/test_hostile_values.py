@@ -152,7 +152,7 @@ def cluster_arguments(cls):
 
 def test_a_simulated_cluster():
     def use(**given):
-        lk.train(TIMED, lk.AsyncPS(), lk.SimulatedCluster(**{"workers": 2, **given}), lk.Budget(updates=3)).wait(30)
+        lk.train(TIMED, lk.AsyncPS(), lk.SimulatedCluster(**{"workers": 2, **given}), lk.Budget(updates=3)).wait(180)
 
     holds(
         (f"SimulatedCluster({a}={label})", functools.partial(use, **{a: value}))
@@ -190,7 +190,7 @@ def test_hostile_arguments_of_train_are_refused(tmp_path, monkeypatch):
         "problem": TIMED, "strategy": lk.AsyncPS(), "cluster": lk.SimulatedCluster(workers=2), "budget": lk.Budget(updates=2),
         "seed": 0, "faults": (), "checkpoint": None,
     }  # fmt: skip
-    holds(each_argument("train", lambda **g: lk.train(**g).wait(30), good))
+    holds(each_argument("train", lambda **g: lk.train(**g).wait(180), good))
 
 
 METHODS = {
@@ -234,7 +234,7 @@ def test_a_method_of_a_run(name):
             getattr(run, name)(**given)
             assert name in ("wait", "advance") or not run.done
         finally:
-            run.wait(30)  # refused and accepted calls do not damage the run
+            run.wait(180)  # refused and accepted calls do not damage the run
 
     holds(each_argument(f"run.{name}", use, METHODS[name]))
 

@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
         checkpoints.mkdir()
         (checkpoints / "00_start_here-checkpoint.ipynb").write_text("{}")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", top]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     (built,) = top.glob("*.whl")
     return built
@@ -54,7 +54,7 @@ def test_the_package_is_imported_from_a_zip_file(wheel, tmp_path):
         f"import sys; sys.path.insert(0, {str(wheel)!r}); import labkit as lk; print(lk.__file__);"
         "print(lk.train('digits', lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait().stopped_by)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, cwd=tmp_path)
     assert done.stdout.split() == [f"{wheel}/labkit/__init__.py", "updates"], done.stderr
 
 
@@ -64,5 +64,5 @@ def test_the_page_reads_its_files_from_the_wheel(wheel, tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import labkit.lab.prediction as p, labkit.lab.page.widget as w;"
         " print(w.__file__, len(w.PageWidget._esm) > 1000, len(p.Prediction('?', 'a', 'b').question))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, cwd=tmp_path)
     assert done.stdout.split() == [str(tmp_path / "labkit/lab/page/widget.py"), "True", "1"], done.stderr

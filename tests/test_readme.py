@@ -19,7 +19,7 @@ def test_the_ten_lines_print_the_lines_that_are_shown(tmp_path):
     (block,) = [block for block in blocks_of(ROOT / "README.md") if block.language == "python"]
     script = tmp_path / "example.py"
     script.write_text(block.code)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=180, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "AsyncPS, 4 workers, 1 server, dask, seed 0" in done.stdout
     assert "stopped by     accuracy" in done.stdout

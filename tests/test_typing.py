@@ -160,7 +160,7 @@ def test_a_name_is_the_object_of_the_module_in_the_stub():
 
 def test_a_module_with_the_name_of_a_function_does_not_replace_it():
     code = "import labkit.resume, labkit as lk; print(callable(lk.resume))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.stdout == "True\n", done.stderr
 
 

@@ -115,7 +115,7 @@ def test_the_time_of_a_run_with_failures_equals_the_formula(seed):
     budget = lk.Budget(updates=round(segments * WORK / gradient) + 1)  # the one after the last checkpoint
     problem = lk.Problem("digits", hidden=(), timing_only=True)
     faults = [lk.Kill("server-0", at=at) for at in moments]
-    run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=faults).wait(60)
+    run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=faults).wait(180)
     assert run.stopped_by == "updates"
     assert sum(m.kind == "killed" for m in run.trace.events) >= 10
     assert run.engine.seconds == pytest.approx(by_hand(moments, segments), rel=0.01)

@@ -90,7 +90,7 @@ class TestScripts:
         code = [line for line in lines if line and not line.startswith("#")]
         assert lines[0] == "#!/usr/bin/env bash"
         assert code[0] == "set -euo pipefail"
-        assert subprocess.run(["bash", "-n", BINDER / name], timeout=20).returncode == 0
+        assert subprocess.run(["bash", "-n", BINDER / name], timeout=180).returncode == 0
 
     def test_scripts_are_executable(self, name):
         assert os.access(BINDER / name, os.X_OK)
@@ -100,7 +100,7 @@ class TestScripts:
 
 def start(*command, **variables):
     return subprocess.run(
-        [BINDER / "start", *command], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60
+        [BINDER / "start", *command], env={**os.environ, **variables}, capture_output=True, text=True, timeout=180
     )
 
 
@@ -116,14 +116,14 @@ def test_a_failing_step_stops_the_build(tmp_path):
     broken = tmp_path / "bin" / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
-    done = subprocess.run([BINDER / "postBuild"], env={**os.environ, "NB_PYTHON_PREFIX": str(tmp_path)}, timeout=60)
+    done = subprocess.run([BINDER / "postBuild"], env={**os.environ, "NB_PYTHON_PREFIX": str(tmp_path)}, timeout=180)
     assert done.returncode == 3
     assert not (tmp_path / "share").exists()
 
 
 def test_the_build_requires_the_folder_variable(tmp_path):
     without = {name: value for name, value in os.environ.items() if name != "NB_PYTHON_PREFIX"}
-    done = subprocess.run([BINDER / "postBuild"], env=without, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([BINDER / "postBuild"], env=without, capture_output=True, text=True, timeout=180)
     assert done.returncode != 0
     assert "NB_PYTHON_PREFIX" in done.stderr
 
@@ -161,7 +161,7 @@ def test_repo2docker_accepts_the_folder():
         "j",
         ".",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
     dockerfile = done.stdout + done.stderr
     assert '/bin/pip install --no-cache-dir -r "binder/requirements.txt"' in dockerfile

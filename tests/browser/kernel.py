@@ -16,7 +16,7 @@ from jupyter_client.session import Session
 
 __all__ = ["ask"]
 
-WAITS = 30_000  # milliseconds, for an answer
+WAITS = 180_000  # milliseconds, for an answer
 
 
 class _Channels:

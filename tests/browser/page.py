@@ -22,7 +22,7 @@ from tests.browser.server import LabServer, until
 
 __all__ = ["Frames", "Notebook", "write"]
 
-OPENS, RUNS, SETTLES = 60.0, 60.0, 5.0  # seconds at most: to open a notebook, to run a cell, for the page to follow
+PATIENCE, SETTLES = 180.0, 5.0  # seconds at most: for any effect (only a broken test waits that long), for the page to follow
 HEIGHT = 1000  # pixels of the window
 HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular expressions: none
 CANVASES = ".labkit-lab canvas"  # the panels of labs
@@ -100,13 +100,14 @@ class Notebook:
     def reopen(self) -> Notebook:
         """A new tab with this notebook, and with the same kernel if it still runs."""
         self.page = self._context.new_page()
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.page.set_viewport_size({"width": self.size[0], "height": self.size[1]})
         self.page.on("console", self._record_message)
         self.page.on("pageerror", lambda error: self._messages.append(f"page: {error}"))
         mode, reset = ("lab", "reset&") if self.whole else ("doc", "")
         address = f"{self.server.url}{mode}/tree/{self.name}?{reset}token={self.server.token}"
-        self.page.goto(address, timeout=1000 * OPENS)
-        self.page.wait_for_function(READY, timeout=1000 * OPENS)
+        self.page.goto(address)
+        self.page.wait_for_function(READY)
         return self
 
     def close_tab(self) -> None:
@@ -185,11 +186,11 @@ class Notebook:
         before = self.prompt(index)
         self.cell(index).locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
-        until(lambda: self.prompt(index) not in ("", before), RUNS, f"cell {index} is run")
+        until(lambda: self.prompt(index) not in ("", before), PATIENCE, f"cell {index} is run")
 
-    def wait_idle(self, index: int, seconds: float = RUNS) -> None:
+    def wait_idle(self, index: int) -> None:
         """Until the cell has ended; AssertionError if with an error."""
-        until(lambda: self.prompt(index).isdigit(), seconds, f"cell {index} has ended")
+        until(lambda: self.prompt(index).isdigit(), PATIENCE, f"cell {index} has ended")
         for output in self.outputs(index):
             assert output["output_type"] != "error", f"cell {index}: {output['ename']}: {output['evalue']}"
 
@@ -238,7 +239,7 @@ class Notebook:
     @property
     def kernel_id(self) -> str:
         """Of the kernel that this notebook has now."""
-        session = until(lambda: self.server.session_of(self.name), OPENS, f"{self.name} has a kernel")
+        session = until(lambda: self.server.session_of(self.name), PATIENCE, f"{self.name} has a kernel")
         return str(session["kernel"]["id"])
 
     def kernel(self, code: str) -> Any:
@@ -249,9 +250,9 @@ class Notebook:
         """The kernel's threads whose names begin so, and the processor time (seconds) that each has taken."""
         return {name: spent for name, spent in self.kernel(THREADS).items() if name.startswith(prefix)}
 
-    def await_kernel(self, condition: str, seconds: float = 30.0) -> None:
+    def await_kernel(self, condition: str) -> None:
         """Until this expression is true in the kernel, also while a cell runs."""
-        until(lambda: self.kernel(f"bool({condition})"), seconds, f"{condition} in the kernel", every=0.1)
+        until(lambda: self.kernel(f"bool({condition})"), PATIENCE, f"{condition} in the kernel", every=0.1)
 
     def interrupt(self) -> None:
         """Interrupt the kernel."""
@@ -274,7 +275,7 @@ class Notebook:
 
     def await_panels(self, selector: str = CANVASES, least: int = 1) -> None:
         """Until at least so many visible canvases match `selector`, and none of them is blank."""
-        self.page.wait_for_function(PICTURED, arg=[selector, least], polling=200, timeout=1000 * RUNS)
+        self.page.wait_for_function(PICTURED, arg=[selector, least], polling=200)
 
     def frames(self, selector: str = CANVASES, seconds: float = 2.0) -> Frames:
         """Count the drawings of the canvases that match `selector` for so long."""
@@ -285,9 +286,9 @@ class Notebook:
         """Until one of the canvases that match `selector` was drawn so many times more."""
         before = self.page.evaluate("css => window.labkitMeasure.most(css)", selector)
         condition = "([css, count]) => window.labkitMeasure.most(css) >= count"
-        self.page.wait_for_function(condition, arg=[selector, before + least], polling=100, timeout=1000 * RUNS)
+        self.page.wait_for_function(condition, arg=[selector, before + least], polling=100)
 
-    def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = 10.0) -> float:
+    def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = 60.0) -> float:
         """Milliseconds from the press that `click` makes until the frame in which `condition` holds.
 
         `condition` is a JavaScript expression over the page that is false before, or will be in a moment: the kernel may

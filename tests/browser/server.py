@@ -24,7 +24,7 @@ import psutil
 __all__ = ["LabServer", "until"]
 
 MARK = "LABKIT_TEST_SERVER"
-STARTS, STOPS, LEAVES = 120.0, 30.0, 20.0  # seconds at most: to start, to stop, for its child processes to end
+STARTS, STOPS, LEAVES = 180.0, 60.0, 60.0  # seconds at most: to start, to stop, for its child processes to end
 QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no news dialog over the page
 
 

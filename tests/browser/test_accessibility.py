@@ -134,10 +134,10 @@ def test_predictions_before_and_after_the_measurement(page):
 def test_the_question_of_a_scenario(page):
     page.run_and_wait(3)
     question = page.lab(3).locator(".lk-question")
-    question.wait_for(timeout=60_000)
+    question.wait_for()
     assert violations(page, ".lk-question") == []
     question.get_by_role("button", name="50%").click()
-    page.await_kernel("asked.view().state == 'over' and asked.view().step == len(asked.view().scenario.steps) - 1", 60)
+    page.await_kernel("asked.view().state == 'over' and asked.view().step == len(asked.view().scenario.steps) - 1")
     question.locator(".lk-verdict:not(:empty)").wait_for()
     assert violations(page, ".lk-question") == []
 

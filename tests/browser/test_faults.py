@@ -24,13 +24,13 @@ def gradients(page):
 def press(page, name, chip, then):
     """Press a button; the chip shows the condition of the role, and the run continues."""
     page.button(name).click()
-    page.page.wait_for_function(f"{CHIPS}.includes('{chip}')", timeout=20_000)
-    page.await_kernel(then, 30)
+    page.page.wait_for_function(f"{CHIPS}.includes('{chip}')")
+    page.await_kernel(then)
     page.frames(seconds=0.6)  # the next press is no double click
 
 
 def kill_freeze_and_back(page, name):
-    page.await_kernel(LIVE, 60)
+    page.await_kernel(LIVE)
     page.role("w2").click()
     assert page.page.evaluate(BUTTONS)[:2] == ["Kill", "Freeze"]
     press(page, "Kill", "w2 killed", "lab.view().conditions == {'worker-2': 'killed'}")
@@ -51,7 +51,7 @@ def kill_freeze_and_back(page, name):
     press(page, "Thaw", "w1", "lab.view().conditions == {}")
     assert page.kernel("lab.view().state") == "running"
     page.button("Stop").click()
-    page.await_kernel("lab.view().state == 'over'", 30)
+    page.await_kernel("lab.view().state == 'over'")
     assert page.kernel("lk.ledger(lab.trace)['closes']")
 
 
@@ -65,12 +65,12 @@ def test_kill_and_restart_freeze_and_thaw_in_virtual_time(notebook):
     ]
     for at, chip in ((moments[0] + 0.1, "w2 killed"), (moments[1] + 0.1, "w2")):  # looking back
         page.kernel(f"lab.seek({at}) and 0")
-        page.page.wait_for_function(f"{CHIPS}.includes('{chip}')", timeout=20_000)
+        page.page.wait_for_function(f"{CHIPS}.includes('{chip}')")
 
 
 def test_kill_and_restart_freeze_and_thaw_on_processes(notebook):
     page = notebook([DASK])
     page.run_and_wait(0)
     page.await_panels(least=5)
-    page.await_kernel("not lab.view().simulated", 60)
+    page.await_kernel("not lab.view().simulated")
     kill_freeze_and_back(page, "faults-dask")

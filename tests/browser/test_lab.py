@@ -32,7 +32,7 @@ def real(notebook):
     page = notebook([DASK, "import time\ntime.sleep(600)"])
     page.run_and_wait(0)
     page.await_panels(least=5)
-    page.await_kernel(LIVE, 120)
+    page.await_kernel(LIVE)
     return page
 
 
@@ -50,25 +50,25 @@ def test_the_first_minute(notebook, record):
     first = page.cells.index("code")
     page.page.evaluate(STATES)
     page.run(first)
-    page.page.wait_for_selector(".labkit-lab", timeout=60_000)
-    page.page.wait_for_function(f"{TEXT}.includes('PREVIEW') || {TEXT}.includes('LIVE')", timeout=60_000)
+    page.page.wait_for_selector(".labkit-lab")
+    page.page.wait_for_function(f"{TEXT}.includes('PREVIEW') || {TEXT}.includes('LIVE')")
     page.wait_idle(first)
     page.await_panels(least=5)
     page.screenshot("first-minute-1-preview")
-    page.await_kernel(LIVE, 120)
+    page.await_kernel(LIVE)
     page.await_drawings(4)
     odd = [text for text in page.page.evaluate("() => window.states") if "stopped" in text or "3600" in text]
     assert odd == []  # the preview gives way to the cluster; no run was stopped, and none ends at 3600 s
     page.screenshot("first-minute-2-live")
-    page.page.wait_for_selector(".lk-question:not([hidden])", timeout=120_000)
+    page.page.wait_for_selector(".lk-question:not([hidden])")
     page.await_kernel("lab.view().state == 'paused'")  # the question waits for its reader
     page.screenshot("first-minute-3-asked")
     answer = page.output(first).get_by_role("button", name="50%")
     given = "document.querySelector('.lk-answers .lk-given')?.innerText === '50%'"
     record("answer, ms", round(page.acknowledged(answer.click, given)))
-    page.await_kernel("lab.view().step == 2", 120)
-    page.await_kernel("lab.view().state == 'over'", 120)
-    page.page.wait_for_function(f"{TEXT}.includes('You answered 50%. Expected: 20%')", timeout=20_000)
+    page.await_kernel("lab.view().step == 2")
+    page.await_kernel("lab.view().state == 'over'")
+    page.page.wait_for_function(f"{TEXT}.includes('You answered 50%. Expected: 20%')")
     page.screenshot("first-minute-4-verdict")
     sync, free = page.kernel("[sum(c.gradients for c in t.counters.values()) for t in lab.traces[-2:]]")
     assert free > 1.5 * sync
@@ -94,7 +94,7 @@ def test_every_press_is_acknowledged_and_acts(real, record):
 
     def press(name, shown, then, how=None):
         waits.append((name, page.acknowledged(how or page.button(name).click, shown)))
-        page.await_kernel(then, 120)
+        page.await_kernel(then)
         page.frames(seconds=0.6)  # the next press is no double click
 
     named = "[...document.querySelectorAll('.labkit-lab button')].some(b => !b.hidden && b.innerText.trim() === {!r})"
@@ -134,7 +134,7 @@ def test_running_the_cell_again_leaves_one_lab_one_cluster_and_no_thread_more(re
     pids = page.kernel("sorted(lab.cluster.client.run(__import__('os').getpid).values())")
     for _ in range(2):
         page.run_and_wait(0)
-        page.await_kernel(LIVE, 120)
+        page.await_kernel(LIVE)
     assert page.output(0).locator(".labkit-lab").count() == 1
     assert page.kernel("sorted(lab.cluster.client.run(__import__('os').getpid).values())") == pids
     mine = "[t for t in __import__('threading').enumerate() if t.name.startswith('labkit')]"
@@ -189,7 +189,7 @@ def test_a_closed_tab_ends_the_drawing_thread_and_an_opened_one_starts_it(real):
     page = real
     page.save()
     page.close_tab()
-    page.await_kernel("not [t for t in __import__('threading').enumerate() if t.name.startswith('labkit-page')]", 60)
+    page.await_kernel("not [t for t in __import__('threading').enumerate() if t.name.startswith('labkit-page')]")
     assert page.kernel("lab.view().state") == "running"
     page.reopen()
     page.await_panels(least=5)
@@ -211,9 +211,9 @@ def test_presses_in_quick_succession_and_a_cluster_that_fails(real):
     page.kernel("import matplotlib.pyplot as plt\nfor _ in range(20): plt.figure(); plt.plot([1, 2]); plt.close()\n0")
     page.await_drawings(2)
     page.kernel("lab.cluster.client.shutdown()\n0")
-    page.await_kernel("lab.view().state == 'failed'", 30)
+    page.await_kernel("lab.view().state == 'failed'")
     page.page.wait_for_function(f"{TEXT}.includes('failed')")
     page.screenshot("cluster-gone")
     page.button("Run").click()  # a new cluster is started for it
-    page.await_kernel(LIVE, 60)
+    page.await_kernel(LIVE)
     assert page.kernel("lab.latest.plan.strategy.name") == "SyncPS"

@@ -26,7 +26,7 @@ def test_a_prediction_is_clicked_kept_and_revealed_and_the_lesson_ends(notebook)
     asks, reveals = (next(i for i, source in code.items() if words in source) for words in (ASKS, REVEALS))
     page.run_and_wait(*(i for i in code if i <= asks))
     page.output(asks).get_by_role("button", name="0.1 s", exact=True).click()
-    page.await_kernel("guess.committed == '0.1 s'", 10)
+    page.await_kernel("guess.committed == '0.1 s'")
     page.output(asks).get_by_role("button", name="0.4 s", exact=True).click(force=True)  # it is disabled by now
     page.screenshot("lesson-predicted", page.output(asks))
     page.run_and_wait(*(i for i in code if asks < i <= reveals))

@@ -213,7 +213,7 @@ def test_nothing_is_cut_and_pictures_are_sharp(page, size, shade, ratio):
     page.page.evaluate("() => window.labkitMeasure.readTexts()")
     page.resize(*size, ratio=ratio)
     page.page.wait_for_function(
-        f"r => ({PIXELS})().every(([x, y]) => Math.abs(x - r) < 0.02 && Math.abs(y - r) < 0.02)", arg=ratio, timeout=10_000
+        f"r => ({PIXELS})().every(([x, y]) => Math.abs(x - r) < 0.02 && Math.abs(y - r) < 0.02)", arg=ratio
     )
     page.await_panels(least=2)
     page.screenshot(f"lab-{size[0]}x{size[1]}-{shade}-{ratio}")
@@ -238,7 +238,7 @@ def test_a_typed_value_that_is_not_allowed_is_refused_and_said(page, typed):
     headline = page.lab().locator(".lk-headline.lk-error")
     headline.filter(has_text="learning").wait_for()
     page.page.wait_for_function(
-        "v => document.querySelector('[aria-label=\"learning rate, typed\"]').value === v", arg=before, timeout=5_000
+        "v => document.querySelector('[aria-label=\"learning rate, typed\"]').value === v", arg=before
     )
     assert page.kernel("lab.settings.strategy.learning_rate") == float(before)
     allowed = "0.25" if before != "0.25" else "0.2"

@@ -35,8 +35,8 @@ def test_every_scenario_plays_to_its_end_and_fits_the_page(notebook, names):
         page.kernel(f"lab.play({name!r})\n0")
         if SCENARIOS[name].question is not None:
             page.kernel("lab.answer(1)\n0")
-        page.await_kernel(f"lab.view().state == 'over' and lab.view().step == {len(SCENARIOS[name].steps) - 1}", 120)
-        page.await_kernel("not lab.drawing", 30)  # the last picture, in full resolution, is being sent
+        page.await_kernel(f"lab.view().state == 'over' and lab.view().step == {len(SCENARIOS[name].steps) - 1}")
+        page.await_kernel("not lab.drawing")  # the last picture, in full resolution, is being sent
         for shade in ("light", "dark"):
             page.theme(shade)
             for width in (940, 1600):

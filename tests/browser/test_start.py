@@ -49,7 +49,7 @@ def test_the_lab_is_in_view_when_it_starts(notebook, size):
     page.lab(1).wait_for()
     panels = [f'[data-panel="{panel}"] canvas' for panel in PANELS]
     parts = [*PARTS, *panels]
-    page.page.wait_for_function(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts, timeout=20_000)
+    page.page.wait_for_function(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts)
     page.await_panels(least=5)
     assert page.page.evaluate(PARTLY_HIDDEN, parts) == []
     assert page.selected == 2  # JupyterLab has gone to the next cell, and the lab is in view all the same
@@ -60,14 +60,14 @@ def test_the_question_waits_for_its_reader(notebook):
     page = notebook([SCENARIO], size=SIZES[0], whole=True)
     page.run_and_wait(0)
     question = page.lab().locator(".lk-question")
-    question.wait_for(timeout=60_000)
+    question.wait_for()
     page.screenshot("question")
     page.await_kernel("lab.view().state == 'paused'")
     at = page.kernel("lab.view().t")
     page.frames(seconds=2)
     assert page.kernel("(lab.view().t, lab.view().state, lab.view().step)") == (at, "paused", 0)
     question.get_by_role("button", name="50%").click()
-    page.await_kernel("lab.view().state == 'over' and lab.view().step == len(lab.view().scenario.steps) - 1", 60)
+    page.await_kernel("lab.view().state == 'over' and lab.view().step == len(lab.view().scenario.steps) - 1")
     verdict = question.locator(".lk-verdict")
     verdict.filter(has_text="You answered 50%").wait_for()
     assert page.lab().locator(".lk-answers .lk-right").inner_text() == "20%"
@@ -98,7 +98,7 @@ def test_after_a_restart_of_the_kernel_the_last_picture_says_what_to_do(notebook
     page.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:restart-kernel'); }")  # a dialogue follows
     page.page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
     note = page.lab().get_by_role("alert").filter(has_text="Kernel restarted: run the cell again")
-    note.wait_for(timeout=30_000)
+    note.wait_for()
     assert page.page.evaluate("() => window.labkitMeasure.pictured('.labkit-lab canvas', 5)")
     assert page.lab().locator("img").count() == 0
     page.screenshot("kernel-restarted")
@@ -113,14 +113,14 @@ def test_a_start_replaces_all_panels_at_once(notebook):
     page = notebook([FAST], size=SIZES[2])
     page.run_and_wait(0)
     page.await_panels(least=5)
-    page.await_kernel("lab.view().state == 'over'", 60)
+    page.await_kernel("lab.view().state == 'over'")
     page.await_kernel("not lab.drawing")
     before = page.page.evaluate(STATE)
     page.kernel("lab.set(speed=0.1) and 0")
     page.await_kernel("not lab.drawing")
     page.page.evaluate(f"() => window.labkitMeasure.record('.labkit-lab [data-panel]', {STATE})")
     page.button("Run").click()
-    page.await_kernel("lab.view().state == 'running' and lab.view().t > 2e8", 60)
+    page.await_kernel("lab.view().state == 'running' and lab.view().t > 2e8")
     page.frames(seconds=1)
     drawings = page.page.evaluate("() => window.labkitMeasure.drawings()")
     first = drawings[0]

@@ -14,7 +14,7 @@ from tests.chaos.indicator import computed, held_by_model, indicated, mistakes, 
 
 cloudpickle.register_pickle_by_value(indicator)  # processes do not have this folder on their path
 
-LIMIT = 60.0  # seconds
+LIMIT = 180.0  # seconds; only a broken test waits that long
 
 
 def eventually(condition, limit=LIMIT):

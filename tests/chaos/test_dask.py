@@ -20,7 +20,7 @@ from tests.chaos.schedules import schedule
 pytestmark = pytest.mark.slow
 
 SEEDS = range(30 if os.environ.get("LABKIT_TESTS") == "whole" else 4)
-WALL = 60.0  # seconds for a run to end, or to report which roles it waits for
+WALL = 180.0  # seconds for a run to end, or to report which roles it waits for
 CALL = 15.0  # seconds in which every other call returns, with a result or an error
 
 

@@ -28,6 +28,6 @@ def labkit_process():
     def call(*words, prefix=(), **env):
         command = [*prefix, sys.executable, "-m", "labkit.cli", *map(str, words)]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": paths, **env}, timeout=120)
+        return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": paths, **env}, timeout=180)
 
     return call

@@ -36,7 +36,7 @@ class Engine:
 
     def wait(self, *args, **kwargs):
         """Start a run and wait for its end; fails after a minute."""
-        return self.train(*args, **kwargs).wait(timeout=60)
+        return self.train(*args, **kwargs).wait(timeout=180)
 
     def advance_until(self, run, condition):
         """Advance a run until `condition()` is true; fails after a minute."""

@@ -109,6 +109,6 @@ def test_the_server_and_its_backup_return_in_either_order(gap):
     """
     faults = [lk.Kill("backup-0", at=0.5), lk.Kill("server-0", at=0.5 + gap)]
     cluster = lk.SimulatedCluster(workers=2, compute=0.01, latency=0.001, replicas=1, checkpoint_every=0.2)
-    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait(60)
+    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait(180)
     assert run.stopped_by == "updates"
     closed(run)

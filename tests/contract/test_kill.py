@@ -12,7 +12,7 @@ pytestmark = pytest.mark.sample(2)
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 400})
 ENDLESS = lk.Budget(updates=10**9)
-SOON = 60  # seconds of wall time in which a process is replaced, on a busy machine
+SOON = 180  # seconds of wall time in which a process is replaced, on a busy machine
 
 
 def begun(engine, strategy, **shape):

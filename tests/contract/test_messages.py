@@ -291,7 +291,7 @@ class SendsInvalid(Script):
 def test_values_that_cannot_be_sent_are_refused_by_name(engine, what, pattern):
     run = engine.train(QUADRATIC, SendsInvalid(what=what), lk.Budget(seconds=30), workers=1)
     with pytest.raises(lk.RoleError, match=pattern) as caught:
-        run.wait(timeout=60)
+        run.wait(timeout=180)
     assert str(caught.value).startswith("worker-0 failed")
     assert "bad.get(self.what" in str(caught.value)  # the line of the role
     assert run.stopped_by == "error"

@@ -22,7 +22,7 @@ def failed(engine, strategy, message, problem=QUADRATIC, workers=2, kind=lk.Role
     """Assert that the run fails with a message that matches; returns the message."""
     run = engine.train(problem, strategy, BUDGET, workers=workers)
     with pytest.raises(kind, match=message) as caught:
-        run.wait(timeout=60)
+        run.wait(timeout=180)
     assert run.done
     assert run.stopped_by == ("deadlock" if kind is lk.Deadlock else "error")
     assert run.trace.ending["why"] == str(caught.value)  # the trace is available
@@ -295,7 +295,7 @@ def test_a_forgotten_reply_is_a_deadlock_that_names_the_waiting_roles(engine):
 def test_a_server_that_never_answers_one_worker(engine):
     """The others continue without end (here: they push and are answered, and no gradient is applied)."""
     run = engine.train(QUADRATIC, Forgetful(), lk.Budget(seconds=0.3), workers=3, time=0.01)
-    run.wait(timeout=60)
+    run.wait(timeout=180)
     assert run.stopped_by == "seconds"
     assert run.trace.counters[run.trace.roles.index("worker-2")].computed == 0
     assert run.summary()["updates"] == 0

@@ -150,7 +150,7 @@ class Breaks(lk.AsyncPS):
 def test_the_ledger_closes_after_an_error(engine):
     run = engine.train(MOONS, Breaks(), lk.Budget(updates=10**6), workers=2, time=0.005)
     with pytest.raises(lk.RoleError, match="of my own making"):
-        run.wait(timeout=60)
+        run.wait(timeout=180)
     entries = closed(run)
     assert entries["in_flight"] >= 1  # the gradient that its worker still had
 
@@ -275,7 +275,7 @@ def test_changes_of_options_and_speed_are_recorded_as_events(engine):
     run.set(learning_rate=0.02)
     run.slow("worker-1", 5)
     run.resume()
-    run.wait(timeout=60)
+    run.wait(timeout=180)
     events = run.trace.events
     assert [(m.kind, str(m)) for m in events if m.kind in ("set", "slowed")] == [
         ("set", "learning_rate = 0.02"),

@@ -125,7 +125,7 @@ def test_a_checkpoint_holds_the_rows(engine, tmp_path):
     problem = lk.Problem("clicks", hidden=(8,), options={"rows": 10_000_000, "samples": 2000})
     run = lk.train(problem, SparsePS(), engine.cluster(2, 1), lk.Budget(updates=20), checkpoint=tmp_path)
     engine.runs.append(run)
-    run.wait(timeout=60)
+    run.wait(timeout=180)
     saved, _ = Store(tmp_path).read("chief")
     assert saved["update"] == 20
     assert fingerprint(saved["parameters"]) == run.trace.ending["parameters_sha256"]

@@ -165,7 +165,7 @@ def test_without_slack_the_parameters_are_the_synchronous_sum(engine):
 def test_the_bound_may_change_during_a_run(engine):
     run = engine.train(MOONS, lk.SSP(s=3), lk.Budget(updates=300), 3, time=0.005, slow={"worker-1": 5.0})
     run.step().set(s=0)
-    run.resume().wait(timeout=60)
+    run.resume().wait(timeout=180)
     assert [str(m) for m in run.trace.events if m.kind == "set"] == ["s = 0"]
     sender, step = run.trace.column("applies", "sender", "step")
     late = [step[sender == w].max() for w in run.trace.role_ids("worker")]

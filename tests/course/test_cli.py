@@ -166,7 +166,7 @@ class TestAHostThatForbidsFilters:
     def test_a_lower_resource_limit_of_the_host_is_reported(self):
         ask = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (5, 5)); from labkit.course.sandbox import confine; "
         arguments = [sys.executable, "-c", f"{ask}print(confine.confinement_problem())"]
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=180)
         assert os.geteuid() == 0 or "cannot be set to 10 (the limit of this process is 5)" in done.stdout, done
 
 
@@ -348,7 +348,7 @@ class TestCourse:
         out, message = process.communicate(timeout=300)
         assert (process.returncode, out) == (130, "")
         assert message.endswith("Interrupted.\n")
-        assert psutil.wait_procs(family, timeout=60)[1] == []
+        assert psutil.wait_procs(family, timeout=180)[1] == []
         assert list(tmp_path.iterdir()) == []
 
 

@@ -7,7 +7,7 @@ import time
 import labkit as lk
 
 
-def eventually(condition, limit=60.0):
+def eventually(condition, limit=180.0):
     """The result of `condition` once it is true, polled every 10 ms; fails after `limit` seconds."""
     until = time.monotonic() + limit
     while True:
@@ -70,6 +70,6 @@ def closes(run):
 
 def usable(cluster):
     """Assert that the cluster executes another run to its end."""
-    run = lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(updates=50)).wait(60)
+    run = lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(updates=50)).wait(180)
     assert run.stopped_by == "updates"
     closes(run)

@@ -19,7 +19,7 @@ def leaves(fork, code):
     pid = fork()
     if pid == 0:
         return True
-    status = eventually(lambda: [s for p, s in [os.waitpid(pid, os.WNOHANG)] if p], 20)  # the child is not stuck
+    status = eventually(lambda: [s for p, s in [os.waitpid(pid, os.WNOHANG)] if p], 180)  # the child is not stuck
     assert os.waitstatus_to_exitcode(status[0]) == code, status
     return False
 
@@ -50,7 +50,7 @@ def target():
 def by_multiprocessing():
     child = multiprocessing.get_context("fork").Process(target=target)
     child.start()
-    child.join(20)
+    child.join(180)
     assert child.exitcode == 0, child.exitcode
 
 if __name__ == "__main__":

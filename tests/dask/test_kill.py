@@ -33,7 +33,7 @@ def test_a_killed_process_is_replaced_and_the_run_continues(cluster, started):
     run.kill("worker-1")
     assert lost(run, "worker-1").reason == "was killed"
     eventually(lambda: gone(pid))
-    eventually(lambda: run.engine.members.whole, 20)
+    eventually(lambda: run.engine.members.whole, 180)
     moving(run).stop()
     closes(run)
     assert labkit_threads() == []
@@ -56,7 +56,7 @@ def test_all_roles_of_a_lost_process_are_restarted_together(cluster, started):
     run.kill("chief")
     lost(run, "chief")
     lost(run, "worker-0")
-    eventually(lambda: run.engine.members.whole, 20)
+    eventually(lambda: run.engine.members.whole, 180)
     where = run.engine.members.where
     assert where["chief"] == where["worker-0"]
     moving(run).stop()
@@ -101,7 +101,7 @@ def test_processes_of_others_are_killed_only_where_it_is_allowed():
         run.kill("server-0")
         assert lost(run, "server-0").reason == "was killed"
         eventually(lambda: gone(pid))
-        eventually(lambda: run.engine.members.whole, 30)  # its nanny has started another one
+        eventually(lambda: run.engine.members.whole, 180)  # its nanny has started another one
         moving(run).stop()
         closes(run)
 

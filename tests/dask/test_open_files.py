@@ -41,11 +41,11 @@ def test_sixty_four_open_files_are_refused_by_name_and_leave_no_process(tmp_path
     script.write_text(textwrap.dedent(PROGRAM))
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     env = {**os.environ, "PYTHONPATH": paths, MARK: value}
-    reported = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, env=env)
+    reported = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=180, env=env)
     assert reported.returncode == 1
     assert reported.stderr.strip().splitlines()[-1].startswith(
         "labkit.errors.BadInput: The limit of open files is 64 here, and starting 6 processes takes about"
     )
     assert "ulimit -n" in reported.stderr
-    _, left = psutil.wait_procs(marked(value), timeout=30)
+    _, left = psutil.wait_procs(marked(value), timeout=180)
     assert left == []

@@ -93,7 +93,7 @@ def test_unequal_shares_on_both_engines(request, engine):
     """Every sample in one share, three times as many in one as in the other; the model learns, and the ledger balances."""
     problem = lk.Problem("moons", hidden=(16,), partition="by-weight:1,3")
     on = request.getfixturevalue("cluster") if engine == "dask" else lk.SimulatedCluster(workers=2)
-    run = lk.train(problem, lk.AsyncPS(learning_rate=0.2), on, lk.Budget(updates=600)).wait(60)
+    run = lk.train(problem, lk.AsyncPS(learning_rate=0.2), on, lk.Budget(updates=600)).wait(180)
     one, three = (len(part) for part in problem.partition.split(problem.dataset.n_train, 2, 0))
     assert abs(three - 3 * one) <= 3
     assert run.summary()["accuracy"] > 0.9

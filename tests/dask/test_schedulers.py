@@ -35,7 +35,7 @@ def needs(package, pip):
 
 def trains(client, encrypted=False):
     """Train both kinds of strategies on it; the ledger balances, and no state remains on the cluster."""
-    client.wait_for_workers(NODES, timeout=60)
+    client.wait_for_workers(NODES, timeout=180)
     with lk.DaskCluster(client, workers=2, servers=1) as cluster:
         for strategy, on in [
             (lk.AsyncPS(learning_rate=0.2), cluster),
@@ -44,7 +44,7 @@ def trains(client, encrypted=False):
             run = lk.train(lk.Problem("moons", hidden=(16,)), strategy, on, lk.Budget(updates=400), checkpoint=False)
             where = set(run.engine.supervisor.where.values())
             assert all(address.startswith("tls://") == encrypted for address in where), where
-            assert run.wait(60).stopped_by == "updates"
+            assert run.wait(180).stopped_by == "updates"
             assert run.summary()["accuracy"] > 0.8
             closes(run)
         eventually(lambda: plugins(cluster.client) == {})
@@ -99,7 +99,7 @@ def test_an_encrypted_cluster_by_address_with_certificates_in_dasks_settings(tmp
     script = (
         "import sys, labkit as lk\n"
         "cluster = lk.DaskCluster(sys.argv[1], workers=1, servers=1)\n"
-        "run = lk.train('moons', lk.AsyncPS(), cluster, lk.Budget(updates=50), checkpoint=False).wait(60)\n"
+        "run = lk.train('moons', lk.AsyncPS(), cluster, lk.Budget(updates=50), checkpoint=False).wait(180)\n"
         "print(run.stopped_by, run.summary().book['closes'])\n"
     )
     with encrypted() as local:
@@ -133,7 +133,7 @@ def secure_shell(folder):
         yield {"port": port, "known_hosts": None, "client_keys": [str(folder / "mine")]}
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(180)
 
 
 def free_port():
@@ -217,11 +217,11 @@ def gateway(folder):
             env={**os.environ, "PATH": path},
         )  # fmt: skip
         try:
-            eventually(lambda: healthy(f"http://127.0.0.1:{port}/api/health"), 30)
+            eventually(lambda: healthy(f"http://127.0.0.1:{port}/api/health"), 180)
             yield f"http://127.0.0.1:{port}"
         finally:
             started.terminate()
-            started.wait(15)
+            started.wait(180)
 
 
 def healthy(url):

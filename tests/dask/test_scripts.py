@@ -199,9 +199,9 @@ def test_a_killed_script_ends_its_roles_on_an_existing_cluster(tmp_path, how):
         assert len(plugins(client)) == 3
         program.process.send_signal(how)
         program.end()
-        eventually(lambda: not plugins(client), 10)
+        eventually(lambda: not plugins(client), 180)
         threads = client.run(lambda: [t.name for t in __import__("threading").enumerate()])
         assert threads
-        lk.train(lk.Problem("moons"), lk.AsyncPS(), lk.DaskCluster(client, workers=1), lk.Budget(updates=20)).wait(20)
+        lk.train(lk.Problem("moons"), lk.AsyncPS(), lk.DaskCluster(client, workers=1), lk.Budget(updates=20)).wait(180)
         eventually(lambda: client.run(lambda dask_worker: len(dask_worker.state.tasks)) and not any(
             client.run(lambda dask_worker: len(dask_worker.state.tasks)).values()))  # fmt: skip

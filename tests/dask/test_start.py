@@ -136,7 +136,7 @@ def at_the_first_role(monkeypatch):
 def test_a_run_is_started_over_when_a_process_is_killed_before_it_begins(cluster, started, at_the_first_role):
     (role,) = at_the_first_role(lambda pid: os.kill(pid, signal.SIGKILL)) or [None]
     run = started(on=cluster, budget=lk.Budget(updates=50))
-    run.wait(60)
+    run.wait(180)
     assert run.stopped_by == "updates"
     assert any("ended while the run was starting. The start was retried" in str(m) for m in run.trace.events), role
     closes(run)
@@ -153,7 +153,7 @@ def test_a_run_waits_for_a_process_that_is_slow_to_start_its_role(cluster, start
 
     at_the_first_role(stop)
     run = started(on=cluster, budget=lk.Budget(updates=50))
-    run.wait(60)
+    run.wait(180)
     assert not [m for m in run.trace.events if m.kind in ("note", "lost")]
     closes(run)
 
@@ -164,7 +164,7 @@ def test_a_process_that_does_not_answer_is_not_used(cluster, started, at_the_fir
     at_the_first_role(lambda pid: (frozen.append(pid), os.kill(pid, signal.SIGSTOP)))
     try:
         run = started(on=cluster, budget=lk.Budget(updates=50))
-        run.wait(60)
+        run.wait(180)
         assert any("gave no sign of life for 10 s" in str(m) for m in run.trace.events)
         closes(run)
     finally:
@@ -179,7 +179,7 @@ def test_all_processes_are_killed_from_outside_and_the_run_goes_on(started):
         run = moving(started(on=own.open(), budget=lk.Budget(updates=200)), 40)
         for pid in pids(own):
             os.kill(pid, signal.SIGKILL)
-        run.wait(120)
+        run.wait(180)
         assert run.stopped_by == "updates"
         assert len(run.trace.ending["lost_lives"]) == 4
         closes(run)
@@ -198,7 +198,7 @@ def test_a_run_waits_for_processes_of_its_own_that_are_slow_to_come_back(started
         monkeypatch.setattr(distributed.Nanny, "instantiate", slow)
         for pid in pids(own):
             os.kill(pid, signal.SIGKILL)
-        run.wait(120)
+        run.wait(180)
         assert run.stopped_by == "updates"
         closes(run)
 

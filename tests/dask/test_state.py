@@ -37,7 +37,7 @@ def test_twenty_runs_leave_no_process_and_no_thread(cluster):
 
     def runs(count):
         for _ in range(count):
-            lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(20)
+            lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(180)
 
     runs(8)  # everything that is created once per process exists
     before = resources()
@@ -54,7 +54,7 @@ def test_twenty_runs_leave_no_process_and_no_thread(cluster):
 def test_clusters_leave_nothing():
     def once():
         with lk.DaskCluster(workers=1) as cluster:
-            lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(20)
+            lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(180)
 
     once()
     before = fds(), threads()
@@ -67,7 +67,7 @@ def test_clusters_leave_nothing():
 
 
 def test_a_given_folder_has_the_result(cluster, tmp_path, started):
-    run = started(lk.AsyncPS(), lk.Budget(updates=50), checkpoint=tmp_path / "kept" / "here").wait(20)
+    run = started(lk.AsyncPS(), lk.Budget(updates=50), checkpoint=tmp_path / "kept" / "here").wait(180)
     state, remark = Store(tmp_path / "kept" / "here").read("chief")
     assert remark == ""
     np.testing.assert_array_equal(state["parameters"], run.result().parameters)
@@ -77,12 +77,12 @@ def test_a_given_folder_has_the_result(cluster, tmp_path, started):
 
 def test_a_relative_folder_is_resolved_in_the_client_process(cluster, tmp_path, started, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    started(lk.AsyncPS(), lk.Budget(updates=20), checkpoint="kept").wait(20)
+    started(lk.AsyncPS(), lk.Budget(updates=20), checkpoint="kept").wait(180)
     assert "chief" in Store(tmp_path / "kept").roles()
 
 
 def test_the_default_checkpoint_folder_is_removed_with_the_run(started, cluster):
-    run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(20)
+    run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(180)
     folder = run.engine.folder
     assert "chief" in Store(folder).roles()
     del run
@@ -91,7 +91,7 @@ def test_the_default_checkpoint_folder_is_removed_with_the_run(started, cluster)
 
 
 def test_without_checkpoints_a_run_has_no_folder(started):
-    run = started(budget=lk.Budget(updates=20), checkpoint=False).wait(20)
+    run = started(budget=lk.Budget(updates=20), checkpoint=False).wait(180)
     assert run.engine.folder is None
 
 
@@ -122,7 +122,7 @@ def test_a_folder_that_goes_away_is_a_warning(started, cluster, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_one_asynchronous_worker_is_equal_to_the_bit(cluster, started, dtype):
     problem = lk.Problem("digits", hidden=(16,), dtype=dtype, seed=3)
-    real = started(budget=lk.Budget(updates=120), problem=problem, on=cluster.resized(workers=1)).wait(30)
+    real = started(budget=lk.Budget(updates=120), problem=problem, on=cluster.resized(workers=1)).wait(180)
     virtual = lk.train(problem, lk.AsyncPS(), lk.SimulatedCluster(workers=1, servers=1), lk.Budget(updates=120)).wait()
     np.testing.assert_array_equal(real.result().parameters, virtual.result().parameters)
     assert real.summary()["parameters_sha256"] == virtual.summary()["parameters_sha256"]
@@ -132,14 +132,14 @@ def test_one_asynchronous_worker_is_equal_to_the_bit(cluster, started, dtype):
 def test_four_synchronous_workers_agree_with_the_simulator(cluster, started, servers):
     problem = lk.Problem("digits", hidden=(16,), dtype="float64", seed=3)
     strategy, budget = lk.SyncPS(optimizer=lk.Momentum(0.9)), lk.Budget(updates=40)
-    real = started(strategy, budget, problem=problem, on=cluster.resized(workers=4, servers=servers)).wait(30)
+    real = started(strategy, budget, problem=problem, on=cluster.resized(workers=4, servers=servers)).wait(180)
     virtual = lk.train(problem, strategy, lk.SimulatedCluster(workers=4, servers=servers), budget).wait()
     np.testing.assert_allclose(real.result().parameters, virtual.result().parameters, rtol=0, atol=1e-12)
 
 
 def test_another_seed_is_another_model(cluster, started):
     one, budget = cluster.resized(workers=1), lk.Budget(updates=20)
-    runs = [started(budget=budget, on=one, seed=seed).wait(20) for seed in (1, 2, 1)]
+    runs = [started(budget=budget, on=one, seed=seed).wait(180) for seed in (1, 2, 1)]
     shas = [run.summary()["parameters_sha256"] for run in runs]
     assert shas[0] == shas[2] != shas[1]
 
@@ -156,7 +156,7 @@ def test_dask_arrays_train_where_they_are(cluster, started, monkeypatch):
     gathered, real = [], Client.gather
     monkeypatch.setattr(Client, "gather", lambda self, f, *a, **k: gathered.append(f) or real(self, f, *a, **k))
     problem = lk.Problem(data, hidden=(8,), batch_size=64)
-    run = started(budget=lk.Budget(updates=300), problem=problem, on=cluster.resized(workers=2)).wait(40)
+    run = started(budget=lk.Budget(updates=300), problem=problem, on=cluster.resized(workers=2)).wait(180)
     assert run.stopped_by == "updates"
     assert run.summary()["accuracy"] > 0.8
     closes(run)

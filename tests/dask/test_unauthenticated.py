@@ -108,7 +108,7 @@ def ports_of(client):
 def unauthenticated_process(ports, marker):
     """What a process without the credentials received from these ports."""
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", CLIENT, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=180, check=True
     )  # fmt: skip
     return json.loads(done.stdout)
 
@@ -149,7 +149,7 @@ def test_roles_share_memory_that_other_users_cannot_open(cluster):
     pid = next(iter(cluster.client.run(os.getpid).values()))
     code = f"import os\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\nos.listdir('/proc/{pid}/fd')"
     if os.getuid() == 0:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
         assert "PermissionError" in done.stderr
     run.stop()
     closes(run)
@@ -193,8 +193,8 @@ def test_idle_connections_keep_no_role_out(cluster):
     run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=300)))
     with flood(run.engine.supervisor.members.contact["server-0"][:2]):
         run.kill("worker-0")
-        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1 and run.engine.members.whole, 60)
-        eventually(lambda: applied_of(run, "worker-0", 1) > 20, 60)
+        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1 and run.engine.members.whole, 180)
+        eventually(lambda: applied_of(run, "worker-0", 1) > 20, 180)
     run.stop()
     closes(run)
 
@@ -349,10 +349,10 @@ def guarded():
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    ready.wait(20)
+    ready.wait(180)
     yield made[0], token
     made[1].add_callback(made[1].stop)
-    thread.join(20)
+    thread.join(180)
 
 
 def status(address, opener=None, **headers):

@@ -47,7 +47,7 @@ class Gate:
 
     def __call__(self, result=None):
         self.entered.set()
-        assert self.opened.wait(30)
+        assert self.opened.wait(180)
         return result
 
 
@@ -117,7 +117,7 @@ def test_virtual_time_without_costs_has_nothing_to_measure():
 
 def test_while_the_cluster_is_measured_no_run_starts_and_progress_is_shown(lab, slow_calibration):
     lab.press(actions.Calibrate())
-    assert slow_calibration.entered.wait(30)
+    assert slow_calibration.entered.wait(180)
     view = lab.view()
     assert (view.task.kind, view.task.done, view.task.total, view.task.state) == ("calibrate", 1, 2, "running")
     assert {actions.Cancel, actions.Stop} <= view.actions
@@ -140,13 +140,13 @@ def test_while_the_cluster_is_measured_no_run_starts_and_progress_is_shown(lab, 
 @pytest.mark.parametrize("how", ["cancel", "stop", "close"])
 def test_a_measurement_can_be_cancelled(lab, slow_calibration, how):
     lab.press(actions.Calibrate())
-    assert slow_calibration.entered.wait(30)
+    assert slow_calibration.entered.wait(180)
     task = lab._experiments.task
     closing = threading.Thread(target=getattr(lab, how))
     closing.start()
-    assert task._cancelled.wait(30)
+    assert task._cancelled.wait(180)
     slow_calibration.opened.set()
-    closing.join(30)
+    closing.join(180)
     with pytest.raises(lk.LabkitError, match="The calibration was cancelled"):
         task.wait()
     assert task.progress.state == "cancelled"
@@ -272,7 +272,7 @@ def test_a_sweep_can_be_cancelled_between_two_runs(lab, monkeypatch):
 
     monkeypatch.setattr(experiments, "execute", executed)
     lab.press(actions.Sweep("learning_rate"))
-    assert gate.entered.wait(30)
+    assert gate.entered.wait(180)
     lab.cancel()
     gate.opened.set()
     with pytest.raises(lk.LabkitError, match="The sweep was cancelled"):

@@ -43,7 +43,7 @@ class Refused(Exception):
 class Client:
     """The test's side of the program, which runs on `host`. `limit`: timeout of every answer, seconds."""
 
-    def __init__(self, host: Any, env: dict[str, str], limit: float = 15.0):
+    def __init__(self, host: Any, env: dict[str, str], limit: float = 180.0):
         self.limit = limit
         self._program = host.spawn(
             [sys.executable, __file__], env=env, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE

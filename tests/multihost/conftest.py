@@ -77,7 +77,7 @@ class Cluster:
         )  # fmt: skip
 
     def _await_workers(self, count: int) -> None:
-        self.client.do(f"cluster.client.wait_for_workers({count}, timeout=60)", 70)
+        self.client.do(f"cluster.client.wait_for_workers({count}, timeout=180)", 190)
 
     def hosts_of_roles(self) -> dict[str, Host]:
         """The host of every role of `run`, now."""

@@ -18,7 +18,7 @@ def until(condition: Any, limit: float) -> bool:
     return True
 
 
-def moves(run: Any, more: int = 20, limit: float = 12.0) -> bool:
+def moves(run: Any, more: int = 20, limit: float = 120.0) -> bool:
     """Whether the run applies this many more updates within the limit."""
     goal = run.summary()["updates"] + more
     return until(lambda: run.stopped_by is not None or run.summary()["updates"] >= goal, limit)

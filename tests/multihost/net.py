@@ -34,7 +34,7 @@ HOW = "run as root on Linux with iproute2 (apt-get install iproute2), where `ip 
 
 def ip(*arguments: str, check: bool = True) -> str:
     """Run `ip`; return what it printed."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=180, check=False)
     if check and done.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
@@ -110,7 +110,7 @@ class Host:
         for namespace, device in ((self.namespace, "eth0"), (self.network.switch, self._port)):
             command = ["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", burst]
             done = subprocess.run(
-                [*command, "latency", "200ms"], capture_output=True, text=True, timeout=20, check=False
+                [*command, "latency", "200ms"], capture_output=True, text=True, timeout=180, check=False
             )  # fmt: skip
             if done.returncode:
                 raise RuntimeError(f"the bandwidth of a link cannot be limited: {done.stderr.strip()}")
@@ -155,7 +155,7 @@ class Network:
             if name.startswith(f"{self.name}-"):
                 _remove(name)
         for started in self.started:
-            started.wait(10)
+            started.wait(180)
             for pipe in (started.stdin, started.stdout, started.stderr):
                 if pipe is not None:
                     pipe.close()

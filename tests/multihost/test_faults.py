@@ -26,7 +26,7 @@ def start(cluster, workers=3, strategy="lk.AsyncPS(learning_rate=0.05)", budget=
     return cluster.hosts_of_roles()
 
 
-def ends_well(cluster, seconds=90):
+def ends_well(cluster, seconds=180):
     """The run reaches its budget; every gradient is accounted for; the accuracy has increased."""
     until = time.monotonic() + seconds
     while cluster.client.ask("run.stopped_by") is None:
@@ -65,7 +65,7 @@ def test_a_worker_is_cut_off_and_restarted_on_another_host(own_cluster):
     hosts_by_role = start(own_cluster)
     role = lonely_worker(hosts_by_role)
     hosts_by_role[role].unplug()
-    assert own_cluster.client.ask("ledgers.moves(run, 20, 10)")  # the others continue
+    assert own_cluster.client.ask("ledgers.moves(run, 20)")  # the others continue
     assert marked_in_time(own_cluster, role, "lost")["incarnation"] == 0
     hosts_by_role[role].plug()
     assert marked_in_time(own_cluster, role, "restarted", 40)["incarnation"] == 1
@@ -89,7 +89,7 @@ def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
     hosts_by_role = start(own_cluster, workers=2)
     served = hosts_by_role["server-0"]
     own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # the role on the same Dask worker as the server needs a place, too
-    own_cluster.client.ask("ledgers.until(lambda: run.engine.now > 3e9, 10)")  # a checkpoint exists by now
+    own_cluster.client.ask("ledgers.until(lambda: run.engine.now > 3e9, 180)")  # a checkpoint exists by now
     served.unplug()
     back = marked_in_time(own_cluster, "server-0", "restarted", 30)
     assert back["incarnation"] >= 1
@@ -107,7 +107,7 @@ def test_a_synchronous_run_waits_or_goes_on(own_cluster, loss):
     hosts_by_role[role].unplug()
     marked_in_time(own_cluster, role, "lost")
     if loss == "continue":
-        assert own_cluster.client.ask("ledgers.moves(run, 20, 12)")
+        assert own_cluster.client.ask("ledgers.moves(run, 20)")
     hosts_by_role[role].plug()
     ends_well(own_cluster)
 

@@ -140,7 +140,7 @@ def holds(run):
 @pytest.mark.parametrize("kind", [Async, Sync])
 @pytest.mark.parametrize("corrupt", [corrupt.__name__ for corrupt in CORRUPTIONS])
 def test_an_invalid_gradient_is_refused_and_training_continues(kind, corrupt):
-    run = trained(kind(fault=corrupt)).wait(20)
+    run = trained(kind(fault=corrupt)).wait(180)
     refusals = holds(run)
     assert all("step " in text for _, text in refusals)
     honest = [c for name, c in zip(run.trace.roles, run.trace.counters.values()) if name in ("worker-0", "worker-2")]
@@ -153,21 +153,21 @@ def test_an_invalid_gradient_is_refused_and_training_continues(kind, corrupt):
     ("sign-sgd", half_a_code), ("power-sgd:2", half_a_code), ("power-sgd:2", nan_in_code),
 ])  # fmt: skip
 def test_invalid_encoded_gradients_are_refused(codec, corrupt):
-    holds(trained(Async(fault=corrupt.__name__, codec=codec), servers=1).wait(20))
+    holds(trained(Async(fault=corrupt.__name__, codec=codec), servers=1).wait(180))
 
 
 def test_the_loss_of_the_others_falls():
     run = lk.train(
         lk.Problem("digits", hidden=(32,), seed=1), Async(fault="nothing_finite"), lk.SimulatedCluster(workers=4),
         lk.Budget(accuracy=0.9, updates=3000),
-    ).wait(60)  # fmt: skip
+    ).wait(180)  # fmt: skip
     assert run.stopped_by == "accuracy"
     assert {name for name, _ in refused(run)} == {"worker-1"}
 
 
 def test_a_gradient_that_is_invalid_on_one_shard_is_partly_applied():
     """The other shard applies its part: partly applied."""
-    run = trained(Async(fault="to server-0 only")).wait(20)
+    run = trained(Async(fault="to server-0 only")).wait(180)
     holds(run)
     assert ledger(run.trace)["partly_applied"] > 0
 
@@ -175,13 +175,13 @@ def test_a_gradient_that_is_invalid_on_one_shard_is_partly_applied():
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(learning_rate=10.0), lk.SyncPS(learning_rate=10.0), lk.SSP(learning_rate=10.0)],
                          ids=lambda s: s.name)  # fmt: skip
 def test_a_diverging_model_is_not_an_invalid_worker(strategy):
-    run = lk.train(DIVERGES, strategy, lk.SimulatedCluster(workers=3), lk.Budget(updates=20_000)).wait(60)
+    run = lk.train(DIVERGES, strategy, lk.SimulatedCluster(workers=3), lk.Budget(updates=20_000)).wait(180)
     assert run.stopped_by == "diverged"
     assert ledger(run.trace)["closes"] is True
 
 
 def test_invalid_gradients_of_all_workers_mean_divergence():
     run = trained(Async(fault="all workers"), servers=1)
-    run.wait(20)
+    run.wait(180)
     assert run.stopped_by == "diverged"
     assert ledger(run.trace)["closes"] is True

@@ -69,7 +69,7 @@ tries = {
     "setrlimit": lambda: resource.setrlimit(resource.RLIMIT_AS, (-1, -1)), "getppid": os.getppid,
     "setuid": lambda: os.setuid(0), "ptrace": lambda: call("ptrace", 0, 0, 0, 0), "prctl": lambda: call("prctl", 1, 0, 0, 0, 0),
     "mount": lambda: call("mount", b"x", b"/tmp", b"tmpfs", 0, 0), "sleep": lambda: time.sleep(60),
-    "usleep": lambda: call("usleep", 60_000_000), "lock": lambda: threading.Event().wait(60), "pipe": os.pipe, "dup": lambda: os.dup(1),
+    "usleep": lambda: call("usleep", 60_000_000), "lock": lambda: threading.Event().wait(180), "pipe": os.pipe, "dup": lambda: os.dup(1),
     "memory": lambda: len(bytearray(1 << 30)), "mmap": lambda: mmap.mmap(-1, 1 << 30),
     "clock": lambda: time.time() > 0, "compute": lambda: sum(range(10)), "random": lambda: len(os.urandom(4)),
 }

@@ -367,7 +367,7 @@ def test_with_two_writers_the_stored_checkpoint_is_always_complete(store):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(180)
     assert failures == []
     assert store.damage_report("server-0") == ""
     assert store.read("server-0") is not None

@@ -11,7 +11,7 @@ from labkit.lab.page import drawing_thread as module
 from labkit.lab.page.drawing_thread import DrawingThread, TokenBucket
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=180.0):
     """Wait until a condition set by another thread is true."""
     end, pause = time.monotonic() + seconds, threading.Event()
     while not condition():
@@ -61,20 +61,20 @@ def test_frames_are_drawn_continuously_during_a_run(scene):
 def test_the_thread_ends_when_nothing_moves_and_a_wake_starts_it_again(scene):
     one = scene(moves=False)
     one.painter.wake()
-    assert one.painter.join(20)
+    assert one.painter.join(180)
     assert one.frames == 1
     one.painter.wake()
-    assert one.painter.join(20)
+    assert one.painter.join(180)
     assert one.frames == 2
 
 
 def test_an_answer_to_the_last_frame_starts_nothing(scene):
     one = scene(moves=False, answers=False)
     one.painter.wake()
-    assert one.painter.join(20)
+    assert one.painter.join(180)
     for _ in range(3):
         one.painter.acknowledge(one.painter.sent)
-        assert one.painter.join(20)
+        assert one.painter.join(180)
     assert one.frames == 1
 
 
@@ -84,15 +84,15 @@ def test_a_wake_up_during_the_last_frame_is_not_lost(scene):
     def during(frame):
         if frame == 1:
             entered.set()
-            assert leave.wait(20)
+            assert leave.wait(180)
 
     one = scene(moves=False, sends=False, during=during)
     one.painter.wake()
-    assert entered.wait(20)
+    assert entered.wait(180)
     one.painter.wake()
     leave.set()
     until(lambda: one.frames == 2)
-    assert one.painter.join(20)
+    assert one.painter.join(180)
 
 
 def test_at_most_two_frames_are_unacknowledged(scene, monkeypatch):

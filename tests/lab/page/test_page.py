@@ -470,6 +470,6 @@ def test_questions_during_drawing_are_answered(open_page):
         page.lab.now = now
         page.thread.frame()
     stop.set()
-    asking.join(20)
+    asking.join(180)
     assert not asking.is_alive()
     assert not page.browser.state["headline"].get("error")

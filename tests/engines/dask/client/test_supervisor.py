@@ -60,7 +60,7 @@ def supervisor(client):
 
 def answered(supervisor):
     """Take one event, an answer, and process it as the run's thread does."""
-    event = supervisor.queue.get(timeout=30)
+    event = supervisor.queue.get(timeout=180)
     assert isinstance(event, Answered)
     event.then()
 
@@ -165,7 +165,7 @@ def test_the_event_of_a_task_that_failed_has_the_reason(supervisor, future, why)
     supervisor._launcher = types.SimpleNamespace(start=start, forget=lambda: None)
     supervisor.submit("worker-0", 1, "a")
     started[0](future)
-    assert supervisor.queue.get(timeout=30) == TaskFailed("worker-0", 1, future.status, why)
+    assert supervisor.queue.get(timeout=180) == TaskFailed("worker-0", 1, future.status, why)
 
 
 def test_a_run_releases_everything_it_can(client, supervisor):
@@ -199,7 +199,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
         raise RuntimeError("no thread can be started")
 
     monkeypatch.setattr(start, "DaskRun", fails)
-    client.sync = lambda call, callback_timeout: asyncio.run_coroutine_threadsafe(call(), client.loop.loop).result(30)
+    client.sync = lambda call, callback_timeout: asyncio.run_coroutine_threadsafe(call(), client.loop.loop).result(180)
     with pytest.raises(RuntimeError, match="no thread"):
         start.start_run(cluster, connection, lambda roles: {"chief": "a"}, plan, (), False, None)
     assert usage["a"] == 0
@@ -210,7 +210,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
 def test_a_mistake_on_the_event_loop_is_logged_and_becomes_an_event(client, supervisor, monkeypatch, caplog):
     monkeypatch.setattr(supervisor, "_deliver", lambda *arguments: 1 / 0)
     supervisor.post({"do": "members"}, ["a"])
-    event = supervisor.queue.get(timeout=30)
+    event = supervisor.queue.get(timeout=180)
     assert isinstance(event, InternalError)
     assert isinstance(event.error, ZeroDivisionError)
     assert "An order to roles" in caplog.text

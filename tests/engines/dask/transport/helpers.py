@@ -18,7 +18,7 @@ from labkit.engines.dask.transport.shared_memory import DATA, ORIGIN, WRITTEN, O
 from labkit.roles.messages import Ack, Pull, Push, Weights
 
 KINDS = (Push, Pull, Weights, Ack)
-PATIENCE = 20.0  # seconds; only a broken test waits that long
+PATIENCE = 180.0  # seconds; only a broken test waits that long
 
 
 def introduce(*endpoints: Endpoint) -> None:
