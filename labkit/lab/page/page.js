@@ -91,14 +91,15 @@ class Shared {
   constructor(model) {
     this.model = model;
     this.pictures = new Map(); // panel -> {axes, content, size, caption, alt}
+    this.run = -1; // the number of the run of which these are pictures
     this.views = new Set();
     this.answers = new Map(); // number of a question -> what to do with its answer
     this.asked = 0;
     this.onMessage = (message, buffers) => this.receive(message, buffers);
     model.on("msg:custom", this.onMessage);
-    this.onPlayer = () => this.begin();
+    this.onPlayer = () => this.begin((model.get("player") || {}).run);
     model.on("change:player", this.onPlayer); // before the listeners of the views
-    this.begin();
+    this.onPlayer();
   }
 
   close() {
@@ -107,11 +108,13 @@ class Shared {
     this.hidden?.remove();
   }
 
-  // Pictures of one run do not stay beside texts of another one.
-  begin() {
-    const { run } = this.model.get("player") || {};
-    if (run !== this.run) this.pictures.clear();
+  // Pictures of one run do not stay beside texts and pictures of the next one. The numbers of the runs of a page ascend. The first
+  // frame of a run may come before the change of the trait "player": the front end processes changes of traits asynchronously.
+  begin(run) {
+    if (!(run > this.run)) return;
     this.run = run;
+    this.pictures.clear();
+    for (const view of this.views) view.clear();
   }
 
   // The kernel answers: the static output of the cell, which is for readers without a kernel, is not needed.
@@ -130,6 +133,7 @@ class Shared {
     }
     this.hideStatic();
     if (message.do === "frame") {
+      this.begin(message.run);
       for (const panel of message.panels) this.keep(panel, buffers);
       for (const view of this.views) view.draw(message.panels.map((panel) => panel.name));
       this.acknowledge(message.frame);
@@ -377,8 +381,6 @@ class LabView {
   }
 
   show_player(player) {
-    if (player.run !== this.run) this.clear();
-    this.run = player.run;
     const [lamp, at, below] = this.state.children;
     setText(lamp, player.lamp);
     setText(at, ` ${player.at}`);

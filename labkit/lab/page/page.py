@@ -402,7 +402,8 @@ class Page:
         with self._order:
             if drawn and view.trace is self._trace:  # otherwise another run is shown by now
                 self._sent = True
-                self.widget.message({"do": "frame", "frame": self._thread.next_frame(), "panels": drawn}, buffers)
+                frame = {"do": "frame", "frame": self._thread.next_frame(), "run": self._run, "panels": drawn}
+                self.widget.message(frame, buffers)
 
     @staticmethod
     def _drawn(panel: LivePanel, view: View) -> tuple[dict[str, Any], list[bytes]]:

@@ -1,0 +1,76 @@
+"""The script of the page with a model that delivers the messages of a real page in a given order."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from labkit.lab.page.widget import SECTIONS, PageWidget
+from tests.lab.conftest import browsers  # noqa: F401  a fixture
+from tests.lab.page.conftest import open_page  # noqa: F401  a fixture
+from tests.lab.page.stubs import trace, view
+
+pytestmark = pytest.mark.slow
+
+MODEL = """async ([script, state]) => {
+    const { default: widget } = await import(`data:text/javascript;base64,${script}`);
+    const listeners = new Map();
+    window.model = {
+        state,
+        get: name => window.model.state[name],
+        on: (event, act) => listeners.set(event, [...(listeners.get(event) ?? []), act]),
+        off: (event, act) => listeners.set(event, (listeners.get(event) ?? []).filter(other => other !== act)),
+        send: () => {},
+        emit: (event, ...values) => (listeners.get(event) ?? []).forEach(act => act(...values)),
+    };
+    widget.initialize({ model: window.model });
+    widget.render({ model: window.model, el: document.body });
+}"""
+STATE = """state => {
+    window.model.state = state;
+    Object.keys(state).forEach(name => window.model.emit(`change:${name}`));
+}"""
+MESSAGE = """([content, buffers]) => {
+    const bytes = text => new DataView(Uint8Array.from(atob(text), letter => letter.charCodeAt(0)).buffer);
+    window.model.emit("msg:custom", content, buffers.map(bytes));
+}"""
+PICTURES = """() => [...document.querySelectorAll("[data-panel]")].map(panel => [
+    panel.querySelector(".lk-caption").title, window.labkitMeasure.colours(panel.querySelector("canvas")) > 2])"""
+
+
+@pytest.mark.parametrize("order", ["state first", "frame first", "two frames first"])
+def test_the_pictures_of_a_new_run_stay_also_if_they_come_before_its_state(context, open_page, order):  # noqa: F811
+    """In JupyterLab a message can overtake a change of the state that was sent before it."""
+    page = open_page(panels=("throughput", "staleness"))
+
+    def state():
+        return {name: getattr(page.page.widget, name) for name in SECTIONS}
+
+    def frames():
+        taken = page.browser.take("frame")
+        return [[message, [base64.b64encode(data).decode() for data in buffers]] for message, buffers in taken]
+
+    page.thread.frame()
+    first, before = state(), frames()
+    run = trace(2)
+    for t in (run.watermark() // 2, run.watermark()):
+        page.lab.now = view(of=run, t=t)
+        page.thread.frame()
+    second, after = state(), frames()
+    assert len(after) == 2
+    assert "axes" in after[0][0]["panels"][0]
+
+    tab = context.new_page()
+    tab.evaluate(MODEL, [base64.b64encode(PageWidget._esm.encode()).decode(), first])
+    for frame in before:
+        tab.evaluate(MESSAGE, frame)
+    early = {"state first": 0, "frame first": 1, "two frames first": 2}[order]
+    for frame in after[:early]:
+        tab.evaluate(MESSAGE, frame)
+    tab.evaluate(STATE, second)
+    for frame in after[early:]:
+        tab.evaluate(MESSAGE, frame)
+    captions = {panel["name"]: panel["caption"] for frame, _ in after for panel in frame["panels"]}
+    assert tab.evaluate(PICTURES) == [[captions["throughput"], True], [captions["staleness"], True]]
+    tab.close()
