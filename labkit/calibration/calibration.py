@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines.base import Cluster
 from ..engines.cluster_spec import ClusterSpec
-from ..engines.costs import Costs, WorkCost
+from ..engines.costs import MAX_S, Costs, WorkCost
 from ..engines.distributions import Deterministic, Distribution, Measured
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
@@ -301,10 +301,13 @@ class Calibration:
             return cls(
                 Costs.from_dict(plain["costs"]), str(plain["problem"]), _integers(plain["size"], 3), int(plain["evaluated"]),
                 _integers(plain["parameters"], 2), _integers(plain["samples"], 2),
-                float(plain["latency"]), math.inf if plain["bandwidth"] is None else float(plain["bandwidth"]),
+                check_number("latency", plain["latency"], 0, MAX_S),
+                math.inf if plain["bandwidth"] is None else check_number("bandwidth", plain["bandwidth"], 1e-6, 1e18),
                 {str(k): float(v) for k, v in plain["repeatability"].items()},
                 tuple(map(str, plain["doubts"])),
             )  # fmt: skip
+        except BadInput as error:
+            raise BadInput(f"This calibration cannot be read: {error}") from None
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadInput(f"This calibration cannot be read: {type(error).__name__}: {error}.") from None
 
@@ -357,9 +360,9 @@ class Calibration:
             return cls.from_dict(json.loads(Path(name).read_text(encoding="utf-8")))
         except OSError as error:
             raise BadInput(f"{shown(name)} cannot be read: {reason(error)}.") from None
-        except ValueError as error:
-            if isinstance(error, BadInput):
-                raise
+        except BadInput:
+            raise
+        except (ValueError, RecursionError):
             raise BadInput(f"{shown(name)} is not a calibration: it is not JSON.") from None
 
 
@@ -586,7 +589,7 @@ def _range(values: Sequence[int]) -> tuple[int, int]:
 
 def _integers(value: Any, count: int) -> Any:
     """Return `value` as a tuple of integers. Raises `ValueError` if these are not `count`."""
-    found = tuple(int(each) for each in value)
+    found = tuple(int(each) for each in value) if isinstance(value, list | tuple) else ()
     if len(found) != count:
         raise ValueError(f"{count} integers are expected, not {len(found)}")
     return found

@@ -90,7 +90,7 @@ def predict(
     known = Calibration.load(calibration)
     given = given_options(options)
     values = {{"pace": "compute"}.get(name, name): text for name, text in given.values.items()}
-    specs = run_specs(names, "simulated", replace(given, values={"workers": str(workers[0])} | values))
+    specs = run_specs(names, "simulated", replace(given, values={"workers": str(max(workers))} | values))
     cluster = specs[0].cluster
     more = {declared: getattr(cluster, declared) for _, part, section in SECTIONS if part == "cluster"
             for declared in section.values() if declared in values and declared not in ("servers", "compute")}  # fmt: skip

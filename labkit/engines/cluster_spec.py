@@ -61,7 +61,7 @@ def slow_with(slow: Mapping[str, float], workers: int) -> dict[str, float]:
     """Return the slowdowns of the roles that exist with so many workers."""
     return {
         role: factor for role, factor in slow.items()
-        if not re.fullmatch(r"worker-\d+", role) or int(role.rpartition("-")[2]) < workers
+        if not isinstance(role, str) or not re.fullmatch(r"worker-\d+", role) or int(role.rpartition("-")[2]) < workers
     }  # fmt: skip
 
 

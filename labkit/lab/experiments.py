@@ -22,9 +22,9 @@ from ..errors import BadInput, LabkitError, nearest, shown
 from ..formatting import number_text
 from ..options import check_number
 from ..roles.budget import Budget
-from ..sweeps import Setting, Sweep, execute
+from ..sweeps import RESULTS, Setting, Sweep, execute
 from .controls import Control, controls, label_of
-from .predicted_run import is_predictable
+from .predicted_run import calibrated_options, is_predictable
 from .session import Session
 from .settings import Settings
 
@@ -243,9 +243,9 @@ class Experiments:
         def work(count: Callable[[int, int], None]) -> Predictions:
             count(0, 0)
             return predict(
-                settings.problem, settings.strategy, calibration, sizes, servers=spec.servers, pace=spec.compute, hosts=hosts,
-                budget=budget, seeds=seeds, slow=spec.slow, replicas=spec.replicas,
-                progress=False, on_result=lambda done, total, row: count(done, total),
+                settings.problem, settings.strategy, calibration, sizes, servers=spec.servers, hosts=hosts, budget=budget,
+                seeds=seeds, slow=spec.slow, **calibrated_options(spec), progress=False,
+                on_result=lambda done, total, row: count(done, total),
             )  # fmt: skip
 
         def over(found: Predictions) -> None:
@@ -263,7 +263,7 @@ class Experiments:
         hosts = None if hosts is None else _count("hosts", hosts, MOST_HOSTS)
         spec = settings.cluster
         cluster = calibration.cluster(
-            workers, spec.servers, pace=spec.compute, hosts=hosts, slow=slow_with(spec.slow, workers), replicas=spec.replicas
+            workers, spec.servers, hosts=hosts, slow=slow_with(spec.slow, workers), **calibrated_options(spec)
         )
         made = replace(settings, spec=replace(settings.spec, cluster=replace(cluster.spec, record=True)))
         if session.run is not None and not session.shows_preview:
@@ -282,6 +282,11 @@ class Experiments:
         """Simulate the run of the settings with several values of one setting."""
         now, calibration = self._session.settings, self._session.calibration
         _count("seeds", seeds, MOST_SEEDS)
+        if setting in RESULTS:
+            raise BadInput(
+                f"sweep: {setting} is also a result of every run; use lk.sweep with several budgets, as "
+                f"[lk.Budget({setting}=...), ...]."
+            )
         each = _settings_of_sweep(now, setting, values)
         self._check_idle("sweep")
         measured = calibration if is_predictable(now) else None
@@ -289,10 +294,13 @@ class Experiments:
         cells = [_cell(made, measured) for made in each]
         column = COLUMNS.get(setting, setting)
         texts = {made.spec.write(column): made.value(setting) for made in each} if setting in COLUMNS else {}
+        only = each[0].value(setting)
+        if not isinstance(only, bool | int | float | str | None):
+            only = each[0].spec.write(column)
         rows: list[Mapping[str, Any]] = []
 
         def show(found: Sequence[Mapping[str, Any]]) -> Sweep:
-            named = tuple(_renamed(row, column, setting, texts, each[0].value(setting)) for row in found)
+            named = tuple(_renamed(row, column, setting, texts, only) for row in found)
             made = Sweep(named, (setting,))
             self.swept = Swept(setting, made, note)
             return made
@@ -326,7 +334,7 @@ class Experiments:
         if self.active:
             return self._wait_for_task()
         session = self._session
-        if session.state == "running" and not session.simulated:
+        if session.previewing or (session.state == "running" and not session.simulated):
             return "the simulations would take time from the processes of the active run. Press Pause or Stop first."
         return ""
 
@@ -422,7 +430,7 @@ def _cell(settings: Settings, calibration: Calibration | None) -> Setting:
     spec = settings.cluster
     if calibration is not None:
         cluster: Cluster = calibration.cluster(
-            spec.workers, spec.servers, pace=spec.compute, slow=dict(spec.slow), replicas=spec.replicas
+            spec.workers, spec.servers, slow=dict(spec.slow), **calibrated_options(spec)
         )
     else:
         cluster = settings.changed(engine="simulated").cluster_on(None)

@@ -11,8 +11,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ..calibration import Calibration
+from ..engines.cluster_spec import ClusterSpec
 from ..engines.commands import Command, Cut, Delay, Drop, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
 from ..errors import LabkitError
 from ..formatting import short
@@ -22,7 +24,7 @@ from ..trace.schema import NANO
 from ..views.predicted import Predicted, PredictedPart
 from .settings import Settings
 
-__all__ = ["PredictedRun", "is_predictable"]
+__all__ = ["PredictedRun", "calibrated_options", "is_predictable"]
 
 GRADIENTS = 1500  # of one part, and at least so many for each worker:
 GRADIENTS_PER_WORKER = 30
@@ -33,6 +35,14 @@ NOT_PREDICTED: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join
 def is_predictable(settings: Settings) -> bool:
     """Whether a run with these settings has costs that can be measured: it is on processes, or simulated with costs."""
     return not settings.cluster.virtual_time or settings.cluster.costs is not None
+
+
+def calibrated_options(spec: ClusterSpec) -> dict[str, Any]:
+    """Return the options of a cluster besides its size and its slow roles that remain with measured costs, for
+    `Calibration.cluster`. The links of a simulated cluster are part of its settings; those of processes are measured.
+    """
+    links = {"latency": spec.latency, "bandwidth": spec.bandwidth} if spec.virtual_time else {}
+    return {"pace": spec.compute, "server_time": spec.server_time, "replicas": spec.replicas, **links}
 
 
 class PredictedRun:
@@ -112,9 +122,7 @@ class PredictedRun:
     def _start_run(self) -> Run:
         spec, problem = self._now.cluster, replace(self._now.problem, timing_only=True)
         count = max(GRADIENTS, GRADIENTS_PER_WORKER * spec.workers)
-        cluster = self._calibration.cluster(
-            spec.workers, spec.servers, pace=spec.compute, slow=dict(spec.slow), replicas=spec.replicas
-        )
+        cluster = self._calibration.cluster(spec.workers, spec.servers, slow=dict(spec.slow), **calibrated_options(spec))
         return train(problem, self._now.strategy, cluster, Budget(samples=count * problem.batch_size), checkpoint=False)
 
     def _finish(self, run: Run) -> None:

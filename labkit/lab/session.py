@@ -561,6 +561,9 @@ class Session:
                 "What if: a run on processes cannot be repeated exactly. Run with engine=simulated, and select an earlier time."
             )
         assert self.run is not None
+        reason = self.occupied(self._now_with)
+        if reason:
+            raise BadInput(f"What if: {reason}")
         at, old = self.moment(), self.run
         if old.done and at >= old.engine.trace.watermark():
             raise BadInput("What if: this is the end of the run; select an earlier time first.")

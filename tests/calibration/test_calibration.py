@@ -116,7 +116,9 @@ def test_a_calibration_is_saved_and_loaded(found, tmp_path):
     assert again.cluster(8, pace=0.01).spec == found.cluster(8, pace=0.01).spec
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"labkit_calibration": 9}', '{"labkit_calibration": 1}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"labkit_calibration": 9}', '{"labkit_calibration": 1}', "\x00", "[" * 100_000]
+)
 def test_other_files_are_refused(tmp_path, text):
     file = tmp_path / "cluster.json"
     file.write_text(text)
@@ -126,8 +128,11 @@ def test_other_files_are_refused(tmp_path, text):
 
 def test_values_that_cannot_be_are_refused(found):
     plain = json.loads(json.dumps(found.to_dict()))
+    for name, value in (("latency", -1.0), ("latency", float("nan")), ("bandwidth", 0.0), ("size", "123")):
+        with pytest.raises(lk.BadInput, match=f"cannot be read: ({name}=|ValueError)"):
+            lk.Calibration.from_dict(plain | {name: value})
     plain["costs"]["cores"] = -3
-    with pytest.raises(lk.BadInput, match="cores=-3"):
+    with pytest.raises(lk.BadInput, match="cannot be read: Costs: cores=-3"):
         lk.Calibration.from_dict(plain)
 
 

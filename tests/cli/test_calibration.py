@@ -34,6 +34,17 @@ def test_predictions_for_every_strategy_and_size(labkit, known, tmp_path):
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_slow_worker_of_the_largest_size_is_allowed_in_any_order(labkit, known):
+    rates = []
+    for sizes in ("2,4", "4,2"):
+        result = labkit(
+            "predict", "async-ps", "--calibration", known, "--workers", sizes, "--slow", "worker-3:3", *SMALL, "--json"
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        rates.append([run["gradients_per_second"] for run in json.loads(result.stdout)["runs"]])
+    assert rates[0] == rates[1]
+
+
 def test_options_of_clusters_reach_the_simulated_clusters(labkit, known):
     def rate(*words):
         names = ("async-ps", "ring-all-reduce")

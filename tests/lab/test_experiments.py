@@ -330,3 +330,27 @@ def test_settings_that_can_be_swept_have_a_button(calibration):
         assert shown["calibrate"]["button"]["label"] == "Calibrate again"
         button = next(b for b in content.toolbar(view, {})["buttons"] if b["id"] == "Calibrate")
         assert (button["label"], button["action"], button["off"]) == ("Predict", "Predict", False)
+
+
+def test_the_time_of_an_update_and_the_links_remain_in_predictions(calibration):
+    """They are settings of the cluster, which a calibration does not replace."""
+    cluster = lk.SimulatedCluster(2, compute=None, server_time=0.05, costs=COSTS)
+    with lk.Lab(PROBLEM, "async-ps", cluster, lk.Budget(seconds=20)) as one:
+        one.calibration = calibration
+        one.run()
+        one.wait(180)
+        assert one.comparison.cells()[0][3] in ("+0.0%", "\u22120.0%")
+        slower, same = one.sweep("server_time", [0.1, 0.05], seeds=1).values("gradients_per_second")
+        assert same == pytest.approx(2 * slower, rel=0.05)
+
+
+def test_a_sweep_of_one_value_that_is_no_number_has_its_text(lab):
+    found = lab.sweep("slow", [{"worker-1": 3.0}], seeds=1)
+    assert found.values("slow") == ["worker-1:3.0"]
+    assert lab.view().swept is not None
+
+
+@pytest.mark.parametrize("setting", ["accuracy", "seconds", "updates"])
+def test_a_setting_that_is_also_a_result_is_not_swept(lab, setting):
+    with pytest.raises(lk.BadInput, match=f"{setting} is also a result of every run; use lk.sweep"):
+        lab.sweep(setting, [1, 2])

@@ -708,9 +708,9 @@ class LabView {
       this.sweepSetting.value = (now.sweep.settings.find(([name]) => name === "workers") || now.sweep.settings[0])[0];
     }
     this.showValues(false);
-    this.showButtons(this.sweepBox, [now.sweep.button], () => {
+    this.showButtons(this.sweepBox, [now.sweep.button], (button) => {
       const values = this.sweepValues.value.split(",").map((text) => text.trim()).filter(Boolean);
-      this.awaitsSweep = !now.sweep.button.off;
+      this.awaitsSweep = !button.off;
       this.press("Sweep", this.sweepSetting.value, values.length ? values : null);
     });
     setText(this.sweepText, now.sweep.text);

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
 
 from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from ...errors import BadInput, LabkitError, nearest
@@ -311,6 +314,8 @@ class Page:
         ready = view.state == "ready"
         if not (ready and self._ready_before):
             self._run += 1
+            for panel in list(self._panels.values()):
+                panel.resend()  # the browser clears all pictures, also if this trace was shown before
         self._trace, self._ready_before = view.trace, ready
         self._sentence = sentence(view.trace, view.t, view.reference)
         return self._texts(view, log_lines(view.trace, view.t))
@@ -352,14 +357,16 @@ class Page:
 
     def _frame(self) -> bool:
         """Draw everything as it is now. Returns whether the lab is idle."""
-        view = self._show()
+        with self._order:
+            view = self._show()
+            run = self._run
         still = _still(view)
         self._thread.share = _share(view)
         now = time.monotonic()
         if still or now - self._text_at >= TEXT_EVERY or not view.live or view.problem:
             self._text_at = now
             self._show_texts(view)
-        self._draw_panels(view)
+        self._draw_panels(view, run)
         self._draw_sweep(view)
         return still
 
@@ -370,7 +377,10 @@ class Page:
             return
         self._figure_of = swept
         with self._figures:
-            figure = swept.sweep.plot.overview(_axis(swept))
+            try:
+                figure: Figure = swept.sweep.plot.overview(_axis(swept))
+            except LabkitError as error:  # as for too many lines; the table shows the results
+                figure = _text_figure(str(error))
             drawn = figure_list(figure)
         alt = f"Sweep of {swept.setting.replace('_', ' ')}. {swept.sweep.table()}"
         message = {
@@ -380,7 +390,8 @@ class Page:
         self._sent = True
         self.widget.message(message, [drawn.points.tobytes(), drawn.pixels])
 
-    def _draw_panels(self, view: View) -> None:
+    def _draw_panels(self, view: View, run: int) -> None:
+        """Send the pictures that have changed. `run`: the number of the displayed run."""
         shown = self._shown if self._visible is None else [name for name in self._shown if name in self._visible]
         with self._figures:
             for name in self._panels.keys() - set(self._shown):
@@ -400,10 +411,12 @@ class Page:
             drawn.append(message)
             buffers += own
         with self._order:
-            if drawn and view.trace is self._trace:  # otherwise another run is shown by now
+            if run != self._run:  # another run is shown by now; its pictures are drawn next
+                for message in drawn:
+                    self._panel(message["name"]).resend()
+            elif drawn and view.trace is self._trace:
                 self._sent = True
-                frame = {"do": "frame", "frame": self._thread.next_frame(), "run": self._run, "panels": drawn}
-                self.widget.message(frame, buffers)
+                self.widget.message({"do": "frame", "frame": self._thread.next_frame(), "run": run, "panels": drawn}, buffers)
 
     @staticmethod
     def _drawn(panel: LivePanel, view: View) -> tuple[dict[str, Any], list[bytes]]:
@@ -448,7 +461,15 @@ def _still(view: View) -> bool:
 def _axis(swept: Swept) -> str | None:
     """The setting on the horizontal axis of the figure of a sweep; None if its values are not numbers."""
     values = [row[swept.setting] for row in swept.sweep.rows]
-    return swept.setting if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) else None
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in values)
+    return swept.setting if numbers else None
+
+
+def _text_figure(text: str) -> Figure:
+    """A figure that contains only a text."""
+    figure = Figure(figsize=(7, 0.6))
+    figure.text(0.01, 0.5, text, va="center", color=style.INK)
+    return figure
 
 
 def _share(view: View) -> float:

@@ -19,7 +19,7 @@ __all__ = ["SECTIONS", "PageWidget", "receive_during_cells", "widget_view"]
 
 SECTIONS = (
     "toolbar", "player", "headline", "question", "faults", "controls", "runs", "numbers", "log_lines", "panels",
-    "status",
+    "experiments", "status",
 )  # fmt: skip
 
 

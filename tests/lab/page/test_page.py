@@ -233,6 +233,37 @@ def test_a_browser_that_shows_the_page_anew_gets_all_pictures(open_page):
     assert all("axes" in picture and "content" in picture for picture in frame.values())
 
 
+def test_a_run_that_is_shown_again_is_drawn_again(open_page):
+    """The browser clears all pictures when another run is shown, also those that it had of this run."""
+    page = open_page(panels=("staleness",))
+    one, other = trace(), trace(2)
+    assert set(page.show(of=one)) == {"staleness"}
+    page.lab.now = view(of=other)
+    page.page.refresh()  # shown by a press, and not drawn yet
+    picture = page.show(of=one)["staleness"]
+    assert "axes" in picture
+    assert "content" in picture
+
+
+def test_a_picture_of_another_run_is_not_sent_and_drawn_later(open_page, monkeypatch):
+    page = open_page(panels=("staleness",))
+    page.thread.frame()
+    draw = LivePanel.draw
+
+    def draw_while_another_run_is_selected_and_this_one_again(panel, shown):
+        monkeypatch.setattr(LivePanel, "draw", draw)
+        found = draw(panel, shown)
+        for of in (trace(3), trace(2)):
+            page.lab.now = view(of=of)
+            page.page.refresh()
+        return found
+
+    page.browser.messages.clear()
+    monkeypatch.setattr(LivePanel, "draw", draw_while_another_run_is_selected_and_this_one_again)
+    assert page.show(of=trace(2)) == {}
+    assert "axes" in page.show(of=trace(2))["staleness"]
+
+
 def test_a_displayed_page_is_brought_into_view(open_page):
     page = open_page()
     page.page.displayed()
