@@ -353,7 +353,8 @@ class Lab:
         Parameters
         ----------
         seconds : float, default: 10
-            The time of all probes together, from 1 to 3600. Starting the processes takes some seconds more.
+            The time of all probes together, from 1 to 3600. Starting the processes and computing the costs takes about twenty
+            seconds more.
 
         Raises
         ------

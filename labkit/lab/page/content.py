@@ -62,7 +62,7 @@ MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
 NO_SCENARIO = "no scenario (own settings)"
 SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Predict: Calibrate}
-MEASURE = "measure what gradients and messages cost on this cluster (10 s), to predict its runs and larger clusters"
+MEASURE = "measure what gradients and messages cost on this cluster (half a minute), to predict its runs and larger clusters"
 FORECAST = "predict other sizes of the cluster, sweep a setting, show the calibration"
 ENDED = {
     "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
@@ -314,7 +314,9 @@ def experiments(view: View, swept: Mapping[str, str]) -> Section:
 def _calibration_text(view: View) -> str:
     if view.calibration is None:
         why = view.why_not.get(Calibrate, "")
-        return why[:1].upper() + why[1:] if why else "Not measured yet. It takes about 10 s, and nothing else may run meanwhile."
+        if why:
+            return why[:1].upper() + why[1:]
+        return "Not measured yet. It takes about half a minute, and nothing else may run meanwhile."
     return view.calibration.table().title
 
 
