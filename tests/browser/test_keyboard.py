@@ -84,7 +84,8 @@ def test_arrows_move_sliders_and_menus(lab):
     menu.focus()
     lab.press("ArrowDown")
     lab.await_kernel("lab.settings.strategy.name != lab.latest.plan.strategy.name")
-    assert menu.input_value() != chosen
+    shown = "([old]) => document.activeElement.value !== old"
+    lab.page.wait_for_function(shown, arg=[chosen])
     lab.press("ArrowUp")
     lab.await_kernel("lab.settings.strategy.name == lab.latest.plan.strategy.name")
 

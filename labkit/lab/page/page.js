@@ -506,15 +506,24 @@ class LabView {
     // A field keeps what is being typed until it was received; then it shows the setting, which a refused value has not changed.
     let received = control.received;
     const idle = (input, now) => document.activeElement !== input || !input.matches(":focus-visible, :active") || now.received !== received;
+    // A menu and a box keep what was chosen until it was received: an update that is on its way may be older.
+    let chosen = false;
+    const choose = (value) => { chosen = true; set(value); };
+    const shows = (now) => {
+      const keeps = chosen && now.received === received;
+      if (!keeps) chosen = false;
+      received = now.received;
+      return !keeps;
+    };
     if (control.kind === "menu" || control.kind === "steps") {
-      const input = element("select", { "aria-label": control.label, onchange: () => set({ choice: Number(input.value) }) },
+      const input = element("select", { "aria-label": control.label, onchange: () => choose({ choice: Number(input.value) }) },
         ...control.choices.map((text, i) => element("option", { value: i }, text)));
       row.append(input);
-      row.update = (now) => { input.value = String(now.index); };
+      row.update = (now) => { if (shows(now)) input.value = String(now.index); };
     } else if (control.kind === "check") {
-      const input = element("input", { type: "checkbox", "aria-label": control.label, onchange: () => set(input.checked) });
+      const input = element("input", { type: "checkbox", "aria-label": control.label, onchange: () => choose(input.checked) });
       row.append(input);
-      row.update = (now) => { input.checked = now.value; };
+      row.update = (now) => { if (shows(now)) input.checked = now.value; };
     } else if (control.kind === "slider") {
       const place = (value) => (control.log ? Math.log10(value / control.low) / Math.log10(control.high / control.low)
         : (value - control.low) / (control.high - control.low));
