@@ -36,6 +36,7 @@ def known(notebook):
     page = notebook([COSTS], size=(1366, 768), whole=True)
     page.run_and_wait(0)
     page.await_panels(least=5)
+    page.lab().evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
     return page
 
 
@@ -43,6 +44,7 @@ def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_
     page = notebook([PROCESSES], size=(1366, 768), whole=True)
     page.run_and_wait(0)
     page.await_panels(least=3)
+    page.lab().evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
     page.button("Calibrate").dblclick()  # one measurement
     page.page.wait_for_selector(f"{SHEET} progress")
     page.page.wait_for_function(f"/measuring digits on this cluster: \\d+ of \\d+/.test({TEXT})")
