@@ -48,6 +48,7 @@ from .errors import ClusterError as ClusterError
 from .errors import Deadlock as Deadlock
 from .errors import LabkitError as LabkitError
 from .errors import RoleError as RoleError
+from .errors import RunOver as RunOver
 from .lab.lab import Lab as Lab
 from .lab.prediction import Prediction as Prediction
 from .nn import SGD as SGD

@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "close_name", "lacks", "nearest", "shown"]
+__all__ = [
+    "BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "RunOver", "close_name", "lacks", "nearest", "shown",
+]  # fmt: skip
 
 
 class LabkitError(Exception):
@@ -82,6 +84,20 @@ class Deadlock(LabkitError, RuntimeError):
     Traceback (most recent call last):
         ...
     labkit.errors.Deadlock: deadlock after 0.000 s: server-0 waits for ...; worker-0 waits for Weights. No message ...
+    """
+
+
+class RunOver(LabkitError, RuntimeError):
+    """The run ended, without an error, before what `Run.wait_for` waits for.
+
+    Examples
+    --------
+    >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=9))
+    >>> run.wait_for("restarted", "worker-1")
+    Traceback (most recent call last):
+        ...
+    labkit.errors.RunOver: The run ended (9 updates done) before the event 'restarted' of worker-1. The last events:
+    ...
     """
 
 

@@ -6,11 +6,12 @@ every action is a call to its engine.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -38,9 +39,9 @@ from .engines.commands import (
     Thaw,
 )
 from .engines.faults import Faults, schedule_faults
-from .engines.plan import Plan, make_plan
+from .engines.plan import Plan, find_role, make_plan
 from .engines.simulation_only import ENVIRONMENT_VARIABLE, to_simulated
-from .errors import BadInput, shown
+from .errors import BadInput, ClusterError, RunOver, lacks, nearest, shown
 from .formatting import count_text, percent
 from .manifest import written_manifest
 from .narrative.labels import states_text
@@ -55,7 +56,7 @@ from .roles.budget import Budget
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
-from .trace.events import EngineWarning
+from .trace.events import EVENTS, EngineWarning, Event
 from .trace.query import last_evaluation
 from .trace.role_states import periods
 from .trace.schema import nanoseconds, seconds
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "train"]
 
 MOST_S = 1e9  # the longest advance, in engine seconds
+SHOWN_LINES = 12  # lines of the log in the error of a wait
+T = TypeVar("T")
 
 
 def train(
@@ -162,13 +165,54 @@ def _limit(timeout: Any) -> float | None:
     return limit if limit < threading.TIMEOUT_MAX else None
 
 
+def _matcher(run: Run, condition: Any, role: str | None, fields: dict[str, Any]) -> Callable[[Run], Any]:
+    """Return a function of the run whose result is true when the condition of `Run.wait_for` holds."""
+    if callable(condition):
+        if role is not None or fields:
+            raise BadInput(f"wait_for: {'role' if role is not None else min(fields)} belongs to an event, not to a function.")
+        return condition
+    kind = EVENTS.get(condition) if isinstance(condition, str) else None
+    if kind is None:
+        raise nearest("event", condition, EVENTS, "Or give a function of the run.")
+    if role is not None:
+        find_role(role, run.plan.role_ids)
+        fields = {"name": role} | fields
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in fields:
+        if name not in known:
+            raise lacks(f"The event {condition!r}", "field", name, known)
+    seen = 0
+
+    def find(run: Run) -> Event | None:
+        nonlocal seen
+        events = run.trace.events
+        while seen < len(events):
+            event = events[seen]
+            seen += 1
+            if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
+                return event
+        return None
+
+    return find
+
+
+def _awaited(condition: Any, role: str | None, fields: dict[str, Any]) -> str:
+    """Return what `Run.wait_for` waits for, as text."""
+    if callable(condition):
+        text = (getattr(condition, "__doc__", None) or "").strip().partition("\n")[0]
+        return text or f"the condition {getattr(condition, '__name__', shown(condition))}"
+    of = f" of {role}" if role is not None else ""
+    return f"the event {condition!r}{of}" + "".join(f", {name}={value!r}" for name, value in fields.items())
+
+
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
 
 
 class Run(HasDescription):
     """One training run, the same on both engines; `lk.train` returns it.
 
-    - Control: `wait()`, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`.
+    - Waiting: `wait()` for the end, `wait_for("restarted", "worker-2")` for an event or a condition.
+    - Control: `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`.
     - Faults: `slow("worker-2", 5)`, `kill("worker-2")`, `freeze`, `cut`, ..., `inject(faults)`.
     - Results: `summary()`, `result()`, `trace`, `watch()`.
     - Simulated runs only: `advance(seconds)`, `fork(at)`.
@@ -246,6 +290,74 @@ class Run(HasDescription):
         if self.engine.error is not None:
             raise self.engine.error
         return self
+
+    def wait_for(
+        self, condition: Callable[[Run], T] | str, role: str | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> T | Event:  # fmt: skip
+        """Wait until a condition is true, or until an event has been recorded. The run continues.
+
+        In virtual time the run is advanced up to this moment. Conditions are evaluated after each update, evaluation and
+        recorded event, on processes also four times per second. Ctrl-C ends only the wait.
+
+        Parameters
+        ----------
+        condition : callable or str
+            A function of the run, which is called until its result is true; or the kind of an event: "restarted", "lost",
+            "joined", "left", "killed", "frozen", "waits", ..., as in `run.trace.events`. An event that was recorded before the
+            call counts.
+        role : str, optional
+            The name of the event's role, as "worker-1".
+        timeout : float, optional
+            Wall seconds, at least 0, after which the call gives up. By default there is no limit: the call ends with the run, or
+            when there is no sign of life of the run any more (no report, no event, no heartbeat).
+        **fields : object
+            Values of other fields of the event, as `incarnation=2`.
+
+        Returns
+        -------
+        object
+            The result of the function, or the event.
+
+        Raises
+        ------
+        BadInput
+            If an argument is not allowed.
+        RunOver
+            If the run has ended before.
+        LabkitError
+            If the run has ended before because of an error: this error. `ClusterError` if there is no sign of life of the run.
+        TimeoutError
+            After `timeout` seconds. The messages of all these errors contain the last lines of the log.
+
+        Examples
+        --------
+        >>> run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=9))
+        >>> run.advance(1.0).kill("worker-1").wait_for("restarted", "worker-1").incarnation
+        1
+        >>> run.wait_for(lambda run: run.summary()["updates"] >= 300)
+        True
+        """
+        limit = _limit(timeout)
+        matches = _matcher(self, condition, role, fields)
+        found: Any = None
+
+        def holds() -> bool:
+            nonlocal found
+            found = matches(self)
+            return bool(found)
+
+        try:
+            if self.engine.wait_until(holds, limit):
+                return found
+            problem: type[Exception] = RunOver
+            why = f"The run ended ({state_text(self.engine).removeprefix('ended: ')}) before"
+        except TimeoutError:
+            problem, why = TimeoutError, f"Not within {limit:g} s:"
+        except ClusterError as silence:
+            problem, why = ClusterError, f"The run hangs: {silence}, while this was waited for:"
+        if problem is RunOver and self.engine.error is not None:
+            raise self.engine.error
+        raise problem("\n".join([f"{why} {_awaited(condition, role, fields)}. The last events:", *self.log[-SHOWN_LINES:]]))
 
     def stop(self) -> Self:
         """End the run now, with a final evaluation, and release its resources."""

@@ -8,7 +8,7 @@ also be advanced and forked. `Cluster.virtual_time` states which kind of engine 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -74,6 +74,14 @@ class Engine(ABC):
     @abstractmethod
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the run is over. Raises `TimeoutError` after `timeout` seconds of wall time; the run then continues."""
+
+    @abstractmethod
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until `condition()` is true. Returns whether it is; False: the run is over, and it is not.
+
+        Raises `TimeoutError` after `timeout` seconds of wall time, and `ClusterError` if the run gives no sign of life; the
+        run then continues.
+        """
 
     @abstractmethod
     def step(self, timeout: float | None = None) -> bool:

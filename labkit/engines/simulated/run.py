@@ -83,12 +83,29 @@ class UpdateWatch:
         self._versions, self._changes = versions, changes
         self._base = changes(), versions()
 
-    def updated(self) -> bool:
+    def reached(self) -> bool:
         """Return whether there was an update since the watch was created."""
         changes, versions = self._changes(), self._versions()
         if changes != self._base[0]:
             self._base = changes, versions
         return versions > self._base[1]
+
+
+class ConditionWatch:
+    """Detects that `condition()` is true. It is evaluated when the value of `state()` has changed, and at the beginning."""
+
+    def __init__(self, condition: Callable[[], bool], state: Callable[[], tuple[int, ...]]):
+        self._condition, self._state = condition, state
+        self._seen: tuple[int, ...] | None = None
+        self.holds = False
+
+    def reached(self) -> bool:
+        """Return whether the condition is true."""
+        now = self._state()
+        if now != self._seen:
+            self.holds = self._condition()
+            self._seen = self._state()  # the condition may have brought the trace up to date
+        return self.holds
 
 
 class SimulatedRun(VirtualTimeEngine):
@@ -180,6 +197,29 @@ class SimulatedRun(VirtualTimeEngine):
             self._save_reached()
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
 
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Advance until `condition()` is true, which is checked after each update, evaluation and event of the engine."""
+        watch = ConditionWatch(condition, self._progress)
+        with self._lock:
+            holds = watch.reached()
+        if holds:
+            return True
+
+        def end_if_waiting() -> None:
+            if not watch.holds:
+                self._end_waiting()
+
+        in_time = self._advance_in_slices(FOREVER, timeout, watch, then=end_if_waiting)
+        self.flush()
+        self._save_reached()
+        if not in_time:
+            raise TimeoutError
+        return watch.holds or condition()
+
+    def _progress(self) -> tuple[int, ...]:
+        """Return a value that changes with each update, evaluation, start and end of an instance, and recorded event."""
+        return self._versions(), self.evaluator.update, self._recovery.changes, len(self.trace.events)
+
     def step(self, timeout: float | None = None) -> bool:
         """Continue to the next update. Returns False once the run is over."""
         with self._lock:
@@ -190,9 +230,10 @@ class SimulatedRun(VirtualTimeEngine):
         return self.stopped_by is None
 
     def _advance_in_slices(
-        self, until: int, timeout: float | None, watch: UpdateWatch | None = None, then: Callable[[], None] | None = None
+        self, until: int, timeout: float | None, watch: UpdateWatch | ConditionWatch | None = None,
+        then: Callable[[], None] | None = None,
     ) -> bool:  # fmt: skip
-        """Advance to `until` (ns), or to an update detected by `watch`, in time slices; other threads get the lock in between.
+        """Advance to `until` (ns), or to the moment detected by `watch`, in time slices; other threads get the lock in between.
 
         `then` is called when there is no more to do up to `until` and the run is not over, before the lock is released.
         Returns False after `timeout` seconds of wall time.
@@ -218,7 +259,7 @@ class SimulatedRun(VirtualTimeEngine):
         """End the slice before the next turn."""
         self._slice_end = self._loop.pause = 0
 
-    def _run_slice(self, until: int, watch: UpdateWatch | None) -> bool:
+    def _run_slice(self, until: int, watch: UpdateWatch | ConditionWatch | None) -> bool:
         """Perform turns up to the end of the slice. Returns True if there is more to do."""
         loop = self._loop
         if not loop.turn:  # the first move of the run; some roles may have been killed or restarted before
@@ -235,10 +276,10 @@ class SimulatedRun(VirtualTimeEngine):
             self.flush()
         return continues
 
-    def _run_turns(self, until: int, watch: UpdateWatch | None) -> bool:
+    def _run_turns(self, until: int, watch: UpdateWatch | ConditionWatch | None) -> bool:
         loop, repeated = self._loop, self._commands_to_repeat
         while self.stopped_by is None:
-            if self._chief.down and until == FOREVER and watch is None and self._cannot_end():
+            if self._chief.down and until == FOREVER and not isinstance(watch, UpdateWatch) and self._cannot_end():
                 self._end_deadlocked()
                 return False
             if loop.turn >= self._slice_end:
@@ -256,7 +297,7 @@ class SimulatedRun(VirtualTimeEngine):
                     return False
                 if outcome is not loop.PAUSED and not self._run_event(outcome):  # type: ignore[arg-type]
                     return False
-            if watch is not None and watch.updated():
+            if watch is not None and watch.reached():
                 return False
         return False
 

@@ -53,6 +53,7 @@ from ...plan import Plan
 from ...storage.store import Store
 from ..cluster.dask_connection import DaskConnection
 from .acknowledgements import Acknowledgements
+from .activity import CHECK_S, Activity
 from .checkpoints import RunCheckpoints
 from .deadlock import MARGIN_NS, DeadlockDetector
 from .final_accounting import FinalAccounting
@@ -90,7 +91,6 @@ __all__ = ["DaskRun"]
 
 MEMBERSHIP_EVENTS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # rows kept of each table of the trace; limits the memory of long runs
-CHECK_S = 0.25  # longest interval between two checks of time limits, seconds; less if `patience` is short
 STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop`, seconds
 STOPPED_S = 30.0  # timeout of `Stop` for the end of the run, seconds
 TIMER_S = 0.05  # shortest interval between two `Timer` events, seconds
@@ -149,6 +149,7 @@ class DaskRun(Engine):
         self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
+        self._activity = Activity(cluster.spec.patience)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve, name=f"labkit-run-{supervisor.run}", daemon=True)
         self._start(resume)
@@ -258,6 +259,10 @@ class DaskRun(Engine):
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
         self._thread.join(5)  # the thread is about to end
 
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until `condition()` is true, which is checked after each report and event, and four times per second."""
+        return self._activity.wait_until(condition, timeout)
+
     def _request(self, event: Callable[[Done], Event]) -> None:
         """Post `event(done)` to the run's thread, and wait until `done` has been called, or the run has ended."""
         if self.stopped_by is not None:
@@ -285,6 +290,8 @@ class DaskRun(Engine):
         if self.stopped_by is None:
             self.stopped_by, self.error = "error", why
         self._over.set()
+        self._activity = Activity(self.cluster.spec.patience)
+        self._activity.close()
 
     # the run's thread -------------------------------------------------------------------------------------------------
 
@@ -309,8 +316,10 @@ class DaskRun(Engine):
         try:
             event = self.supervisor.queue.get(timeout=self._time_left())
         except Empty:
-            return self._check_limits()
-        return self._dispatch(event) or self._check_limits()
+            event = None
+        end = (None if event is None else self._dispatch(event)) or self._check_limits()
+        self._activity.handled(event)
+        return end
 
     def _time_left(self) -> float:
         """Return the seconds until a command or a time limit is due, at most the interval between two checks."""
@@ -563,6 +572,7 @@ class DaskRun(Engine):
                     log.exception("Resources of run %s could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
             self._over.set()
+            self._activity.close()
             self._release_callers()
 
     def _deregister(self) -> None:
