@@ -24,7 +24,7 @@ from labkit.summary import Summary
 from labkit.views import Plots
 
 RETURNED = (Advice, AdvisedStrategy, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
-PROCESSES = (pytest.mark.dask, pytest.mark.slow)
+CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}  # as the example of `lk.calibrate` does
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -77,10 +77,14 @@ def examples():
     return [test for tests_of_one in tests for test in tests_of_one if test.examples]
 
 
-@pytest.mark.parametrize(
-    "example",
-    [pytest.param(test, id=test.name, marks=PROCESSES if test.name.endswith(".DaskCluster") else ()) for test in examples()],
-)
+def marks(example):
+    if example.name.endswith(".DaskCluster"):
+        return pytest.mark.dask, pytest.mark.slow
+    calibrates = example.name.endswith(tuple(f".{name}" for name in CALIBRATES))
+    return (pytest.mark.simulated, pytest.mark.slow) if calibrates else pytest.mark.simulated
+
+
+@pytest.mark.parametrize("example", [pytest.param(test, id=test.name, marks=marks(test)) for test in examples()])
 def test_the_examples_print_what_they_show(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output = []
