@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from labkit.data import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
 from labkit.errors import BadInput
+from tests.refusals import check_refused
 
 EXCLUSIVE = st.one_of(
     st.just(Even()),
@@ -110,9 +111,8 @@ def test_a_user_defined_partition_has_no_text():
     assert partition_as_text(Mine()) is None
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_bad_input():
+    check_refused([
         (lambda: partition_by_name("evn"), "Did you mean 'even'"),
         (lambda: partition_by_name("even:2"), "takes no number"),
         (lambda: partition_by_name("by-label:x"), "by-label:ALPHA"),
@@ -129,8 +129,4 @@ def test_a_user_defined_partition_has_no_text():
         (lambda: Even().split(10, 2, -1), "seed=-1 is not allowed"),
         (lambda: ByLabel().split(np.zeros(3, int), 4, 0), "3 samples for 4 workers"),
         (lambda: Shared().split(0, 4, 0), "no samples"),
-    ],
-)
-def test_bad_input(make, message):
-    with pytest.raises(BadInput, match=message):
-        make()
+    ])
