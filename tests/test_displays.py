@@ -170,19 +170,16 @@ def test_a_simulated_cluster_shows_times_and_links():
     }
 
 
-@pytest.mark.parametrize(
-    ("distribution", "text"),
-    [
+def test_distributions_have_units():
+    for distribution, text in [
         (lk.Deterministic(0.01), "10 ms"),
         (lk.Deterministic(0), "0 s"),
         (lk.LogNormal(0.01, 0.5), "lognormal, mean 10 ms, sigma 0.5"),
         (lk.Uniform(0.1, 0.3), "uniform, low 100 ms, high 300 ms, mean 200 ms"),
         (lk.Pareto(0.005, 3.0), "pareto, minimum 5 ms, alpha 3, mean 7.5 ms"),
         (lk.Measured((0.1, 0.3)), "measured (2 durations, mean 0.2 s)"),
-    ],
-)
-def test_distributions_have_units(distribution, text):
-    assert distribution_text(distribution) == text
+    ]:
+        assert distribution_text(distribution) == text, (distribution, text)
 
 
 def test_a_cluster_of_processes_is_shown_without_starting_it():

@@ -92,10 +92,12 @@ def test_null_batches_have_shape_and_no_memory():
 
 
 def test_bad_input():
-    check_refused([
-        (lambda: made(5, 0), "batch_size=0"),
-        (lambda: made(5, 2.5), "batch_size=2.5"),
-        (lambda: Batches(np.zeros((3, 2)), np.zeros(2), 1, np.random.default_rng(0)), "3 samples and y has 2"),
-        (lambda: Batches(np.zeros((0, 2)), np.zeros(0), 1, np.random.default_rng(0)), "at least 1"),
-        (lambda: NullBatches(0, 3), "features=0"),
-    ])
+    check_refused(
+        [
+            (lambda: made(5, 0), "batch_size=0"),
+            (lambda: made(5, 2.5), "batch_size=2.5"),
+            (lambda: Batches(np.zeros((3, 2)), np.zeros(2), 1, np.random.default_rng(0)), "3 samples and y has 2"),
+            (lambda: Batches(np.zeros((0, 2)), np.zeros(0), 1, np.random.default_rng(0)), "at least 1"),
+            (lambda: NullBatches(0, 3), "features=0"),
+        ]
+    )

@@ -141,7 +141,9 @@ def test_bad_input():
         ("digits", {"test_fraction": 0}, "above 0 and below 1"),
         ("digits", {"test_fraction": "half"}, "above 0 and below 1"),
     ]
-    check_refused((lambda name=name, options=options: load(name, **options), message) for name, options, message in cases)
+    check_refused(
+        (lambda name=name, options=options: load(name, **options), message) for name, options, message in cases
+    )
 
 
 def test_importing_data_imports_no_heavy_package():

@@ -155,7 +155,9 @@ def test_bad_csv(csv):
         ("1,2,0.5\n3,4,1\n", {}, "line 1, 'column 2': '0.5' is no label"),
         ("1,2,0\n3,4,1\n", {"regression": True, "classes": 2}, "contradict"),
     ]
-    check_refused((lambda text=text, given=given: from_csv(csv(text), **given), message) for text, given, message in cases)
+    check_refused(
+        (lambda text=text, given=given: from_csv(csv(text), **given), message) for text, given, message in cases
+    )
 
 
 def test_files_that_cannot_be_read(tmp_path, csv):

@@ -125,7 +125,9 @@ def is_whole(text):
 def test_sentences_are_whole():
     traces = [trace for name in STRATEGIES for trace in (without_faults(name), slowed(name))]
     times = (0, NANO, round(5.2 * NANO), None)
-    texts = {sentence(trace, t, reference) for trace in traces for t in times for reference in (None, slowed("sync-ps"))}
+    texts = {
+        sentence(trace, t, reference) for trace in traces for t in times for reference in (None, slowed("sync-ps"))
+    }
     assert len(texts) > 100
     assert [text for text in texts if not is_whole(text)] == []
 
@@ -248,21 +250,21 @@ def test_accuracies_of_a_run_and_its_reference_are_compared():
 # all kinds of faults --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("slow", "who"),
-    [
+def test_the_sentence_names_the_slow_workers():
+    for slow, who in [
         ({"worker-1": 5, "worker-2": 5}, "w1 and w2 compute 5x slower than the others."),
         ({"worker-1": 2, "worker-3": 5}, "w1 computes 2x slower and w3 5x slower than the others."),
         ({"worker-1": 0.5}, "w1 computes 2x faster than the others."),
-        (dict.fromkeys(("worker-0", "worker-1", "worker-2", "worker-3"), 3), "all 4 workers compute 3x slower than they would."),
+        (
+            dict.fromkeys(("worker-0", "worker-1", "worker-2", "worker-3"), 3),
+            "all 4 workers compute 3x slower than they would.",
+        ),
         ({"server-0": 4}, "s0 works 4x slower than it would."),
         ({"server-0": 4, "worker-1": 2}, "w1 computes 2x slower than the others and s0 works 4x slower than it would."),
         ({"chief": 4}, "the chief works 4x slower than it would."),
-    ],
-)  # fmt: skip
-def test_the_sentence_names_the_slow_workers(slow, who):
-    run = simulated(lk.AsyncPS(), seconds=2.0, slow=slow, server_time=lk.Deterministic(0.001)).wait()
-    assert sentence(run.trace).lower().startswith(who.lower())
+    ]:
+        run = simulated(lk.AsyncPS(), seconds=2.0, slow=slow, server_time=lk.Deterministic(0.001)).wait()
+        assert sentence(run.trace).lower().startswith(who.lower()), (slow, who)
 
 
 def test_many_slow_workers_are_counted_and_not_named():

@@ -261,15 +261,17 @@ def test_initial_weights_have_the_standard_deviations_of_he_and_glorot():
 
 
 def test_impossible_networks_are_refused():
-    check_refused([
-        (lambda: Network.mlp(3, (4,), 2, "rel"), "Did you mean 'relu'"),
-        (lambda: Network.mlp(3, (4,), 2, loss="cross_entropy"), "Did you mean 'cross-entropy'"),
-        (lambda: Network.mlp(3, (0,), 2), "outputs=0 is not allowed"),
-        (lambda: Network.mlp(3, (), 1), "at least 2 outputs"),
-        (lambda: Network.mlp(3, (), 2, dtype="float16"), "float32, float64"),
-        (lambda: Network.mlp(3, (4,), 2).stage(1, 1), "not empty"),
-        (lambda: Network.mlp(3, (4,), 2).start(-1), "at least 0"),
-    ])
+    check_refused(
+        [
+            (lambda: Network.mlp(3, (4,), 2, "rel"), "Did you mean 'relu'"),
+            (lambda: Network.mlp(3, (4,), 2, loss="cross_entropy"), "Did you mean 'cross-entropy'"),
+            (lambda: Network.mlp(3, (0,), 2), "outputs=0 is not allowed"),
+            (lambda: Network.mlp(3, (), 1), "at least 2 outputs"),
+            (lambda: Network.mlp(3, (), 2, dtype="float16"), "float32, float64"),
+            (lambda: Network.mlp(3, (4,), 2).stage(1, 1), "not empty"),
+            (lambda: Network.mlp(3, (4,), 2).start(-1), "at least 0"),
+        ]
+    )
 
 
 def test_bad_arrays_are_refused():
