@@ -37,9 +37,10 @@ class FailureDetector:
     def sign(self, name: str, now: float) -> None:
         """Record a sign of life of `name`, and watch it from now on."""
         self._signs[name] = now
+        self._values.pop(name, None)  # a change of the value before this sign is not a later sign
 
     def progress(self, name: str, value: Hashable, now: float) -> None:
-        """Record an observed `value` of `name`. A change since the last observation is a sign of life."""
+        """Record an observed `value` of `name`. A change since the last observation, and the last sign, is a sign of life."""
         if name in self._values and self._values[name] != value:
             self.sign(name, now)
         self._values[name] = value
