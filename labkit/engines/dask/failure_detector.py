@@ -15,7 +15,8 @@ class FailureDetector:
     silent, however long it takes.
 
     `absence`: seconds. If the detector was not consulted for longer than this, its own process was suspended or had no
-    processor time. Then the silence of the watched processes proves nothing, and all silences restart at zero.
+    core. Then the silence of the watched processes proves nothing: of the time between two consultations, at most
+    `absence` seconds count as silence.
     """
 
     def __init__(self, absence: float):
@@ -46,9 +47,9 @@ class FailureDetector:
         self._values[name] = value
 
     def consult(self, now: float) -> None:
-        """Record that the detector runs. Must be called regularly: after an absence, all silences restart at zero."""
-        if self._consulted is not None and now - self._consulted > self._absence:
-            self._signs = dict.fromkeys(self._signs, now)
+        """Record that the detector runs. Must be called regularly, because an absence does not count as silence."""
+        if self._consulted is not None and (absent := now - self._consulted - self._absence) > 0.0:
+            self._signs = {name: min(now, since + absent) for name, since in self._signs.items()}
         self._consulted = now
 
     def silent(self, limit: float, now: float) -> list[str]:

@@ -19,7 +19,7 @@ REPORT_S = 15.0  # a fault is repaired or reported within this time; the limits 
 
 SILENT_S = 10.0  # a starting process, or a Dask worker that a run needs, is dead after this time without a sign of life
 LOOK_S = 0.5  # interval between two observations of signs of life of starting processes
-ABSENT_S = 2.0  # an observer that was itself suspended or had no core for longer draws no conclusions about other processes
+ABSENT_S = 0.5  # an observer that was itself suspended or had no core counts at most this time as silence of the others
 BUSY_S = 10.0  # time after which a Dask worker whose threads execute tasks of others is busy with other work
 
 # Starting -------------------------------------------------------------------------------------------------------------

@@ -323,7 +323,7 @@ class RecoveryPolicy:
         self._actions: list[Action] = []
         self._ended = False
         # silence
-        self._roles_alive = FailureDetector(min(ABSENT_S, patience / 2))
+        self._roles_alive = FailureDetector(min(ABSENT_S, patience / 4))
         self._roles_alive.watch(members.where, now)
         self._workers_alive = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
         self._heartbeats_requested = float("-inf")

@@ -145,7 +145,7 @@ class DaskRun(Engine):
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles whose final reports are not awaited
-        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # well below the absence that resets a `FailureDetector`
+        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # at most the absence that counts as silence
         self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0

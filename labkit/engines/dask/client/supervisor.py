@@ -165,7 +165,7 @@ class Supervisor:
 
         Raises `ClusterError` if a Dask worker ends, or if a Dask worker or the scheduler gives no sign of life.
         """
-        missing, detector, total = set(self.where), FailureDetector(ABSENT_S), len(self.where)
+        missing, detector, total = set(self.where), FailureDetector(ANSWER_S + ABSENT_S), len(self.where)  # a look may take long
         began = looked = time.monotonic()
         detector.watch([SCHEDULER, *self.where.values()], began)
         while missing:
@@ -208,7 +208,6 @@ class Supervisor:
         if self.client.status != "running":
             raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
         addresses = {self.where[role] for role in missing}
-        detector.consult(time.monotonic())
         with contextlib.suppress(OSError):  # includes TimeoutError; a silent scheduler is detected below
             seen = self._cluster.signs_of_life()
             detector.sign(SCHEDULER, time.monotonic())

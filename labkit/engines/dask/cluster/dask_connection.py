@@ -465,7 +465,10 @@ class DaskConnection:
 
         Raises `OSError` if the scheduler does not answer. For processes of labkit's own, no request is sent.
         """
-        return self._processes.signs_of_life(self.client())
+        client = self._processes.client  # without the lock, which another thread may hold during a start
+        if client is None:
+            raise OSError("the client is closed")
+        return self._processes.signs_of_life(client)
 
     def dashboard_link(self) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none."""
@@ -540,7 +543,7 @@ class DaskConnection:
         again until it answers, or has given no sign of life for `SILENT_S` seconds.
         """
         answers: dict[str, Any] = {}
-        waiting, detector = addresses, FailureDetector(ABSENT_S)
+        waiting, detector = addresses, FailureDetector(2 * ANSWER_S + ABSENT_S)  # two requests between two looks
         detector.watch(waiting, time.monotonic())
         self._look_for(client, waiting, detector)
         while waiting:
@@ -559,6 +562,7 @@ class DaskConnection:
             for address, value in self._processes.signs_of_life(client).items():
                 if address in addresses:
                     detector.progress(address, value, time.monotonic())
+        detector.consult(time.monotonic())
 
     def worker_addresses(self) -> list[str]:
         """Return the addresses of all Dask workers of the cluster. Does not wait for the first."""
