@@ -1,12 +1,15 @@
-"""The stages of a start, of its processes and then of its roles, and how far a start is. Values only."""
+"""The stages of a start, of its processes and then of its roles, and the supervision of one start. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["Stage", "StartProgress", "silence_text"]
+from .failure_detector import FailureDetector
+from .timeouts import ABSENT_S, SILENT_S
+
+__all__ = ["ProcessStart", "Stage", "StartProgress", "silence_text"]
 
 
 class Stage(IntEnum):
@@ -66,3 +69,29 @@ class StartProgress:
 def silence_text(what: str, stage: Stage, seconds: float) -> str:
     """Return the error text about a process or role that has given no sign of life after it had reached `stage`."""
     return f"{what}: {stage}, not {Stage(stage + 1)}, no sign of life for {seconds:g} s"
+
+
+class ProcessStart:
+    """One start of a process. It takes any time, and fails only if the process gives no sign of life for `silent_s` seconds."""
+
+    def __init__(self, silent_s: float = SILENT_S) -> None:
+        self.stage, self.pid = Stage.REQUESTED, 0
+        self._silent_s = silent_s
+        self._detector = FailureDetector(ABSENT_S)
+
+    def observe(self, pid: int | None, imported: bool, sign: Hashable, now: float) -> None:
+        """Record an observation at `now` (seconds), which must be made regularly.
+
+        `pid`: None before the process is alive. `imported`: whether it has imported its modules. `sign`: a value that
+        changes while it lives.
+        """
+        self._detector.consult(now)
+        if pid is not None:
+            self.stage, self.pid = Stage.IMPORTED if imported or self.stage is Stage.IMPORTED else Stage.ALIVE, pid
+            self._detector.watch(["process"], now)
+            self._detector.progress("process", sign, now)
+
+    def problem(self, now: float) -> str:
+        """Return why the start has failed, or ""."""
+        silent = self._detector.silent(self._silent_s, now)
+        return silence_text(f"process {self.pid}", self.stage, self._silent_s) if silent else ""

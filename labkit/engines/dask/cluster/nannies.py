@@ -26,10 +26,9 @@ from distributed.deploy.spec import SpecCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils import get_mp_context
 
-from ..failure_detector import FailureDetector
 from ..processes import progress_of
-from ..stages import Stage, StartProgress, silence_text
-from ..timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
+from ..stages import ProcessStart, Stage, StartProgress
+from ..timeouts import CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import http_servers
 from .settings import settings
 
@@ -137,20 +136,16 @@ class Nanny(http_servers.Nanny):
 
     async def _watch_start(self, imported: Connection) -> None:
         """Record the stages of the starting process, and kill it if it gives no sign of life."""
-        clock, detector, stage = asyncio.get_running_loop().time, FailureDetector(ABSENT_S), Stage.REQUESTED
+        clock, start = asyncio.get_running_loop().time, ProcessStart(SILENT_S)
         with imported:
             while True:
                 await asyncio.sleep(LOOK_S / 5)
-                detector.consult(clock())
-                if (pid := self.pid) is None:
-                    continue
-                stage = Stage.IMPORTED if stage is Stage.IMPORTED or imported.poll() else Stage.ALIVE
-                self._table.reached(self.name, stage, pid)
-                detector.watch([self.address], clock())
-                detector.progress(self.address, progress_of(pid), clock())
-                if detector.silent(SILENT_S, clock()):
-                    self._table.problem = silence_text(f"process {pid}", stage, SILENT_S)
-                    kill_process_of(self)
+                if (pid := self.pid) is not None:
+                    start.observe(pid, imported.poll(), progress_of(pid), clock())
+                    self._table.reached(self.name, start.stage, pid)
+                    if problem := start.problem(clock()):
+                        self._table.problem = problem
+                        kill_process_of(self)
 
     async def close(self, *arguments: Any, **more: Any) -> Any:
         """Dask's method: end the process."""
