@@ -49,13 +49,6 @@ class Engine:
                 time.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def dask_processes():
-    """Eight processes for all tests of the session; each run uses as many as it has nodes."""
-    with lk.DaskCluster(workers=5, servers=2) as cluster:
-        yield cluster.open()
-
-
 @pytest.fixture(params=["simulated", "dask"])
 def engine(request):
     """The engine under test."""
