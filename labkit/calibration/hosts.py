@@ -44,7 +44,7 @@ class Hosts:
         if not isinstance(cluster, DaskCluster):
             return cls(max(1, int(usable_cpus())))
         if cluster.starts_processes:
-            room = cluster.progress()[0] + process_capacity(free_memory())
+            room = cluster.progress().up + process_capacity(free_memory())
             return cls(max(1, int(usable_cpus())), nodes=min(room, MAX_PROCESSES))
         cluster.open(2)
         rows = cluster.resources(speeds=True).rows

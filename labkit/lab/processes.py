@@ -58,11 +58,9 @@ class Processes:
             raise BadInput("The cluster has been closed: open a lab on another one, or choose the engine simulated.")
         self._cluster = None
 
-    def progress(self) -> tuple[int, int] | None:
-        """Return (number of processes that run, number to start) while processes start, otherwise None."""
-        if not self.starting or self._cluster is None:
-            return None
-        return min(self._cluster.progress()[0], self.wanted), self.wanted
+    def progress(self) -> str:
+        """Return the stage of the start of the processes, or of a run on them, for example "3 of 6 processes imported"."""
+        return str(self.cluster.progress())
 
     def start(self, nodes: int) -> None:
         """Start `nodes` processes on a thread. `starting` is True until they run or `problem` is set."""

@@ -34,7 +34,7 @@ class View:
     - `state`: "ready", "running", "paused", "over" or "failed".
     - `settings`: the settings of the next run. `shown`: those of the displayed run. `changed`: the names of the settings
       that differ. `entries`: the table of runs.
-    - `processes`: (number that run, number to start) while a simulated preview is shown, because processes start.
+    - `processes`: the stage of the start, while a simulated preview is shown because processes start, otherwise "".
     - `busy`: the text of the command in progress, for example "stopping", or "". `problem`: the text of the last error.
     - `scenario`: the scenario, or None. `step`: the number of its step; -1 if none is played. `text`: the sentence of the
       step. `asked`: whether the question is shown. `answer`: the number of the given answer.
@@ -61,7 +61,7 @@ class View:
     shown: Settings
     changed: tuple[str, ...]
     entries: tuple[Entry, ...]
-    processes: tuple[int, int] | None
+    processes: str
     busy: str
     problem: str
     scenario: Scenario | None
@@ -109,7 +109,7 @@ def make_view(
         live=position is None, state=session.state, replaying=session.replaying, simulated=session.simulated,
         reference=reference if reference is not trace else None, settings=settings, shown=shown,
         changed=_changed(settings, shown) if run is not None else (), entries=tuple(session.table),
-        processes=_processes(session), busy=busy,
+        processes=session.processes.progress() if session.previewing else "", busy=busy,
         problem=problem or (str(failed) if failed is not None else ""), scenario=scenario, step=runner.step,
         text=_text(scenario, runner.step), asked=runner.asked and runner.question is not None, answer=runner.answer,
         slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in conditions(trace, t).items()},
@@ -136,13 +136,6 @@ def _why_not(session: Session, experiments: Experiments) -> dict[type[Action], s
 def _actions(experiments: Experiments, why_not: Mapping[type[Action], str]) -> set[type[Action]]:
     available: set[type[Action]] = {kind for kind in (Calibrate, Predict, RunPredicted, Sweep) if kind not in why_not}
     return available | ({Cancel, Stop} if experiments.active else set())
-
-
-def _processes(session: Session) -> tuple[int, int] | None:
-    if not session.previewing:
-        return None
-    wanted = session.processes.wanted
-    return session.processes.progress() or (wanted, wanted)  # all run, and the run on them is being made
 
 
 def _text(scenario: Scenario | None, step: int) -> str:

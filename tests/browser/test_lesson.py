@@ -7,10 +7,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 LESSON = Path(__file__).parents[2] / "notebooks" / "03_stragglers.ipynb"
 ASKS, REVEALS = "lk.Prediction(", "guess.reveal("
 

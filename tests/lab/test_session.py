@@ -295,7 +295,7 @@ class StartedByTheTest(Processes):
         self._cluster = Simulated()
 
     def progress(self):
-        return (2, self.wanted) if self.starting else None
+        return f"{2 if self.starting else self.wanted} of {self.wanted} processes connected"
 
 
 class Simulated:
@@ -320,7 +320,7 @@ def test_a_simulated_preview_is_shown_until_the_processes_have_started():
     tick(on)
     pass_by(on, clock, 1.0)
     view = view_of(on)
-    assert (view.processes, view.state, view.changed) == ((2, 5), "running", ())
+    assert (view.processes, view.state, view.changed) == ("2 of 5 processes connected", "running", ())
     on.processes.starting = False
     on.processes.problem = lk.ClusterError("there are no processes to be had")
     with pytest.raises(lk.ClusterError, match="no processes"):
@@ -338,7 +338,8 @@ def test_a_preview_is_shown_until_the_run_has_been_made():
     on.processes.started()
     on.processes.cluster.made = lambda: seen.append(player(view_of(on)))
     tick(on)
-    assert [(shown["lamp"], shown["below"], shown["ends"][0]) for shown in seen] == [("● PREVIEW", "cluster started", "")]
+    below = "5 of 5 processes connected"
+    assert [(shown["lamp"], shown["below"], shown["ends"][0]) for shown in seen] == [("● PREVIEW", below, "")]
     assert on.run is not preview
     assert preview.done
     shown = player(view_of(on))
@@ -366,7 +367,7 @@ def test_a_preview_that_was_stopped_has_no_time_limit_and_reset_prepares_the_run
     pass_by(on, clock, 1.0)
     on.end()
     view = view_of(on)
-    assert (view.state, view.ends, view.processes, view.changed) == ("over", None, None, ())
+    assert (view.state, view.ends, view.processes, view.changed) == ("over", None, "", ())
     assert actions.WhatIf not in view.actions
     on.reset()
     assert (on.settings.cluster.engine, on.settings.budget.seconds) == ("dask", 4)

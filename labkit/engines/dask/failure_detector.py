@@ -15,7 +15,8 @@ class FailureDetector:
     silent, however long it takes.
 
     `absence`: seconds. If the detector was not consulted for longer than this, its own process was suspended or had no
-    processor time. Then the silence of the watched processes proves nothing, and all silences restart at zero.
+    core. Then the silence of the watched processes proves nothing: of the time between two consultations, at most
+    `absence` seconds count as silence.
     """
 
     def __init__(self, absence: float):
@@ -37,17 +38,18 @@ class FailureDetector:
     def sign(self, name: str, now: float) -> None:
         """Record a sign of life of `name`, and watch it from now on."""
         self._signs[name] = now
+        self._values.pop(name, None)  # a change of the value before this sign is not a later sign
 
     def progress(self, name: str, value: Hashable, now: float) -> None:
-        """Record an observed `value` of `name`. A change since the last observation is a sign of life."""
+        """Record an observed `value` of `name`. A change since the last observation, and the last sign, is a sign of life."""
         if name in self._values and self._values[name] != value:
             self.sign(name, now)
         self._values[name] = value
 
     def consult(self, now: float) -> None:
-        """Record that the detector runs. Must be called regularly: after an absence, all silences restart at zero."""
-        if self._consulted is not None and now - self._consulted > self._absence:
-            self._signs = dict.fromkeys(self._signs, now)
+        """Record that the detector runs. Must be called regularly, because an absence does not count as silence."""
+        if self._consulted is not None and (absent := now - self._consulted - self._absence) > 0.0:
+            self._signs = {name: min(now, since + absent) for name, since in self._signs.items()}
         self._consulted = now
 
     def silent(self, limit: float, now: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""Identification of processes, and signals to them: SIGKILL, SIGSTOP and SIGCONT, or the system's equivalents.
+"""Identification of processes, their signs of life, and signals to them (SIGKILL, SIGSTOP, SIGCONT or the equivalents).
 
 A process is identified by the machine's boot, its pid and its start time, because pids are reused.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 
 import psutil
 
-__all__ = ["boot_id", "end_process", "freeze_process", "thaw_process", "this_process"]
+__all__ = ["boot_id", "end_process", "freeze_process", "progress_of", "thaw_process", "this_process"]
 
 
 def boot_id() -> str:
@@ -28,6 +29,21 @@ def boot_id() -> str:
 def this_process() -> tuple[str, int, float]:
     """Return the identity of this process: (boot, pid, start time)."""
     return boot_id(), os.getpid(), psutil.Process().create_time()
+
+
+def progress_of(pid: int) -> tuple[float, ...]:
+    """Return a value that changes while a process of this machine lives: it runs, or waits for a core or for the disk.
+
+    The value of a suspended process, and of a process that has ended, does not change.
+    """
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            waits = process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+            used, switches = process.cpu_times(), process.num_ctx_switches()
+    except psutil.Error:
+        return ()
+    return (pid, used.user + used.system, switches.voluntary, time.monotonic() if waits else 0.0)
 
 
 def end_process(process: Sequence[object]) -> None:

@@ -15,7 +15,7 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
-__all__ = ["heartbeats", "run_on_scheduler", "run_on_workers", "server_type", "worker_addresses"]
+__all__ = ["heartbeats", "run_on_scheduler", "run_on_workers", "server_type"]
 
 LOOK_S = 0.1  # interval between two calls of `cancelled`, seconds
 
@@ -61,14 +61,6 @@ def run_on_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> 
     Raises the error of a failed call, or `TimeoutError` after `limit` seconds.
     """
     return _in_time(client, limit, lambda: client._run_on_scheduler(fn, *arguments))
-
-
-def worker_addresses(client: Client, limit: float) -> list[str]:
-    """Return the addresses of all Dask workers that the scheduler knows, sorted.
-
-    Raises the error of a failed request, or `TimeoutError` after `limit` seconds.
-    """
-    return sorted(heartbeats(client, limit))
 
 
 def heartbeats(client: Client, limit: float) -> dict[str, float]:

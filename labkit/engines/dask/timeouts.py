@@ -5,7 +5,8 @@ Polling intervals, and the timeouts of one connection, handshake or checkpoint, 
 All timeouts follow one policy. A fault is repaired, or reported by an error or in the log of the run, within `REPORT_S` of
 its occurrence. A process is dead if its connection is closed, if it has ended, or if it has given no sign of life for a
 stated time. A process that gives signs of life (an answer, a heartbeat, processor time used) but does not finish is slow.
-Slowness is never an error: the run waits for slow processes, in a thread that can be interrupted.
+Slowness is never an error: the run waits for slow processes, in a thread that can be interrupted. A start has stages
+(`stages.py`), none of which has a limit of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ REPORT_S = 15.0  # a fault is repaired or reported within this time; the limits 
 
 SILENT_S = 10.0  # a starting process, or a Dask worker that a run needs, is dead after this time without a sign of life
 LOOK_S = 0.5  # interval between two observations of signs of life of starting processes
-ABSENT_S = 2.0  # an observer that was itself suspended or had no core for longer draws no conclusions about other processes
-BUSY_S = 10.0  # limit for a task to get a thread of a live Dask worker, which may be busy with other work
+ABSENT_S = 0.5  # an observer that was itself suspended or had no core counts at most this time as silence of the others
+BUSY_S = 10.0  # time after which a Dask worker whose threads execute tasks of others is busy with other work
 
 # Starting -------------------------------------------------------------------------------------------------------------
 
 STARTS = 3  # limit of consecutive failed starts of a process or a role
 REACH_S = 7.0  # limit for the answer of a user's scheduler: long enough if packets are lost, and shorter than REPORT_S
-ANSWER_S = 5.0  # limit for an answer that a live Dask worker gives at once
-START_S = 100.0  # limit for the start of a role on a live Dask worker; reached if a call, such as loading data, never returns
-BEGIN_S = 120.0  # limit for a role to wait for the other roles; above START_S. A role whose client is gone exits at once
+CONNECT_S = 600.0  # Dask's limits for connections between processes of labkit's own; signs of life decide much earlier
+ANSWER_S = 5.0  # time after which a request to a Dask worker is repeated, if the Dask worker lives
 RETURN_S = REPORT_S  # limit for Dask workers not started by labkit to come back, when none is left
 
 # Recovery -------------------------------------------------------------------------------------------------------------

@@ -145,15 +145,12 @@ def player(view: View) -> Section:
 
 
 def _state(view: View) -> Section:
-    below = f"{view.busy}…" if view.busy else ""
-    if view.processes is not None:
-        up, wanted = view.processes
-        below = below or (f"cluster starting, {up} of {wanted}" if up < wanted else "cluster started")
+    below = f"{view.busy}…" if view.busy else view.processes
     if not view.live:
         lamp, doing = ("REPLAY", "playing") if view.replaying else ("PAST", "looking back")
         return {"lamp": lamp, "below": below or doing}
     if view.state == "running":
-        lamp = "PREVIEW" if view.processes is not None else "LIVE"
+        lamp = "PREVIEW" if view.processes else "LIVE"
         return {"lamp": f"● {lamp}", "below": below or ("virtual time" if view.simulated else "on the cluster")}
     ending = view.trace.ending
     unanswered = view.asked and view.answer is None

@@ -454,7 +454,7 @@ def _pixels(width: float, height: float) -> tuple[int, int]:
 
 def _still(view: View) -> bool:
     """Whether the lab is idle: nothing changes without a user's action."""
-    moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.processes is not None
+    moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy or view.processes)
     return not (moving or view.task_active)
 
 

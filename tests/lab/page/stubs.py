@@ -40,7 +40,7 @@ def view(of=None, **more):
     plain = {
         "trace": of, "t": of.watermark(), "recorded": of.watermark(), "ends": 10 * NANO, "live": True, "state": "paused",
         "replaying": False, "simulated": True, "reference": None, "settings": settings, "shown": settings, "changed": (),
-        "entries": (), "processes": None, "busy": "", "problem": "", "scenario": None, "step": -1, "text": "", "asked": False,
+        "entries": (), "processes": "", "busy": "", "problem": "", "scenario": None, "step": -1, "text": "", "asked": False,
         "answer": None, "slow": {}, "conditions": {}, "supported": frozenset({lk.Slow, lk.Kill}), "undo": {},
         "actions": EVERYTHING, "dashboard": None,
     }  # fmt: skip

@@ -24,6 +24,7 @@ from tests.lab.page.stubs import EVERYTHING, SCENARIO, entries, trace, view
 
 ALL = frozenset(COMMANDS.values())
 SCENARIOS = {SCENARIO.name: SCENARIO.title}
+STAGE = "3 of 6 processes imported"
 NOTHING = frozenset({actions.Start, actions.ChangeSettings})
 
 
@@ -110,8 +111,8 @@ def test_the_menu_of_scenarios_starts_with_none():
         ({"state": "running"}, "● LIVE", "0.5 s", "virtual time"),
         ({"state": "running", "simulated": False}, "● LIVE", "0.5 s", "on the cluster"),
         ({"state": "running", "busy": "pausing"}, "● LIVE", "0.5 s", "pausing…"),
-        ({"state": "running", "processes": (3, 6)}, "● PREVIEW", "0.5 s", "cluster starting, 3 of 6"),
-        ({"state": "running", "processes": (3, 6), "busy": "stopping"}, "● PREVIEW", "0.5 s", "stopping…"),
+        ({"state": "running", "processes": STAGE}, "● PREVIEW", "0.5 s", STAGE),
+        ({"state": "running", "processes": STAGE, "busy": "stopping"}, "● PREVIEW", "0.5 s", "stopping…"),
         ({"live": False, "replaying": True, "t": NANO // 4}, "REPLAY", "0.25 s", "playing"),
         ({"live": False, "t": NANO // 4}, "PAST", "0.25 s", "looking back"),
         ({"live": False, "t": NANO // 4, "busy": "repeating"}, "PAST", "0.25 s", "repeating…"),

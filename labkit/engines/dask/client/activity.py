@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 
 from ....errors import ClusterError
 from ..failure_detector import FailureDetector
@@ -29,7 +29,7 @@ class Activity:
         self._changed = threading.Condition()
         self._handled = 0  # events that the run's thread has handled
         self._signs = 0  # of these, signs of life of roles and of Dask workers
-        self._heartbeats: dict[str, float] = {}
+        self._heartbeats: Mapping[str, Hashable] = {}
         self._closed = False
 
     def handled(self, event: Event | None) -> None:

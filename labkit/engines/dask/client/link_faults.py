@@ -97,8 +97,12 @@ class LinkFaults:
     def order_for(self, role: str) -> dict[str, Any]:
         """Return the order with the faults of all links of a role. It replaces orders with lower numbers."""
         links = {peer: self._combined_fault(role, peer) for peer in self._roles if peer != role}
-        isolated = self._faults.get((role, None), NO_FAULT)["cut"]
-        return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != NO_FAULT}, isolated)
+        faulty = {peer: how for peer, how in links.items() if how != NO_FAULT}
+        return _order(next(self._numbers), faulty, self.is_isolated(role))
+
+    def is_isolated(self, role: str) -> bool:
+        """Return whether all links of a role are cut, also the link to the client."""
+        return self._faults.get((role, None), NO_FAULT)["cut"]
 
     def remove_cut(self, role: str) -> None:
         """Remove the cut of all links of a role whose instance was lost. Its next instance starts elsewhere, and is connected."""

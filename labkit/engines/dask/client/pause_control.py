@@ -31,6 +31,7 @@ __all__ = ["PauseControl"]
 
 ANSWER_S = 10.0  # timeout for all shards to report their versions, seconds; long, as a role answers after its current effect
 STEP_S = 30.0  # timeout of a step, seconds; then the run is paused at the current versions
+GRACE_S = 1.0  # a step that was late to pause, or to learn the versions, continues for up to this time after its timeout
 
 VERSION = {"do": "version"}  # the order to report the version of a shard
 PAUSING, QUERYING, RUNNING, STOPPING = "pausing", "querying", "running", "stopping"
@@ -46,12 +47,13 @@ def no_action() -> None:
 class StepRequest:
     """A requested step. It has four phases: pause, request the versions, run to the goals, pause again.
 
-    `limit`: timeout, seconds. `done`: called when the step has ended.
+    `limit`: timeout of all phases together, seconds. `done`: called when the step has ended.
     """
 
     limit: float
     done: Then
     phase: str = PAUSING
+    deadline: float = 0.0  # of the step
     until: float = 0.0  # deadline of the phase
     versions: dict[str, int] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)  # roles that have not reached their goals
@@ -191,6 +193,7 @@ class PauseControl:
     def _begin_step(self) -> None:
         if self._steps:
             step = self._step = self._steps.popleft()
+            step.deadline = self._monotonic() + step.limit
             self.pause(None, lambda: self._query_versions(step))
 
     def _finish_step(self) -> None:
@@ -205,8 +208,8 @@ class PauseControl:
             return
         if not self.paused:
             return self._finish_step()
-        step.phase, step.until = QUERYING, self._monotonic() + ANSWER_S
-        self._sent_at = self._monotonic()
+        now = self._sent_at = self._monotonic()
+        step.phase, step.until = QUERYING, min(now + ANSWER_S, max(step.deadline, now + GRACE_S))
         self._send(VERSION, no_action)
 
     def version(self, role: str, version: int) -> None:
@@ -220,7 +223,8 @@ class PauseControl:
     def _run_to_goals(self, step: StepRequest) -> None:
         newest = max(step.versions.values(), default=0)
         goals = {role: (newest if self._synchronized else version) + 1 for role, version in step.versions.items()}
-        step.phase, step.until, step.missing = RUNNING, self._monotonic() + step.limit, set(goals)
+        at_least = self._monotonic() + min(step.limit, GRACE_S)  # a step with a short timeout makes progress, too
+        step.phase, step.until, step.missing = RUNNING, max(step.deadline, at_least), set(goals)
         self._resume_roles(goals, no_action)
 
     def reached(self, role: str) -> None:
@@ -252,7 +256,9 @@ class PauseControl:
         """End the current phase if its deadline has passed."""
         step = self._step
         if step is not None and now >= self.due:
-            if step.phase == QUERYING:
+            if step.phase == QUERYING and step.versions:
                 self._run_to_goals(step)
+            elif step.phase == QUERYING:  # without goals the roles would not stop
+                self._finish_step()
             else:
                 self._stop_at_goal(step)

@@ -6,7 +6,7 @@ events. All other events are posted by threads of the client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -197,9 +197,12 @@ class WorkerLeft(Event):
 
 @dataclass(frozen=True)
 class WorkerHeartbeats(Event):
-    """The last heartbeats of the Dask workers. `seen`: {address: time in seconds, by the scheduler's clock}."""
+    """Signs of life of the Dask workers. `seen`: {address: value that changes while the Dask worker lives}.
 
-    seen: dict[str, float]
+    On processes of labkit's own the values are processor times, else times of heartbeats.
+    """
+
+    seen: Mapping[str, Hashable]
 
 
 # from threads of the client -------------------------------------------------------------------------------------------

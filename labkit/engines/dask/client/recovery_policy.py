@@ -31,7 +31,7 @@ Every order is idempotent, and is retransmitted every `REPEAT_S` seconds until i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,7 +56,6 @@ from ..timeouts import (
     SCALE_UP_S,
     SHARE_S,
     SILENT_S,
-    START_S,
     STARTS,
     UNPLACED_S,
 )
@@ -297,7 +296,6 @@ class PlacementRequest:
     since: float
     grouped: bool  # whether the roles start with their group; the Dask worker is reserved until then
     worker: str | None = None
-    placed_at: float = 0.0  # time at which the Dask worker was found
     scaled_at: float = field(default=float("-inf"))  # time at which more processes were last requested
 
 
@@ -305,8 +303,8 @@ class RecoveryPolicy:
     """Decides about losses, restarts, joins and leaves of the roles of one run.
 
     Only the policy changes `members`. `known`: the Dask workers of the cluster. `on_loss`: option of the strategy.
-    `patience`: heartbeat timeout, seconds. `elastic`: whether workers may join and leave. `now`: seconds, as in
-    `handle`.
+    `patience`: heartbeat timeout, seconds; a role is lost after it only if its process gives no sign of life either.
+    `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
 
     After the policy has returned `FailRun`, it returns no further action.
     """
@@ -325,12 +323,13 @@ class RecoveryPolicy:
         self._actions: list[Action] = []
         self._ended = False
         # silence
-        self._roles_alive = FailureDetector(min(ABSENT_S, patience / 2))
+        self._roles_alive = FailureDetector(min(ABSENT_S, patience / 4))
         self._roles_alive.watch(members.where, now)
         self._workers_alive = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
         self._heartbeats_requested = float("-inf")
-        # {Dask worker that was silent, or on which a start failed: time of the first heartbeat observed since}
-        self._suspects: dict[str, float | None] = {}
+        self._late: set[str] = set()  # running roles whose reports are overdue, and whose processes are observed
+        # {Dask worker that was silent, or on which a start failed: sign of life first observed since}
+        self._suspects: dict[str, Hashable] = {}
         # losses
         self._requests: list[PlacementRequest] = []
         self._stay_away: set[str] = set()  # roles that are not restarted when they are lost
@@ -356,7 +355,6 @@ class RecoveryPolicy:
         self._continues_on_loss = whole_replicas(layout) and on_loss == "continue"
         self._phase = ""  # phase of a group restart: "", "collect", "start"
         self._restart_wanted = False
-        self._phase_since = 0.0
         self._pending: set[str] = set()  # members that have not handed over (collect), or are not up (start)
         self._fetching: dict[str, float] = {}  # {member whose final report is being fetched: time at which that began}
         self._ordered_at: dict[str, float] = {}  # {member: time of the last order to hand over}
@@ -413,6 +411,7 @@ class RecoveryPolicy:
         role = event.role
         if self.members.is_present(role, event.incarnation):
             self._roles_alive.sign(role, self._now)
+            self._late.discard(role)
             return True
         if not isinstance(event, TaskFinished | TaskFailed):
             self._fence((role, event.incarnation))
@@ -487,7 +486,8 @@ class RecoveryPolicy:
     def _on_task_finished(self, event: TaskFinished) -> None:
         role = event.role
         if self._phase == "collect" and role in self._pending and role not in self._fetching:
-            self._roles_alive.forget(role)  # the role sends no more reports; Dask reports the loss of its Dask worker
+            self._roles_alive.forget(role)
+            self._late.discard(role)  # the role sends no more reports; Dask reports the loss of its Dask worker
             self._fetching[role] = self._now
             self._emit(Fetch(role, event.incarnation))
 
@@ -570,6 +570,10 @@ class RecoveryPolicy:
     def _on_worker_heartbeats(self, event: WorkerHeartbeats) -> None:
         for worker, at in event.seen.items():
             self._workers_alive.progress(worker, at, self._now)
+        for role in self._late:  # a report that is late is not a loss if the process lives
+            worker = self.members.where[role]
+            if worker in event.seen:
+                self._roles_alive.progress(role, event.seen[worker], self._now)
         for worker in self._suspects.keys() & event.seen.keys():
             at, before = event.seen[worker], self._suspects[worker]
             if before is None:
@@ -657,6 +661,7 @@ class RecoveryPolicy:
     def _dismiss(self, role: str, incarnation: int) -> None:
         """Forget the pending state of this incarnation, and dismiss it."""
         self._roles_alive.forget(role)
+        self._late.discard(role)
         self._cancelled.discard(role)
         self._beginning.pop(role, None)
         self._repeated.pop(role, None)
@@ -793,25 +798,25 @@ class RecoveryPolicy:
                 self.members.withdraw(role)
 
     def _request_heartbeats(self) -> None:
-        """Watch the Dask workers on which roles are starting, and request their heartbeats.
+        """Watch the Dask workers on which roles are starting, or roles are late, and request their heartbeats.
 
         Heartbeats are also requested if there are suspects and no other Dask worker is free.
         """
+        late = self._roles_alive.silent(self._patience / 2, self._now)
+        self._late.update(role for role in late if self.members.state[role] is State.RUNNING)
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
         needed = bool(self._suspects) and any(
             request.worker is None and self._now - request.since > SHARE_S for request in self._requests
         )
-        if (starting or needed) and self._now - self._heartbeats_requested > LOOK_S:
+        interval = min(LOOK_S, self._patience / 10) if self._late else LOOK_S
+        if (starting or needed or self._late) and self._now - self._heartbeats_requested > interval:
             self._heartbeats_requested = self._now
             self._emit(RequestHeartbeats())
 
-    def _does_not_start(self, worker: str, since: float) -> bool:
-        """Return whether a start that was submitted at `since` has failed.
-
-        It has failed if the Dask worker is silent, or `START_S` seconds have passed.
-        """
-        return worker in self._workers_alive.silent(SILENT_S, self._now) or self._now - since > START_S
+    def _does_not_start(self, worker: str) -> bool:
+        """Return whether a start has failed, because its Dask worker is silent. A slow start has not failed."""
+        return worker in self._workers_alive.silent(SILENT_S, self._now)
 
     def _check_empty(self) -> None:
         if self._ended:
@@ -852,14 +857,14 @@ class RecoveryPolicy:
         if request.worker is None:
             worker = self._free_worker(request.roles[0], shared=now - request.since > SHARE_S)
             if worker is not None:
-                request.worker, request.placed_at = worker, now
+                request.worker = worker
                 if not request.grouped:
                     self._workers_alive.sign(worker, now)
                     for role in request.roles:
                         self._emit(Submit(role, self.members.place(role, worker), worker))
             elif now - max(request.since, request.scaled_at) > SCALE_UP_S:
                 self._scale_up(request)
-        elif not request.grouped and self._does_not_start(request.worker, request.placed_at):
+        elif not request.grouped and self._does_not_start(request.worker):
             self._lose(request.roles, "did not start", silent=True)
 
     def _free_worker(self, role: str, shared: bool) -> str | None:
@@ -905,7 +910,6 @@ class RecoveryPolicy:
             self._pending.discard(role)
         elif self._phase == "start":  # instances that are starting end before they begin; their Dask workers stay reserved
             self._phase = "collect"
-            self._phase_since = self._now
             self._pending.clear()
             self._fetching.clear()
             for other in self.reserved:
@@ -927,7 +931,7 @@ class RecoveryPolicy:
                 self._start()
         else:
             where = self.members.where
-            late = [role for role in self._pending if self._does_not_start(where[role], self._phase_since)]
+            late = [role for role in self._pending if self._does_not_start(where[role])]
             self._lose(sorted(late), "did not start", silent=True)
 
     def _placed_members(self) -> dict[str, str]:
@@ -955,7 +959,7 @@ class RecoveryPolicy:
         return bool(self.reserved or placed) and all(role in self.reserved or role in placed for role in awaited)
 
     def _collect(self) -> None:
-        self._phase, self._phase_since, self._restart_wanted = "collect", self._now, False
+        self._phase, self._restart_wanted = "collect", False
         self._fetching.clear()
         self._pending = {role for role in self._group if self.members.state[role] is State.RUNNING}
         for role in sorted(self._pending):
@@ -971,7 +975,7 @@ class RecoveryPolicy:
         self._drop_requests(placed)
         workers = {role: self.reserved[role] for role in self._group if role in self.reserved}
         incarnation = max(self.members.incarnation[role] for role in self._group)
-        self._phase, self._phase_since, self._restart_wanted = "start", self._now, False
+        self._phase, self._restart_wanted = "start", False
         self._pending = set(workers)
         for role, worker in workers.items():
             self.members.place(role, worker, incarnation)

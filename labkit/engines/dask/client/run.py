@@ -145,7 +145,7 @@ class DaskRun(Engine):
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles whose final reports are not awaited
-        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # well below the absence that resets a `FailureDetector`
+        self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # at most the absence that counts as silence
         self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
@@ -331,11 +331,19 @@ class DaskRun(Engine):
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
             return None
+        if isinstance(event, WorkerHeartbeats):
+            event = self._received(event)
         if isinstance(event, FOR_RECOVERY):
             self.recovery.handle(event)
             self._present = self.recovery.present
         handler = self._event_handlers.get(type(event)) if present else None
         return (None if handler is None else handler(event)) or self._check_recovery()
+
+    def _received(self, event: WorkerHeartbeats) -> WorkerHeartbeats:
+        """Return the signs of life without those of Dask workers that a link fault has cut off from the client."""
+        where = self.members.where
+        cut_off = {address for role, address in where.items() if self.links.is_isolated(role)}
+        return WorkerHeartbeats({address: value for address, value in event.seen.items() if address not in cut_off})
 
     def _event_table(self) -> dict[type[Event], Callable[[Any], RunEnd | None]]:
         return {

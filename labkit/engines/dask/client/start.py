@@ -51,7 +51,7 @@ def start_run(
     def attempt() -> DaskRun:
         placed = place(present_roles(plan))
         check_checkpoint_location(where, {host_of(address) for address in placed.values()})
-        supervisor = Supervisor(connection.client(), plan, list(placed.values()), connection.usage)
+        supervisor = Supervisor(connection.client(), plan, list(placed.values()), connection)
         keep: Store | Literal[False] | None = False if checkpoint is False else store
         try:
             return DaskRun(plan, cluster, connection, supervisor, commands, keep, began, resume)

@@ -13,9 +13,9 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from queue import Empty
-from typing import Any
+from typing import Any, Protocol
 
 from distributed import Client, Future
 
@@ -25,10 +25,11 @@ from ....roles.layout import RoleSpec
 from ...plan import Plan
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
-from ..requests import heartbeats, run_on_workers
-from ..timeouts import ABSENT_S, ANSWER_S, BUSY_S, LOOK_S, POST_S, SILENT_S, START_S
+from ..requests import run_on_workers
+from ..stages import Stage, silence_text
+from ..timeouts import ABSENT_S, ANSWER_S, BUSY_S, LOOK_S, POST_S, SILENT_S
 from ..worker.command_channel import deliver
-from ..worker.task import WAITING_FOR_A_THREAD, task_state
+from ..worker.task import blocking_tasks
 from .clock import ClockOffsets, EngineClock
 from .event_router import router_of
 from .launch import Launcher
@@ -55,24 +56,42 @@ class LostWhileStarting(ClusterError):
     """A process that the run needs was lost before the roles began. The start can be retried."""
 
 
+class Processes(Protocol):
+    """The processes of a cluster, as observed by the supervisor of a run. See `DaskConnection`."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the processes are of labkit's own, on this machine."""
+
+    @property
+    def usage(self) -> Counter[str]:
+        """Number of roles on each Dask worker, by address."""
+
+    def signs_of_life(self) -> Mapping[str, Hashable]:
+        """Return {address of a Dask worker: value that changes while it lives}. Sends a request unless `local`."""
+
+    def run_starts(self, run: object, stage: Stage | None, reached: int = 0, total: int = 0) -> None:
+        """Record the progress of the start of a run. `stage`: None at its end."""
+
+
 class Supervisor:
     """The roles of one run on one client.
 
     The thread that starts the run calls `start` and `cancel_start`; the run's thread calls all other methods.
-    `workers`: addresses of the Dask workers, one per node. `usage`: number of roles on each address.
+    `workers`: addresses of the Dask workers, one per node. `cluster`: the processes.
 
     Attributes to read: `members`, the membership; `clock`, engine time; `queue`, the events of the run.
     """
 
-    def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
-        self.client, self.plan = client, plan
+    def __init__(self, client: Client, plan: Plan, workers: list[str], cluster: Processes):
+        self.client, self.plan, self._cluster = client, plan, cluster
         self.run = secrets.token_hex(4)
         self.queue = router_of(client).open(self.run)
         roles = present_roles(plan)
         address = dict(zip(dict.fromkeys(spec.node for spec in roles), workers))
         where = {spec.name: address[spec.node] for spec in roles}
         absent = plan.elastic.absent if plan.elastic else ()
-        self.members = Membership(plan.layout, where, usage, _spared_roles(plan), absent)
+        self.members = Membership(plan.layout, where, cluster.usage, _spared_roles(plan), absent)
         self.futures: dict[str, Future] = {}
         self.clock = EngineClock()
         self.processes: dict[str, tuple[Any, ...]] = {}  # {address: process}
@@ -96,12 +115,16 @@ class Supervisor:
         Raises `LostWhileStarting` if this fails and a retry may succeed, else `ClusterError`.
         """
         launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
-        launcher.load(self.where)
-        begins = launcher.restored
-        for name, worker in self.where.items():
-            self.submit(name, self.members.incarnation[name], worker, restored=begins.get(name))
-        self._wait_until_up()
-        self._begin()
+        try:
+            self._cluster.run_starts(self.run, Stage.UP, 0, len(self.where))
+            launcher.load(self.where)
+            begins = launcher.restored
+            for name, worker in self.where.items():
+                self.submit(name, self.members.incarnation[name], worker, restored=begins.get(name))
+            self._wait_until_up()
+            self._begin()
+        finally:
+            self._cluster.run_starts(self.run, None)
 
     def submit(self, role: str, incarnation: int, worker: str, strategy: Any = None, restored: Any = None) -> None:
         """Start an instance of `role` on a Dask worker. Does not wait."""
@@ -138,18 +161,22 @@ class Supervisor:
         return done
 
     def _wait_until_up(self) -> None:
-        """Wait until every role is up. Raises `ClusterError` if a Dask worker or the scheduler gives no sign of life."""
-        missing, detector = set(self.where), FailureDetector(ABSENT_S)
+        """Wait until every role is up, however long this takes.
+
+        Raises `ClusterError` if a Dask worker ends, or if a Dask worker or the scheduler gives no sign of life.
+        """
+        missing, detector, total = set(self.where), FailureDetector(ANSWER_S + ABSENT_S), len(self.where)  # a look may take long
         began = looked = time.monotonic()
         detector.watch([SCHEDULER, *self.where.values()], began)
         while missing:
             with contextlib.suppress(Empty):
                 self._started(self.queue.get(timeout=LOOK_S), missing)
+                self._cluster.run_starts(self.run, Stage.UP, total - len(missing), total)
             now = time.monotonic()
             if missing and now - looked > LOOK_S:
                 self._look_for(missing, detector)
-                if now - began > BUSY_S:
-                    self._check_begun(missing, now - began)
+                if now - began > BUSY_S and not self._cluster.local:
+                    self._check_threads(missing, now - began)
                 looked = time.monotonic()
 
     def _started(self, event: Event, missing: set[str]) -> None:
@@ -167,8 +194,8 @@ class Supervisor:
         elif isinstance(event, InternalError):
             raise event.error
 
-    def _lost_while_starting(self, address: str, how: str = "ended") -> LostWhileStarting:
-        return LostWhileStarting(f"The process of {self.roles_on(address)} {how} while the run was starting.")
+    def _lost_while_starting(self, address: str) -> LostWhileStarting:
+        return LostWhileStarting(f"The process of {self.roles_on(address)} ended while the run was starting.")
 
     def add_process(self, event: RoleUp) -> bool:
         """Record the process of a role that is up. Returns False if the clock of its machine has not been measured yet."""
@@ -181,9 +208,8 @@ class Supervisor:
         if self.client.status != "running":
             raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
         addresses = {self.where[role] for role in missing}
-        detector.consult(time.monotonic())
         with contextlib.suppress(OSError):  # includes TimeoutError; a silent scheduler is detected below
-            seen = heartbeats(self.client, ANSWER_S)
+            seen = self._cluster.signs_of_life()
             detector.sign(SCHEDULER, time.monotonic())
             for address in addresses:
                 if address not in seen:  # `WorkerLeft` has not arrived yet, or was sent before the run subscribed
@@ -195,20 +221,21 @@ class Supervisor:
         if SCHEDULER in silent:
             raise ClusterError(f"{SCHEDULER} gave no sign of life for {SILENT_S:g} s while the run was starting.")
         for address in addresses.intersection(silent):
-            raise self._lost_while_starting(address, f"gave no sign of life for {SILENT_S:g} s")
+            roles = silence_text(f"{self.roles_on(address)} on {address}", Stage.CONNECTED, SILENT_S)
+            raise LostWhileStarting(f"The run could not start: {roles}.")
 
-    def _check_begun(self, missing: set[str], waited: float) -> None:
-        """Raise `ClusterError` if one of the `missing` roles waits for a thread, or the start takes more than `START_S`.
+    def _check_threads(self, missing: set[str], waited: float) -> None:
+        """Raise `ClusterError` if other tasks than roles occupy the threads for which the `missing` roles wait.
 
-        The Dask workers of these roles are alive. `waited`: seconds since the start.
+        `waited`: seconds since the start.
         """
         keys = {self.where[role]: self.futures[role].key for role in missing}
-        states = run_on_workers(self.client, keys, ANSWER_S, task_state, lambda address: (keys[address],))
-        waiting = [role for role in sorted(missing) if states[self.where[role]] in WAITING_FOR_A_THREAD]
-        if waiting or waited > START_S:
+        tasks = run_on_workers(self.client, keys, ANSWER_S, blocking_tasks, lambda address: (keys[address],))
+        blocked = [role for role in sorted(missing) if isinstance(tasks[self.where[role]], list) and tasks[self.where[role]]]
+        if blocked:
             raise ClusterError(
-                f"These roles did not start within {waited:.0f} s: {', '.join(waiting or sorted(missing))}. "
-                "Is the cluster busy with other work?"
+                f"These roles did not start within {waited:.0f} s, because the cluster is busy with other work: "
+                f"{', '.join(blocked)}."
             )
 
     def _begin(self) -> None:
@@ -217,6 +244,7 @@ class Supervisor:
                 self._offsets.measure(address)
             except ClusterError as error:
                 raise LostWhileStarting(str(error)) from error
+        self._cluster.run_starts(self.run, Stage.BEGUN, 0, len(self.where))
         self.clock.begin()
         unresponsive = self.order_and_wait({**self.members.order(), "do": "begin", "zero": self.clock.zero})
         self.unacknowledged = {role for address in unresponsive for role in self.members.on(address)}
@@ -340,10 +368,9 @@ class Supervisor:
         self._in_background(work, Answered(lambda: then(lost)))
 
     def request_heartbeats(self) -> None:
-        """Request the times of the last heartbeats from the scheduler, without waiting.
-
-        The answer arrives as `WorkerHeartbeats`.
-        """
+        """Request signs of life of all Dask workers, without waiting. The answer arrives as `WorkerHeartbeats`."""
+        if self._cluster.local:
+            return self.queue.put(WorkerHeartbeats(self._cluster.signs_of_life()))
 
         async def look() -> None:
             with contextlib.suppress(Exception):  # without an answer there is no sign of life

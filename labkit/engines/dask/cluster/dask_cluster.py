@@ -24,6 +24,7 @@ from ...distributions import Distribution
 from ...machine_limits import free_memory
 from ...plan import Plan
 from ...storage.store import Store
+from ..stages import StartProgress
 from ..worker.command_channel import HEARTBEAT_S
 from .dask_connection import DaskConnection
 from .placement import PlacementRule, place
@@ -267,17 +268,23 @@ class DaskCluster(Cluster):
         self._connection.addresses(self._nodes_wanted)
         return self
 
-    def progress(self) -> tuple[int, int]:
-        """Return the progress of `open`. Any thread may call it at any time.
+    def progress(self) -> StartProgress:
+        """Return the progress of a start: of the processes, or of the roles of a run. Any thread may call it at any time.
+
+        A start passes the stages requested, alive, imported and connected of processes, then up and begun of roles.
 
         Returns
         -------
-        up : int
-            The number of processes that are up.
-        wanted : int
-            The number of processes that are needed.
+        StartProgress
+            The stage that the start has reached. Its text is, for example, "3 of 6 processes imported"; its attributes are
+            `up` (the number of processes that are connected), `wanted`, `stage`, `reached` and `total`.
+
+        Examples
+        --------
+        >>> print(lk.DaskCluster(workers=2).progress())
+        0 of 4 processes requested
         """
-        return self._connection.up(self._nodes_wanted), self._nodes_wanted
+        return self._connection.progress(self._nodes_wanted)
 
     @property
     def is_open(self) -> bool:
@@ -378,9 +385,9 @@ class DaskCluster(Cluster):
         """Return whether the processes are up, from what is known without a message to them."""
         if self.is_closed:
             return "closed"
-        up, wanted = self.progress()
+        progress = self.progress()
         if self.is_open:
-            return f"{up:,} of {wanted:,} are up" if self.starts_processes else "connected"
+            return f"{progress.up:,} of {progress.wanted:,} are up" if self.starts_processes else "connected"
         return "not started; the first run starts them" if self.starts_processes else "not connected; the first run connects"
 
     def __repr__(self) -> str:

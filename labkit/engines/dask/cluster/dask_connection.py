@@ -18,7 +18,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
 from typing import Any
 
@@ -28,14 +28,16 @@ from distributed.utils import in_async_call
 from ....errors import BadInput, ClusterError, shown
 from ...commands import Stop
 from ...machine_limits import MAX_PROCESSES, check_capacity
-from ..requests import heartbeats, run_on_scheduler, run_on_workers, server_type, worker_addresses
-from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, SILENT_S, START_S, STARTS
+from ..failure_detector import FailureDetector
+from ..requests import heartbeats, run_on_scheduler, run_on_workers, server_type
+from ..stages import Stage, StartProgress
+from ..timeouts import ABSENT_S, ANSWER_S, CLOSE_S, CONNECT_S, KILLED_S, LOOK_S, REACH_S, SILENT_S, STARTS
 from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .http_servers import with_token
-from .local import WorkerCounter, check_script, interrupt_is_pending, interrupts_blocked, new_cluster
-from .nannies import OwnCluster
+from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster
+from .nannies import OwnCluster, ProcessTable
 from .settings import settings
 
 __all__ = ["DaskConnection"]
@@ -70,8 +72,8 @@ class DaskProcesses(ABC):
         """Whether processes that labkit started are running or starting, so that lost processes will be replaced."""
 
     @abstractmethod
-    def count(self, wanted: int, ready: bool) -> int:
-        """Return how many of the `wanted` processes are up. `ready`: whether the cluster is open."""
+    def progress(self, wanted: int, ready: bool) -> StartProgress:
+        """Return the progress of a start of `wanted` processes. `ready`: whether the cluster is open."""
 
     @abstractmethod
     def dashboard_link(self, client: Client) -> str | None:
@@ -94,8 +96,15 @@ class DaskProcesses(ABC):
         """Start processes until there are `nodes`, if labkit can. Lost processes are replaced. Does not wait."""
 
     @abstractmethod
-    def worker_addresses(self, client: Client) -> list[str]:
-        """Return the addresses of all Dask workers. Raises `ClusterError` if the scheduler does not answer."""
+    def worker_addresses(self, client: Client, wait: bool = False) -> list[str]:
+        """Return the addresses of all Dask workers. `wait`: wait for the first on a user's scheduler.
+
+        Raises `ClusterError` if the scheduler does not answer.
+        """
+
+    @abstractmethod
+    def signs_of_life(self, client: Client) -> Mapping[str, Hashable]:
+        """Return {address of a Dask worker: value that changes while it lives}. Raises the error of a failed request."""
 
     @abstractmethod
     def cancel_start(self) -> None:
@@ -124,7 +133,7 @@ class LocalProcesses(DaskProcesses):
         self._token = new_token() if dashboard else None
         self._starting = starting
         self._cluster: OwnCluster | None = None
-        self._counter = WorkerCounter()
+        self._table = ProcessTable()
         self._cancelled = False
         self._failures = 0  # consecutive failures to replace lost processes
 
@@ -142,9 +151,9 @@ class LocalProcesses(DaskProcesses):
             return False
         return any(nanny.has_process for nanny in list(cluster.workers.values()))
 
-    def count(self, wanted: int, ready: bool) -> int:
-        """Return how many of the `wanted` processes are up. Works also during a start."""
-        return min(wanted, self._counter.count)
+    def progress(self, wanted: int, ready: bool) -> StartProgress:
+        """Return the progress of a start of `wanted` processes. Works also during a start."""
+        return self._table.progress(wanted)
 
     def dashboard_link(self, client: Client) -> str | None:
         """Return the address of Dask's dashboard, which contains the token, or None if there is no dashboard."""
@@ -159,7 +168,7 @@ class LocalProcesses(DaskProcesses):
     def connect(self) -> Client:
         """Replace the client by a connected one. Starts the local cluster if it does not run."""
         if _is_running(self._cluster):
-            self.client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
+            self.client = Client(self._cluster, set_as_default=False, timeout=CONNECT_S)
         else:
             self._start(1)
         assert self.client is not None
@@ -179,11 +188,11 @@ class LocalProcesses(DaskProcesses):
         check_script()
         self.close()  # releases what is left of a cluster that was closed from outside
         self._starting()
-        self._counter = WorkerCounter()
+        self._table = ProcessTable()
         try:
             with settings, interrupts_blocked():
-                self._cluster = new_cluster(self._counter, self._token)
-                self.client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
+                self._cluster = new_cluster(self._table, self._token)
+                self.client = Client(self._cluster, set_as_default=False, timeout=CONNECT_S)
                 self._grow(nodes)
         except BaseException as error:
             self.close()
@@ -195,12 +204,11 @@ class LocalProcesses(DaskProcesses):
     def _grow(self, nodes: int) -> None:
         """Start missing processes, and wait until there are `nodes`. Lost processes are restarted.
 
-        There is no timeout, because a nanny ends processes that make no progress, and several failed starts are an
+        There is no timeout, because a nanny ends processes that give no sign of life, and several failed starts are an
         error.
         """
-        cluster, client = self._cluster, self.client
+        cluster = self._cluster
         assert cluster is not None
-        assert client is not None
         while True:
             with settings:
                 _scale(cluster, nodes)
@@ -212,10 +220,10 @@ class LocalProcesses(DaskProcesses):
                     raise ClusterError("The start of the local cluster was interrupted.")
                 wait([replaced], LOOK_S / 5)
             if replaced.exception() is not None:
-                why = f"The local cluster did not reach {nodes} processes: {replaced.exception()}."
-                raise ClusterError(why) from replaced.exception()
-            with contextlib.suppress(TimeoutError):  # a process that was lost meanwhile is replaced in the next iteration
-                return client.wait_for_workers(nodes, timeout=LOOK_S)
+                why = self._table.problem or replaced.exception()
+                raise ClusterError(f"The local cluster did not reach {nodes} processes: {why}.") from replaced.exception()
+            if len(self._table.addresses) >= nodes:  # else a process was lost meanwhile, and is replaced now
+                return
 
     def scale_up(self, nodes: int) -> None:
         """Start processes until there are `nodes`, including replacements of lost processes. Does not wait."""
@@ -229,9 +237,13 @@ class LocalProcesses(DaskProcesses):
         failed = not replaced.cancelled() and replaced.exception() is not None
         self._failures = self._failures + 1 if failed else 0
 
-    def worker_addresses(self, client: Client) -> list[str]:
-        """Return the addresses of all Dask workers. Raises `ClusterError` if the scheduler does not answer."""
-        return _worker_addresses(client)
+    def worker_addresses(self, client: Client, wait: bool = False) -> list[str]:
+        """Return the addresses of all Dask workers. Needs no request, because the scheduler is in this process."""
+        return self._table.addresses
+
+    def signs_of_life(self, client: Client) -> Mapping[str, Hashable]:
+        """Return {address of a Dask worker: value that changes while its process lives}. Needs no request."""
+        return self._table.signs_of_life()
 
     def cancel_start(self) -> None:
         """Abort a start in progress, and prevent any later start."""
@@ -280,9 +292,9 @@ class ExistingScheduler(DaskProcesses):
         client = self.client
         return client is not None and client.status == "running"
 
-    def count(self, wanted: int, ready: bool) -> int:
-        """Return `wanted` if the cluster is open (`ready`), else 0."""
-        return wanted if ready else 0
+    def progress(self, wanted: int, ready: bool) -> StartProgress:
+        """Return that all processes are connected if the cluster is open (`ready`), else that none is."""
+        return StartProgress.of_processes([Stage.CONNECTED] * wanted if ready else [], wanted)
 
     def dashboard_link(self, client: Client) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none.
@@ -321,19 +333,27 @@ class ExistingScheduler(DaskProcesses):
     def scale_up(self, nodes: int) -> None:
         """Do nothing, because labkit starts no process."""
 
-    def worker_addresses(self, client: Client) -> list[str]:
-        """Return the addresses of all Dask workers. Waits for the first if there are none.
+    def worker_addresses(self, client: Client, wait: bool = False) -> list[str]:
+        """Return the addresses of all Dask workers. `wait`: wait up to `REACH_S` seconds for the first.
 
         Raises `ClusterError` if the scheduler does not answer.
         """
-        found = _worker_addresses(client)
-        if found:
+        try:
+            found = sorted(heartbeats(client, REACH_S))
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
+        if found or not wait:
             return found
         try:
             client.wait_for_workers(1, timeout=REACH_S)
         except Exception:
             return []
-        return _worker_addresses(client)
+        return self.worker_addresses(client)
+
+    def signs_of_life(self, client: Client) -> Mapping[str, Hashable]:
+        """Return {address of a Dask worker: time of its last heartbeat, by the scheduler's clock}."""
+        return heartbeats(client, ANSWER_S)
 
     def cancel_start(self) -> None:
         """Do nothing, because nothing is started."""
@@ -381,7 +401,7 @@ class DaskConnection:
         self._ready = False  # enough processes have answered
         self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
         self._unresponsive: set[str] = set()  # Dask workers that did not answer the last request
-        self._answered: set[str] = set()  # Dask workers that have answered a request
+        self._starting: dict[object, tuple[Stage, int, int]] = {}  # {run that starts: (stage, roles that reached it, roles)}
         self._closed = False
         self._owner = os.getpid()  # pid of the process that owns this connection
         self.usage: Counter[str] = Counter()
@@ -427,9 +447,28 @@ class DaskConnection:
         """Whether processes of labkit's own run or are starting, so that lost processes will be replaced."""
         return self._processes.recovering
 
-    def up(self, wanted: int) -> int:
-        """Return how many of the `wanted` processes are up. On an existing scheduler these are all, once the cluster is open."""
-        return self._processes.count(wanted, self.is_open)
+    def progress(self, wanted: int) -> StartProgress:
+        """Return the progress of the run that starts, else that of a start of `wanted` processes."""
+        processes = self._processes.progress(wanted, self.is_open)
+        runs = list(self._starting.copy().values())
+        return processes if not runs else StartProgress(processes.up, wanted, *runs[-1])
+
+    def run_starts(self, run: object, stage: Stage | None, reached: int = 0, total: int = 0) -> None:
+        """Record that a run starts, and that `reached` of its `total` roles have reached `stage`. None: its start has ended."""
+        if stage is None:
+            self._starting.pop(run, None)
+        else:
+            self._starting[run] = stage, reached, total
+
+    def signs_of_life(self) -> Mapping[str, Hashable]:
+        """Return {address of a Dask worker: value that changes while it lives}.
+
+        Raises `OSError` if the scheduler does not answer. For processes of labkit's own, no request is sent.
+        """
+        client = self._processes.client  # without the lock, which another thread may hold during a start
+        if client is None:
+            raise OSError("the client is closed")
+        return self._processes.signs_of_life(client)
 
     def dashboard_link(self) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none."""
@@ -482,9 +521,8 @@ class DaskConnection:
 
         A Dask worker that does not answer may be frozen, and would delay the run.
         """
-        untried = self._processes.worker_addresses(client)
+        untried = self._processes.worker_addresses(client, wait=True)
         self._unresponsive &= set(untried)
-        self._answered &= set(untried)
         untried.sort(key=lambda address: (address in self._unresponsive, self.usage[address], address))
         found: list[str] = []
         while len(found) < nodes and untried:
@@ -494,7 +532,6 @@ class DaskConnection:
                     self._unresponsive.add(address)
                     continue
                 self._unresponsive.discard(address)
-                self._answered.add(address)
                 _check(address, answer)
                 found.append(address)
         return found
@@ -502,24 +539,34 @@ class DaskConnection:
     def _versions(self, client: Client, addresses: list[str]) -> dict[str, Any]:
         """Ask Dask workers for their version of labkit. Returns {address: version, or the exception of a failed request}.
 
-        The first request to a Dask worker takes long on a busy machine: the connection is made, and labkit is imported. A
-        Dask worker that has not answered before is asked again as long as it sends heartbeats to the scheduler.
+        A request takes long on a busy machine: the connection is made, and labkit is imported. A Dask worker is asked
+        again until it answers, or has given no sign of life for `SILENT_S` seconds.
         """
         answers: dict[str, Any] = {}
-        until = time.monotonic() + START_S
-        waiting = addresses
+        waiting, detector = addresses, FailureDetector(2 * ANSWER_S + ABSENT_S)  # two requests between two looks
+        detector.watch(waiting, time.monotonic())
+        self._look_for(client, waiting, detector)
         while waiting:
-            before = _heartbeats(client)
-            limit = ANSWER_S if self._answered.issuperset(waiting) else SILENT_S
-            answers.update(run_on_workers(client, waiting, limit, version, lambda address: ()))
-            late = [one for one in waiting if isinstance(answers[one], TimeoutError) and one not in self._answered]
-            after = _heartbeats(client) if late and time.monotonic() < until else {}
-            waiting = [one for one in late if after.get(one, 0.0) > before.get(one, 0.0)]
+            answers.update(run_on_workers(client, waiting, ANSWER_S, version, lambda address: ()))
+            late = [address for address in waiting if isinstance(answers[address], TimeoutError)]
+            self._look_for(client, late, detector)
+            silent = detector.silent(SILENT_S, time.monotonic())
+            waiting = [address for address in late if address not in silent]
         return answers
+
+    def _look_for(self, client: Client, addresses: list[str], detector: FailureDetector) -> None:
+        """Observe the signs of life of these Dask workers."""
+        if not addresses:
+            return
+        with contextlib.suppress(OSError):  # includes TimeoutError; if the scheduler does not answer, there is no sign of life
+            for address, value in self._processes.signs_of_life(client).items():
+                if address in addresses:
+                    detector.progress(address, value, time.monotonic())
+        detector.consult(time.monotonic())
 
     def worker_addresses(self) -> list[str]:
         """Return the addresses of all Dask workers of the cluster. Does not wait for the first."""
-        return _worker_addresses(self.client())
+        return self._processes.worker_addresses(self.client())
 
     def scale_up(self, nodes: int) -> None:
         """Start processes until there are `nodes`, including replacements of processes that were given up. Does not wait."""
@@ -551,26 +598,9 @@ def _is_running(cluster: OwnCluster | None) -> bool:
     return cluster is not None and cluster.status.name == "running"
 
 
-def _heartbeats(client: Client) -> dict[str, float]:
-    """Return {address: time of the last heartbeat, by the scheduler's clock}; empty if the scheduler does not answer."""
-    try:
-        return heartbeats(client, ANSWER_S)
-    except Exception:
-        return {}
-
-
 def _scale(cluster: OwnCluster, nodes: int) -> None:
     """Scale the cluster to `nodes` processes, but never down."""
     cluster.scale(max(len(cluster.worker_spec), nodes))
-
-
-def _worker_addresses(client: Client) -> list[str]:
-    """Return the addresses of all Dask workers. Raises `ClusterError` if the scheduler does not answer."""
-    try:
-        return worker_addresses(client, REACH_S)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
 
 
 def _close_in_order(name: str, close: Callable[[], Any]) -> None:

@@ -1,5 +1,7 @@
 """The servers of a local cluster: Dask's servers, without HTTP servers that are open to every user of the machine.
 
+A worker also reports the stage of its start to its nanny, through a pipe.
+
 Dask's TLS covers connections between its servers, but not HTTP. In Dask each scheduler and each worker has an HTTP server, with
 logs, call stacks and, if bokeh is installed, the dashboard. Here a worker has no HTTP server. The scheduler has one only if a
 dashboard was requested, and serves only requests with the cluster's token.
@@ -9,8 +11,10 @@ The classes have the names of Dask's classes, because Dask uses these names as t
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 from http.cookies import CookieError, SimpleCookie
+from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -30,7 +34,12 @@ TOKEN = "labkit-token"  # name in the query of the first request; the cookie's n
 
 
 class Worker(distributed.Worker):
-    """A Dask worker without an HTTP server."""
+    """A Dask worker without an HTTP server. `imported`: a pipe, in which it writes when its modules are imported."""
+
+    def __init__(self, *arguments: Any, imported: Connection, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        with contextlib.suppress(OSError), imported:  # the reader is gone: this process is about to be ended
+            imported.send_bytes(b"imported")
 
     def start_http_server(self, *arguments: Any, **more: Any) -> None:
         """Dask's hook: start no HTTP server."""

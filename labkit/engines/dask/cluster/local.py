@@ -1,4 +1,4 @@
-"""Starts the processes of a local cluster, and counts those that are up."""
+"""Starts the processes of a local cluster."""
 
 from __future__ import annotations
 
@@ -10,50 +10,24 @@ import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import Any
-
-from distributed import SchedulerPlugin
 
 from ....errors import BadInput
 from .credentials import new_security, private_folder
 from .http_servers import Scheduler
-from .nannies import Nanny, OwnCluster
+from .nannies import Nanny, OwnCluster, ProcessTable
 from .settings import MALLOC
 
-__all__ = [
-    "WorkerCounter", "check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster",
-]  # fmt: skip
+__all__ = ["check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster"]
 
 LOG_NOTHING = 50  # logging level of Dask's servers
 
 
-class WorkerCounter(SchedulerPlugin):
-    """Counts the Dask workers that are registered with the scheduler. Any thread may read `count`, even during a start."""
-
-    name = "labkit-worker-counter"
-
-    def __init__(self) -> None:
-        self._addresses: set[str] = set()
-
-    @property
-    def count(self) -> int:
-        """The number of registered Dask workers."""
-        return len(self._addresses)
-
-    def add_worker(self, scheduler: Any, worker: str) -> None:
-        """Dask's hook: a worker has joined."""
-        self._addresses.add(worker)
-
-    def remove_worker(self, scheduler: Any, worker: str, **more: Any) -> None:
-        """Dask's hook: a worker has left."""
-        self._addresses.discard(worker)
-
-
-def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
+def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
     """Return a new cluster with a scheduler in this process. Its `scale` adds processes with one thread each.
 
     Must be called with `settings` applied. Only processes and clients with the cluster's credentials, which are generated
-    here, can connect to it. `token`: the token of the dashboard; None: no dashboard.
+    here, can connect to it. `table`: where the stages of the processes are recorded. `token`: the token of the dashboard;
+    None: no dashboard.
     """
     for name in MALLOC:
         os.environ.pop(name, None)  # values left by an earlier cluster would override the configuration
@@ -61,7 +35,7 @@ def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
         forkserver.ensure_running()  # the fork server imports its modules while the key is generated
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
     scheduler = {
-        "plugins": [counter],
+        "plugins": [table],
         "dashboard": token is not None,
         "dashboard_address": "127.0.0.1:0",
         "token": token,
@@ -70,7 +44,7 @@ def new_cluster(counter: WorkerCounter, token: str | None) -> OwnCluster:
         "cls": Nanny,
         "options": {
             **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": LOG_NOTHING,
-            "local_directory": private_folder(),
+            "local_directory": private_folder(), "table": table,
         },
     }  # fmt: skip
     return OwnCluster(

@@ -1,5 +1,7 @@
 """Supervision of the processes of a local cluster: lost processes are replaced at once, and all end when the cluster closes.
 
+Slow processes are not lost: a starting process passes the stages of `stages.py` at its own pace.
+
 This module changes four behaviours of Dask. First, Dask's nannies restart a lost process, but not a process that is
 lost during its first start. Second, they restart a process with the start method that is configured at that moment
 (spawn, which imports all modules again, instead of fork). Third, 15 s after the process of a nanny was lost,
@@ -12,36 +14,91 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import time
 import types
 from collections.abc import Coroutine, Generator
 from concurrent.futures import Future
+from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 from distributed import Status
 from distributed.deploy.spec import SpecCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.utils import get_mp_context
 
-from ..failure_detector import FailureDetector
-from ..timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
+from ..processes import progress_of
+from ..stages import ProcessStart, Stage, StartProgress
+from ..timeouts import CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import http_servers
 from .settings import settings
 
-__all__ = ["Nanny", "OwnCluster"]
+__all__ = ["Nanny", "OwnCluster", "ProcessTable"]
 
 ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)
+
+
+class ProcessTable(SchedulerPlugin):
+    """The processes of a local cluster, which the nannies start: stages, and signs of life. Any thread may read it.
+
+    As a plugin of the scheduler, which is in this process, it learns which Dask workers are connected. `problem`: why a
+    process was last given up during its start, or "".
+    """
+
+    name = "labkit-process-table"
+
+    def __init__(self) -> None:
+        self._stages: dict[Any, Stage] = {}  # {name of the nanny: stage of its process, at most IMPORTED}
+        self._pids: dict[Any, int] = {}
+        self._names: dict[str, Any] = {}  # {address of a connected Dask worker: name of its nanny}
+        self.problem = ""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the connected Dask workers, sorted."""
+        return sorted(self._names.copy())
+
+    def progress(self, wanted: int) -> StartProgress:
+        """Return the progress of a start of `wanted` processes."""
+        connected = dict.fromkeys(self._names.copy().values(), Stage.CONNECTED)
+        return StartProgress.of_processes((self._stages.copy() | connected).values(), wanted)
+
+    def signs_of_life(self) -> dict[str, tuple[float, ...]]:
+        """Return {address of a connected Dask worker: value that changes while its process lives}."""
+        pids = self._pids.copy()
+        return {address: progress_of(pids[name]) for address, name in self._names.copy().items() if name in pids}
+
+    def reached(self, name: Any, stage: Stage, pid: int | None = None) -> None:
+        """Record the stage of the process of the nanny `name`."""
+        self._stages[name] = stage
+        if pid is not None:
+            self._pids[name] = pid
+
+    def forget(self, name: Any) -> None:
+        """Remove the process of a nanny that has ended."""
+        self._stages.pop(name, None)
+        self._pids.pop(name, None)
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Dask's hook: a worker is connected."""
+        self._names[worker] = scheduler.workers[worker].name
+
+    def remove_worker(self, scheduler: Any, worker: str, **more: Any) -> None:
+        """Dask's hook: a worker has left."""
+        self._names.pop(worker, None)
 
 
 class Nanny(http_servers.Nanny):
     """Starts its process within `settings`, and restarts it when it is lost, whether it was running or starting.
 
-    The class has the name of Dask's class, because Dask uses the name as the server's type. A starting process that
-    uses no processor time for `SILENT_S` seconds is killed, and counts as lost. After `STARTS` consecutive failed
-    starts the nanny gives up, until `OwnCluster.replace_lost` replaces the nanny.
+    The class has the name of Dask's class, because Dask uses the name as the server's type. A starting process may be as
+    slow as it likes: it is killed, and counts as lost, only if it gives no sign of life for `SILENT_S` seconds. After
+    `STARTS` consecutive failed starts the nanny gives up, until `OwnCluster.replace_lost` replaces the nanny. `table`:
+    where the stages of the process are recorded.
     """
 
-    def __init__(self, *arguments: Any, **options: Any):
+    def __init__(self, *arguments: Any, table: ProcessTable, **options: Any):
         self._instantiating = False
+        self._table = table
         with settings:
             super().__init__(*arguments, **options)
             self.config = copy.deepcopy(self.config)  # Dask's copy is shallow, and changes when this context ends
@@ -51,28 +108,51 @@ class Nanny(http_servers.Nanny):
         if self._instantiating:  # the process that was starting is lost; the loop of the first call starts the next process
             return Status.starting
         self._instantiating = True
-        watch = asyncio.ensure_future(self._watch_start())
         try:
             for _ in range(STARTS):
-                status = await stepwise(super().instantiate())
+                status = await self._start_process()
                 if status == Status.running or self.status in ENDED:
                     break
             return status
         finally:
-            watch.cancel()
             self._instantiating = False
 
-    async def _watch_start(self) -> None:
-        """Kill the starting process if it makes no progress."""
-        clock, detector = asyncio.get_running_loop().time, FailureDetector(ABSENT_S)
-        while True:
-            await asyncio.sleep(LOOK_S)
-            detector.consult(clock())
+    async def _start_process(self) -> Status:
+        """Start the process once, and watch it until it is connected or lost."""
+        imported, written = get_mp_context().Pipe(duplex=False)
+        self.worker_kwargs["imported"] = written
+        if self.process is not None:  # Dask starts a lost process again with the arguments of the first
+            self.process.worker_kwargs["imported"] = written
+        self._table.reached(self.name, Stage.REQUESTED)
+        watch = asyncio.ensure_future(self._watch_start(imported))
+        try:
+            status = await stepwise(super().instantiate())
             if self.pid is not None:
-                detector.watch([self.address], clock())
-                detector.progress(self.address, progress_of(self.pid), clock())
-                if detector.silent(SILENT_S, clock()):
-                    kill_process_of(self)
+                self._table.reached(self.name, Stage.IMPORTED, self.pid)
+            return status
+        finally:
+            watch.cancel()
+            written.close()
+
+    async def _watch_start(self, imported: Connection) -> None:
+        """Record the stages of the starting process, and kill it if it gives no sign of life."""
+        clock, start = asyncio.get_running_loop().time, ProcessStart(SILENT_S)
+        with imported:
+            while True:
+                await asyncio.sleep(LOOK_S / 5)
+                if (pid := self.pid) is not None:
+                    start.observe(pid, imported.poll(), progress_of(pid), clock())
+                    self._table.reached(self.name, start.stage, pid)
+                    if problem := start.problem(clock()):
+                        self._table.problem = problem
+                        kill_process_of(self)
+
+    async def close(self, *arguments: Any, **more: Any) -> Any:
+        """Dask's method: end the process."""
+        try:
+            return await super().close(*arguments, **more)
+        finally:
+            self._table.forget(self.name)
 
     @property
     def has_process(self) -> bool:
@@ -124,17 +204,6 @@ def kill_process_of(nanny: Any) -> None:
     if nanny.pid is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(nanny.pid).kill()
-
-
-def progress_of(pid: int) -> tuple[float, ...]:
-    """Return a value that changes while a process makes progress: uses processor time, or waits for the disk."""
-    try:
-        process = psutil.Process(pid)
-        waits = process.status() == psutil.STATUS_DISK_SLEEP
-        used = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return ()
-    return (pid, used.user + used.system, time.monotonic() if waits else 0.0)
 
 
 @types.coroutine

@@ -11,6 +11,8 @@ from typing import Any
 import dask
 from distributed.utils import get_mp_context
 
+from ..timeouts import CONNECT_S
+
 __all__ = ["MALLOC", "DaskSettings", "settings"]
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
@@ -56,7 +58,10 @@ def _for_own_processes() -> dict[str, Any]:
         "distributed.admin.tick.interval": "500ms",
         "distributed.admin.system-monitor.interval": "5s",
         "distributed.admin.system-monitor.gil.enabled": False,
-        "distributed.comm.timeouts.connect": "3s",
+        # a process is lost if it gives no sign of life, not if it is slow to connect, to read or to send heartbeats
+        "distributed.comm.timeouts.connect": f"{CONNECT_S:g}s",
+        "distributed.comm.timeouts.tcp": f"{CONNECT_S:g}s",
+        "distributed.scheduler.worker-ttl": None,
         "distributed.logging.distributed": "error",
         "distributed.worker.http.routes": [],  # workers have no HTTP server
         **_fork_server(),

@@ -16,14 +16,13 @@ from distributed.worker import thread_state
 from threadpoolctl import threadpool_limits
 
 from ..processes import this_process
-from ..timeouts import BEGIN_S
 from ..transport.endpoint import Endpoint
 from ..transport.frames import Codec
 from .assignment import RoleAssignment
 from .command_channel import Command, CommandChannel, close_channel, open_channel
 from .role import RealRole
 
-__all__ = ["DISTRIBUTION", "WAITING_FOR_A_THREAD", "clock", "run_role", "task_state", "version"]
+__all__ = ["DISTRIBUTION", "blocking_tasks", "clock", "run_role", "version"]
 
 DISTRIBUTION = "labkit-distributed"
 WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
@@ -98,12 +97,12 @@ def pinned_core(assignment: RoleAssignment) -> Iterator[None]:
 def _wait_for_begin(channel: CommandChannel) -> Command | None:
     """Wait for the command to begin, and return it, or None if the role must not begin.
 
-    Commands that arrive earlier are executed after the command to begin.
+    Commands that arrive earlier are executed after the command to begin. There is no timeout, because the channel posts
+    the command to leave when the client, or the task, is gone.
     """
-    until = time.monotonic() + BEGIN_S
     early: list[Command] = []
-    while time.monotonic() < until:
-        channel.posted.wait(0.5)
+    while True:
+        channel.posted.wait()
         for command in channel.commands():
             if command["do"] == "begin":
                 for other in early:
@@ -112,7 +111,6 @@ def _wait_for_begin(channel: CommandChannel) -> Command | None:
             if command["do"] in ("end", "leave") or command.get("retired"):
                 return None
             early.append(command)
-    return None
 
 
 def version() -> str:
@@ -123,10 +121,13 @@ def version() -> str:
         return "of a source tree"
 
 
-def task_state(key: str, dask_worker: Any = None) -> str | None:
-    """Return Dask's state of a task, or None if the Dask worker does not have the task (yet). Runs on the Dask worker."""
-    task = dask_worker.state.tasks.get(key)
-    return None if task is None else str(task.state)
+def blocking_tasks(key: str, dask_worker: Any = None) -> list[str]:
+    """Return the keys of the tasks, other than roles, that occupy the threads for which a task waits. Runs on the Dask worker."""
+    state = dask_worker.state
+    task = state.tasks.get(key)
+    if task is None or task.state not in WAITING_FOR_A_THREAD:
+        return []
+    return [str(other.key) for other in state.executing if "-labkit-" not in str(other.key)]
 
 
 def clock() -> int:

@@ -7,7 +7,7 @@ from labkit.engines.dask.client.activity import Activity
 from labkit.engines.dask.client.recovery_events import Heartbeat, Step, WorkerHeartbeats
 from labkit.engines.dask.timeouts import SILENT_S
 
-STEP_S = 1.0  # seconds between two events
+STEP_S = 0.25  # seconds between two events
 
 
 def waits(events, patience=5.0, step=STEP_S):
@@ -38,7 +38,7 @@ def waits(events, patience=5.0, step=STEP_S):
     ],
 )
 def test_only_roles_and_dask_workers_give_signs_of_life(event, is_sign):
-    ended = waits(event(i) for i in range(100))
+    ended = waits(event(i) for i in range(400))
     assert (ended > 100) is is_sign
 
 

@@ -165,6 +165,25 @@ def test_a_shard_that_does_not_report_its_version_is_ignored_after_a_timeout(wor
     assert world.sent[0][0]["goals"] == {"server-0": 4}
 
 
+def test_a_step_of_shards_that_do_not_report_their_versions_ends_paused_without_goals(world):
+    world.ask("step", None)
+    world.answer()
+    world.sent.clear()
+    world.time = ANSWER_S
+    world.control.check_deadline(world.time)
+    assert world.done == ["step"]
+    assert world.control.paused
+    assert world.sent == []
+
+
+@pytest.mark.parametrize(("limit", "paused_at", "due"), [(4.0, 1.0, 4.0), (4.0, 5.0, 6.0), (0.1, 1.0, 1.1)])
+def test_the_timeout_of_a_step_includes_the_pause_before_it_and_leaves_some_time_to_run(world, limit, paused_at, due):
+    world.ask("step", limit)
+    world.time = paused_at
+    world.go(3, 3)
+    assert world.control.due == pytest.approx(due)
+
+
 @pytest.mark.parametrize("limit", [None, 0.1, 1e9])
 def test_a_step_that_takes_too_long_pauses_where_it_is(world, limit):
     world.ask("step", limit)

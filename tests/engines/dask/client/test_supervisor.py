@@ -56,7 +56,7 @@ def client():
 def supervisor(client):
     layout = Layout(tuple(RoleSpec(name, name.partition("-")[0], i, name) for i, name in enumerate(ROLES)), (), ())
     plan = types.SimpleNamespace(layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None)
-    return Supervisor(client, plan, ["a", "b", "c"], Counter())
+    return Supervisor(client, plan, ["a", "b", "c"], types.SimpleNamespace(usage=Counter()))
 
 
 def answered(supervisor):
