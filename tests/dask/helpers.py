@@ -99,6 +99,12 @@ def nothing_left(client):
     assert not any(threads.values()), threads
 
 
+def progress(cluster):
+    """(processes that are up, wanted ones)"""
+    found = cluster.progress()
+    return found.up, found.wanted
+
+
 def closes(run):
     """Assert that the ledger of a run that is over balances; the ledger."""
     entries = run.summary().book

@@ -133,10 +133,10 @@ class PingPong(Play):
 @pytest.mark.slow
 def test_a_pause_is_no_deadlock_and_neither_is_what_follows(started):
     run = started(PingPong())
-    for _ in range(10):
+    for _ in range(5):
         run.pause()
-        evaluations = iter(range(40))
-        run.wait_for(lambda run, left=evaluations: next(left) == 39)  # so many reports arrive during the pause
+        evaluations = iter(range(20))
+        run.wait_for(lambda run, left=evaluations: next(left) == 19)  # so many reports arrive during the pause
         run.resume()
     run.stop()
     assert run.stopped_by == "user"

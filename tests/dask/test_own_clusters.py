@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 import labkit as lk
-from tests.dask.helpers import MOONS, addresses, closes, endless, further, labkit_threads, usable
+from tests.dask.helpers import MOONS, addresses, closes, endless, further, labkit_threads, progress, usable
 from tests.dask.test_existing_clusters import all_at_once
 
 
@@ -15,22 +15,22 @@ from tests.dask.test_existing_clusters import all_at_once
 def test_the_life_of_a_cluster():
     """It starts, grows, loses its client, one of its processes and all of them, and is closed during a run."""
     cluster = lk.DaskCluster(workers=1, pace=0.002)
-    assert (cluster.progress(), cluster.is_open, cluster.dashboard_link) == ((0, 3), False, None)
+    assert (progress(cluster), cluster.is_open, cluster.dashboard_link) == ((0, 3), False, None)
     seen, open_or_not = [], threading.Thread(target=cluster.open)
     open_or_not.start()
     while open_or_not.is_alive():
-        seen.append((*cluster.progress(), cluster.is_open))
+        seen.append((*progress(cluster), cluster.is_open))
     open_or_not.join()
-    assert (cluster.progress(), cluster.is_open, cluster.dashboard_link) == ((3, 3), True, None)
+    assert (progress(cluster), cluster.is_open, cluster.dashboard_link) == ((3, 3), True, None)
     counts = [up for up, _, _ in seen]
     assert counts == sorted(counts)
     assert 0 in counts  # it did not wait for the start
     assert {wanted for _, wanted, _ in seen} == {3}
     assert not [up for up, _, there in seen if there and up < 3]
     view = cluster.resized(workers=2)
-    assert view.progress() == (3, 4)
-    assert view.open().progress() == (4, 4)
-    assert cluster.progress() == (3, 3)
+    assert progress(view) == (3, 4)
+    assert progress(view.open()) == (4, 4)
+    assert progress(cluster) == (3, 3)
 
     before = addresses(cluster.client)
     all_at_once(endless(cluster), cluster.client.close)
@@ -58,7 +58,7 @@ def test_the_life_of_a_cluster():
     cluster.close()
     with pytest.raises(lk.ClusterError, match="has been closed"):
         lk.train(MOONS, lk.AsyncPS(), cluster)
-    assert (cluster.progress()[0], cluster.is_open, cluster.dashboard_link) == (0, False, None)
+    assert (progress(cluster)[0], cluster.is_open, cluster.dashboard_link) == (0, False, None)
     assert labkit_threads() == []
 
 

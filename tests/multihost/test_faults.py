@@ -5,17 +5,17 @@ that is reachable again earlier continues.
 """
 
 TRAIN = (
-    "on = cluster.resized(workers={workers}, servers=1, patience={patience}, pace=0.01)\n"
+    "on = cluster.resized(workers=3, servers=1, patience={patience}, pace=0.01)\n"
     "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, on, lk.Budget({budget}), "
     "checkpoint={place!r})\n"
     "ledgers.moves(run, 50)"
 )
 
 
-def start(cluster, name, workers=3, strategy="lk.AsyncPS(learning_rate=0.05)", budget="updates=10**9", patience=3.0):
+def start(cluster, name, strategy="lk.AsyncPS(learning_rate=0.05)", budget="updates=10**9", patience=3.0):
     """A run during training; checkpoints are stored where all hosts can read them."""
     place = f"file://{cluster.folder}/{name}"
-    cluster.client.do(TRAIN.format(workers=workers, patience=patience, strategy=strategy, budget=budget, place=place))
+    cluster.client.do(TRAIN.format(patience=patience, strategy=strategy, budget=budget, place=place))
     return cluster.hosts_of_roles()
 
 
@@ -57,7 +57,7 @@ def test_hosts_that_are_cut_off_for_a_short_and_for_a_long_time(own_cluster):
     assert marked(own_cluster, role, "lost", "restarted", "fenced") == []
     assert client.ask("ledgers.incarnations(run)")[role] == [0]
 
-    hosts_by_role = start(own_cluster, "long", workers=2)
+    hosts_by_role = start(own_cluster, "long")
     role = lonely_worker(hosts_by_role)
     hosts_by_role[role].unplug()
     assert awaited(own_cluster, "lost", role)["incarnation"] == 0
