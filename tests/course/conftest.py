@@ -1,7 +1,10 @@
 """The fork server that the tests of course work share."""
 
+import threading
+
 import pytest
 
+from labkit.course.grading import grade as grading
 from labkit.course.grading.grade import GradingKey
 from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.sandbox.processes import ForkServer
@@ -27,3 +30,15 @@ def toy_key(server):
     assert {name: cell.message for name, cell in cells.items() if not cell.passed} == {}
     outputs = {cell.id: cells[cell.id].outputs for cell in toy.REFERENCE.of_kind("test")}
     return GradingKey(toy.REFERENCE, outputs, answers, "first")
+
+
+@pytest.fixture
+def here(monkeypatch, server):
+    """Run rebuilt notebooks in this process, without nbval, one at a time (standard output belongs to the process)."""
+    lock = threading.Lock()
+
+    def run(rebuilt, harness):
+        with lock:
+            return run_here(rebuilt, server)
+
+    monkeypatch.setattr(grading, "run_notebook", run)

@@ -1,4 +1,4 @@
-"""Shared by the tests of course work: cells, answers on a shared fork server, submissions, and waiting for the end of processes."""
+"""Shared by the tests of course work: cells, answers on a shared fork server, submissions, and waiting for ends of processes."""
 
 from __future__ import annotations
 

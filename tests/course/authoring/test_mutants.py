@@ -1,7 +1,7 @@
 """The checks of the reference notebooks, hidden ones included, refuse answers with one small mistake.
 
 `EQUIVALENT` lists the mutants that are correct answers, too. The quick test tries a few mutants of each assignment, the slow ones
-all of six of the variants, and with `LABKIT_TESTS=whole` of all. Variants are those of `mutants.combinations`, in which every
+all of three of the variants, and with `LABKIT_TESTS=whole` of all. Variants are those of `mutants.combinations`, in which every
 choice occurs.
 """
 
@@ -103,7 +103,7 @@ VARIANTS = [(name, number) for name in ASSIGNMENTS for number, _ in enumerate(dr
 
 
 @pytest.mark.slow
-@pytest.mark.sample(slow=6)
+@pytest.mark.sample(slow=3)
 @pytest.mark.parametrize(("name", "number"), VARIANTS)
 def test_every_incorrect_mutant_loses_points(name, number):
     reference, values = list(drawn(name))[number]

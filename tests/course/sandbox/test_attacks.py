@@ -17,7 +17,7 @@ from labkit.course.sandbox.processes import ForkServer
 from labkit.errors import LabkitError
 from tests.course import toy_reference as toy
 from tests.course.attacks import copying, exhausting, forging, leaving, patching, put
-from tests.course.sharing import below, run_here, shared_answers, solution, submission
+from tests.course.sharing import below, shared_answers, solution, submission
 
 pytestmark = pytest.mark.skipif(
     bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
@@ -192,15 +192,14 @@ SUBMISSIONS = {
 POINTS = dict.fromkeys(SUBMISSIONS, 0.0) | {"the next one": 8.0}
 
 
-def graded(key, folder, names, monkeypatch, server):
-    """Points by submission, with rebuilt notebooks run in this process."""
-    monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: run_here(rebuilt, server))
+def graded(key, folder, names, harness):
+    """Points by submission."""
     handed = [submission(SUBMISSIONS[name], REFERENCE, folder, name) for name in names]
-    return {r.student.name: r.earned for r in grading.grade_all(key, handed, Harness(), 1)}
+    return {r.student.name: r.earned for r in grading.grade_all(key, handed, harness, 2)}
 
 
-def test_file_content_does_not_raise_scores(tmp_path, monkeypatch, server, toy_key):
-    assert graded(toy_key, tmp_path, SUBMISSIONS, monkeypatch, server) == POINTS
+def test_file_content_does_not_raise_scores(tmp_path, toy_key, here):
+    assert graded(toy_key, tmp_path, SUBMISSIONS, Harness()) == POINTS
 
 
 @pytest.mark.slow
@@ -214,7 +213,5 @@ def test_files_beside_a_submission_do_not_raise_scores(tmp_path, monkeypatch, to
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
-    handed = [submission(SUBMISSIONS[name], REFERENCE, tmp_path, name) for name in ("marked", "the next one")]
-    marks = {r.student.name: r.earned for r in grading.grade_all(toy_key, handed, Harness(confined=True), 2)}
-    assert marks == {name: POINTS[name] for name in marks}
-    assert len(marks) == 2
+    names = ("marked", "the next one")
+    assert graded(toy_key, tmp_path, names, Harness(confined=True)) == {name: POINTS[name] for name in names}

@@ -117,9 +117,9 @@ def differences(there, here):
                 yield f"{name} {getattr(there, name)}, and not {getattr(here, name)}"
         if there.flags.writeable != here.flags.writeable:
             yield "writeable" if there.flags.writeable else "read-only"
-    if isinstance(here, collections.abc.Sized) and not (isinstance(here, np.ndarray) and here.ndim == 0):
-        if len(there) != len(here):
-            yield f"{len(there)} items, and not {len(here)}"
+    sized = isinstance(here, collections.abc.Sized) and not (isinstance(here, np.ndarray) and here.ndim == 0)
+    if sized and len(there) != len(here):
+        yield f"{len(there)} items, and not {len(here)}"
 
 
 def test_every_kind_of_answer_keeps_its_type(played, own):
