@@ -208,36 +208,7 @@ def test_the_scheduler_is_killed(tmp_path):
             cluster.open()
 
 
-# progress -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_progress_is_seen_from_another_thread_while_processes_start():
-    with lk.DaskCluster(workers=3) as cluster:
-        assert (cluster.progress(), cluster.is_open, cluster.dashboard_link) == ((0, 5), False, None)
-        opener = threading.Thread(target=cluster.open)
-        seen = []
-        opener.start()
-        while opener.is_alive():
-            seen.append((*cluster.progress(), cluster.is_open))
-        opener.join()
-        assert (cluster.progress(), cluster.is_open) == ((5, 5), True)
-        counts = [up for up, _, _ in seen]
-        assert counts == sorted(counts)
-        assert 0 in counts  # it did not wait for the start
-        assert {wanted for _, wanted, _ in seen} == {5}
-        assert not [up for up, _, there in seen if there and up < 5]
-        view = cluster.resized(workers=4)
-        assert view.progress() == (5, 6)
-        assert view.open(7).progress() == (7, 7)
-        assert cluster.progress() == (5, 5)
-    assert (cluster.progress()[0], cluster.is_open, cluster.dashboard_link) == (0, False, None)
-
-
-def test_progress_of_a_cluster_that_was_given(cluster):
-    given = lk.DaskCluster(cluster.client, workers=2)
-    assert (given.progress(), given.is_open) == ((0, 4), False)
-    assert (given.open().progress(), given.is_open) == ((4, 4), True)
+# the dashboard -------------------------------------------------------------------------------------------------------
 
 
 def test_there_is_no_dashboard_by_default(cluster):
