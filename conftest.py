@@ -4,8 +4,9 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,22 @@ def starts_processes(item: pytest.Item) -> bool:
         return any(word in item.path.read_text() for word in ("DaskCluster", "lk.Lab("))
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return parameters.get("engine") == "dask" or not PROCESS_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Refuse processes in a test that is not in their group: there would be two clusters at once."""
+    original = forkserver.ensure_running
+
+    def refuse() -> None:
+        raise AssertionError(f"{item.nodeid} starts processes: mark it with @pytest.mark.processes")
+
+    if not starts_processes(item):
+        forkserver.ensure_running = refuse
+    try:
+        return (yield)
+    finally:
+        forkserver.ensure_running = original
 
 
 def suite_of(path: Path) -> str:

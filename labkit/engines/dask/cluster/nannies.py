@@ -34,6 +34,7 @@ from .settings import settings
 
 __all__ = ["Nanny", "OwnCluster", "ProcessTable"]
 
+STARTING = (Status.init, Status.starting)
 ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)
 
 
@@ -157,7 +158,7 @@ class Nanny(http_servers.Nanny):
     @property
     def has_process(self) -> bool:
         """Whether the nanny's process runs or is being started."""
-        if self._instantiating or self.status in (Status.init, Status.starting):
+        if self._instantiating or self.status in STARTING:
             return True
         return self.status not in ENDED and self.process is not None and self.process.is_alive()
 
@@ -181,7 +182,14 @@ class OwnCluster(SpecCluster):
         await self._correct_state()
 
     async def end(self) -> bool:
-        """Close everything. Returns False if processes were killed because they did not end within `CLOSE_S` seconds."""
+        """Close everything. Returns False if processes were killed because they did not end within `CLOSE_S` seconds.
+
+        Processes that start for the first time are killed at once.
+        """
+        for nanny in list(self._created):
+            if nanny.status in STARTING:
+                nanny.close_gracefully()
+                kill_process_of(nanny)
         closing, clock = asyncio.ensure_future(self._close()), asyncio.get_running_loop().time
         await asyncio.wait([closing], timeout=CLOSE_S)
         in_order, until = closing.done(), clock() + KILLED_S
