@@ -149,6 +149,7 @@ def test_after_a_restart_of_the_kernel_the_last_picture_says_what_to_do(page, ce
     note.wait_for()
     assert page.page.evaluate("() => window.labkitMeasure.pictured('.labkit-lab canvas', 5)")
     assert page.lab(cell).locator("img").count() == 0
+    page.lab(cell).evaluate("node => node.scrollIntoView()")
     page.screenshot("kernel-restarted")
     page.run_and_wait(cell)  # and so it is
     note.wait_for(state="detached")
