@@ -14,11 +14,13 @@ CanvasRenderingContext2D.prototype.clearRect = function (...box) {
 };
 
 let copies = 0; // texts that have been written to the clipboard
-const { writeText } = Clipboard.prototype;
-Clipboard.prototype.writeText = async function (text) {
-  await writeText.call(this, text);
-  copies += 1;
-};
+if (window.Clipboard) { // a blank page has none
+  const { writeText } = Clipboard.prototype;
+  Clipboard.prototype.writeText = async function (text) {
+    await writeText.call(this, text);
+    copies += 1;
+  };
+}
 
 // While `texts` is a list, two properties of each text of a panel are computed when it is drawn: its contrast as in WCAG 2 (its
 // colour against the most frequent colour of the pixels below its middle), and how many pixels of it are beyond the canvas.
