@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "labkit"
-FILES = sorted(ROOT.rglob("*.py"))
+FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 
 # What each package may import of the others, besides itself and `FOR_ALL`.
 FOR_ALL = {"description", "errors", "formatting", "options", "paths", "random_streams", "table"}
@@ -43,37 +43,36 @@ BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__i
 EXCEPTIONS = {("run.py", "lab"), ("run.py", "views")}
 
 
-def part(path):
-    inner = path.relative_to(ROOT).parts
-    return inner[0].removesuffix(".py")
+def part(file):
+    return file.split("/")[0].removesuffix(".py")
 
 
 @functools.cache
-def parsed(path):
-    return ast.parse(path.read_text())
+def parsed(file):
+    return ast.parse(FILES[file].read_text())
+
+
+def statements(body, late=False):
+    """(statement, whether it is in a function) of a module, without those for type checkers only."""
+    for node in body:
+        yield node, late
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        inside = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+            yield from statements(getattr(node, block, ()), inside)
 
 
 @functools.cache
-def imports(path):
+def imports(file):
     """(module as an absolute name, line, whether it is at the top of the module) of everything imported in a file."""
-    tree = parsed(path)
-    for parent in ast.walk(tree):
-        for child in ast.iter_child_nodes(parent):
-            child.parent = parent
-    package = ("labkit", *path.relative_to(ROOT).parts[:-1])
+    package = ("labkit", *file.split("/")[:-1])
     found = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
-        above, late, typing_only = node, False, False
-        while hasattr(above, "parent"):
-            above = above.parent
-            late |= isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef)
-            typing_only |= isinstance(above, ast.If) and "TYPE_CHECKING" in ast.unparse(above.test)
-        if typing_only:
-            continue
+    for node, late in statements(parsed(file).body):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
+        elif not isinstance(node, ast.ImportFrom):
+            continue
         elif node.level:
             base = package[: len(package) - node.level + 1]
             module = ".".join([*base, *([node.module] if node.module else [])])
@@ -84,22 +83,30 @@ def imports(path):
     return found
 
 
+def imported(inside, prefix=""):
+    """(file, imported module, "file:line imports module", at top) of all files in a folder; it has some."""
+    files = [file for file in FILES if file.startswith(inside)]
+    assert len(files) > 40
+    return [
+        (file, name, f"{file}:{line} imports {name}", at_top)
+        for file in files
+        for name, line, at_top in imports(file)
+        if name.startswith(prefix)
+    ]
+
+
 def test_every_file_belongs_to_a_part():
-    assert {part(path) for path in FILES} <= set(BELOW)
+    assert {part(file) for file in FILES} <= set(BELOW)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_one_way(path):
-    mine = part(path)
-    for name, line, _ in imports(path):
-        if name.split(".")[0] != "labkit" or name == "labkit":
-            continue
-        other = name.split(".")[1]
-        if other in {mine, *FOR_ALL} or (path.name, other) in EXCEPTIONS:
-            continue
-        assert other in BELOW[mine], (
-            f"{path.relative_to(ROOT)}:{line} imports {name}; {mine} may use {sorted(BELOW[mine])}"
-        )
+def test_imports_go_one_way():
+    violations = []
+    for file, name, where, _ in imported("", "labkit."):
+        mine, other = part(file), name.split(".")[1]
+        allowed = {mine} | FOR_ALL | BELOW[mine]
+        if other not in allowed and (FILES[file].name, other) not in EXCEPTIONS:
+            violations.append(f"{where}; {mine} may use {sorted(BELOW[mine])}")
+    assert not violations, "\n".join(violations)
 
 
 # The packages of the Dask engine: each imports from itself, from those before it, and from modules for all of them. These
@@ -110,23 +117,21 @@ FOR_TRANSPORT = {"protocol", "timeouts"}
 MAKES_RUNS = ("dask_cluster.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "engines" / "dask").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_packages_of_the_dask_engine_are_layers(path):
-    *_, mine, _ = path.relative_to(ROOT).parts
-    if mine not in LAYERS:
-        assert path.stem in FOR_ALL_LAYERS | {"__init__"}
-    for name, line, _ in imports(path):
-        if not name.startswith("labkit.engines.dask."):
-            continue
-        other = name.split(".")[3]
-        where = f"{path.relative_to(ROOT)}:{line} imports {name}"
-        if other in LAYERS:
-            makes_runs = (path.name, other) == MAKES_RUNS or path.name == "__init__.py"
-            assert makes_runs or (mine in LAYERS and LAYERS.index(other) <= LAYERS.index(mine)), where
+def test_packages_of_the_dask_engine_are_layers():
+    places = [(file, *file.split("/")[-2:]) for file in FILES if file.startswith("engines/dask/")]
+    known = {f"{name}.py" for name in ("__init__", *FOR_ALL_LAYERS)}
+    violations = [f"{file} is in no layer" for file, mine, name in places if mine not in LAYERS and name not in known]
+    for file, name, where, _ in imported("engines/dask/", "labkit.engines.dask."):
+        mine, other = file.split("/")[-2], name.split(".")[3]
+        if other not in LAYERS:
+            right = other in (FOR_TRANSPORT if mine == "transport" else FOR_ALL_LAYERS)
+        elif (FILES[file].name, other) == MAKES_RUNS or FILES[file].name == "__init__.py":
+            right = True
         else:
-            assert other in (FOR_TRANSPORT if mine == "transport" else FOR_ALL_LAYERS), where
+            right = mine in LAYERS and LAYERS.index(other) <= LAYERS.index(mine)
+        if not right:
+            violations.append(where)
+    assert not violations, "\n".join(violations)
 
 
 # The packages of course work: each imports from itself, from those before it, and from the modules beside them, which import
@@ -134,15 +139,14 @@ def test_packages_of_the_dask_engine_are_layers(path):
 COURSE = ["sandbox", "grading", "authoring"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "course").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_packages_of_course_work_are_layers(path):
-    *_, mine, _ = path.relative_to(ROOT).parts
-    below = COURSE[: COURSE.index(mine) + 1] if mine in COURSE else []
-    for name, line, _ in imports(path):
-        if not name.startswith("labkit.course."):
-            continue
-        other = name.split(".")[2]
-        assert other not in COURSE or other in below, f"{path.relative_to(ROOT)}:{line} imports {name}"
+def test_packages_of_course_work_are_layers():
+    violations = []
+    for file, name, where, _ in imported("course/", "labkit.course."):
+        mine, other = file.split("/")[-2], name.split(".")[2]
+        below = COURSE[: COURSE.index(mine) + 1] if mine in COURSE else []
+        if other in COURSE and other not in below:
+            violations.append(where)
+    assert not violations, "\n".join(violations)
 
 
 HEAVY = {
@@ -164,17 +168,17 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_heavy_packages_are_imported_only_where_allowed(path):
-    for name, line, at_top in imports(path):
+def test_heavy_packages_are_imported_only_where_allowed():
+    violations = []
+    for file, name, where, at_top in imported(""):
         package = name.split(".")[0]
-        where = f"{path.relative_to(ROOT)}:{line}"
-        if package in HEAVY:
-            assert part(path) in HEAVY[package], f"{where} imports {name}"
-            if package in ("dask", "distributed") and "dask" not in path.relative_to(ROOT).parts:
-                assert not at_top, f"{where} imports {name} at the top: it is imported when it is needed"
-            if package == "pandas":
-                assert not at_top, f"{where} imports {name} at the top, and pandas is optional"
+        if package in HEAVY and part(file) not in HEAVY[package]:
+            violations.append(where)
+        elif at_top and package in ("dask", "distributed") and "dask" not in file.split("/"):
+            violations.append(f"{where} at the top: it is imported when it is needed")
+        elif at_top and package == "pandas":
+            violations.append(f"{where} at the top, and pandas is optional")
+    assert not violations, "\n".join(violations)
 
 
 @pytest.mark.parametrize(
@@ -238,27 +242,22 @@ def changed_names(tree):
     return names
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_modules_hold_no_state_that_changes(path):
-    tree = parsed(path)
-    changed = changed_names(tree)
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = getattr(node, "value", None)
-        mutable = isinstance(value, ast.Dict | ast.List | ast.Set | ast.DictComp | ast.ListComp | ast.SetComp) or (
-            isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in MAKERS
-        )
-        for target in targets:
-            if not isinstance(target, ast.Name) or target.id == "__all__":
-                continue
-            known = (str(path.relative_to(ROOT)), target.id)
-            if known in ALLOWED:
-                continue
-            assert not (target.id in changed and (mutable or isinstance(value, ast.Constant))), (
-                f"{known[0]}:{node.lineno}: {target.id} changes while the program runs"
+def test_modules_hold_no_state_that_changes():
+    violations = []
+    for file in FILES:
+        changed = changed_names(parsed(file))
+        for node in parsed(file).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            value = getattr(node, "value", None)
+            mutable = isinstance(value, ast.Dict | ast.List | ast.Set | ast.DictComp | ast.ListComp | ast.SetComp) or (
+                isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in MAKERS
             )
+            for target in targets:
+                name = target.id if isinstance(target, ast.Name) else "__all__"
+                known = name == "__all__" or (file, name) in ALLOWED
+                if not known and name in changed and (mutable or isinstance(value, ast.Constant)):
+                    violations.append(f"{file}:{node.lineno}: {name} changes while the program runs")
+    assert not violations, "\n".join(violations)
 
 
 def test_the_package_is_pickled_by_name():

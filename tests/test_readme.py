@@ -36,7 +36,7 @@ def test_it_has_the_two_commands():
     commands = [block.code.strip() for block in blocks_of(ROOT / "README.md") if block.language == "sh"]
     assert commands == [
         "python3 -m venv .venv && . .venv/bin/activate && pip install -e . && labkit lab",
-        'python3 -m venv .venv && . .venv/bin/activate && pip install -e ".[test]" && pytest',
+        'python3 -m venv .venv && . .venv/bin/activate && pip install -e ".[test]" && pytest -n auto',
     ]
 
 

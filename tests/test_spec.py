@@ -9,6 +9,7 @@ import importlib
 import json
 import math
 import pkgutil
+import re
 from dataclasses import replace
 
 import click
@@ -31,6 +32,7 @@ from labkit.options import options_of, read_option, same_option, write_option
 from labkit.serialization import CLASSES, NotEncodable, from_dict, to_dict
 from labkit.spec import SHORTHANDS, RunSpec, make_cluster, spec_of, strategy_name
 from labkit.strategies import STRATEGIES
+from tests.refusals import check_refused
 
 FEW = settings(max_examples=60, deadline=None)
 
@@ -217,9 +219,8 @@ def test_a_specification_with_something_else_in_it(data):
         assert RunSpec.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
-@pytest.mark.parametrize(
-    ("plain", "message"),
-    [
+def test_hostile_values_are_refused():
+    cases = [
         ({"lk": "Budget", "minutes": 3}, "Budget has no option 'minutes'. Options: accuracy"),
         ({"lk": "Budget", "seconds": "soon"}, "seconds='soon' is not allowed; seconds is a number from 0.000001 to 10**9"),
         ({"lk": "Budget", "updates": 10**400}, "updates=1000"),
@@ -232,12 +233,8 @@ def test_a_specification_with_something_else_in_it(data):
         ({"lk": "ClusterSpec", "engine": "ray"}, "engine is one of 'simulated', 'dask'"),
         ({"lk": "ClusterSpec", "place": 3}, "place=3 is not allowed"),
         (json.loads("[" * 100 + "]" * 100), "nested more than"),
-    ],
-)
-def test_hostile_values_are_refused(plain, message):
-    with pytest.raises(lk.BadInput) as error:
-        from_dict(plain)
-    assert message in str(error.value)
+    ]
+    check_refused((lambda plain=plain: from_dict(plain), re.escape(message)) for plain, message in cases)
 
 
 @pytest.mark.parametrize(
@@ -404,10 +401,10 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
     assert differ == DIFFER
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_an_option_belongs_to_one_part(strategy):
-    names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in options_of(part)] + [*SHORTHANDS]
-    assert len(names) == len(set(names))
+def test_an_option_belongs_to_one_part():
+    for strategy in STRATEGIES.values():
+        names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in options_of(part)] + [*SHORTHANDS]
+        assert [name for name in names if names.count(name) > 1] == [], strategy
 
 
 def test_every_option_has_help_and_numbers_have_ranges():

@@ -1,4 +1,5 @@
-// What can only be measured inside the page: panels that are drawn, and the time from a press to what it changes.
+// What can only be seen inside the page: panels that are drawn, messages between page and kernel, and the time from a press to
+// what it changes.
 //
 // A drawing of a canvas begins with `clearRect`, which is observed here. Times are in milliseconds on the clock of
 // performance.now(). An event's timeStamp is on it too, and is the moment at which the browser got the press, also if the
@@ -11,6 +12,15 @@ CanvasRenderingContext2D.prototype.clearRect = function (...box) {
   counts.set(this.canvas, (counts.get(this.canvas) ?? 0) + 1);
   watching.forEach(act => act(this.canvas));
 };
+
+let copies = 0; // texts that have been written to the clipboard
+if (window.Clipboard) { // a blank page has none
+  const { writeText } = Clipboard.prototype;
+  Clipboard.prototype.writeText = async function (text) {
+    await writeText.call(this, text);
+    copies += 1;
+  };
+}
 
 // While `texts` is a list, two properties of each text of a panel are computed when it is drawn: its contrast as in WCAG 2 (its
 // colour against the most frequent colour of the pixels below its middle), and how many pixels of it are beyond the canvas.
@@ -70,13 +80,14 @@ window.labkitMeasure = {
     return found;
   },
 
-  // How often each canvas that matches `selector` at the end was drawn, in the order of the page.
-  async frames(selector, seconds) {
-    const before = new Map([...document.querySelectorAll(selector)].map(canvas => [canvas, counts.get(canvas) ?? 0]));
-    const began = performance.now();
-    await new Promise(resolve => setTimeout(resolve, 1000 * seconds));
-    const drawn = [...document.querySelectorAll(selector)].map(canvas => (counts.get(canvas) ?? 0) - (before.get(canvas) ?? 0));
-    return { seconds: (performance.now() - began) / 1000, drawn };
+  // How often each canvas that matches `selector` was drawn so far, in the order of the page.
+  drawn(selector) {
+    return [...document.querySelectorAll(selector)].map(canvas => counts.get(canvas) ?? 0);
+  },
+
+  // The number of texts that were copied so far.
+  copies() {
+    return copies;
   },
 
   // The largest number of drawings so far of a canvas that matches `selector`.
@@ -95,6 +106,55 @@ window.labkitMeasure = {
   pictured(selector, least) {
     const all = [...document.querySelectorAll(selector)].filter(canvas => canvas.clientWidth && canvas.clientHeight);
     return all.length >= least && all.every(canvas => counts.get(canvas) && this.colours(canvas) > 2);
+  },
+
+  // From now on the messages of widgets between page and kernel are observed. `heard`: the requests that the kernel has completed;
+  // `asked`: the number of questions to the kernel so far, by kind; `open`: those that are not answered; `pointed`: the last
+  // question for a value; `last`: the last messages, as texts.
+  listen(kernel) {
+    Object.assign(this, { heard: new Set(), asked: {}, open: new Set(), pointed: null, last: [], labs: new Map() });
+    const note = (way, kind) => {
+      this.last.push(`${way} ${kind}`);
+      if (this.last.length > 15) this.last.shift();
+    };
+    const lab = id => {
+      if (!this.labs.has(id)) this.labs.set(id, { sizes: {}, visible: [], pictures: new Map() });
+      return this.labs.get(id);
+    };
+    kernel.anyMessage.connect((_, { msg, direction }) => {
+      const content = msg.content?.data?.content;
+      if (direction !== "send" || msg.header.msg_type !== "comm_msg" || !content?.do) return;
+      note("to the kernel:", `${content.do} ${content.action ?? ""}`);
+      if (content.do === "layout") Object.assign(lab(msg.content.comm_id), { sizes: content.sizes, visible: content.visible });
+      if (content.number === undefined) return;
+      this.asked[content.do] = (this.asked[content.do] ?? 0) + 1;
+      this.open.add(`${msg.content.comm_id} ${content.number}`);
+      if (content.do === "probe") this.pointed = content;
+    });
+    kernel.iopubMessage.connect((_, msg) => { // comes when the page has processed the message
+      const kind = msg.header.msg_type, content = msg.content?.data?.content;
+      if (kind === "status" && msg.content.execution_state === "idle") this.heard.add(msg.parent_header.msg_id);
+      if (kind === "comm_close") this.labs.delete(msg.content.comm_id);
+      if (kind !== "comm_msg" || !content?.do) return;
+      note("from the kernel:", content.do);
+      if (content.do === "answer") this.open.delete(`${msg.content.comm_id} ${content.number}`);
+      if (content.do === "close") this.labs.delete(msg.content.comm_id);
+      if (content.do === "frame") for (const panel of content.panels) lab(msg.content.comm_id).pictures.set(panel.name, panel.size);
+    });
+  },
+
+  // Whether each panel in view has its picture in the size that the page has reported last. The kernel draws a small panel larger.
+  sized() {
+    return [...this.labs.values()].every(({ sizes, visible, pictures }) => visible.filter(name => sizes[name]).every(name => {
+      const scale = Math.max(1, 200 / sizes[name][0], 100 / sizes[name][1]);
+      return pictures.get(name)?.every((pixels, i) => Math.abs(pixels - scale * sizes[name][i]) <= 1);
+    }));
+  },
+
+  // When a change of the size of the window, of the theme or of the place of the page has had its effect on the layout, and was
+  // reported to the kernel: observers of sizes are called in the frame after a change, and the lab changes heights in the next one.
+  async laidOut() {
+    for (let i = 0; i < 6; i++) await new Promise(resolve => requestAnimationFrame(resolve));
   },
 
   // Record for every frame of the browser in which canvases in `selector` are drawn: the names of the panels, and the

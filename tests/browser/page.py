@@ -1,28 +1,28 @@
 """One notebook in JupyterLab in a browser, operated as by a user.
 
 Cells are counted from 0, code and text alike. Methods wait for a state of the page or of the kernel, never for an amount of
-time.
+time. A wait that fails is a failure of its test, whose report shows the state of every open notebook: `Notebook.state`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page
-from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from playwright.sync_api import Error as PlaywrightError
 
 from tests.browser.kernel import ask
-from tests.browser.server import LabServer, until
+from tests.browser.server import LabServer
 
-__all__ = ["Frames", "Notebook", "write"]
+__all__ = ["Notebook", "write"]
 
-PATIENCE, SETTLES = 180.0, 5.0  # seconds at most: for any effect (only a broken test waits that long), for the page to follow
+LIMIT = 120.0  # seconds at most for any effect: only a broken test waits that long
 HEIGHT = 1000  # pixels of the window
 HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular expressions: none
 CANVASES = ".labkit-lab canvas"  # the panels of labs
@@ -33,10 +33,13 @@ READY = """() => {
     return session?.isReady && session.session?.kernel?.connectionStatus === "connected"
         && document.querySelectorAll(".jp-Notebook .jp-Cell").length > 0;
 }"""
+KERNEL = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
 CONTENT = "window.jupyterapp.shell.currentWidget.content"
 CELLS = f"() => {CONTENT}.widgets.map(cell => cell.model.type)"
 SELECTED = f"() => {CONTENT}.activeCellIndex"
 OUTPUTS = f"i => {CONTENT}.widgets[i].model.outputs.toJSON()"
+PROMPT = """(document.querySelectorAll(".jp-Notebook .jp-Cell")[i].querySelector(".jp-InputPrompt").innerText
+    .replace(/[\\[\\]:\\s]/g, ""))"""
 COMMAND = "async ([name, what]) => { await window.jupyterapp.commands.execute(name, what); }"
 PICTURED = "([css, least]) => window.labkitMeasure.pictured(css, least)"
 FOCUSED = """() => { const it = document.activeElement;
@@ -48,17 +51,18 @@ _spent = {t.id: t.user_time + t.system_time for t in _psutil.Process().threads()
 """
 
 
-@dataclass(frozen=True)
-class Frames:
-    """How often each canvas was drawn (`drawn`, in the order of the page) in a time span (seconds)."""
-
-    seconds: float
-    drawn: tuple[int, ...]
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """Drawings a second, by canvas."""
-        return tuple(n / self.seconds for n in self.drawn)
+# The kernel evaluates a condition itself, as often as `Run.wait_for` does on processes or more, and answers once.
+HOLDS = """
+import threading as _threading, time as _time
+_end = _time.monotonic() + {limit}
+while not (_value := bool({condition})) and _time.monotonic() < _end:
+    _threading.Event().wait(0.03)
+_value
+"""
+LABS = """
+[(name, repr(getattr(lab.view(), "state", lab)), lab.view().problem, str(lab.log).splitlines()[-8:])
+ for name, lab in list(globals().items()) if type(lab).__name__ == "Lab"]
+"""
 
 
 def write(path: Path, cells: Sequence[str] | Path) -> None:
@@ -100,7 +104,7 @@ class Notebook:
     def reopen(self) -> Notebook:
         """A new tab with this notebook, and with the same kernel if it still runs."""
         self.page = self._context.new_page()
-        self.page.set_default_timeout(1000 * PATIENCE)
+        self.page.set_default_timeout(1000 * LIMIT)
         self.page.set_viewport_size({"width": self.size[0], "height": self.size[1]})
         self.page.on("console", self._record_message)
         self.page.on("pageerror", lambda error: self._messages.append(f"page: {error}"))
@@ -108,6 +112,7 @@ class Notebook:
         address = f"{self.server.url}{mode}/tree/{self.name}?{reset}token={self.server.token}"
         self.page.goto(address)
         self.page.wait_for_function(READY)
+        self.page.evaluate(f"() => window.labkitMeasure.listen({KERNEL})")
         return self
 
     def close_tab(self) -> None:
@@ -115,7 +120,7 @@ class Notebook:
         self.page.close()
 
     def close(self) -> None:
-        """Close the tab and end the kernel. The next notebook is light again."""
+        """Close the tab and end the kernel. The next notebook is light again. Idempotent."""
         if not self.page.is_closed():
             self.theme("light")
             self.page.close()
@@ -130,10 +135,14 @@ class Notebook:
         self.size = width, height
         self.page.set_viewport_size({"width": width, "height": height})
         session = self._context.new_cdp_session(self.page)
-        for high in (height + 1, height):  # the page is not told of a change of only the ratio, as it is with a real screen
+        for high in (
+            height + 1,
+            height,
+        ):  # the page is not told of a change of only the ratio, as it is with a real screen
             screen = {"width": width, "height": high, "deviceScaleFactor": ratio, "mobile": False}
             session.send("Emulation.setDeviceMetricsOverride", screen)
         self.page.wait_for_function("r => window.devicePixelRatio === r", arg=ratio)
+        self.await_layout()
 
     def theme(self, shade: str) -> None:
         """`"dark"` or `"light"`: JupyterLab's own two themes."""
@@ -142,6 +151,7 @@ class Notebook:
             here = f'body[data-jp-theme-light="{str(shade == "light").lower()}"]'
             self.page.wait_for_selector(here, state="attached")
             self.shade = shade
+            self.await_layout()
 
     def command(self, name: str, **arguments: Any) -> None:
         """Run a command of JupyterLab by its name, and wait for it."""
@@ -186,11 +196,11 @@ class Notebook:
         before = self.prompt(index)
         self.cell(index).locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
-        until(lambda: self.prompt(index) not in ("", before), PATIENCE, f"cell {index} is run")
+        self.page.wait_for_function(f"([i, before]) => !['', before].includes({PROMPT})", arg=[index, before])
 
     def wait_idle(self, index: int) -> None:
         """Until the cell has ended; AssertionError if with an error."""
-        until(lambda: self.prompt(index).isdigit(), PATIENCE, f"cell {index} has ended")
+        self.page.wait_for_function(f"([i]) => /^\\d+$/.test({PROMPT})", arg=[index])
         for output in self.outputs(index):
             assert output["output_type"] != "error", f"cell {index}: {output['ename']}: {output['evalue']}"
 
@@ -239,12 +249,13 @@ class Notebook:
     @property
     def kernel_id(self) -> str:
         """Of the kernel that this notebook has now."""
-        session = until(lambda: self.server.session_of(self.name), PATIENCE, f"{self.name} has a kernel")
+        session = self.server.session_of(self.name)
+        assert session is not None, f"{self.name} has no kernel"
         return str(session["kernel"]["id"])
 
-    def kernel(self, code: str) -> Any:
+    def kernel(self, code: str, number: str = "") -> Any:
         """Run `code` in the kernel, also while a cell runs; the value of its last line. See `kernel.ask`."""
-        return ask(self.server.connection(self.kernel_id), code)
+        return ask(self.server.connection(self.kernel_id), code, number)
 
     def threads(self, prefix: str = "labkit") -> dict[str, float]:
         """The kernel's threads whose names begin so, and the processor time (seconds) that each has taken."""
@@ -252,7 +263,8 @@ class Notebook:
 
     def await_kernel(self, condition: str) -> None:
         """Until this expression is true in the kernel, also while a cell runs."""
-        until(lambda: self.kernel(f"bool({condition})"), PATIENCE, f"{condition} in the kernel", every=0.1)
+        holds = self.kernel(HOLDS.format(limit=LIMIT, condition=condition))
+        assert holds, f"not within {LIMIT:g} s in the kernel of {self.name}: {condition}"
 
     def interrupt(self) -> None:
         """Interrupt the kernel."""
@@ -277,10 +289,31 @@ class Notebook:
         """Until at least so many visible canvases match `selector`, and none of them is blank."""
         self.page.wait_for_function(PICTURED, arg=[selector, least], polling=200)
 
-    def frames(self, selector: str = CANVASES, seconds: float = 2.0) -> Frames:
-        """Count the drawings of the canvases that match `selector` for so long."""
-        got = self.page.evaluate("([css, s]) => window.labkitMeasure.frames(css, s)", [selector, seconds])
-        return Frames(got["seconds"], tuple(got["drawn"]))
+    @property
+    def drawn(self) -> list[int]:
+        """How often each canvas of the labs was drawn so far, in the order of the page."""
+        return list(self.page.evaluate("css => window.labkitMeasure.drawn(css)", CANVASES))
+
+    def await_layout(self) -> None:
+        """Until the labs have the layout of the present window, and their panels in view were drawn in their present size."""
+        self.page.evaluate("() => window.labkitMeasure.laidOut()")
+        self.page.wait_for_function("() => window.labkitMeasure.sized()")
+
+    def await_still(self, lab: str = "lab") -> None:
+        """Until this lab has drawn its last picture, and the page has received it."""
+        self.await_kernel(f"not {lab}.drawing")
+        number = (
+            uuid.uuid4().hex
+        )  # all that the kernel has sent comes before the message that it has completed this request
+        self.kernel("0", number)
+        self.page.wait_for_function("id => window.labkitMeasure.heard.has(id)", arg=number)
+
+    def await_answer(self, kind: str, act: Callable[[], Any]) -> None:
+        """Until the question of this kind that `act` makes the page ask was answered."""
+        before = self.page.evaluate("kind => window.labkitMeasure.asked[kind] ?? 0", kind)
+        act()
+        asked = "([kind, before]) => window.labkitMeasure.asked[kind] > before && !window.labkitMeasure.open.size"
+        self.page.wait_for_function(asked, arg=[kind, before])
 
     def await_drawings(self, least: int, selector: str = CANVASES) -> None:
         """Until one of the canvases that match `selector` was drawn so many times more."""
@@ -288,14 +321,28 @@ class Notebook:
         condition = "([css, count]) => window.labkitMeasure.most(css) >= count"
         self.page.wait_for_function(condition, arg=[selector, before + least], polling=100)
 
-    def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = 60.0) -> float:
+    def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = LIMIT) -> float:
         """Milliseconds from the press that `click` makes until the frame in which `condition` holds.
 
         `condition` is a JavaScript expression over the page that is false before, or will be in a moment: the kernel may
         be ahead of the page. An error if it does not become true.
         """
-        with contextlib.suppress(PlaywrightTimeout):
-            self.page.wait_for_function(f"() => !({condition})", timeout=1000 * SETTLES)
+        self.page.wait_for_function(f"() => !({condition})")
         self.page.evaluate(f"s => window.labkitMeasure.expect(() => Boolean({condition}), 1000 * s)", seconds)
         click()
         return float(self.page.evaluate("() => window.labkitMeasure.answer"))
+
+    def state(self, name: str) -> str:
+        """What page and kernel look like now, for the report of a failure; with a screenshot of this name."""
+        lines = [f"notebook {self.name}"]
+        if not self.page.is_closed():
+            with contextlib.suppress(PlaywrightError):
+                lines.append(f"screenshot: {self.screenshot(name)}")
+            with contextlib.suppress(PlaywrightError):
+                lines.append(f"last messages: {self.page.evaluate('() => window.labkitMeasure.last')}")
+        lines.append(f"errors in the browser: {self.errors}")
+        try:
+            lines += [f"{lab}: state {state}, problem {why!r}, log {log}" for lab, state, why, log in self.kernel(LABS)]
+        except Exception as error:  # the kernel has ended, say
+            lines.append(f"kernel: {type(error).__name__}: {error}")
+        return "\n".join(lines)

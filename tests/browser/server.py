@@ -9,33 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
-import time
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["LabServer", "until"]
+__all__ = ["LabServer"]
 
 MARK = "LABKIT_TEST_SERVER"
-STARTS, STOPS, LEAVES = 180.0, 60.0, 60.0  # seconds at most: to start, to stop, for its child processes to end
+STOPS, LEAVES = 60.0, 60.0  # seconds at most: to stop, for its child processes to end
 QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no news dialog over the page
-
-
-def until(condition: Callable[[], Any], seconds: float, what: str | Callable[[], str], every: float = 0.02) -> Any:
-    """Poll `condition` until its result is true, and return it; AssertionError with `what` after `seconds`."""
-    end = time.monotonic() + seconds
-    while not (answer := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
-        time.sleep(every)
-    return answer
 
 
 class LabServer:
@@ -52,21 +42,34 @@ class LabServer:
         settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
         settings.mkdir(parents=True)
         (settings / "notification.jupyterlab-settings").write_text(json.dumps(QUIET))
+        self._process = subprocess.Popen(
+            self._command(),
+            cwd=self.root,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        )
+        self._listening = threading.Event()  # also if it has ended
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._listening.wait()
+        if not self.url:
+            raise AssertionError(f"JupyterLab has ended; its output: {self.log.read_text()[-2000:]}")
+
+    def _read(self) -> None:
+        """Copy the server's output to the log, and find the address in it."""
         with self.log.open("w") as log:
-            self._process = subprocess.Popen(
-                self._command(),
-                cwd=self.root,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            until(self._answers, STARTS, lambda: f"JupyterLab answers; its output: {self._output()}", every=0.1)
-        except BaseException:
-            self.close()
-            raise
+            for line in self._process.stdout or ():
+                log.write(line)
+                log.flush()
+                address = re.search(r"(http://127\.0\.0\.1:\d+/)lab\?token=", line)
+                if address and not self.url:
+                    self.url = address[1]
+                    self._listening.set()
+        self._listening.set()
 
     def _command(self) -> list[str]:
         options = ["--no-browser", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
@@ -85,17 +88,6 @@ class LabServer:
         }
         folders = {name: str(self.folder / folder) for name, folder in own.items()}
         return {**os.environ, **folders, "JUPYTER_PREFER_ENV_PATH": "1", MARK: self._mark}
-
-    def _answers(self) -> bool:
-        assert self._process.poll() is None, f"JupyterLab ended at once; its output: {self._output()}"
-        file = self.folder / "runtime" / f"jpserver-{self._process.pid}.json"
-        with contextlib.suppress(OSError, ValueError, KeyError):  # not created yet, half written, not listening
-            self.url = json.loads(file.read_text())["url"]
-            return bool(self.request("GET", "api/status"))
-        return False
-
-    def _output(self) -> str:
-        return self.log.read_text(errors="replace")[-2000:]
 
     # requests to the server -------------------------------------------------------------------------------------------
 
@@ -140,8 +132,7 @@ class LabServer:
 
     def sweep(self, patience: float = LEAVES) -> list[str]:
         """Wait until the server's descendants end and kill the others; return the command lines of those killed."""
-        with contextlib.suppress(AssertionError):
-            until(lambda: not self.started(), patience, "all are gone", every=0.1)
+        psutil.wait_procs(self.started(), patience)
         left, killed = [], self.started()
         for process in killed:
             with contextlib.suppress(psutil.Error):

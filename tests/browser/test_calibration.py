@@ -6,8 +6,6 @@ import pytest
 
 from tests.browser.test_accessibility import violations
 
-pytestmark = pytest.mark.slow
-
 PROCESSES = """
 import labkit as lk
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), panels=["throughput", "staleness", "staleness_over_time"]).set(seconds=600)
@@ -23,6 +21,7 @@ cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
 found = lk.calibrate(cluster, replace(problem, timing_only=True), 1)
 exact = replace(found, costs=replace(costs, spread=lk.Measured((1.0, 1.0))), doubts=())
 lab = lk.Lab(problem, "async-ps", cluster).set(seconds=600)
+lab.calibration = None  # a lab has that of the lab which the same cell made before
 lab
 """
 TEXT = "document.querySelector('.labkit-lab').innerText"
@@ -30,10 +29,18 @@ SHEET = ".labkit-lab .lk-sheet"
 CAPTION = "document.querySelector('[data-panel=\"{}\"] .lk-caption').title"
 
 
+@pytest.fixture(scope="module")
+def shared(notebook):
+    """A notebook with a cell for a lab on a cluster with known costs, at 1366 x 768."""
+    return notebook([COSTS], size=(1366, 768), whole=True)
+
+
 @pytest.fixture
-def known(notebook):
-    """A lab on a cluster with known costs, at 1366 x 768."""
-    page = notebook([COSTS], size=(1366, 768), whole=True)
+def known(shared):
+    """A new lab in this cell."""
+    page = shared
+    page.theme("light")
+    page.resize(1366, 768)
     page.run_and_wait(0)
     page.await_panels(least=5)
     page.lab().evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
@@ -60,8 +67,7 @@ def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_
     page.page.wait_for_function(f"/dashes: predicted/.test({CAPTION.format('staleness')})")
     page.screenshot("calibrate-3-compared")
     record("prediction, measured and predicted", page.kernel("[list(row) for row in lab.comparison.cells()]"))
-    page.button("Stop").click()
-    page.await_kernel("lab.view().state == 'over'")
+    page.close()
 
 
 def test_the_dashed_curve_is_drawn_and_follows_a_slowdown(known):
@@ -76,10 +82,9 @@ def test_the_dashed_curve_is_drawn_and_follows_a_slowdown(known):
     page.await_kernel("lab.view().t > 9e9")
     shares = page.kernel("[part.rate() for part in lab.view().predicted.parts]")
     assert shares[1] / shares[0] == pytest.approx((3 + 1 / 5) / 4, rel=0.03)
-    page.frames(seconds=1)
+    page.await_drawings(1)
     for shade in ("light", "dark"):
         page.theme(shade)
-        page.frames(seconds=0.5)
         page.screenshot(f"predicted-{shade}")
 
 
@@ -117,13 +122,11 @@ def test_what_if_and_a_sweep_show_their_results_in_the_page(known):
     page.page.wait_for_function("window.labkitMeasure.pictured('.labkit-lab canvas.lk-figure', 1)", polling=200)
     for shade in ("light", "dark"):
         page.theme(shade)
-        page.frames(seconds=0.5)
         page.screenshot(f"sweep-{shade}")
     page.resize(1366, 1800)  # the whole sheet is visible: axe-core cannot judge texts that are scrolled out of view
     page.page.wait_for_function(f"(it => it.scrollHeight <= it.clientHeight)(document.querySelector('{SHEET}'))")
     for shade in ("dark", "light"):
         page.theme(shade)
-        page.frames(seconds=0.5)
         assert violations(page, SHEET) == []
     sheet.get_by_role("button", name="Watch").click()
     page.await_kernel("lab.trace.kinds.count('worker') == 8 and lab.view().t > 0")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 WIDGETS = """
-import subprocess, sys, time
+import subprocess, sys, threading
 import ipywidgets as widgets
 
+asked = threading.Event()
 button = widgets.Button(description="before")
 
 def answer(_):
-    time.sleep(0.25)
+    asked.wait()
     button.description = "after"
 
 button.on_click(answer)
@@ -22,7 +21,7 @@ button
 DRAW = """(async ([panel, times]) => {
     const canvas = document.querySelector(`[data-panel="${panel}"] canvas`), pen = canvas.getContext("2d");
     for (let i = 0; i < times; i++) {
-        await new Promise(resolve => setTimeout(resolve, 250));
+        await new Promise(resolve => requestAnimationFrame(resolve));
         pen.clearRect(0, 0, canvas.width, canvas.height);
         ["red", "green", "blue"].forEach((colour, k) => { pen.fillStyle = colour; pen.fillRect(10 * k, 0, 10, 10); });
     }
@@ -31,24 +30,33 @@ BOXES = """() => ["one", "two"].forEach(name => document.body.insertAdjacentHTML
     `<div class="box" data-panel="${name}"><canvas width="50" height="50" style="width: 50px"></canvas></div>`))"""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(notebook):
-    """A notebook with one button that answers after 0.25 s."""
-    page = notebook([WIDGETS, "time.sleep(600)", "1 / 0"])
+    """A notebook with one button that answers when it is told so."""
+    page = notebook([WIDGETS, "threading.Event().wait()", "1 / 0"])
     page.run_and_wait(0)
     page.output(0).locator("button").wait_for()
     return page
 
 
-def test_drawings_are_counted_by_canvas_and_blank_canvases_are_recognized(page):
+@pytest.fixture
+def boxes(page):
+    """Two boxes with canvases like those of panels."""
     page.page.evaluate(BOXES)
+    yield page
+    page.page.evaluate("() => { document.querySelectorAll('.box').forEach(box => box.remove()); }")
+    page.page.evaluate("() => { document.body.classList.remove('labkit-lab'); }")
+
+
+def test_drawings_are_counted_by_canvas_and_blank_canvases_are_recognized(boxes):
+    page = boxes
     assert not page.page.evaluate("() => window.labkitMeasure.pictured('.box canvas', 1)")
     page.page.evaluate("() => window.labkitMeasure.record('.box', () => document.querySelectorAll('.box').length)")
-    page.page.evaluate(f"() => {{ {DRAW}(['one', 7]); }}")  # not awaited
-    frames = page.frames(".box canvas", seconds=4)
-    assert frames.drawn == (7, 0)
-    assert frames.seconds >= 4
-    assert frames.rates[0] <= 7 / 4
+    before = page.page.evaluate("() => window.labkitMeasure.drawn('.box canvas')")
+    page.page.evaluate(f"() => {DRAW}(['one', 7])")
+    after = page.page.evaluate("() => window.labkitMeasure.drawn('.box canvas')")
+    assert [n - m for n, m in zip(after, before, strict=True)] == [7, 0]
+    page.page.evaluate("() => window.labkitMeasure.laidOut()")
     drawings = page.page.evaluate("() => window.labkitMeasure.drawings()")
     assert [frame["panels"] for frame in drawings] == [["one"]] * 7
     assert {frame["state"] for frame in drawings} == {2}
@@ -58,8 +66,8 @@ def test_drawings_are_counted_by_canvas_and_blank_canvases_are_recognized(page):
     page.await_panels(".box canvas", least=2)
 
 
-def test_texts_are_read_with_their_contrast_and_what_is_cut_of_them(page):
-    page.page.evaluate(BOXES)
+def test_texts_are_read_with_their_contrast_and_what_is_cut_of_them(boxes):
+    page = boxes
     page.page.evaluate("() => document.querySelector('.box').parentElement.classList.add('labkit-lab')")
     page.page.evaluate("() => window.labkitMeasure.readTexts()")
     page.page.evaluate("""() => {
@@ -83,12 +91,19 @@ def test_texts_are_read_with_their_contrast_and_what_is_cut_of_them(page):
 
 
 def test_acknowledged_measures_from_the_press_to_a_change(page):
+    button = page.output(0).locator("button")
     after = "document.querySelector('.jp-OutputArea button').innerText == 'after'"
-    assert page.acknowledged(page.output(0).locator("button").click, after) >= 250
+
+    def click():
+        button.click()
+        assert button.inner_text() == "before"  # the kernel has not answered
+        page.kernel("asked.set()")
+
+    assert page.acknowledged(click, after) > 0
     with pytest.raises(Exception, match="true before the press"):
-        page.acknowledged(page.output(0).locator("button").click, after)
+        page.page.evaluate(f"() => window.labkitMeasure.expect(() => {after}, 1000)")
     with pytest.raises(Exception, match="not true 200 ms later"):
-        page.acknowledged(page.output(0).locator("button").click, "false", seconds=0.2)
+        page.acknowledged(button.click, "false", seconds=0.2)
     with pytest.raises(Exception, match="nothing was pressed"):
         page.acknowledged(lambda: None, "false", seconds=0.2)
 
@@ -127,5 +142,5 @@ def test_a_process_that_outlives_its_kernel_is_found_and_ended(page, server):
     orphan = page.kernel(started)
     page.close()
     assert orphan in [process.pid for process in server.started()]
-    assert len(server.sweep(patience=1.0)) == 1
+    assert len(server.sweep(patience=0)) == 1
     assert not server.started()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 BARE = """
 import ipywidgets as widgets
 widgets.VBox([widgets.Button(description="press me"), widgets.Dropdown(options=["a", "b"])])
@@ -19,15 +17,21 @@ import labkit as lk
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1)))
 lab.set(seconds=600, speed=20).run()
 """
-BUTTON, SLIDER, MENU, FIELD = "button:visible", "input[type=range]:visible", "select:visible", "input[type=text]:visible"
+BUTTON, SLIDER, MENU, FIELD = (
+    "button:visible",
+    "input[type=range]:visible",
+    "select:visible",
+    "input[type=text]:visible",
+)
 SCROLLED = "() => document.querySelector('.jp-WindowedPanel-outer').scrollTop"
+ASKED = "() => window.labkitMeasure.asked.press"
 INSIDE = "() => document.activeElement.closest('.labkit-lab') !== null"
 
 
 @pytest.fixture(scope="module")
-def shared(shared_notebook):
+def shared(notebook):
     """A notebook of three cells, the first with a lab."""
-    page = shared_notebook([LAB, "1", "2"])
+    page = notebook([LAB, "1", "2"])
     page.run_and_wait(0)
     page.await_panels(least=5)
     page.await_kernel("lab.view().t > 3e9")
@@ -43,8 +47,8 @@ def lab(shared):
     return shared
 
 
-def test_without_protection_letters_and_arrows_act_on_the_cells(shared_notebook):
-    page = shared_notebook([BARE, "1", "2"])
+def test_without_protection_letters_and_arrows_act_on_the_cells(notebook):
+    page = notebook([BARE, "1", "2"])
     page.run_and_wait(0)
     page.output(0).locator("button").focus()
     page.press("ArrowDown")
@@ -54,13 +58,13 @@ def test_without_protection_letters_and_arrows_act_on_the_cells(shared_notebook)
     assert len(page.cells) == 4
 
 
-@pytest.mark.parametrize("control", ["", BUTTON, SLIDER, MENU, FIELD, "canvas"])
-def test_letters_and_arrows_leave_the_cells_alone(lab, control):
-    (lab.lab().locator(control).last if control else lab.lab()).focus()
-    lab.press("a", "b", "m", "x", "d", "d", "ArrowDown", "ArrowUp", "ArrowLeft", "ArrowRight", "Escape")
-    assert lab.cells == ["code"] * 3
-    assert lab.selected == 0
-    assert lab.page.evaluate(INSIDE)
+def test_letters_and_arrows_leave_the_cells_alone(lab):
+    for control in ("", BUTTON, SLIDER, MENU, FIELD, "canvas"):
+        (lab.lab().locator(control).last if control else lab.lab()).focus()
+        lab.press("a", "b", "m", "x", "d", "d", "ArrowDown", "ArrowUp", "ArrowLeft", "ArrowRight", "Escape")
+        assert lab.cells == ["code"] * 3, control
+        assert lab.selected == 0, control
+        assert lab.page.evaluate(INSIDE), control
 
 
 def test_enter_presses_a_button_and_the_focus_stays(lab):
@@ -68,7 +72,6 @@ def test_enter_presses_a_button_and_the_focus_stays(lab):
     lab.press("Enter")
     lab.button("Pause").wait_for()
     assert lab.focused == "Pause"
-    lab.frames(seconds=1)  # so that the next press is no double click
     lab.press("Space")
     lab.button("Resume").wait_for()
     assert lab.focused == "Resume"
@@ -94,12 +97,12 @@ def test_space_pauses_and_resumes_except_on_a_control(lab):
     lab.press("Space")
     lab.await_kernel("lab.view().state == 'running'")
     lab.button("Pause").wait_for()
-    lab.frames(seconds=1)
     lab.press("Space")
     lab.await_kernel("lab.view().state == 'paused'")
     lab.lab().get_by_role("slider").first.focus()
+    asked = lab.page.evaluate(ASKED)
     lab.press("Space")
-    lab.frames(seconds=0.5)
+    assert lab.page.evaluate(ASKED) == asked  # a press is sent when the key is pressed
     assert lab.kernel("lab.view().state") == "paused"
 
 
@@ -110,7 +113,7 @@ def test_space_does_not_scroll_the_page(lab):
             lab.lab().locator(place).first.focus()
             before = lab.page.evaluate(SCROLLED)
             lab.press("Space")
-            lab.frames(seconds=0.5)  # scrolling is smooth
+            lab.page.evaluate("() => window.labkitMeasure.laidOut()")  # a smooth scroll has begun by then
             assert lab.page.evaluate(SCROLLED) == before, place
     finally:
         lab.resize(1280)

@@ -11,8 +11,6 @@ from tests.lab.conftest import browsers  # noqa: F401  a fixture
 from tests.lab.page.conftest import open_page  # noqa: F401  a fixture
 from tests.lab.page.stubs import trace, view
 
-pytestmark = pytest.mark.slow
-
 MODEL = """async ([script, state]) => {
     const { default: widget } = await import(`data:text/javascript;base64,${script}`);
     const listeners = new Map();

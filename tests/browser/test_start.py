@@ -7,8 +7,6 @@ from __future__ import annotations
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.slow
-
 SIZES = [(1366, 768), (940, 700), (1920, 1080)]
 FAST = """
 import labkit as lk
@@ -42,89 +40,119 @@ STATE = """() => ({
 })"""
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_the_lab_is_in_view_when_it_starts(notebook, size):
-    page = notebook([*TEXTS], size=size, whole=True)
-    page.run(1)
-    page.lab(1).wait_for()
+def clear(page):
+    """Close the lab, and remove it from the notebook."""
+    page.kernel("if 'lab' in globals(): lab.close()\n0")
+    page.command("notebook:clear-all-cell-outputs")
+    page.page.wait_for_selector(".labkit-lab", state="detached")
+
+
+@pytest.fixture(scope="module")
+def page(notebook):
+    """JupyterLab with side bar and menus, and a notebook with cells for a scenario, a short run and its end, and texts."""
+    return notebook([*TEXTS, FAST, f"{FAST}lab.wait()", "lab.close()"], size=SIZES[0], whole=True)
+
+
+@pytest.fixture
+def cells(page):
+    """The numbers of these cells."""
+    return {"scenario": 1, "fast": len(TEXTS), "waits": len(TEXTS) + 1, "closes": len(TEXTS) + 2}
+
+
+def test_the_lab_is_in_view_when_it_starts(page):
     panels = [f'[data-panel="{panel}"] canvas' for panel in PANELS]
     parts = [*PARTS, *panels]
-    page.page.wait_for_function(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts)
-    page.await_panels(least=5)
-    assert page.page.evaluate(PARTLY_HIDDEN, parts) == []
-    assert page.selected == 2  # JupyterLab has gone to the next cell, and the lab is in view all the same
-    page.screenshot(f"start-{size[0]}x{size[1]}")
+    for width, height in SIZES:
+        page.resize(width, height)
+        page.run(1)
+        page.lab(1).wait_for()
+        page.page.wait_for_function(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts)
+        page.await_panels(least=5)
+        page.await_layout()
+        assert page.page.evaluate(PARTLY_HIDDEN, parts) == []
+        assert page.selected == 2  # JupyterLab has gone to the next cell, and the lab is in view all the same
+        page.screenshot(f"start-{width}x{height}")
+        clear(page)
 
 
-def test_the_question_waits_for_its_reader(notebook):
-    page = notebook([SCENARIO], size=SIZES[0], whole=True)
-    page.run_and_wait(0)
-    question = page.lab().locator(".lk-question")
+def test_the_question_waits_for_its_reader(page, cells):
+    cell = cells["scenario"]
+    page.resize(*SIZES[0])
+    page.run_and_wait(cell)
+    question = page.lab(cell).locator(".lk-question")
     question.wait_for()
     page.screenshot("question")
     page.await_kernel("lab.view().state == 'paused'")
     at = page.kernel("lab.view().t")
-    page.frames(seconds=2)
+    page.await_still()  # nothing is played any more
     assert page.kernel("(lab.view().t, lab.view().state, lab.view().step)") == (at, "paused", 0)
     question.get_by_role("button", name="50%").click()
-    page.await_kernel("lab.view().state == 'over' and lab.view().step == len(lab.view().scenario.steps) - 1")
+    page.await_kernel("lab.view().answer is not None")
+    page.kernel("lab.wait(fast=True)\n0")
+    assert page.kernel("lab.view().state == 'over' and lab.view().step == len(lab.view().scenario.steps) - 1")
     verdict = question.locator(".lk-verdict")
     verdict.filter(has_text="You answered 50%").wait_for()
-    assert page.lab().locator(".lk-answers .lk-right").inner_text() == "20%"
-    assert page.lab().locator(".lk-answers .lk-wrong").inner_text() == "50%"
+    assert page.lab(cell).locator(".lk-answers .lk-right").inner_text() == "20%"
+    assert page.lab(cell).locator(".lk-answers .lk-wrong").inner_text() == "50%"
 
 
-def test_run_all_cells_leaves_picture_numbers_and_what_to_do(notebook, server):
-    page = notebook([f"{FAST}lab.wait()", "lab.close()"], size=SIZES[0], whole=True)
-    page.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")  # not awaited
-    page.wait_idle(1)
-    output = page.output(0)
-    output.get_by_text("closed: run the cell again").wait_for()
-    page.page.wait_for_function("document.querySelector('.jp-OutputArea img')?.naturalWidth > 600")
-    assert "closed: run the cell again" in output.inner_text()
-    assert "applied 800" in output.inner_text()  # 4 workers, 20 s, 0.1 s per gradient
-    assert "40 gradients per second" in output.get_by_role("img").get_attribute("alt")
-    page.screenshot("closed")
-    page.save()
-    saved = nbformat.read(server.root / page.name, 4).cells[0].outputs
-    assert any("data:image/png;base64," in str(output.get("data", {}).get("text/html", "")) for output in saved)
-
-
-def test_after_a_restart_of_the_kernel_the_last_picture_says_what_to_do(notebook):
-    page = notebook([FAST, "1"], size=SIZES[0], whole=True)
-    page.run_and_wait(0)
+def test_a_start_replaces_all_panels_at_once(page, cells):
+    cell = cells["fast"]
+    clear(page)
+    page.resize(*SIZES[2])
+    page.run_and_wait(cell)
     page.await_panels(least=5)
-    page.await_kernel("lab.view().t > 2e9")
-    page.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:restart-kernel'); }")  # a dialogue follows
-    page.page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
-    note = page.lab().get_by_role("alert").filter(has_text="Kernel restarted: run the cell again")
-    note.wait_for()
-    assert page.page.evaluate("() => window.labkitMeasure.pictured('.labkit-lab canvas', 5)")
-    assert page.lab().locator("img").count() == 0
-    page.screenshot("kernel-restarted")
-    page.run_and_wait(0)  # and so it is
-    note.wait_for(state="detached")
-    page.await_kernel("lab.view().t > 0")
-    assert page.lab().count() == 1
-    assert not page.lab().get_by_role("alert").is_visible()
-
-
-def test_a_start_replaces_all_panels_at_once(notebook):
-    page = notebook([FAST], size=SIZES[2])
-    page.run_and_wait(0)
-    page.await_panels(least=5)
-    page.await_kernel("lab.view().state == 'over'")
-    page.await_kernel("not lab.drawing")
+    page.kernel("lab.wait(fast=True)\n0")
+    page.await_still()
     before = page.page.evaluate(STATE)
     page.kernel("lab.set(speed=0.1) and 0")
-    page.await_kernel("not lab.drawing")
+    page.await_still()
     page.page.evaluate(f"() => window.labkitMeasure.record('.labkit-lab [data-panel]', {STATE})")
-    page.button("Run").click()
+    page.button("Run", cell).click()
     page.await_kernel("lab.view().state == 'running' and lab.view().t > 2e8")
-    page.frames(seconds=1)
+    page.await_drawings(3)
     drawings = page.page.evaluate("() => window.labkitMeasure.drawings()")
     first = drawings[0]
     shown = {*first["panels"], *first["state"]["blank"]}
     assert shown == set(PANELS), drawings  # no panel shows the old run beside the new one
     assert first["state"]["headline"] != before["headline"]
     assert first["state"]["at"] != before["at"]
+
+
+def test_cells_that_are_run_leave_picture_numbers_and_what_to_do(page, cells, server):
+    clear(page)
+    page.resize(*SIZES[0])
+    for cell in ("waits", "closes"):
+        page.run(cells[cell])
+    page.wait_idle(cells["closes"])
+    output = page.output(cells["waits"])
+    output.get_by_text("closed: run the cell again").wait_for()
+    page.page.wait_for_function("document.querySelector('.jp-OutputArea img')?.naturalWidth > 600")
+    assert "applied 800" in output.inner_text()  # 4 workers, 20 s, 0.1 s per gradient
+    assert "40 gradients per second" in output.get_by_role("img").get_attribute("alt")
+    page.screenshot("closed")
+    page.save()
+    saved = nbformat.read(server.root / page.name, 4).cells[cells["waits"]].outputs
+    assert any("data:image/png;base64," in str(output.get("data", {}).get("text/html", "")) for output in saved)
+
+
+def test_after_a_restart_of_the_kernel_the_last_picture_says_what_to_do(page, cells):
+    cell = cells["fast"]
+    clear(page)
+    page.run_and_wait(cell)
+    page.await_kernel("lab.view().t > 2e9")
+    page.lab(cell).evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
+    page.await_panels(least=5)
+    page.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:restart-kernel'); }")  # a dialogue follows
+    page.page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
+    note = page.lab(cell).get_by_role("alert").filter(has_text="Kernel restarted: run the cell again")
+    note.wait_for()
+    assert page.page.evaluate("() => window.labkitMeasure.pictured('.labkit-lab canvas', 5)")
+    assert page.lab(cell).locator("img").count() == 0
+    page.lab(cell).evaluate("node => node.scrollIntoView()")
+    page.screenshot("kernel-restarted")
+    page.run_and_wait(cell)  # and so it is
+    note.wait_for(state="detached")
+    page.await_kernel("lab.view().t > 0")
+    assert page.lab(cell).count() == 1
+    assert not page.lab(cell).get_by_role("alert").is_visible()

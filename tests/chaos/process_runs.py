@@ -2,7 +2,7 @@
 Every gradient is a unique mark (`indicator`), so the returned parameters show which ones they hold.
 """
 
-import time
+from contextlib import contextmanager
 
 import cloudpickle
 
@@ -11,19 +11,9 @@ from labkit.engines.storage.store import Store
 from labkit.trace.ledger import ledger
 from tests.chaos import indicator
 from tests.chaos.indicator import computed, held_by_model, indicated, mistakes, problem_for
+from tests.dask.helpers import nothing_left, released
 
 cloudpickle.register_pickle_by_value(indicator)  # processes do not have this folder on their path
-
-LIMIT = 180.0  # seconds; only a broken test waits that long
-
-
-def eventually(condition, limit=LIMIT):
-    """The result of `condition` once it is true; fails after `limit` seconds."""
-    until = time.monotonic() + limit
-    while not (found := condition()):
-        assert time.monotonic() < until, condition.__doc__ or condition
-        time.sleep(0.005)
-    return found
 
 
 def started(processes, strategy, budget, folder, faults=(), room=2000, **shape):
@@ -31,6 +21,38 @@ def started(processes, strategy, budget, folder, faults=(), room=2000, **shape):
     problem = problem_for(type(strategy), shape["servers"] or 1, room)
     marked = indicated(strategy, folder)
     return lk.train(problem, marked, processes.resized(**shape), budget, faults=faults)
+
+
+@contextmanager
+def run_of(processes, strategy, folder, **shape):
+    """A run with events, which is stopped when the block is left; then checks its ledger, and that nothing of it is left.
+
+    Its budget has no number of updates: how many it applies before a fault depends on the machine.
+    """
+    shape = {"room": 8000, "pace": 0.02, "patience": 60.0} | shape
+    if strategy.name == "SparsePS":  # which has fewer events
+        shape |= {"room": 500, "pace": 0.2}
+    if not type(strategy).uses_servers:
+        shape["servers"] = None
+    run = started(processes, strategy, lk.Budget(updates=100_000), folder, **shape)
+    try:
+        run.wait_for(lambda run: evaluated(run) > 0)
+        yield run
+    except BaseException:
+        print(*(f"{event.time / 1e9:8.3f} {event!s}" for event in run.trace.events), sep="\n")
+        raise
+    finally:
+        run.stop()
+    assert run.stopped_by == "user", (run.stopped_by, run.engine.error)
+    agree(run, folder)
+    nothing_left(processes.client)
+    released(run)
+
+
+def goes_on(run):
+    """Wait until the chief evaluates more updates than before."""
+    version = evaluated(run)
+    run.wait_for(lambda run: evaluated(run) > version)
 
 
 def agree(run, folder):
@@ -43,7 +65,10 @@ def agree(run, folder):
     events = [str(event) for event in run.trace.events]
     assert (entries["applied"], entries["partly_applied"]) == (applied, partly), (entries, events)
     assert entries["closes"] is True, (entries, events)
-    assert entries["computed"] <= computed(folder), (entries, events)  # a killed role may have computed more than it reported
+    assert entries["computed"] <= computed(folder), (
+        entries,
+        events,
+    )  # a killed role may have computed more than it reported
     assert mistakes(folder) == []
     return entries
 
@@ -57,8 +82,7 @@ def withhold(run, role):
         whole = slot.report
         slot.report = lambda what, **more: None if what == "batch" else whole(what, **more)
 
-    address = run.engine.members.where[role]
-    run.engine.supervisor.client.run(muted, role, workers=[address])
+    run.engine.supervisor.client.run(muted, role, workers=[run.engine.members.where[role]])
 
 
 def reported(run, role):

@@ -43,20 +43,20 @@ class Schedule:
         return f"{self.seed}: {self.strategy.name} on_loss={on_loss} {self.shape} {faults} away={self.away} back={self.back}"
 
 
-def schedule(seed: int, real: bool = False) -> Schedule:
-    """The schedule with this number. `real`: for processes: fewer roles, and longer times."""
-    rng = random.Random(f"chaos {seed} {real}")
+def schedule(seed: int) -> Schedule:
+    """The schedule with this number."""
+    rng = random.Random(f"chaos {seed} False")
     names = sorted(STRATEGIES)
     name = names[seed % len(names)]  # strategies in turn
     kind = STRATEGIES[name]
     suggested = kind.suggested_problem
     problem = lk.Problem(suggested["data"], batch_size=8) if "data" in suggested else lk.Problem("moons", **DENSE)
-    strategy = kind(on_loss=rng.choice(["wait", "continue"]), chief_works=not real and rng.random() < 0.1)
-    servers = rng.choice([1, 2, 3] if not real else [1, 2]) if kind.uses_servers else None
-    workers = list((2, 3) if real else WORKERS)
+    strategy = kind(on_loss=rng.choice(["wait", "continue"]), chief_works=rng.random() < 0.1)
+    servers = rng.choice([1, 2, 3]) if kind.uses_servers else None
+    workers = list(WORKERS)
     rng.shuffle(workers)
-    shape = {"workers": workers[0], "servers": servers} | (_real_shape(rng) if real else _shape(rng))
-    budget = lk.Budget(updates=rng.choice([40, 60, 90]) if real else rng.choice([30, 80, 150, 400]))
+    shape = {"workers": workers[0], "servers": servers} | _shape(rng)
+    budget = lk.Budget(updates=rng.choice([30, 80, 150, 400]))
     if "data" in kind.suggested_problem:  # updates that take long
         budget = lk.Budget(updates=40)
     for count in (*workers, 4):
@@ -65,8 +65,8 @@ def schedule(seed: int, real: bool = False) -> Schedule:
         if plan is not None:
             break
     roles = [role.name for role in plan.layout.roles]
-    span = rng.choice([0.01, 0.5, 2.0]) if not real else rng.choice([0.3, 1.0])
-    faults, away = _faults(rng, roles, span, shape, real)
+    span = rng.choice([0.01, 0.5, 2.0])
+    faults, away = _faults(rng, roles, span, shape, False)
     back = span + rng.uniform(0.2, 3.0) if away and rng.random() < 0.7 else None
     words = tuple(fault.text() for fault in faults)
     return Schedule(seed, problem, strategy, shape, budget, faults, away, back, span, words)
@@ -90,14 +90,6 @@ def _shape(rng: random.Random) -> dict[str, Any]:
         "restart_after": rng.choice([0.0, 0.05, 0.3, 0.8]),
         "checkpoint_every": rng.choice([None, 0.05, 0.3, 5.0]),
         "checkpoint_time": rng.choice([0.0, 0.0, 0.002, 0.05]),
-    }
-
-
-def _real_shape(rng: random.Random) -> dict[str, Any]:
-    return {
-        "pace": rng.choice([0.02, 0.05]),
-        "patience": 1.0,
-        "checkpoint_every": rng.choice([None, 0.2]),
     }
 
 
@@ -180,9 +172,7 @@ def _slow(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]
 
 def _delay(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     a, b = rng.sample(roles, 2)
-    return [
-        lk.Delay(a, rng.choice(["*", b]), rng.choice([0.001, 0.05, 0.3]), at=at, until=at + rng.uniform(0.1, 1.5))
-    ]
+    return [lk.Delay(a, rng.choice(["*", b]), rng.choice([0.001, 0.05, 0.3]), at=at, until=at + rng.uniform(0.1, 1.5))]
 
 
 def _drop(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:

@@ -49,13 +49,14 @@ def test_simulate_reports_hostile_option_values(option, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(slow=12)  # the options are those of `simulate`
 @pytest.mark.parametrize(("command", "option"), [case for case in CASES if case[0] != "simulate"])
 def test_other_commands_report_hostile_option_values(command, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_hostile_values(command, option)
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_hostile_command_and_strategy_names_are_reported(text):
-    assert exit_problem([text]) is None
-    assert exit_problem(["compare", text, text]) is None
+def test_hostile_command_and_strategy_names_are_reported():
+    for text in TEXTS.values():
+        assert exit_problem([text]) is None, text
+        assert exit_problem(["compare", text, text]) is None, text

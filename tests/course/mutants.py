@@ -10,6 +10,7 @@ lines are given to students.
 import ast
 import contextlib
 import copy
+import functools
 import io
 import itertools
 import os
@@ -141,6 +142,7 @@ EITHER_WAY = ("min", "max", "np.maximum", "np.minimum", "np.logaddexp", "ctx.inb
 LEFT_OUT = ("len", "sum", "sorted", "max", "min", "np.array", "list")  # around their only argument
 
 
+@functools.cache  # variants have many answers in common
 def mutants(source):
     """(description, source) of every mutant; two of the same source are one."""
     found = {}

@@ -1,4 +1,4 @@
-"""Shared by the tests of course work: cells, answers on a shared fork server, submissions, and checks for left-over processes."""
+"""Shared by the tests of course work: cells, answers on a shared fork server, submissions, and waiting for ends of processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import os
-import tempfile
+import select
 from pathlib import Path
 
 import psutil
@@ -14,6 +14,7 @@ import psutil
 from labkit.course.grading.lms import Student
 from labkit.course.grading.nbval_run import CellResult, RunResult
 from labkit.course.grading.reader import Reader
+from labkit.course.grading.rebuild import SETUP_CELL
 from labkit.course.grading.submissions import Submission
 from labkit.course.sandbox.remote_answers import RemoteAnswers
 
@@ -25,20 +26,9 @@ GIVEN = {
 TOOLS = ("Push", "Pull", "Weights", "Ack", "Chunk", "Left", "Joined", "pull", "push", "push_pull", "post", "all_reduce")
 
 
-class SharedAnswers(RemoteAnswers):
-    """Answers on a fork server that `close` does not end."""
-
-    def __init__(self, cells, server, tools=TOOLS):
-        super().__init__([GIVEN, *cells], list(tools), server=server)
-
-    def close(self):
-        self._code.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.close()
+def shared_answers(cells, server):
+    """The answers in these cells, run in processes of a fork server, which stays open."""
+    return RemoteAnswers([GIVEN, *cells], list(TOOLS), server=server)
 
 
 def solution(source, **defines):
@@ -62,6 +52,17 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def wait_for_ends(pids):
+    """Wait until these processes have ended, which need not be children of this one."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                select.select([descriptor], [], [])
+            finally:
+                os.close(descriptor)
 
 
 def descriptors():
@@ -91,16 +92,13 @@ def submission(raw, base, folder, name="ada"):
     return Submission(name, Student(name), found.answers, found.problem, variant=found.variant)
 
 
-def run_here(rebuilt):
-    """The results of a rebuilt notebook's cells, run in this process."""
-    names, found = {}, {}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        Path("sources.json").write_text(json.dumps(rebuilt.sources))
-        try:
-            for cell in rebuilt.notebook["cells"]:
-                found[cell["metadata"]["labkit"]["cell"]] = run_cell(cell, names)
-        finally:
-            names["answers"].close()
+def run_here(rebuilt, server):
+    """The results of a rebuilt notebook's cells, run in this process; the answers run in processes of the fork server."""
+    data, found = rebuilt.sources, {SETUP_CELL: CellResult(True)}
+    with RemoteAnswers(data["cells"], data["tools"], reference=data.get("reference"), server=server) as answers:
+        names = {"answers": answers}
+        for cell in rebuilt.notebook["cells"][1:]:
+            found[cell["metadata"]["labkit"]["cell"]] = run_cell(cell, names)
     return RunResult(found)
 
 

@@ -8,7 +8,6 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from xml.etree import ElementTree
 
@@ -28,6 +27,7 @@ from labkit.course.grading.scores import Result, zero_scores
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
 from tests.course import toy_reference as toy
+from tests.course.sharing import wait_for_ends
 
 
 def labkit(*arguments):
@@ -152,7 +152,7 @@ class TestAHostThatForbidsFilters:
     def run(self, *arguments):
         script = NO_FILTERS.format(prctl=PRCTL[platform.machine()])
         command = [sys.executable, "-c", script, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, capture_output=True, text=True)
 
     def test_grade_reports_that_the_host_cannot_confine(self, tmp_path):
         reference = toy.write(tmp_path, toy.notebook())
@@ -166,7 +166,7 @@ class TestAHostThatForbidsFilters:
     def test_a_lower_resource_limit_of_the_host_is_reported(self):
         ask = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (5, 5)); from labkit.course.sandbox import confine; "
         arguments = [sys.executable, "-c", f"{ask}print(confine.confinement_problem())"]
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(arguments, capture_output=True, text=True)
         assert os.geteuid() == 0 or "cannot be set to 10 (the limit of this process is 5)" in done.stdout, done
 
 
@@ -244,6 +244,7 @@ def course(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 class TestCourse:
     """One course from release to grading, with a variant."""
 
@@ -312,7 +313,7 @@ class TestCourse:
         ]
         assert "check --variant" not in done.stderr
 
-    def test_a_hostile_submission_does_not_affect_a_canvas_batch(self, course):
+    def test_a_hostile_submission_does_not_affect_a_canvas_batch(self, course, here):
         right = "".join(toy.find(self.solved(course), "q1")["source"])
         sources = {
             "ada_LATE": right,
@@ -332,28 +333,27 @@ class TestCourse:
         assert "submitted late" in (out / "ada_10.html").read_text()
         assert "MemoryError" in (out / "hoards_11.html").read_text()
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_a_signal_ends_all_processes_and_removes_all_files(self, course, tmp_path, number):
-        arguments = ["grade", course / "out", "--reference", course / "reference.ipynb", "--csv", tmp_path / "g.csv"]
+    def test_a_signal_ends_all_processes_and_removes_all_files(self, tmp_path):
+        """It arrives while the reference notebook is graded; `test_batch.py` sends the other signals."""
+        raw = toy.notebook()
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        waits = f"import threading\nopen({str(fifo)!r}, 'w').write('here')\nthreading.Event().wait()\n"
+        toy.find(raw, "q1-test")["source"] = waits + toy.T1
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        arguments = ["grade", fifo.parent, "--reference", toy.write(tmp_path, raw, "toy.ipynb"), "--csv", scratch / "g.csv"]
         start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         process = subprocess.Popen(
             [sys.executable, "-c", f"{start}from labkit.cli import main; main(sys.argv[1:])", *map(str, arguments)],
-            env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "TMPDIR": str(scratch)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        family, deadline = [], time.monotonic() + 300
-        while not any("sandbox.fork_server" in _command(each) for each in family) and time.monotonic() < deadline:
-            family = psutil.Process(process.pid).children(recursive=True)
-            time.sleep(0.02)
-        process.send_signal(number)
-        out, message = process.communicate(timeout=300)
+        assert fifo.read_text() == "here"
+        family = [each.pid for each in psutil.Process(process.pid).children(recursive=True)]
+        process.send_signal(signal.SIGINT)
+        out, message = process.communicate()
         assert (process.returncode, out) == (130, "")
         assert message.endswith("Interrupted.\n")
-        assert psutil.wait_procs(family, timeout=180)[1] == []
-        assert list(tmp_path.iterdir()) == []
-
-
-def _command(process):
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+        assert len(family) >= 3  # pytest, the kernel, the fork server
+        wait_for_ends(family)
+        assert list(scratch.iterdir()) == []

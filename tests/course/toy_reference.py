@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import json
 
+from labkit.course.authoring.release import release
+from labkit.course.schema import parse
+from labkit.course.variants import with_variant
+
 VARIANTS = {
     "scale": [{"value": 2, "words": "twice"}, {"value": 3, "words": "three times"}, {"value": 5, "words": "five times"}]
 }
@@ -135,3 +139,7 @@ def solve(released, **sources):
     for name, source in {**RIGHT, **sources}.items():
         find(raw, name)["source"] = source
     return raw
+
+
+REFERENCE = with_variant(parse(notebook(), "m"), None)
+RELEASED = release(REFERENCE, "first")

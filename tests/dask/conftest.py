@@ -1,4 +1,4 @@
-"""One cluster of processes for all tests that do not need a separate one."""
+"""The shared cluster as this suite uses it, and runs on it."""
 
 import pytest
 
@@ -6,9 +6,9 @@ import labkit as lk
 
 
 @pytest.fixture(scope="session")
-def cluster():
-    with lk.DaskCluster(workers=2) as shared:
-        yield shared.open()
+def cluster(dask_processes):
+    """The processes that all tests share, for two workers."""
+    return dask_processes.resized(workers=2, servers=None)
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def started(cluster):
 
     def start(strategy=None, budget=None, *, problem=None, on=None, **more):
         problem = problem or lk.Problem("moons", hidden=(8,))
-        budget = budget or lk.Budget(seconds=60)
+        budget = budget or lk.Budget(updates=10**9)
         runs.append(lk.train(problem, strategy or lk.AsyncPS(), on or cluster, budget, **more))
         return runs[-1]
 

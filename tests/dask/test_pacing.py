@@ -1,6 +1,7 @@
 """Pacing is exact: waits are not rounded to milliseconds, and late wake-ups do not accumulate."""
 
 import random
+import select
 import time
 
 import numpy as np
@@ -11,8 +12,6 @@ from labkit.engines.dask.transport.poller import Poller
 from labkit.engines.pacing import Pacing
 from labkit.trace.schema import COMPUTE
 
-LIMIT_S = 60  # a hang, not a measurement
-
 
 @pytest.fixture
 def poller():
@@ -21,47 +20,38 @@ def poller():
     made.close()
 
 
-def shortest(wait, under):
-    """Seconds of the shortest wait; repeats until one takes less than `under`. On a busy machine most are longer."""
-    until, best = time.monotonic() + LIMIT_S, float("inf")
-    while best >= under and time.monotonic() < until:
-        began = time.perf_counter()
-        wait()
-        best = min(best, time.perf_counter() - began)
-    return best
-
-
 @pytest.mark.parametrize("spin", [True, False])
 @pytest.mark.parametrize("seconds", [0.0003, 0.0021])
-def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, spin):
-    def wait():
-        began = time.perf_counter()
-        while (left := began + seconds - time.perf_counter()) > 0:
-            assert poller.wait(left, spin) == []
+def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, spin, monkeypatch):
+    """The kernel is asked for the rest of the time, in a call whose unit is not a millisecond."""
+    asked, wait = [], select.select
+    monkeypatch.setattr(select, "select", lambda *lists: asked.append(lists[3]) or wait(*lists))
+    began = time.perf_counter()
+    while (left := began + seconds - time.perf_counter()) > 0:
+        assert poller.wait(left, spin) == []
+    assert spin or asked
+    assert all(0 < timeout <= seconds for timeout in asked)
 
-    assert seconds <= shortest(wait, seconds + 0.0005) < seconds + 0.0005
 
-
-def test_an_exact_wait_ends_with_a_doorbell(poller):
+def test_a_wait_ends_with_a_doorbell(poller):
     poller.wake()
-    began = time.monotonic()
-    assert poller.wait(LIMIT_S, spin=False) == []
-    assert time.monotonic() - began < LIMIT_S
+    assert poller.wait(1e6, spin=False) == []
 
 
 @pytest.mark.parametrize("name", ["epoll", "poll"])
 def test_waits_are_no_longer_without_select(name, monkeypatch):
     """macOS has no epoll; and a descriptor from 1024 on cannot be given to select()."""
-    import select
-
     if name == "poll":
         monkeypatch.delattr(select, "epoll", raising=False)
     monkeypatch.setattr(select, "select", lambda *_: pytest.fail("select was called"))
+    rests = []
+    monkeypatch.setattr(time, "sleep", rests.append)
     poller = Poller(exact=False)
     try:
-        assert shortest(lambda: poller.wait(0.0003, False), 0.0008) < 0.0008
+        poller.wait(0.0023, False)  # the pollers themselves round up: they are asked for 2 ms
+        assert rests == [pytest.approx(0.0003)]
         poller.wake()
-        assert poller.wait(LIMIT_S, False) == []
+        assert poller.wait(1e6, False) == []
     finally:
         poller.close()
 
@@ -98,11 +88,11 @@ def test_late_times_are_compensated_by_the_next_gradient(cluster, started):
     """Durations lie on both sides of the pace. Regression: with waits rounded up, only the last one of a worker was shorter,
     because the end of the run cut it off.
     """
-    run = started(lk.AsyncPS(), on=cluster.resized(workers=2, pace=0.0201), budget=lk.Budget(updates=200))
-    run.wait(LIMIT_S)
+    run = started(lk.AsyncPS(), on=cluster.resized(workers=2, pace=0.0201), budget=lk.Budget(updates=100))
+    run.wait()
     role, phase, start, end = run.trace.column("spans", "role", "phase", "start", "end")
     computed = [(phase == COMPUTE) & (role == run.plan.role_ids[f"worker-{i}"]) for i in range(2)]
     lasted = np.concatenate([(end - start)[each][:-1] for each in computed]) / 1e6
-    assert len(lasted) > 150
+    assert len(lasted) > 75
     assert np.any(lasted < 20.1)
     assert np.any(lasted > 20.1)

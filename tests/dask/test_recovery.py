@@ -1,16 +1,28 @@
-"""Processes are killed, frozen and cut off; the run reaches its budget, and its ledger balances."""
+"""Processes are killed, frozen and cut off; the run reaches its budget, and its ledger balances.
 
-import os
-import signal
+One test for each trigger of the lifecycle of a role, and for each way of recovery. Any sequence of these, at any time, with
+orders that get lost, is tested without processes in `tests/engines/dask/client/test_recovery_policy.py`.
+"""
 
 import dask
 import pytest
 
 import labkit as lk
 from labkit.engines.dask.cluster.settings import settings
-from tests.dask.helpers import closes, eventually, labkit_threads, moving, pid_of, plugins, updates
-
-pytestmark = pytest.mark.sample(2)
+from tests.dask.helpers import (
+    closes,
+    computed,
+    computes,
+    events,
+    further,
+    labkit_threads,
+    nothing_left,
+    process_of,
+    released,
+    updates,
+    usable,
+    whole,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -19,20 +31,10 @@ def small(cluster):
     return cluster.resized(workers=2, pace=0.01, patience=60.0)
 
 
-def events(run, *kinds):
-    return [m for m in run.trace.events if m.kind in kinds]
-
-
-def seen(run, kind, role):
-    """Wait for an event of that kind about `role`; the event."""
-    return eventually(lambda: next((m for m in events(run, kind) if getattr(m, "name", None) == role), None))
-
-
-def comes_to_its_end(run, count, limit=60):
-    """Assert that the run applies `count` updates in all, and that nothing of it is left."""
-    run.wait(limit)
-    assert run.stopped_by == "updates"
-    assert updates(run) == count
+def ends_well(run, more=30):
+    """Apply more updates, and assert that the run ends completely, with a ledger that balances."""
+    further(run, more).stop()
+    assert run.stopped_by == "user"
     assert run.trace.ending["lost"] == []
     assert labkit_threads() == []
     return closes(run)
@@ -46,132 +48,144 @@ def lost_incarnations(run):
 # killed ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=400)), 40)
-    os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
-    lost = seen(run, "lost", "worker-1")
+def test_a_process_that_ends_unexpectedly_is_replaced_by_one_with_the_same_settings(small, started):
+    run = further(started(on=small), 20)
+    process = process_of(run, "worker-1")
+    process.kill()
+    lost = run.wait_for("lost", "worker-1")
     assert (lost.incarnation, lost.reason) == (0, "ended unexpectedly")
-    assert seen(run, "restarted", "worker-1").incarnation == 1
-    comes_to_its_end(run, 400)
-    assert lost_incarnations(run) == [("worker-1", 0)]
-    assert run.trace.instances[2 + 4].computed > 0  # its incarnation 1 has computed
-    eventually(lambda: not plugins(small.client))
-    assert not any(small._connection.usage.values())
-
-
-@pytest.mark.parametrize("on_loss", ["wait", "continue"])
-def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
-    run = moving(started(lk.SyncPS(on_loss=on_loss), on=small), 20)
-    run.kill("worker-0", restart=False)
-    if on_loss == "wait":
-        assert str(seen(run, "waits", "worker-0")) == "waits for worker-0, which was killed"
-        stood = updates(run)
-        assert updates(run) <= stood + 1
-    else:
-        assert seen(run, "left", "worker-0")
-        moving(run, 20)
-    run.restart("worker-0")
-    assert seen(run, "restarted", "worker-0")
-    moving(run, 20).stop()
-    assert run.trace.ending["lost"] == []
-    closes(run)
-
-
-def test_a_run_that_waits_is_stopped(small, started):
-    run = moving(started(lk.SyncPS(), on=small), 20)
-    run.kill("worker-0", restart=False)
-    seen(run, "waits", "worker-0")
-    run.stop()
-    assert run.stopped_by == "user"
-    assert run.trace.ending["lost"] == ["worker-0"]
-    closes(run)
-
-
-def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
-    on = cluster.resized(workers=2, servers=2, pace=0.01, checkpoint_every=0.2)
-    run = moving(started(on=on, budget=lk.Budget(updates=300)), 60)
-    run.kill("server-1")
-    back = seen(run, "restarted", "server-1")
-    assert str(back).startswith(f"server-1 restarted, restored from update {back.update} of ")
-    assert (back.source, back.at_least) == ("checkpoint", True)
-    assert back.update > 0
-    entries = comes_to_its_end(run, 300)
-    restored, known = back.update, run.trace.instances[1].version
-    assert entries["rolled_back"] + entries["partly_applied"] + entries["lost"] < known - restored + 40  # known: 0.1 s before
-    assert run.trace.instances[1 + 5].version == 300
-
-
-def test_without_checkpoints_a_server_begins_with_the_first_weights(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=150), checkpoint=False), 40)
-    run.kill("server-0")
-    assert "restored from the first weights" in str(seen(run, "restarted", "server-0"))
-    comes_to_its_end(run, 150)
-
-
-def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=300)), 60)
-    run.kill("chief")
-    assert seen(run, "restarted", "chief")
-    comes_to_its_end(run, 300)
-    assert run.summary()["accuracy"] is not None
-    assert run.result()
-
-
-def test_all_processes_are_killed_at_once(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=200)), 40)
-    for role in ("worker-0", "worker-1", "server-0", "chief"):
-        run.kill(role)
-    for role in ("worker-0", "worker-1", "server-0", "chief"):
-        seen(run, "restarted", role)
-    comes_to_its_end(run, 200)
-    assert len(lost_incarnations(run)) == 4
-
-
-def test_a_restarted_process_has_the_settings_of_the_others(small, started):
-    run = started(on=small)
-    run.kill("worker-1")
-    assert seen(run, "restarted", "worker-1")
+    process.wait()
+    assert run.wait_for("restarted", "worker-1").incarnation == 1
+    computes(run, "worker-1", 1)
     names = ("distributed.admin.tick.interval", "distributed.worker.profile.enabled")
     found = small.client.run(lambda: [dask.config.get(name) for name in names])
     with settings:
         expected = [dask.config.get(name) for name in names]
     assert len(found) > 1
     assert all(each == expected for each in found.values()), found
+    ends_well(run)
+    assert lost_incarnations(run) == [("worker-1", 0)]
+    released(run)
+    nothing_left(small.client)
+    usable(small)
 
 
-@pytest.mark.slow
-def test_a_role_is_lost_while_it_is_starting(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=300)), 40)
-    run.kill("worker-1")
-    eventually(lambda: run.engine.members.state["worker-1"] == "starting")
-    os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
-    eventually(lambda: run.engine.members.incarnation["worker-1"] >= 2)
-    eventually(lambda: run.engine.members.state["worker-1"] == "running")
-    comes_to_its_end(run, 300)
+def test_a_frozen_process_is_killed(small, started):
+    """No answer is needed: the signal goes to the process, long before its silence would be noticed."""
+    run = further(started(on=small))
+    process = process_of(run, "worker-0")
+    process.suspend()
+    run.kill("worker-0")
+    assert run.wait_for("lost", "worker-0").reason == "was killed"
+    process.wait()
+    run.wait_for("restarted", "worker-0")
+    ends_well(run)
+
+
+def test_a_synchronous_run_waits_for_a_role_that_is_not_restarted_until_it_is_restarted(small, started):
+    run = further(started(lk.SyncPS(), on=small), 20)
+    with pytest.raises(lk.BadInput, match="only a role that was killed without restart"):
+        run.restart("worker-0")
+    with pytest.raises(lk.BadInput, match="it is not frozen"):
+        run.thaw("worker-0")
+    run.kill("worker-0", restart=False)
+    assert str(run.wait_for("waits", "worker-0")) == "waits for worker-0, which was killed"
+    with pytest.raises(lk.BadInput, match=r"freeze\('worker-0'\): it is not present \(worker-0 was killed\)"):
+        run.freeze("worker-0")
+    stood = updates(run)
+    run.kill("worker-0", restart=False)
+    run.kill("worker-0")  # a second kill decides whether the role is restarted
+    assert run.wait_for("restarted", "worker-0").incarnation == 1
+    assert len(events(run, "killed")) == 3
+    assert updates(run) <= stood + 1
+    ends_well(run)
+    assert lost_incarnations(run) == [("worker-0", 0)]
+
+
+def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
+    on = cluster.resized(workers=2, servers=2, pace=0.01, checkpoint_every=0.2)
+    run = started(on=on, budget=lk.Budget(updates=200))
+    further(run, 60).kill("server-1")
+    back = run.wait_for("restarted", "server-1")
+    assert str(back).startswith(f"server-1 restarted, restored from update {back.update} of ")
+    assert (back.source, back.at_least) == ("checkpoint", True)
+    assert back.update > 0
+    assert run.wait().stopped_by == "updates"
+    assert updates(run) == 200
+    entries = closes(run)
+    restored, known = back.update, run.trace.instances[1].version
+    assert (
+        entries["rolled_back"] + entries["partly_applied"] + entries["lost"] < known - restored + 40
+    )  # known: 0.1 s before
+    assert run.trace.instances[1 + 5].version == 200
+
+
+def test_the_roles_of_a_lost_process_are_restarted_together_and_the_chief_has_what_it_had_evaluated(small, started):
+    run = further(started(lk.SyncPS(chief_works=True), on=small), 20)
+    run.kill("chief")
+    for role in ("chief", "worker-0"):
+        run.wait_for("lost", role)
+    assert run.wait_for("restarted", "chief").source == "evaluation"
+    run.wait_for("restarted", "worker-0")
+    where = whole(run).engine.members.where
+    assert where["chief"] == where["worker-0"]
+    ends_well(run)
+    assert run.summary()["accuracy"] is not None
+    assert run.result()
+
+
+def test_all_processes_are_killed_at_once_and_begin_without_checkpoints(small, started):
+    run = further(started(on=small, checkpoint=False), 20)
+    for role in run.trace.roles:
+        run.kill(role)
+    for role in run.trace.roles:
+        run.wait_for("restarted", role)
+    assert "restored from the first weights" in str(run.wait_for("restarted", "server-0"))
+    ends_well(run)
+    assert len(lost_incarnations(run)) == 4
 
 
 def test_a_paused_run_recovers_without_advancing(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=200)), 40).pause()
+    run = further(started(on=small), 20).pause()
+    at = run.engine.seconds
     run.kill("worker-1")
-    seen(run, "restarted", "worker-1")
-    eventually(lambda: run.engine.members.whole)
-    stood = updates(run)
+    run.wait_for("restarted", "worker-1")
+    stood = updates(whole(run))
+    assert run.engine.seconds == at  # though a process has started since
+    assert events(run, "restarted")[0].time == events(run, "lost")[0].time
     run.step()
     assert updates(run) <= stood + 3
-    run.resume()
-    comes_to_its_end(run, 200)
+    ends_well(run.resume())
+    start, end, who = run.trace.column("spans", "start", "end", "role")
+    for role in range(len(run.trace.roles)):  # no role's time ran backwards
+        assert (start[who == role][1:] >= end[who == role][:-1]).all()
 
 
-def test_options_and_slowdowns_hold_for_the_next_incarnation(small, started):
-    run = moving(started(on=small), 20)
-    run.slow("worker-1", 20)
-    run.set(learning_rate=0.03)
+@pytest.mark.slow
+def test_a_role_is_killed_again_during_its_restart(small, started):
+    run = further(started(on=small), 20)
     run.kill("worker-1")
-    seen(run, "restarted", "worker-1")
+    for incarnation in (1, 2):
+        run.wait_for(lambda run, number=incarnation: run.engine.members.is_present("worker-1", number))
+        run.kill("worker-1")
+    assert run.wait_for("restarted", "worker-1", incarnation=3)
+    ends_well(run)
+    assert lost_incarnations(run)[0] == ("worker-1", 0)
+
+
+@pytest.mark.slow
+def test_options_slowdowns_and_link_faults_hold_for_the_next_incarnation(small, started):
+    run = further(started(on=small), 20)
+    run.slow("worker-1", 20).set(learning_rate=0.03)
+    run.cut("worker-1", "server-0").kill("worker-1")
+    run.wait_for("restarted", "worker-1")
     assert run.engine.supervisor.factor("worker-1") == 20
-    eventually(lambda: (c := run.trace.instances.get(2 + 4)) is not None and c.computed > 0)
-    moving(run, 40)
-    assert run.trace.instances[2 + 4].computed < 15
+    further(run, 40)
+    assert computed(run, "worker-1", 1) == 0  # it has not got any weights
+    run.reconnect("worker-1", "server-0")
+    computes(run, "worker-1", 1)
+    before = computed(run, "worker-1", 1)
+    assert computed(further(run, 60), "worker-1", 1) - before < 15
     run.stop()
     closes(run)
 
@@ -179,25 +193,23 @@ def test_options_and_slowdowns_hold_for_the_next_incarnation(small, started):
 # together -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD()],
-                         ids=["ring", "ring that goes on", "local"])  # fmt: skip
-def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started, strategy):
-    on = cluster.resized(workers=3, pace=0.01)
-    run = moving(started(strategy, on=on, budget=lk.Budget(updates=150)), 30)
+def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started):
+    on = cluster.resized(workers=3, pace=0.01, patience=60.0)
+    run = further(started(lk.RingAllReduce(), on=on), 30)
     run.kill("worker-1")
-    assert seen(run, "restarted", "worker-1")
+    assert run.wait_for("restarted", "worker-1")
     assert events(run, "group restarted")
-    comes_to_its_end(run, 150)
+    ends_well(run)
     assert lost_incarnations(run) == [("worker-1", 0)]
 
 
 @pytest.mark.slow
 def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(cluster, started):
-    run = moving(started(lk.FSDP(), on=cluster.resized(workers=3, pace=0.01), budget=lk.Budget(updates=160)), 70)
+    on = cluster.resized(workers=3, pace=0.01, patience=60.0)
+    run = further(started(lk.FSDP(), on=on), 70)
     run.kill("worker-2")
-    assert seen(run, "restarted", "worker-2").update in (50, 100)
-    entries = comes_to_its_end(run, 160)
+    assert run.wait_for("restarted", "worker-2").update % 50 == 0
+    entries = ends_well(run)
     assert entries["rolled_back"] > 0
 
 
@@ -205,70 +217,61 @@ def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(clus
 
 
 def test_a_role_thawed_before_the_heartbeat_timeout_continues(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=200)), 20)
+    run = further(started(on=small), 20)
     run.freeze("worker-1")
-    moving(run, 10)
+    stood = computed(further(run, 10), "worker-1")
+    assert computed(further(run, 10), "worker-1") == stood
     run.thaw("worker-1")
-    comes_to_its_end(run, 200)
+    computes(run, "worker-1")
+    ends_well(run)
     assert not events(run, "lost", "fenced", "restarted")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", ["worker-1", "server-0"])
-@pytest.mark.parametrize("how", [("freeze", "thaw"), ("cut", "reconnect")], ids=["frozen", "cut off"])
-def test_a_role_that_answers_after_the_heartbeat_timeout_is_fenced(small, started, role, how):
-    run = moving(started(on=small.resized(patience=3.0)), 20)
-    getattr(run, how[0])(role)
-    assert "did not answer for 3 s" in seen(run, "lost", role).reason
-    seen(run, "restarted", role)
-    moving(run, 20)
-    getattr(run, how[1])(role)
-    assert seen(run, "fenced", role).incarnation == 0
+@pytest.mark.parametrize(
+    ("role", "away", "back"),
+    [("worker-1", "freeze", "thaw"), ("server-0", "cut", "reconnect")],
+    ids=["frozen", "cut off"],
+)
+def test_a_role_that_answers_after_the_heartbeat_timeout_is_fenced(small, started, role, away, back):
+    run = further(started(on=small.resized(patience=3.0)), 20)
+    getattr(run, away)(role)
+    assert "did not answer for 3 s" in run.wait_for("lost", role).reason
+    run.wait_for("restarted", role)
+    getattr(further(run, 20), back)(role)
+    assert run.wait_for("fenced", role).incarnation == 0
     assert run.engine.members.incarnation[role] == 1
-    moving(run, 20).stop()
-    closes(run)
-    assert run.trace.ending["lost"] == []
-    eventually(lambda: not plugins(small.client))
+    ends_well(run)
+    nothing_left(small.client)
 
 
-def test_messages_sent_over_a_temporarily_cut_link_arrive(small, started):
-    run = moving(started(on=small, budget=lk.Budget(updates=150)), 20)
-    run.cut("worker-1", "server-0")
-    moving(run, 20)
-    run.reconnect("worker-1", "server-0")
-    entries = comes_to_its_end(run, 150)
-    assert (entries["lost"], entries["rolled_back"]) == (0, 0)
-    assert not events(run, "lost")
+@pytest.mark.slow
+def test_a_process_that_stays_frozen_does_not_affect_later_runs(cluster, started):
+    run = further(started(on=cluster.resized(pace=0.005, patience=1.0)))
+    frozen = process_of(run, "worker-0")
+    frozen.suspend()
+    try:
+        run.wait_for("restarted", "worker-0")
+        further(run).stop()
+        closes(run)
+        usable(cluster)
+        following = further(started(on=cluster.resized(pace=0.005)))
+    finally:
+        frozen.resume()
+    further(following, 50).stop()
+    closes(following)
+    released(following)
+    nothing_left(cluster.client)
 
 
-# refused --------------------------------------------------------------------------------------------------------------
+# permanently ----------------------------------------------------------------------------------------------------------
 
 
-def test_invalid_fault_commands_are_refused_with_a_reason(small, started):
-    run = moving(started(lk.SyncPS(), on=small))
-    for act, message in (
-        (lambda: run.restart("worker-0"), "only a role that was killed without restart"),
-        (lambda: run.thaw("worker-0"), "it is not frozen"),
-        (lambda: run.freeze("worker-9"), "no role 'worker-9'"),
-        (lambda: run.cut("worker-0", "server-9"), "no role 'server-9'"),
-    ):
-        with pytest.raises(lk.BadInput, match=message):
-            act()
-    run.kill("worker-0", restart=False)
-    seen(run, "lost", "worker-0")
-    with pytest.raises(lk.BadInput, match=r"freeze\('worker-0'\): it is not present \(worker-0 was killed\)"):
-        run.freeze("worker-0")
-    run.stop()
-
-
-def test_a_second_kill_decides_whether_a_killed_role_is_restarted(small, started):
-    run = moving(started(on=small), 20)
-    run.kill("worker-1", restart=False)
-    seen(run, "left", "worker-1")
-    run.kill("worker-1", restart=False)
-    run.kill("worker-1")
-    assert len(events(run, "killed")) == 3
-    assert seen(run, "restarted", "worker-1").incarnation == 1
-    run.stop()
-    assert lost_incarnations(run) == [("worker-1", 0)]
+@pytest.mark.slow
+def test_the_ledger_balances_when_a_run_ends_while_one_of_two_shards_is_lost(cluster, started):
+    run = further(started(on=cluster.resized(servers=2, pace=0.002)), 50)
+    run.kill("server-1", restart=False)
+    run.wait_for("waits", "server-1")
+    run.stop()  # it does not wait for the lost shard
+    assert run.trace.ending["lost"] == ["server-1"]
     closes(run)

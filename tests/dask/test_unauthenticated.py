@@ -17,13 +17,12 @@ import urllib.request
 import dask
 import psutil
 import pytest
-from tornado import httpserver, ioloop, web, websocket
+from tornado import httpserver, ioloop, netutil, web, websocket
 
 import labkit as lk
+from labkit.engines.dask.cluster import credentials
 from labkit.engines.dask.transport.shared_memory import available
-from tests.dask.helpers import closes, eventually, moving, usable
-
-MOONS = lk.Problem("moons", hidden=(8,))
+from tests.dask.helpers import closes, endless, further, process_of, usable
 
 CLIENT = r"""
 import asyncio, json, logging, os, socket, ssl, sys
@@ -108,7 +107,7 @@ def ports_of(client):
 def unauthenticated_process(ports, marker):
     """What a process without the credentials received from these ports."""
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=180, check=True
+        [sys.executable, "-c", CLIENT, json.dumps(ports), str(marker)], capture_output=True, text=True, check=True
     )  # fmt: skip
     return json.loads(done.stdout)
 
@@ -124,13 +123,12 @@ def open_folder(tmp_path_factory):
 
 
 def test_another_user_runs_nothing(cluster, open_folder):
-    cluster.open(4)
-    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
+    run = endless(cluster)
     ports = ports_of(cluster.client)
-    assert len(ports) >= 1 + 2 * 4 + 4  # the scheduler; four nannies and workers; four roles
+    assert len(ports) >= 1 + 2 * 4 + 4  # the scheduler; nannies and workers, of which four have roles; four roles
     assert unauthenticated_process(ports, open_folder / "marker") == []
     assert not (open_folder / "marker").exists()
-    moving(run).stop()
+    further(run).stop()
     closes(run)
     usable(cluster)
 
@@ -138,7 +136,7 @@ def test_another_user_runs_nothing(cluster, open_folder):
 @pytest.mark.skipif(not available(), reason="processes of this machine cannot share memory")
 def test_roles_share_memory_that_other_users_cannot_open(cluster):
     """The frames of a local cluster go through memory, though Dask's connections are encrypted."""
-    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
+    run = endless(cluster)
 
     def mapped():
         with open("/proc/self/maps") as file:
@@ -146,38 +144,37 @@ def test_roles_share_memory_that_other_users_cannot_open(cluster):
 
     links = sum(cluster.client.run(mapped).values())
     assert links >= 2 * 2 * 2  # two workers, both directions, both ends
-    pid = next(iter(cluster.client.run(os.getpid).values()))
+    pid = process_of(run, "worker-0").pid
     code = f"import os\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\nos.listdir('/proc/{pid}/fd')"
     if os.getuid() == 0:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "PermissionError" in done.stderr
     run.stop()
     closes(run)
 
 
 FLOOD = """
-import collections, resource, socket, sys, time
+import collections, itertools, resource, select, socket, sys
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 most = 8192 if most == resource.RLIM_INFINITY else min(most, 8192)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-held, began, count = collections.deque(), time.monotonic(), 0
-while True:
+held = collections.deque()
+for count in itertools.count(1):
     held.append(socket.socket())
     held[-1].setblocking(False)
     held[-1].connect_ex((sys.argv[1], int(sys.argv[2])))
-    count += 1
     if count == 5000:
         print("there", flush=True)
-        began = time.monotonic() - count / 400
     while len(held) > most - 50:
         held.popleft().close()
-    time.sleep(max(0.0, began + count / 400 - time.monotonic()) if count >= 5000 else 0.0)
+    if count >= 5000:
+        select.select([], [], [], 1 / 400)
 """
 
 
 @contextlib.contextmanager
 def flood(address):
-    """A process opens 5000 connections to this address, then 400 a second, and sends nothing on them."""
+    """A process opens 5000 connections to this address, then up to 400 a second, and sends nothing on them."""
     command = [sys.executable, "-c", FLOOD, *map(str, address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -190,11 +187,11 @@ def flood(address):
 @pytest.mark.slow
 def test_idle_connections_keep_no_role_out(cluster):
     """They are opened until a killed worker has restarted and computes."""
-    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=300)))
-    with flood(run.engine.supervisor.members.contact["server-0"][:2]):
+    run = endless(cluster.resized(pace=0.01))
+    with flood(run.engine.members.contact["server-0"][:2]):
         run.kill("worker-0")
-        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1 and run.engine.members.whole, 180)
-        eventually(lambda: applied_of(run, "worker-0", 1) > 20, 180)
+        run.wait_for("restarted", "worker-0")
+        run.wait_for(lambda run: applied_of(run, "worker-0", 1) > 20)
     run.stop()
     closes(run)
 
@@ -230,8 +227,6 @@ def test_a_key_is_in_no_file_and_survives_the_way_to_another_process(tmp_path, m
     import pickle
     import ssl
 
-    from labkit.engines.dask.cluster import credentials
-
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     security = credentials.new_security()
@@ -243,20 +238,26 @@ def test_a_key_is_in_no_file_and_survives_the_way_to_another_process(tmp_path, m
         assert all(context.minimum_version == ssl.TLSVersion.TLSv1_3 for context in contexts)
         assert each.get_listen_args("scheduler")["ssl_context"] is contexts[0]
     monkeypatch.delattr(os, "memfd_create", raising=False)  # as on macOS
-    with credentials._private_file(b"key") as path:
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    modes, load = [], ssl.SSLContext.load_cert_chain
+
+    def loaded(context, certificate, *more):
+        modes.extend(stat.S_IMODE(os.stat(path).st_mode) for path in tmp_path.iterdir())
+        return load(context, certificate, *more)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", loaded)
     assert credentials.new_security().get_listen_args("worker")["ssl_context"]
+    assert modes
+    assert set(modes) == {0o600}
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_two_clusters_do_not_trust_each_other(cluster):
-    with lk.DaskCluster(workers=1) as other:
-        key = other.open(1).client.security.tls_client_key
-        assert key != cluster.client.security.tls_client_key
-        arguments = other.client.security.get_connection_args("client")
-        assert not answers(cluster.client.scheduler.address, arguments)
-        assert answers(other.client.scheduler.address, arguments)
+    """Each has credentials of its own."""
+    other = credentials.new_security()
+    assert other.tls_client_key != cluster.client.security.tls_client_key
+    address = cluster.client.scheduler.address
+    assert not answers(address, other.get_connection_args("client"))
+    assert answers(address, cluster.client.security.get_connection_args("client"))
 
 
 def answers(address, arguments):
@@ -340,8 +341,9 @@ def guarded():
     def serve():
         asyncio.set_event_loop(asyncio.new_event_loop())
         server = httpserver.HTTPServer(web.Application([("/a/status", Page), ("/ws", Echo)]))
-        server.listen(0, "127.0.0.1")
-        port = next(iter(server._sockets.values())).getsockname()[1]
+        sockets = netutil.bind_sockets(0, "127.0.0.1")
+        server.add_sockets(sockets)
+        port = sockets[0].getsockname()[1]
         server.request_callback = TokenGuard(server.request_callback, token, port)
         made.extend([port, ioloop.IOLoop.current()])
         ready.set()
@@ -349,10 +351,10 @@ def guarded():
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    ready.wait(180)
+    ready.wait()
     yield made[0], token
     made[1].add_callback(made[1].stop)
-    thread.join(180)
+    thread.join()
 
 
 def status(address, opener=None, **headers):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from labkit.data import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
 from labkit.errors import BadInput
+from tests.refusals import check_refused
 
 EXCLUSIVE = st.one_of(
     st.just(Even()),
@@ -93,14 +94,17 @@ def test_partitions_are_made_from_their_names():
     assert partition_by_name(BySize(3.0)) == BySize(3.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "made"),
-    [("even", Even()), ("shared", Shared()), ("by-label:0.5", ByLabel()), ("by-size:2", BySize(2.0)),
-     ("by-weight:1,2,4", ByWeight((1, 2, 4))), ("by-weight:0.1,0.3333333333333333", ByWeight((0.1, 1 / 3)))],
-)  # fmt: skip
-def test_partitions_are_written_as_text_and_parsed_back(text, made):
-    assert partition_as_text(made) == text
-    assert partition_by_name(text) == made
+def test_partitions_are_written_as_text_and_parsed_back():
+    for text, made in [
+        ("even", Even()),
+        ("shared", Shared()),
+        ("by-label:0.5", ByLabel()),
+        ("by-size:2", BySize(2.0)),
+        ("by-weight:1,2,4", ByWeight((1, 2, 4))),
+        ("by-weight:0.1,0.3333333333333333", ByWeight((0.1, 1 / 3))),
+    ]:
+        assert partition_as_text(made) == text, (text, made)
+        assert partition_by_name(text) == made, (text, made)
 
 
 def test_a_user_defined_partition_has_no_text():
@@ -110,27 +114,24 @@ def test_a_user_defined_partition_has_no_text():
     assert partition_as_text(Mine()) is None
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: partition_by_name("evn"), "Did you mean 'even'"),
-        (lambda: partition_by_name("even:2"), "takes no number"),
-        (lambda: partition_by_name("by-label:x"), "by-label:ALPHA"),
-        (lambda: partition_by_name("by-label:-1"), "alpha=-1.0 is not allowed"),
-        (lambda: partition_by_name("by-weight"), "write by-weight:1,2,4, one number for each worker"),
-        (lambda: partition_by_name("by-weight:1,x"), "write by-weight:1,2,4"),
-        (lambda: ByWeight((1, -1)), "finite numbers above 0"),
-        (lambda: ByWeight(()), "one for each worker, as lk.ByWeight"),
-        (lambda: ByWeight(3), "finite numbers above 0"),
-        (lambda: ByWeight((1, 2)).split(10, 3, 0), "2 weights for 3 workers"),
-        (lambda: ByLabel().split(10, 2, 0), "needs class labels"),
-        (lambda: ByLabel().split(np.zeros((10, 1)), 2, 0), "needs class labels"),
-        (lambda: Even().split(10, 0, 0), "workers=0 is not allowed"),
-        (lambda: Even().split(10, 2, -1), "seed=-1 is not allowed"),
-        (lambda: ByLabel().split(np.zeros(3, int), 4, 0), "3 samples for 4 workers"),
-        (lambda: Shared().split(0, 4, 0), "no samples"),
-    ],
-)
-def test_bad_input(make, message):
-    with pytest.raises(BadInput, match=message):
-        make()
+def test_bad_input():
+    check_refused(
+        [
+            (lambda: partition_by_name("evn"), "Did you mean 'even'"),
+            (lambda: partition_by_name("even:2"), "takes no number"),
+            (lambda: partition_by_name("by-label:x"), "by-label:ALPHA"),
+            (lambda: partition_by_name("by-label:-1"), "alpha=-1.0 is not allowed"),
+            (lambda: partition_by_name("by-weight"), "write by-weight:1,2,4, one number for each worker"),
+            (lambda: partition_by_name("by-weight:1,x"), "write by-weight:1,2,4"),
+            (lambda: ByWeight((1, -1)), "finite numbers above 0"),
+            (lambda: ByWeight(()), "one for each worker, as lk.ByWeight"),
+            (lambda: ByWeight(3), "finite numbers above 0"),
+            (lambda: ByWeight((1, 2)).split(10, 3, 0), "2 weights for 3 workers"),
+            (lambda: ByLabel().split(10, 2, 0), "needs class labels"),
+            (lambda: ByLabel().split(np.zeros((10, 1)), 2, 0), "needs class labels"),
+            (lambda: Even().split(10, 0, 0), "workers=0 is not allowed"),
+            (lambda: Even().split(10, 2, -1), "seed=-1 is not allowed"),
+            (lambda: ByLabel().split(np.zeros(3, int), 4, 0), "3 samples for 4 workers"),
+            (lambda: Shared().split(0, 4, 0), "no samples"),
+        ]
+    )

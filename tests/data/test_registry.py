@@ -11,7 +11,7 @@ import pytest
 import labkit as lk
 from labkit.data import NAMES, dataset_options, load
 from labkit.data.digits import read_digits
-from labkit.errors import BadInput
+from tests.refusals import check_refused
 
 
 def test_digits_are_the_ones_of_scikit_learn():
@@ -124,9 +124,8 @@ def test_options_are_known():
     assert not dataset_options("digits")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
+def test_bad_input():
+    cases = [
         ("digit", {}, "Did you mean 'digits'"),
         ("moons", {"sample": 5}, "Did you mean 'samples'"),
         ("digits", {"noise": 1}, "digits has no option 'noise'"),
@@ -141,11 +140,10 @@ def test_options_are_known():
         ("digits", {"seed": 0.5}, "seed=0.5 is not allowed"),
         ("digits", {"test_fraction": 0}, "above 0 and below 1"),
         ("digits", {"test_fraction": "half"}, "above 0 and below 1"),
-    ],
-)
-def test_bad_input(name, options, message):
-    with pytest.raises(BadInput, match=message):
-        load(name, **options)
+    ]
+    check_refused(
+        (lambda name=name, options=options: load(name, **options), message) for name, options, message in cases
+    )
 
 
 def test_importing_data_imports_no_heavy_package():

@@ -45,18 +45,24 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("state", "trigger"), list(product(State, Trigger)))
-def test_every_pair_is_listed_or_refused_by_name(state, trigger):
-    expected = EXPECTED.get((state.value, trigger.value))
-    if expected is not None:
-        assert next_state("worker-1", state, trigger) == expected
-        return
+def refusal(state, trigger):
+    """The message of a trigger that is refused in this state; it is kept when the error is sent to another process."""
     with pytest.raises(InvalidTransition) as caught:
         next_state("worker-1", state, trigger)
     text = str(caught.value)
-    assert text.startswith(f"worker-1 is {state}, where '{trigger}' is not possible; possible are ")
-    assert all(f"'{allowed}'" in text for allowed in TRANSITIONS[state])
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
+    return text
+
+
+def test_every_pair_is_listed_or_refused_by_name():
+    assert len(EXPECTED) < len(State) * len(Trigger)
+    for state, trigger in product(State, Trigger):
+        if (expected := EXPECTED.get((state.value, trigger.value))) is not None:
+            assert next_state("worker-1", state, trigger) == expected, (state, trigger)
+            continue
+        text = refusal(state, trigger)
+        assert text.startswith(f"worker-1 is {state}, where '{trigger}' is not possible; possible are ")
+        assert all(f"'{allowed}'" in text for allowed in TRANSITIONS[state]), text
 
 
 def test_the_table_names_every_state_and_uses_every_trigger():
@@ -73,10 +79,8 @@ def reached(state, without=()):
     return found
 
 
-@pytest.mark.parametrize("state", State)
-def test_every_role_can_be_here_again_from_every_state(state):
-    assert State.RUNNING in reached(state)
-    assert reached(state) == set(State)
+def test_every_state_is_reached_from_every_state():
+    assert [state for state in State if reached(state) != set(State)] == []
 
 
 def test_an_incarnation_begins_only_by_being_placed_and_is_here_only_after_it_has_come_up():

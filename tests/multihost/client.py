@@ -8,27 +8,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import traceback
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
 
 def main() -> None:
-    """Read `["do" | "ask", code]` a line; answer `{"value": ...}` or `{"error": name, "says": text}`, and the seconds."""
+    """Read `["do" | "ask", code]` a line; answer `{"value": ...}` or `{"error": name, "says": text}`."""
     names: dict[str, Any] = {"__name__": "__notebook__"}
     answers, sys.stdout = sys.stdout, sys.stderr  # output of labkit or Dask is not an answer
     for line in sys.stdin:
         what, code = json.loads(line)
-        began = time.monotonic()
         try:
             value = eval(code, names) if what == "ask" else exec(code, names)
-            answer = {"value": value}
-            text = json.dumps(answer | {"seconds": time.monotonic() - began}, default=str)
+            text = json.dumps({"value": value}, default=str)
         except BaseException as error:
             traceback.print_exc()
-            text = json.dumps({"error": type(error).__name__, "says": str(error), "seconds": time.monotonic() - began})
+            text = json.dumps({"error": type(error).__name__, "says": str(error)})
         print(text, file=answers, flush=True)
 
 
@@ -41,10 +38,9 @@ class Refused(Exception):
 
 
 class Client:
-    """The test's side of the program, which runs on `host`. `limit`: timeout of every answer, seconds."""
+    """The test's side of the program, which runs on `host`."""
 
-    def __init__(self, host: Any, env: dict[str, str], limit: float = 180.0):
-        self.limit = limit
+    def __init__(self, host: Any, env: dict[str, str]):
         self._program = host.spawn(
             [sys.executable, __file__], env=env, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -56,22 +52,18 @@ class Client:
             self._answers.put(line)
         self._answers.put('{"error": "gone", "says": "the program has ended"}')
 
-    def do(self, code: str, limit: float | None = None) -> None:
+    def do(self, code: str) -> None:
         """Execute statements."""
-        self._say("do", code, limit)
+        self._say("do", code)
 
-    def ask(self, code: str, limit: float | None = None) -> Any:
+    def ask(self, code: str) -> Any:
         """The value of an expression, converted through JSON."""
-        return self._say("ask", code, limit)
+        return self._say("ask", code)
 
-    def _say(self, what: str, code: str, limit: float | None) -> Any:
-        limit = self.limit if limit is None else limit
+    def _say(self, what: str, code: str) -> Any:
         self._program.stdin.write(json.dumps([what, code]) + "\n")
         self._program.stdin.flush()
-        try:
-            answer = json.loads(self._answers.get(timeout=limit))
-        except Empty:
-            raise AssertionError(f"no answer within {limit:g} s: {code}") from None
+        answer = json.loads(self._answers.get())
         if "error" in answer:
             raise Refused(answer["error"], answer["says"])
         return answer["value"]

@@ -56,7 +56,7 @@ class Cluster:
         for host in network.hosts:
             self.add_workers(host, each)
         self.client = Client(network.head, self._env)
-        self.client.do("import labkit as lk; from tests.multihost import ledgers", 30)
+        self.client.do("import labkit as lk; from tests.multihost import ledgers")
         self.client.do(f"cluster = lk.DaskCluster({self.address!r}, workers=3, servers=1)")
         self._await_workers(each * len(network.hosts))
 
@@ -77,11 +77,11 @@ class Cluster:
         )  # fmt: skip
 
     def _await_workers(self, count: int) -> None:
-        self.client.do(f"cluster.client.wait_for_workers({count}, timeout=180)", 190)
+        self.client.do(f"cluster.client.wait_for_workers({count})")
 
     def hosts_of_roles(self) -> dict[str, Host]:
         """The host of every role of `run`, now."""
-        where = self.client.ask("dict(run.engine.supervisor.where)")
+        where = self.client.ask("dict(run.engine.members.where)")
         return {role: self.network.host(address) for role, address in where.items()}
 
 

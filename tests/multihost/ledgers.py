@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from labkit.trace.schema import TRAINING
 
 
-def until(condition: Any, limit: float) -> bool:
-    """Whether `condition()` came true within `limit` seconds."""
-    end = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def moves(run: Any, more: int = 20, limit: float = 120.0) -> bool:
-    """Whether the run applies this many more updates within the limit."""
+def moves(run: Any, more: int = 20) -> None:
+    """Wait until the run has applied this many more updates."""
     goal = run.summary()["updates"] + more
-    return until(lambda: run.stopped_by is not None or run.summary()["updates"] >= goal, limit)
+    run.wait_for(lambda run: run.summary()["updates"] >= goal)
+
+
+def computes(run: Any, role: str) -> None:
+    """Wait until this role has computed another gradient, in its present incarnation."""
+    ids = run.plan.role_ids
+    key = ids[role] + run.engine.members.incarnation[role] * len(ids)
+    count = run.trace.instances[key].computed
+    run.wait_for(lambda run: run.trace.instances[key].computed > count)
+
+
+def awaited(run: Any, kind: str, role: str | None = None) -> dict[str, Any]:
+    """Wait for an event; the event."""
+    event = run.wait_for(kind, role)
+    return event.to_dict() | {"text": str(event)}
 
 
 def book(run: Any) -> dict[str, Any]:

@@ -19,11 +19,11 @@ import functools
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ HOW = "run as root on Linux with iproute2 (apt-get install iproute2), where `ip 
 
 def ip(*arguments: str, check: bool = True) -> str:
     """Run `ip`; return what it printed."""
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if check and done.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
@@ -108,9 +108,23 @@ class Host:
     def limit(self, rate: str, burst: str = "4kb") -> None:
         """Limit the bandwidth of both directions of the cable, as "100mbit". Raises `RuntimeError` if the kernel cannot."""
         for namespace, device in ((self.namespace, "eth0"), (self.network.switch, self._port)):
-            command = ["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", burst]
+            command = [
+                "tc",
+                "-n",
+                namespace,
+                "qdisc",
+                "add",
+                "dev",
+                device,
+                "root",
+                "tbf",
+                "rate",
+                rate,
+                "burst",
+                burst,
+            ]
             done = subprocess.run(
-                [*command, "latency", "200ms"], capture_output=True, text=True, timeout=180, check=False
+                [*command, "latency", "200ms"], capture_output=True, text=True, check=False
             )  # fmt: skip
             if done.returncode:
                 raise RuntimeError(f"the bandwidth of a link cannot be limited: {done.stderr.strip()}")
@@ -155,7 +169,7 @@ class Network:
             if name.startswith(f"{self.name}-"):
                 _remove(name)
         for started in self.started:
-            started.wait(180)
+            started.wait()
             for pipe in (started.stdin, started.stdout, started.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -198,11 +212,10 @@ def _processes(namespace: str) -> list[int]:
 
 def _remove(namespace: str) -> None:
     """End every process in a namespace, also those started meanwhile, and remove the namespace."""
-    until = time.monotonic() + 10
-    while (running := _processes(namespace)) and time.monotonic() < until:
+    while running := _processes(namespace):
         for number in running:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError), os.fdopen(os.pidfd_open(number)) as process:
                 os.kill(number, signal.SIGKILL)
-        time.sleep(0.02)
+                select.select([process], [], [])  # until it has ended
     ip("netns", "delete", namespace, check=False)
     Path("/run/netns", namespace).unlink(missing_ok=True)

@@ -9,13 +9,14 @@ TRAIN = (
     "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, {cluster}, lk.Budget({budget}), "
     "checkpoint=False)"
 )
+RATE = 100e6 / 8  # bytes per second
 
 
-def trained(cluster, strategy, on="cluster", budget="updates=1500"):
+def trained(cluster, strategy, on="cluster", budget="updates=600"):
     """Train to the end: (the accuracy, {role: host}). Asserts that the ledger balances."""
-    cluster.client.do(TRAIN.format(strategy=strategy, cluster=on, budget=budget), 30)
+    cluster.client.do(TRAIN.format(strategy=strategy, cluster=on, budget=budget))
     hosts_by_role = cluster.hosts_of_roles()
-    cluster.client.do("run.wait(180)", 190)
+    cluster.client.do("run.wait()")
     assert cluster.client.ask("run.stopped_by") == "updates"
     entries = cluster.client.ask("ledgers.book(run)")
     assert entries["closes"], entries
@@ -61,23 +62,18 @@ def talks_only_abroad(role, hosts_by_role, strategy):
     return hosts_by_role[f"worker-{(int(number) + 1) % len(workers)}"] is not hosts_by_role[role]
 
 
-def test_the_client_stops_a_run_in_time(cluster):
-    cluster.client.do(TRAIN.format(strategy="lk.AsyncPS()", cluster="cluster", budget="seconds=300"), 30)
-    assert cluster.client.ask("ledgers.moves(run)")
-    cluster.client.do("run.stop()")
-    assert cluster.client.ask("ledgers.book(run)")["closes"]
-    assert roles_left(cluster) == []
-
-
-def test_the_processes_are_where_the_roles_are(cluster):
+def test_the_processes_are_where_the_roles_are_and_the_client_stops_them(cluster):
     """A role's process runs in its host's namespace, and nowhere else."""
-    cluster.client.do(TRAIN.format(strategy="lk.AsyncPS()", cluster="cluster", budget="seconds=300"), 30)
+    cluster.client.do(TRAIN.format(strategy="lk.AsyncPS()", cluster="cluster", budget="updates=10**9"))
+    cluster.client.do("ledgers.moves(run)")
     hosts_by_role = cluster.hosts_of_roles()
     numbers = cluster.client.ask("cluster.client.run(__import__('os').getpid)")
     for address, number in numbers.items():
         assert number in cluster.network.host(address).processes
     assert {host.name for host in hosts_by_role.values()} == {"host0", "host1", "host2"}
     cluster.client.do("run.stop()")
+    assert cluster.client.ask("ledgers.book(run)")["closes"]
+    assert roles_left(cluster) == []
 
 
 def test_servers_on_different_hosts_and_workers_where_they_are_wanted(cluster):
@@ -98,13 +94,31 @@ def test_a_folder_of_one_machine_is_refused_where_roles_are_on_several(cluster):
     for more in ("", ", checkpoint='/tmp/somewhere'"):
         with pytest.raises(Refused, match=r"BadInput: Roles run on 3 hosts.*give checkpoint='s3://bucket/run'"):
             cluster.client.do(train.format(more))
-    cluster.client.do(train.format(f", checkpoint='file://{cluster.folder}/kept'"), 30)
-    cluster.client.do("run.wait(180)", 190)
+    cluster.client.do(train.format(f", checkpoint='file://{cluster.folder}/kept'"))
+    cluster.client.do("run.wait()")
     assert list((cluster.folder / "kept").iterdir())
 
 
 def test_shares_in_proportion_to_what_was_measured(cluster):
-    cluster.client.do("print(cluster.resources())", 30)
-    speeds = cluster.client.ask("cluster.speeds(lk.Problem('digits'), lk.AsyncPS())", 30)
+    cluster.client.do("print(cluster.resources())")
+    speeds = cluster.client.ask("cluster.speeds(lk.Problem('digits'), lk.AsyncPS())")
     assert len(speeds) == 3
     assert min(speeds) > 0
+
+
+def test_a_calibration_measures_hosts_and_the_bandwidth_of_their_links(cluster):
+    """The last test: the links stay limited."""
+    client = cluster.client
+    try:
+        for host in cluster.network.hosts:
+            host.limit("100mbit")
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    client.do("found = lk.calibrate(cluster, lk.Problem('digits', hidden=(128,)), 2.0, progress=False)")
+    assert client.ask("found.costs.hosts") == 3
+    assert client.ask("len(found.costs.speeds)") == 3
+    # without the limit it is more than tenfold, and the kernel keeps to it; on a busy machine less may be measured
+    assert 0.1 * RATE < client.ask("found.bandwidth") < 1.5 * RATE
+    assert client.ask("found.cluster(4, 1).bandwidth == found.bandwidth")
+    assert client.ask("found.costs.receive(38440)") < 38440 / RATE  # measured within a host
+    assert any("share cores" in doubt for doubt in client.ask("found.doubts"))  # too few Dask workers on each host

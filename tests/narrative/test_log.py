@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 import labkit as lk
 from labkit.narrative import Log, events, log_lines
 from labkit.trace import Recorder, Trace
@@ -70,74 +68,69 @@ def recorded(*events):
     return log_lines(trace)
 
 
-@pytest.mark.parametrize(
-    ("event", "line"),
-    [
-        (RoleSlowed(AT, "worker-2", 5.0), "you slowed w2 x5"),
-        (RoleSlowed(AT, "worker-2", 1.5), "you slowed w2 x1.5"),
-        (RoleSlowed(AT, "worker-2", 0.25), "you sped up w2 x4"),
-        (RoleSlowed(AT, "worker-2", 1.0), "you reset the speed of w2"),
-        (OptionsSet(AT, {"learning_rate": 0.05}), "you set learning_rate = 0.05"),
-        (RunPaused(AT), "you paused"),
-        (RoleKilled(AT, "server-0"), "s0 was killed"),
-        (RoleKilled(AT, "server-0", restart=False), "s0 was killed, without restart"),
-        (RoleKilled(AT, "server-0", absent=True), "s0 was not killed: it is not running"),
-        (RoleLost(AT, "worker-2", 0, "was killed"), "w2 is lost: it was killed"),
-        (RoleLost(AT, "worker-2", 1, "was silent for 5 s"), "w2 (incarnation 1) is lost: it was silent for 5 s"),
-        (RoleRestarted(AT, "worker-2", 1), "w2 restarted (1st time)"),
-        (
-            RoleRestarted(AT, "server-0", 1, "checkpoint", 240, rolled_back=12),
-            "s0 restarted (1st time), restored from update 240: 12 updates are rolled back",
-        ),
-        (
-            RoleRestarted(AT, "server-0", 1, "checkpoint", 7, age=1.52, rolled_back=55, at_least=True),
-            "s0 restarted (1st time), restored from update 7 of 1.52 s before: 55 updates that were reported are rolled back",
-        ),
-        (
-            RoleRestarted(AT, "server-0", 1, "first weights", remark="its checkpoint is damaged"),
-            "s0 restarted (1st time), restored from the first weights (its checkpoint is damaged)",
-        ),
-        (RoleRestarted(AT, "server-0", 2, "backup"), "s0 restarted (2nd time), restored from its backup"),
-        (
-            RoleRestarted(AT, "chief", 1, "evaluation", 80),
-            "the chief restarted (1st time), restored from its evaluation of update 80",
-        ),
-        (RoleLeft(AT, "worker-1"), "w1 left; the others continue"),
-        (RoleJoined(AT, "worker-1", 1), "w1 joined"),
-        (RoleUnplaced(AT, "worker-1"), "w1 joins when a Dask worker is free"),
-        (RoleFrozen(AT, "worker-1"), "w1 was frozen"),
-        (RoleThawed(AT, "worker-1"), "w1 was thawed"),
-        (
-            RoleFenced(AT, "worker-1", 0, "woke up"),
-            "w1 woke up after it was declared lost; it was replaced and ordered to stop",
-        ),
-        (RunWaits(AT, "worker-2, which was killed"), "the run waits for w2, which was killed"),
-        (GroupRestarted(AT, 3, 40), "3 workers restarted from update 40"),
-        (LinkCut(AT, "worker-1", None), "w1 was cut off"),
-        (LinkCut(AT, "worker-1", "server-0"), "w1 was cut off from s0"),
-        (LinkReconnected(AT, "worker-1", None), "w1 was reconnected"),
-        (LinkReconnected(AT, "worker-1", "server-0"), "w1 was reconnected with s0"),
-        (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 are delayed by 0.10 s"),
-        (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and all others are no longer delayed"),
-        (LinkLossy(AT, "worker-1", "server-0", 0.05), "5% of messages between w1 and s0 are lost and retransmitted"),
-        (LinkLossy(AT, "worker-1", "server-0", 0.0), "messages between w1 and s0 are no longer lost"),
-        (
-            GradientRefused(AT, "worker-1", 7, "is not finite"),
-            "refused a gradient of w1, step 7: it is not finite",
-        ),
-        (ConnectionRefused(AT, "a handshake of worker-1 was not signed"), "a handshake of w1 was not signed"),
-        (Note(AT, "lunch"), "note by you: lunch"),
-        (EngineWarning(AT, "worker-1 did not acknowledge 'slow'"), "w1 did not acknowledge 'slow'"),
-    ],
-    ids=str,
-)
-def test_every_event_is_one_line(event, line):
-    assert recorded(event) == [f"5.00 s {line}"]
+LINES = [
+    (RoleSlowed(AT, "worker-2", 5.0), "you slowed w2 x5"),
+    (RoleSlowed(AT, "worker-2", 1.5), "you slowed w2 x1.5"),
+    (RoleSlowed(AT, "worker-2", 0.25), "you sped up w2 x4"),
+    (RoleSlowed(AT, "worker-2", 1.0), "you reset the speed of w2"),
+    (OptionsSet(AT, {"learning_rate": 0.05}), "you set learning_rate = 0.05"),
+    (RunPaused(AT), "you paused"),
+    (RoleKilled(AT, "server-0"), "s0 was killed"),
+    (RoleKilled(AT, "server-0", restart=False), "s0 was killed, without restart"),
+    (RoleKilled(AT, "server-0", absent=True), "s0 was not killed: it is not running"),
+    (RoleLost(AT, "worker-2", 0, "was killed"), "w2 is lost: it was killed"),
+    (RoleLost(AT, "worker-2", 1, "was silent for 5 s"), "w2 (incarnation 1) is lost: it was silent for 5 s"),
+    (RoleRestarted(AT, "worker-2", 1), "w2 restarted (1st time)"),
+    (
+        RoleRestarted(AT, "server-0", 1, "checkpoint", 240, rolled_back=12),
+        "s0 restarted (1st time), restored from update 240: 12 updates are rolled back",
+    ),
+    (
+        RoleRestarted(AT, "server-0", 1, "checkpoint", 7, age=1.52, rolled_back=55, at_least=True),
+        "s0 restarted (1st time), restored from update 7 of 1.52 s before: 55 updates that were reported are rolled back",
+    ),
+    (
+        RoleRestarted(AT, "server-0", 1, "first weights", remark="its checkpoint is damaged"),
+        "s0 restarted (1st time), restored from the first weights (its checkpoint is damaged)",
+    ),
+    (RoleRestarted(AT, "server-0", 2, "backup"), "s0 restarted (2nd time), restored from its backup"),
+    (
+        RoleRestarted(AT, "chief", 1, "evaluation", 80),
+        "the chief restarted (1st time), restored from its evaluation of update 80",
+    ),
+    (RoleLeft(AT, "worker-1"), "w1 left; the others continue"),
+    (RoleJoined(AT, "worker-1", 1), "w1 joined"),
+    (RoleUnplaced(AT, "worker-1"), "w1 joins when a Dask worker is free"),
+    (RoleFrozen(AT, "worker-1"), "w1 was frozen"),
+    (RoleThawed(AT, "worker-1"), "w1 was thawed"),
+    (
+        RoleFenced(AT, "worker-1", 0, "woke up"),
+        "w1 woke up after it was declared lost; it was replaced and ordered to stop",
+    ),
+    (RunWaits(AT, "worker-2, which was killed"), "the run waits for w2, which was killed"),
+    (GroupRestarted(AT, 3, 40), "3 workers restarted from update 40"),
+    (LinkCut(AT, "worker-1", None), "w1 was cut off"),
+    (LinkCut(AT, "worker-1", "server-0"), "w1 was cut off from s0"),
+    (LinkReconnected(AT, "worker-1", None), "w1 was reconnected"),
+    (LinkReconnected(AT, "worker-1", "server-0"), "w1 was reconnected with s0"),
+    (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 are delayed by 0.10 s"),
+    (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and all others are no longer delayed"),
+    (LinkLossy(AT, "worker-1", "server-0", 0.05), "5% of messages between w1 and s0 are lost and retransmitted"),
+    (LinkLossy(AT, "worker-1", "server-0", 0.0), "messages between w1 and s0 are no longer lost"),
+    (
+        GradientRefused(AT, "worker-1", 7, "is not finite"),
+        "refused a gradient of w1, step 7: it is not finite",
+    ),
+    (ConnectionRefused(AT, "a handshake of worker-1 was not signed"), "a handshake of w1 was not signed"),
+    (Note(AT, "lunch"), "note by you: lunch"),
+    (EngineWarning(AT, "worker-1 did not acknowledge 'slow'"), "w1 did not acknowledge 'slow'"),
+]
 
 
-def test_every_kind_of_event_has_a_line_in_the_test_above():
-    (parametrized,) = (mark for mark in test_every_event_is_one_line.pytestmark if mark.name == "parametrize")
-    assert {type(event) for event, _ in parametrized.args[1]} == set(EVENTS.values())
+def test_every_event_is_one_line():
+    assert {type(event) for event, _ in LINES} == set(EVENTS.values())
+    for event, line in LINES:
+        assert recorded(event) == [f"5.00 s {line}"]
 
 
 def test_links_with_equal_faults_are_summarized_in_one_line():
@@ -209,9 +202,8 @@ def test_a_diverged_loss_is_logged_once():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("budget", "ending", "line"),
-    [
+def test_the_log_contains_the_end_of_the_run():
+    for budget, ending, line in [
         ({"accuracy": 0.9}, {"stopped_by": "accuracy"}, "accuracy reached 90%"),
         ({"updates": 1000}, {"stopped_by": "updates"}, "1,000 updates done"),
         ({"samples": 64}, {"stopped_by": "samples"}, "64 samples done"),
@@ -224,13 +216,11 @@ def test_a_diverged_loss_is_logged_once():
         ({}, {"stopped_by": "error", "why": "worker-0 failed: no\nmore"}, "an error: worker-0 failed: no"),
         ({}, {"stopped_by": "deadlock", "why": "deadlock after 1.000 s: worker-0 waits"}, "deadlock after 1.000 s: w0 waits"),
         ({}, {"stopped_by": "the moon"}, "stopped by the moon"),
-    ],
-)  # fmt: skip
-def test_the_log_contains_the_end_of_the_run(budget, ending, line):
-    trace = empty(budget)
-    trace.end(time=3 * NANO, **ending)
-    assert log_lines(trace) == [f"3.00 s end: {line}"]
-    assert log_lines(trace, 3 * NANO - 1) == []
+    ]:  # fmt: skip
+        trace = empty(budget)
+        trace.end(time=3 * NANO, **ending)
+        assert log_lines(trace) == [f"3.00 s end: {line}"]
+        assert log_lines(trace, 3 * NANO - 1) == []
 
 
 def test_the_log_contains_faults_changes_and_the_end():

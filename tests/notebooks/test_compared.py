@@ -52,7 +52,7 @@ def outcomes(folder, notebook):
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider"]
     command += ["-c", str(folder / "pytest.ini"), f"--rootdir={folder}", f"--junitxml={report}", "parrots.ipynb"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 1, done.stdout + done.stderr  # some cells have failed, without other errors
     return [case.find("failure") is None for case in ET.parse(report).iter("testcase")]
 
@@ -62,6 +62,7 @@ def test_the_notebooks_have_compared_cells():
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_each_compared_cell_fails_alone_when_it_prints_something_else(tmp_path):
     """In turn: in the n-th copy of a notebook's cells the n-th compared one is changed, and that one fails, no other."""
     cells, expected = [], []

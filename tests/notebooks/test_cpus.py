@@ -1,5 +1,6 @@
 """Cells that nbval compares give equal outputs on other processors: they are run again with other kernels of OpenBLAS and
-NumPy than this machine would choose, and in simulation-only mode (no processes).
+NumPy than this machine would choose, and in simulation-only mode (no processes). With LABKIT_TESTS=whole only: it executes the
+lessons a second time.
 
 Only cells that a compared cell depends on are run: those that bind a name that it uses, recursively.
 """
@@ -50,7 +51,7 @@ def test_only_what_a_compared_cell_needs_is_kept():
     assert [cell["source"] for cell in needed(cells)] == ["import a", "b = a.x", "print(b)"]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, slow=0)
 def test_compared_outputs_are_those_of_other_processors_too(tmp_path):
     if platform.machine() != "x86_64":
         pytest.skip("the kernels named here are those of x86-64")
@@ -62,7 +63,7 @@ def test_compared_outputs_are_those_of_other_processors_too(tmp_path):
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider"]
     command += ["-c", str(tmp_path / "pytest.ini"), f"--rootdir={tmp_path}", "--nbval-cell-timeout=300", str(tmp_path)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, cwd=tmp_path,
+        command, capture_output=True, text=True, check=False, cwd=tmp_path,
         env=os.environ | OTHER | {"LABKIT_LIGHT": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]

@@ -27,9 +27,8 @@ def yielded(awaitable):
     return effect, ended.value.value
 
 
-@pytest.mark.parametrize(
-    ("awaitable", "effect", "result"),
-    [
+def test_effects_yield_their_request_and_return_the_answer():
+    for awaitable, effect, result in [
         (lambda: effects.compute(None, max, 1, 2), (effects.COMPUTE, max, (1, 2), 1.0, None), "answer"),
         (lambda: effects.compute(None, max, cost=0.5, unless=Push), (effects.COMPUTE, max, (), 0.5, Push), "answer"),
         (lambda: effects.recv(None, Push), (effects.RECV, (Push,), None, None), "answer"),
@@ -37,11 +36,8 @@ def yielded(awaitable):
         (lambda: anext(effects.inbox(None, Pull)), (effects.RECV, (Pull,), None, None), "answer"),
         (lambda: effects.sleep(None, 2.5), (effects.SLEEP, 2.5), None),
         (lambda: effects.call("pull", (1,), {"a": 2}), (effects.CALL, "pull", (1,), {"a": 2}), "answer"),
-    ],
-    ids=["compute", "compute with options", "recv", "recv with options", "inbox", "sleep", "call"],
-)
-def test_effects_yield_their_request_and_return_the_answer(awaitable, effect, result):
-    assert yielded(awaitable()) == (effect, result)
+    ]:
+        assert yielded(awaitable()) == (effect, result), (awaitable, effect, result)
 
 
 @pytest.mark.parametrize("kinds", [(), (None,), (Push, "Pull"), (3,)], ids=str)

@@ -39,7 +39,8 @@ class ForkServer:
     """The process from which student processes are forked (see `fork_server`). `close`, or the end of a `with`, ends them all.
 
     `confined`: if True, `ClusterError` is raised on a host without confinement; if None, processes are confined if the
-    host supports it. `processor_s`: the limit of processor time of each process in seconds.
+    host supports it. `processor_s`: the limit of processor time of each process in seconds. `process`: the fork server's
+    process, which runs in the temporary `folder`.
     """
 
     def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
@@ -48,14 +49,15 @@ class ForkServer:
             raise ClusterError(f"Submitted code is not run here: {why}.")
         self.confined, self.processor_s = not why if confined is None else confined, processor_s
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-role-")
+        self.folder = Path(self._folder.name)
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [
                     sys.executable, "-s", "-P", "-B", str(LAUNCH), "labkit.course.sandbox.fork_server", str(theirs.fileno()),
                     str(processor_s * self.confined),
                 ],
-                pass_fds=(theirs.fileno(),), cwd=self._folder.name, env=_environment(self._folder.name),
+                pass_fds=(theirs.fileno(),), cwd=self.folder, env=_environment(str(self.folder)),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         self._control = ours
@@ -99,10 +101,10 @@ class ForkServer:
             connection.close()
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
+            self.process.wait(2)
         with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self._folder.cleanup()
 
     def __enter__(self) -> ForkServer:

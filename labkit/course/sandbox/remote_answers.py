@@ -30,20 +30,20 @@ class RemoteAnswers:
         reference: the reference notebook's cells, up to the last cell of kind "reference". In a cell of this kind the
         reference's answer replaces the student's. Student processes can call the reference's functions and read its
         values, but not use its classes. These cells run in separate processes. server: a fork server to use, which
-        `close` closes; None starts a new fork server.
+        `close` leaves open; None starts a new fork server, which `close` closes.
     """
 
     def __init__(
         self, cells: list[dict[str, Any]], tools: list[str], confined: bool | None = None, *,
         reference: list[dict[str, Any]] | None = None, server: ForkServer | None = None,
     ):  # fmt: skip
-        self._cells, self._server = cells, server or ForkServer(confined)
+        self._cells, self.server, self._own_server = cells, server or ForkServer(confined), server is None
         keys = {"reference": ("id", "defines")}
         submitted = tuple({key: c[key] for key in keys.get(c["kind"], ("id", "source"))} for c in cells)
         correct = tuple({"id": c["id"], "source": c["source"]} for c in reference or ())
         memory = MemoryBudget()
-        self._reference = SubmittedCode(self._server, correct, tuple(tools), secret=True, memory=memory)
-        self._code = SubmittedCode(self._server, submitted, tuple(tools), reference=self._reference, memory=memory)
+        self._reference = SubmittedCode(self.server, correct, tuple(tools), secret=True, memory=memory)
+        self._code = SubmittedCode(self.server, submitted, tuple(tools), reference=self._reference, memory=memory)
 
     @classmethod
     def open(cls, path: str | Path) -> RemoteAnswers:
@@ -77,9 +77,16 @@ class RemoteAnswers:
             return Broken(name, f"it cannot be used ({type(why).__name__}).")
 
     def close(self) -> None:
-        """End all student processes."""
+        """End all student processes. Returning from a `with` block does this, too."""
         self._code.close()
-        self._server.close()
+        if self._own_server:
+            self.server.close()
+
+    def __enter__(self) -> RemoteAnswers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Broken:

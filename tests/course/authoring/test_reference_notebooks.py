@@ -1,8 +1,8 @@
 """The six reference notebooks: full points for right answers in every tested variant, none for unchanged answers, and for
 plausible wrong answers exactly the points of their right parts.
 
-The reference notebooks are released and graded through nbval. Variants and wrong answers are graded by the same code with the
-rebuilt cells run in this process, which saves a kernel each.
+Each reference notebook runs once with nbval. Variants and wrong answers are graded by the same code with the rebuilt cells run in
+this process, which saves a kernel each.
 """
 
 import json
@@ -17,29 +17,24 @@ import pytest
 from labkit.course.authoring import assign as assigning
 from labkit.course.authoring.release import points_by_question, release
 from labkit.course.grading import grade as grading
-from labkit.course.grading.nbval_run import Harness
+from labkit.course.grading.nbval_run import Harness, run_notebook
 from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.schema import parse
 from labkit.course.variants import digest
 from tests.course.sharing import run_here, submission
 
 REFERENCES = sorted((Path(__file__).parents[1] / "reference_notebooks").glob("*.ipynb"))
+ASSIGNMENTS = Path(__file__).parents[3] / "notebooks" / "assignments"
 SEEDS = ("monday", "tuesday")
 HARNESS = Harness()
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """Run rebuilt notebooks in this process."""
-    monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: run_here(rebuilt))
-
-
 @pytest.fixture(scope="module")
-def courses():
+def courses(server):
     """Courses by the number of the reference notebook: the reference is run once for each."""
-    return cache(Course.of)
+    return cache(lambda name: Course.of(name, server))
 
 
 @dataclass
@@ -51,10 +46,10 @@ class Course:
     released: dict
 
     @classmethod
-    def of(cls, name, seed=None):
+    def of(cls, name, server, seed=None):
         reference = assigning.read_reference(next(p for p in REFERENCES if p.stem.startswith(name)), seed)
         answers = solutions_as_answers(reference)
-        outcome = run_here(rebuild(reference, answers, None))
+        outcome = run_here(rebuild(reference, answers, None), server)
         assert {name: cell.message for name, cell in outcome.cells.items() if not cell.passed} == {}
         outputs = {cell.id: outcome.cells[cell.id].outputs for cell in reference.of_kind("test")}
         key = grading.GradingKey(reference, outputs, answers, digest(reference, seed))
@@ -71,7 +66,7 @@ class Course:
             return grading.grade_one(self.key, submission(raw, self.reference, folder), HARNESS)
 
     def right(self):
-        return dict(solutions_as_answers(self.reference).solutions)
+        return solutions_as_answers(self.reference)
 
 
 def earned(result):
@@ -86,22 +81,49 @@ def test_there_are_six_reference_notebooks():
     assert len(REFERENCES) == 6
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
-def test_a_reference_notebook_is_released_if_it_passes_nbval(path, tmp_path):
-    made = assigning.assign(path, tmp_path, None, HARNESS)  # refuses what does not get full marks, four times
-    notebook = json.loads(made.notebook.read_text())
-    parse(notebook, "released")
-    text = made.notebook.read_text() + made.bundle.read_text()
-    assert all(secret not in text for secret in ("BEGIN SOLUTION", "HIDDEN", '"V = '))
-    assert made.by_hand > 0
-    assert any(cell["metadata"].get("labkit", {}).get("live") for cell in notebook["cells"])
+def test_a_reference_notebook_passes_its_tests_with_nbval(path, courses):
+    """nbval compares the outputs with those of another run."""
+    course = courses(path.stem[:2])
+    outcome = run_notebook(rebuild(course.reference, course.right(), course.key.outputs), HARNESS)
+    assert not outcome.broken
+    assert {name: cell.message for name, cell in outcome.cells.items() if not cell.passed} == {}
 
 
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
+def test_the_release_of_a_reference_notebook_is_the_assignment(path, courses, server):
+    """The answers pass the visible tests with the same outputs, and notebook and bundle are those of `notebooks/assignments`."""
+    course = courses(path.stem[:2])
+    base = parse(course.released, "released")
+    visible = run_here(rebuild(base, course.right(), None), server)
+    assert {name: cell.message for name, cell in visible.cells.items() if not cell.passed} == {}
+    outputs = {cell.id: visible.cells[cell.id].outputs for cell in base.of_kind("test")}
+    stored = json.loads((ASSIGNMENTS / path.with_suffix(".bundle.json").name).read_text())
+    assert stored["outputs"] == outputs
+    assert stored["notebook"] == course.released
+    assert json.loads((ASSIGNMENTS / path.name).read_text()) == stored["notebook"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
+def test_cells_for_the_live_cluster_run_with_the_answers(path):
+    reference = assigning.read_reference(path, None)
+    names = {"__name__": "notebook"}
+    live = 0
+    for cell in reference.cells:
+        if cell.kind in ("variant", "given", "locked", "solution", "live"):
+            exec(compile(cell.source, f"<{cell.number}>", "exec"), names)
+            live += cell.kind == "live"
+    assert live
+
+
+@pytest.mark.sample(0, slow=6)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [path.stem for path in REFERENCES])
-def test_correct_answers_get_full_points_in_a_drawn_variant(name, seed):
-    course = Course.of(name, seed)  # raises if the reference does not get full marks
-    visible = run_here(rebuild(parse(course.released, "released"), solutions_as_answers(course.reference), None))
+def test_correct_answers_get_full_points_in_a_drawn_variant(name, seed, server):
+    course = Course.of(name, server, seed)  # raises if the reference does not get full marks
+    visible = run_here(rebuild(parse(course.released, "released"), course.right(), None), server)
     assert {name: cell.message for name, cell in visible.cells.items() if not cell.passed} == {}
 
 
@@ -195,7 +217,7 @@ WRONG = {
 def test_plausible_wrong_answers_lose_their_points(what, here, courses):
     name, wrong, lost = WRONG[what]
     course = courses(name)
-    answers = course.right()
+    answers = dict(course.right().solutions)
     for cell, changes in wrong.items():
         for old, put in changes:
             assert old in answers[cell]
@@ -233,7 +255,7 @@ HONEST = [
 @pytest.mark.parametrize(("name", "changes"), HONEST)
 def test_alternative_correct_answers_get_full_points(name, changes, here, courses):
     course = courses(name)
-    answers = course.right()
+    answers = dict(course.right().solutions)
     for old, new in changes:
         assert any(old in source for source in answers.values()), old
         answers = {cell: source.replace(old, new) for cell, source in answers.items()}

@@ -110,9 +110,9 @@ class TestBundle:
             write_release(tmp_path / "file" / "below", made, {}, {})
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("here")
 class TestAssign:
-    """A reference notebook is released only if its own solutions pass all tests."""
+    """A reference notebook is released only if its own solutions pass all tests. `TestCourse` in `test_cli.py` runs nbval."""
 
     def test_assign_writes_a_notebook_and_a_public_bundle(self, tmp_path):
         done = assign(toy.write(tmp_path, toy.notebook()), tmp_path / "out", "4", Harness())

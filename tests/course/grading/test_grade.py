@@ -1,29 +1,24 @@
-"""A batch through nbval and the sandbox: unusual honest notebooks get full points, mistakes cost the points of their question,
-and submissions that cannot be read or run have a problem.
+"""A batch: unusual honest notebooks get full points, mistakes cost the points of their question, and submissions that cannot be
+read or run have a problem. Rebuilt notebooks run in this process, and those of `WITH_NBVAL` with nbval.
 """
 
 import copy
+import os
 import tempfile
 import threading
-import time
 from dataclasses import replace
 
 import psutil
 import pytest
 
-from labkit.course.authoring.release import release
-from labkit.course.grading.grade import GradingKey, grade_all, grade_one, make_key
+from labkit.course.grading import grade as grading
 from labkit.course.grading.nbval_run import Harness, Interrupted, run_notebook
 from labkit.course.grading.rebuild import Rebuilt, rebuild, solutions_as_answers
 from labkit.course.schema import parse
-from labkit.course.variants import with_variant
 from tests.course import sharing
 from tests.course import toy_reference as toy
 
-pytestmark = pytest.mark.slow
-
-REFERENCE = with_variant(parse(toy.notebook(), "m"), None)
-RELEASED = release(REFERENCE, "first")
+REFERENCE, RELEASED = toy.REFERENCE, toy.RELEASED
 NUMPY = """# q2 (keep this line)
 import numpy as np
 def both(x, y):
@@ -92,97 +87,96 @@ BATCH = {
     # damaged
     "no json": b"{",
     "another": {**solved(), "metadata": {"labkit": {"assignment": "other"}}},
+    "another variant": {**solved(), "metadata": {"labkit": {**RELEASED["metadata"]["labkit"], "variant": "abc"}}},
 }
 
 
-@pytest.fixture(scope="module")
-def key():
-    return make_key(REFERENCE, "first", Harness())
-
-
-@pytest.fixture(scope="module")
-def graded(key):
-    seen = []
-    batch = [submission(raw, name) for name, raw in BATCH.items()]
-    found = grade_all(key, batch, Harness(), 2, lambda i, result: seen.append((i, result)))
-    assert sorted(seen, key=lambda row: row[0]) == list(enumerate(found))
-    assert len(seen) == len(BATCH)
-    assert [result.student.name for result in found] == list(BATCH)
-    return {result.student.name: result for result in found}
+EXPECTED = {
+    **{name: [4, 3, 1] for name in list(BATCH)[:4]},
+    "untouched": [0, 0, 0],
+    "wrong q1": [1, 3, 1],  # q2 depends on q1 and is graded with the reference's q1, too
+    "wrong sign": [1, 3, 1],
+    "syntax": [0, 3, 1],
+    "deleted": [4, 0, 1],
+    "wrong q3": [4, 3, 0],
+    "edited tests": [4, 3, 0],
+    "calls a later reference": [0, 3, 1],
+    "no json": [0, 0, 0],
+    "another": [0, 0, 0],
+}
+WITH_NBVAL = ("helper cell, numpy's scalar, exploring", "untouched", "wrong q1", "wrong sign", "wrong q3", "another variant")
 
 
 def points(result):
     return [score.earned for score in result.questions if score.tests]
 
 
-@pytest.mark.parametrize("name", list(BATCH)[:4])
-def test_unusual_correct_submissions_get_full_points(graded, name):
-    assert points(graded[name]) == [4, 3, 1], graded[name]
+def run_batch(key, names):
+    """Results by name."""
+    seen = []
+    batch = [submission(BATCH[name], name) for name in names]
+    found = grading.grade_all(key, batch, Harness(), 2, lambda i, result: seen.append((i, result)))
+    assert sorted(seen, key=lambda row: row[0]) == list(enumerate(found))
+    assert [result.student.name for result in found] == list(names)
+    return {result.student.name: result for result in found}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("untouched", [0, 0, 0]),
-        ("wrong q1", [1, 3, 1]),  # q2 depends on q1 and is graded with the reference's q1, too
-        ("wrong sign", [1, 3, 1]),
-        ("syntax", [0, 3, 1]),
-        ("deleted", [4, 0, 1]),
-        ("wrong q3", [4, 3, 0]),
-        ("edited tests", [4, 3, 0]),
-        ("calls a later reference", [0, 3, 1]),
-        ("no json", [0, 0, 0]),
-        ("another", [0, 0, 0]),
-    ],
-)
-def test_a_mistake_costs_the_points_of_its_own_question_only(graded, name, expected):
-    assert points(graded[name]) == expected, graded[name]
-
-
-def test_scores_with_reference_answers_are_flagged(graded):
-    assert [mark.with_reference for mark in graded["wrong q1"].questions] == [False, True, False, False]
-    assert not any(mark.with_reference for mark in graded["right"].questions)
-
-
-def test_hints_come_from_the_tests(graded):
-    assert graded["wrong sign"].questions[0].hints == ["the sign is lost: did you square?"]
-    assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
-
-
-def test_the_error_in_the_visible_part_is_the_hint(graded):
-    (hint,) = graded["untouched"].questions[0].hints
-    assert hint.startswith("NotImplementedError: your code (cell q1, line 4")
-
-
-def test_a_hidden_test_shows_only_that_it_failed(graded):
-    mark = graded["wrong q1"].questions[0]
-    assert mark.hints == ["a hidden check did not pass"]
-    assert "secret" in mark.tests[0].detail  # it is shown to the instructor
-    assert "\x1b" not in mark.tests[0].detail
-
-
-def test_submissions_that_cannot_be_graded_have_a_problem(graded):
+def test_a_mistake_costs_the_points_of_its_own_question_only(toy_key, here):
+    graded = run_batch(toy_key, EXPECTED)
+    assert {name: points(result) for name, result in graded.items()} == EXPECTED
     assert graded["no json"].problem == "the file is not a notebook: it is not JSON"
     assert "another assignment" in graded["another"].problem
     assert not any(result.problem for name, result in graded.items() if name not in ("no json", "another"))
 
 
-def test_all_stored_outputs_are_compared(key):
-    right = submission(solved())
-    for name in ("q1-test", "q3-test"):
-        changed = copy.deepcopy(dict(key.outputs))
-        changed[name][0]["text"] = "other\n"
-        result = grade_one(replace(key, outputs=changed, reference_answers=None), right, Harness())
-        assert [t.id for mark in result.questions for t in mark.tests if not t.passed] == [name]
+@pytest.fixture(scope="module")
+def graded(toy_key):
+    return run_batch(toy_key, WITH_NBVAL)
 
 
-def test_another_variant_is_noted(key):
-    raw = solved()
-    raw["metadata"]["labkit"]["variant"] = "abc"
-    result = grade_one(key, submission(raw), Harness())
-    assert any("released as variant 'abc'" in note for note in result.notes)
+@pytest.mark.slow
+@pytest.mark.processes
+class TestWithNbval:
+    def test_points_are_those_without_nbval(self, graded):
+        expected = EXPECTED | {"another variant": [4, 3, 1]}
+        assert {name: points(result) for name, result in graded.items()} == {name: expected[name] for name in graded}
+
+    def test_scores_with_reference_answers_are_flagged(self, graded):
+        assert [mark.with_reference for mark in graded["wrong q1"].questions] == [False, True, False, False]
+        assert not any(mark.with_reference for mark in graded["helper cell, numpy's scalar, exploring"].questions)
+
+    def test_hints_come_from_the_tests(self, graded):
+        assert graded["wrong sign"].questions[0].hints == ["the sign is lost: did you square?"]
+        assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
+
+    def test_the_error_in_the_visible_part_is_the_hint(self, graded):
+        (hint,) = graded["untouched"].questions[0].hints
+        assert hint.startswith("NotImplementedError: your code (cell q1, line 4")
+
+    def test_a_hidden_test_shows_only_that_it_failed(self, graded):
+        mark = graded["wrong q1"].questions[0]
+        assert mark.hints == ["a hidden check did not pass"]
+        assert "secret" in mark.tests[0].detail  # it is shown to the instructor
+        assert "\x1b" not in mark.tests[0].detail
+
+    def test_another_variant_is_noted(self, graded):
+        assert any("released as variant 'abc'" in note for note in graded["another variant"].notes)
+
+    def test_all_stored_outputs_are_compared_and_nothing_remains(self, toy_key, tmp_path, monkeypatch):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        before = {process.pid for process in psutil.Process().children(recursive=True)}
+        changed = copy.deepcopy(dict(toy_key.outputs))
+        for name in ("q1-test", "q3-test"):
+            changed[name][0]["text"] = "other\n"
+        key = replace(toy_key, outputs=changed, reference_answers=None)
+        result = grading.grade_one(key, submission(solved()), Harness())
+        assert [t.id for mark in result.questions for t in mark.tests if not t.passed] == ["q1-test", "q3-test"]
+        assert list(tmp_path.iterdir()) == []
+        assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 class TestRuns:
     """The process that nbval runs in. No submitted code is run here."""
 
@@ -225,20 +219,12 @@ class TestRuns:
         assert not outcome.broken
         assert all(cell.passed for cell in outcome.cells.values()), outcome
 
-    def test_a_dead_kernel_is_detected(self, harness):
-        assert "Kernel died" in self.run(harness, "import os\nos._exit(0)").broken
-
-    def test_the_wall_time_limit_ends_all_processes(self, harness):
-        before = {p.pid for p in psutil.Process().children(recursive=True)}
-        outcome = self.run(replace(harness, wall_seconds=4), "import time\ntime.sleep(1000)")
-        assert outcome.broken == "it was ended after 4 s"
-        deadline = time.monotonic() + 10
-        while {p.pid for p in psutil.Process().children(recursive=True)} - before and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not {p.pid for p in psutil.Process().children(recursive=True)} - before
+    def test_the_wall_time_limit_is_a_broken_run(self, harness):
+        outcome = self.run(replace(harness, wall_seconds=0.5), "import threading\nthreading.Event().wait()")
+        assert outcome.broken == "it was ended after 0.5 s"
 
     def test_a_cell_timeout_is_a_broken_run(self, harness):
-        assert "Timeout" in self.run(replace(harness, cell_seconds=1), "import time\ntime.sleep(1000)").broken
+        assert "Timeout" in self.run(replace(harness, cell_seconds=1), "import threading\nthreading.Event().wait()").broken
 
     def test_a_sandbox_that_does_not_start_is_a_broken_run(self, harness):
         assert "the sandbox did not start" in self.run(replace(harness, answers_module="nothing_like_it")).broken
@@ -263,25 +249,30 @@ class TestRuns:
         cells = [toy.solution("q1", toy.Q3.replace("q3", "q1")), toy.test("t", "q1", 1, "import os\nos._exit(0)")]
         base = parse(toy.notebook(cells), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
-        (result,) = grade_all(GradingKey(base, {}), [submission(raw, base=base)], harness, 2)
+        (result,) = grading.grade_all(grading.GradingKey(base, {}), [submission(raw, base=base)], harness, 2)
         assert "broke twice" in result.problem
+        assert "Kernel died" in result.problem
         assert result.earned == 0
 
-    def test_an_interrupted_batch_raises_interrupted(self, harness):
-        threading.Timer(3, harness.stop.set).start()
-        cells = [
-            toy.solution("q1", toy.Q3.replace("q3", "q1")),
-            toy.test("t", "q1", 1, "import time\ntime.sleep(1000)"),
-        ]
-        base = parse(toy.notebook(cells), "m")
+    def test_an_interrupted_batch_ends_all_processes(self, harness, tmp_path):
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        told = f"stream = open({str(fifo)!r}, 'w')\nprint(os.getpid(), file=stream, flush=True)\nthreading.Event().wait()"
+        test = toy.test("t", "q1", 1, f"import os, threading\n{told}")
+        base = parse(toy.notebook([toy.solution("q1", toy.Q3.replace("q3", "q1")), test]), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
+        kernels = []
+
+        def stop_when_running():
+            with fifo.open() as lines:
+                kernels.extend(int(lines.readline()) for _ in range(2))
+                kernels.extend(psutil.Process(pid).ppid() for pid in list(kernels))
+            harness.stop.set()
+
+        thread = threading.Thread(target=stop_when_running)
+        thread.start()
         with pytest.raises(Interrupted):
-            grade_all(GradingKey(base, {}), [submission(raw, base=base)] * 3, harness, 2)
-
-
-def test_no_file_and_no_process_remains(key, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
-    assert grade_one(key, submission(solved()), Harness()).earned == 8
-    assert list(tmp_path.iterdir()) == []
-    assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
+            grading.grade_all(grading.GradingKey(base, {}), [submission(raw, base=base)] * 3, harness, 2)
+        thread.join()
+        assert len(kernels) == 4
+        sharing.wait_for_ends(kernels)

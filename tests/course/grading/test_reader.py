@@ -1,6 +1,6 @@
 """Hostile files: one that exceeds a limit is a problem of its own submission, and returned data are validated.
 
-No time is measured: each reader process has limits that end it, and a test that hangs fails by the suite's limit.
+No time is measured: each reader process has limits that end it.
 """
 
 import io
@@ -62,17 +62,18 @@ READABLE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in list(READABLE)[:1] else [pytest.mark.slow]) for n in READABLE]
-)
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["one", "all others"])
 @pytest.mark.parametrize("place", ["q1", "helper", "q4-why"])
-def test_a_source_that_is_hard_to_parse_does_not_affect_the_other_answers(tmp_path, name, place):
-    source = READABLE[name]
-    found = read(cells_with(source) if place == "helper" else cells_with(**{place: source}), tmp_path)
-    if found.answers is None:  # no Python can be read of it: a sentence, and no more
-        assert "process" in found.problem
-    else:
-        assert found.answers.solutions["q3"] == toy.RIGHT["q3"]
+def test_a_source_that_is_hard_to_parse_does_not_affect_the_other_answers(tmp_path, place, quick):
+    lost = []
+    for name in list(READABLE)[:1] if quick else list(READABLE)[1:]:
+        source = READABLE[name]
+        found = read(cells_with(source) if place == "helper" else cells_with(**{place: source}), tmp_path)
+        if found.answers is None:  # no Python can be read of it: a sentence, and no more
+            lost += [] if "process" in found.problem else [f"{name}: {found.problem}"]
+        elif found.answers.solutions["q3"] != toy.RIGHT["q3"]:
+            lost.append(f"{name}: q3 is {found.answers.solutions['q3']!r}")
+    assert not lost, "\n".join(lost)
 
 
 OBJECTS = b'{"":0},' * 3_000_000
@@ -106,14 +107,6 @@ def test_exceeding_the_processor_time_limit_is_reported(tmp_path):
     assert found.problem == "reading it takes more than 1 s of processor time"
 
 
-@pytest.mark.slow
-def test_160_megabytes_of_objects_exceed_the_limits_of_grading(tmp_path):
-    data = b"[" + b'{"":0},' * (160 * 10**6 // 7) + b"0]"
-    found = read(data, tmp_path)
-    assert found.answers is None
-    assert "memory" in found.problem or "processor time" in found.problem
-
-
 class TestLimits:
     """One student's submission does not use up another's limits."""
 
@@ -136,9 +129,9 @@ class TestLimits:
     def test_a_zip_of_blank_files_does_not_affect_other_students(self, tmp_path):
         assert self.grade(tmp_path, self.blanks(5, 10**6)).problem == "the file is empty"
 
-    @pytest.mark.slow
+    @pytest.mark.sample(0, slow=0)
     def test_a_zip_of_gigabytes_does_not_affect_other_students(self, tmp_path):
-        eve = self.grade(tmp_path, self.blanks(11, 200 * 10**6))
+        eve = self.grade(tmp_path, self.blanks(12, 190 * 10**6))
         assert eve.problem
         assert len(eve.notes) <= 6
 
@@ -151,32 +144,26 @@ class TestValidationOfReaderOutput:
         monkeypatch.setattr(reader, "LAUNCH", tmp_path / "fake.py")
         return read(GOOD, tmp_path)
 
-    @pytest.mark.parametrize(
-        "line",
-        [
+    def test_malformed_output_is_a_problem(self, tmp_path, monkeypatch):
+        begun = '{"begin": ""}\n'
+        for line in (
             "no JSON", "[]", "3", '"x"', "[" * 100_000, "{}", '{"left": -1}', '{"left": true}', '{"begin": 3}',
-            '{"begin": ""}\\n{"answers": 3, "variant": ""}', '{"begin": ""}\\n{"answers": {}, "variant": ""}',
-            '{"begin": ""}\\n{"problem": 3}', "\\xff",
-        ],
-    )  # fmt: skip
-    def test_malformed_output_is_a_problem(self, tmp_path, monkeypatch, line):
-        found = self.answer(tmp_path, monkeypatch, f"write({line!r}.replace('\\\\n', chr(10)) + chr(10))")
-        assert found.answers is None
-        assert found.problem
+            begun + '{"answers": 3, "variant": ""}', begun + '{"answers": {}, "variant": ""}', begun + '{"problem": 3}', "\xff",
+        ):  # fmt: skip
+            found = self.answer(tmp_path, monkeypatch, f"write({line!r} + chr(10))")
+            assert found.answers is None, line
+            assert found.problem, line
 
-    @pytest.mark.parametrize(
-        "change",
-        [
+    def test_malformed_answers_are_refused(self, tmp_path, monkeypatch):
+        right = {"solutions": {}, "before": {}, "after": [], "explained": {}, "notes": [], "untouched": []}
+        malformed = (
             {"solutions": {"q9": "x = 1"}}, {"solutions": {"q1": 3}}, {"solutions": []}, {"before": {"q1": "x"}},
             {"before": {"q1": [3]}}, {"after": "x"}, {"explained": {"q1": "x"}}, {"notes": [3]}, {"untouched": [[]]},
-        ],
-    )  # fmt: skip
-    def test_malformed_answers_are_refused(self, tmp_path, monkeypatch, change):
-        right = {"solutions": {}, "before": {}, "after": [], "explained": {}, "notes": [], "untouched": []}
-        for answers_, valid in (({**right, **change}, False), (right, True)):
-            line = json.dumps({"answers": answers_, "variant": ""})
+        )  # fmt: skip
+        for change in ({}, *malformed):
+            line = json.dumps({"answers": {**right, **change}, "variant": ""})
             found = self.answer(tmp_path, monkeypatch, f"write('{{\"begin\": \"\"}}\\n' + {line!r} + '\\n')")
-            assert bool(found.answers) == valid, found
+            assert bool(found.answers) == (not change), change
 
     def test_the_output_of_the_reader_process_is_limited(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reader, "MAX_LINE_BYTES", 1 << 20)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from labkit import course
 from labkit.course.sandbox.confine import confinement_problem
-from labkit.course.sandbox.processes import ForkServer
-from tests.course.sharing import SharedAnswers, solution
+from tests.course.sharing import shared_answers, solution
 
 pytestmark = pytest.mark.skipif(
     bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
@@ -79,8 +78,8 @@ def outcome(check, result):
 
 
 @pytest.fixture(scope="module")
-def played():
-    with ForkServer(True) as server, SharedAnswers([solution(SOURCE, f="function")], server) as guest:
+def played(server):
+    with shared_answers([solution(SOURCE, f="function")], server) as guest:
         yield guest.defined("q")["f"]
 
 
@@ -108,20 +107,32 @@ def test_a_check_has_the_same_result_in_grading(played, own, atom, around, check
         assert there == here, (code, check)
 
 
-@pytest.mark.parametrize("atom", ATOMS)
-def test_every_kind_of_answer_keeps_its_type(played, own, atom):
-    there, here = played(atom), own(atom)
-    assert type(there).__name__ == type(here).__name__ or {type(there).__name__, type(here).__name__} <= TYPES
+def differences(there, here):
+    """In what two answers differ, by their type and what NumPy and `len` say of them."""
+    if type(there).__name__ != type(here).__name__ and not {type(there).__name__, type(here).__name__} <= TYPES:
+        yield f"{type(there)}, and not {type(here)}"
     if isinstance(here, np.ndarray) and here.dtype != object:
-        assert (there.dtype, there.shape) == (here.dtype, here.shape)
-        assert there.flags.writeable == here.flags.writeable
-    if isinstance(here, collections.abc.Sized) and not (isinstance(here, np.ndarray) and here.ndim == 0):
-        assert len(there) == len(here)
+        for name in ("dtype", "shape"):
+            if getattr(there, name) != getattr(here, name):
+                yield f"{name} {getattr(there, name)}, and not {getattr(here, name)}"
+        if there.flags.writeable != here.flags.writeable:
+            yield "writeable" if there.flags.writeable else "read-only"
+    sized = isinstance(here, collections.abc.Sized) and not (isinstance(here, np.ndarray) and here.ndim == 0)
+    if sized and len(there) != len(here):
+        yield f"{len(there)} items, and not {len(here)}"
 
 
-@pytest.mark.parametrize(("raised", "caught"), [("1 / 0", ZeroDivisionError), ("[][1]", IndexError), ("{}['a']", KeyError),
-                                                ("int('x')", ValueError), ("None.x", AttributeError), ("np.zeros(2) + np.zeros(3)", ValueError)])  # fmt: skip
-def test_errors_keep_their_class(played, own, raised, caught):
+def test_every_kind_of_answer_keeps_its_type(played, own):
+    wrong = [f"{atom}: {what}" for atom in ATOMS for what in differences(played(atom), own(atom))]
+    assert not wrong, "\n".join(wrong)
+
+
+ERRORS = {"1 / 0": ZeroDivisionError, "[][1]": IndexError, "{}['a']": KeyError, "int('x')": ValueError, "None.x": AttributeError,
+          "np.zeros(2) + np.zeros(3)": ValueError}  # fmt: skip
+
+
+def test_errors_keep_their_class(played, own):
     for function in (own, played):
-        with pytest.raises(caught):
-            function(raised)
+        for raised, caught in ERRORS.items():
+            with pytest.raises(caught):
+                function(raised)

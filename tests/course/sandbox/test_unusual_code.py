@@ -16,22 +16,13 @@ import pytest
 import labkit as lk
 from labkit import course
 from labkit.course.sandbox.confine import confinement_problem
-from labkit.course.sandbox.processes import ForkServer
-from tests.course.sharing import GIVEN, SharedAnswers, descriptors, helper, solution
+from tests.course.sharing import GIVEN, descriptors, helper, shared_answers, solution
 from tests.course.unusual_code import HEAD, ODD, at_once, other
 
-pytestmark = [
-    pytest.mark.skipif(
-        bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
-    ),
-    pytest.mark.sample(12),
-]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with ForkServer(True) as made:
-        yield made
+pytestmark = pytest.mark.skipif(
+    bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
+)
+QUICK = list(ODD)[::8]
 
 
 def own_class(monkeypatch, before, source):
@@ -49,29 +40,37 @@ def own_class(monkeypatch, before, source):
     return module.X
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_unusual_code_gives_the_same_bytes_as_without_a_sandbox(server, name, monkeypatch):
-    before, source, more = ODD[name]
-    open_before = descriptors()
-    cells = [helper(text, f"h{i}") for i, text in enumerate(before)] + [solution(source, X="strategy")]
-    made = SharedAnswers(cells, server).defined("q")["X"]
-    trial = course.trial(made, **{"workers": 2, "updates": 10, "seed": 3} | more).check()
-    own = course.trial(
-        own_class(monkeypatch, before, source), **{"workers": 2, "updates": 10, "seed": 3} | more
-    ).check()
-    assert trial.parameters.tobytes() == own.parameters.tobytes()
-    assert (trial.ledger, trial.seconds, trial.sent) == (own.ledger, own.seconds, own.sent)
-    assert (trial.staleness, trial.leads, trial.computed) == (own.staleness, own.leads, own.computed)
-    assert descriptors() <= open_before
+def results(trial):
+    """What must be equal, by name."""
+    counted = ("ledger", "seconds", "sent", "staleness", "leads", "computed")
+    return {"parameters": trial.parameters.tobytes()} | {name: getattr(trial, name) for name in counted}
+
+
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["some", "all others"])
+def test_unusual_code_gives_the_same_bytes_as_without_a_sandbox(server, quick, monkeypatch):
+    wrong = []
+    for name in [name for name in ODD if (name in QUICK) == quick]:
+        before, source, more = ODD[name]
+        options = {"workers": 2, "updates": 10, "seed": 3} | more
+        open_before = descriptors()
+        cells = [helper(text, f"h{i}") for i, text in enumerate(before)] + [solution(source, X="strategy")]
+        found = course.trial(shared_answers(cells, server).defined("q")["X"], **options)
+        own = results(course.trial(own_class(monkeypatch, before, source), **options).check())
+        if not found.ok:
+            wrong.append(f"{name}: {found.error}")
+            continue
+        wrong += [f"{name}: other {what}" for what, value in results(found).items() if value != own[what]]
+        wrong += [f"{name}: {left} is open" for left in descriptors() - open_before]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_reference_solution_equals_the_synchronous_server(server):
-    made = SharedAnswers([solution(ODD["as it is taught"][1], X="strategy")], server).defined("q")["X"]
+    made = shared_answers([solution(ODD["as it is taught"][1], X="strategy")], server).defined("q")["X"]
     assert course.same_parameters(course.trial(made, workers=3), course.trial(lk.SyncPS(), workers=3))
 
 
 def test_options_can_be_set(server):
-    X = SharedAnswers([solution(ODD["steps at once"][1], X="strategy")], server).defined("q")["X"]
+    X = shared_answers([solution(ODD["steps at once"][1], X="strategy")], server).defined("q")["X"]
     assert X().learning_rate == 0.1
     quick, slow = (course.trial(X(learning_rate=rate)).check() for rate in (0.5, 0.1))
     assert not course.same_parameters(quick, slow)
@@ -83,7 +82,7 @@ def test_each_role_has_a_reproducible_random_stream(server):
         "assert ctx.rng is ctx.rng\nif ctx.rng.random() < 0.5:\n    await ctx.sleep(0.05)\n"
         "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"
     )  # fmt: skip
-    X = SharedAnswers([solution(source, X="strategy")], server).defined("q")["X"]
+    X = shared_answers([solution(source, X="strategy")], server).defined("q")["X"]
     first, again, other_seed = course.trial(X, seed=1), course.trial(X, seed=1), course.trial(X, seed=2)
     assert first.check().parameters.tobytes() == again.check().parameters.tobytes()
     assert first.seconds == again.seconds != other_seed.check().seconds
@@ -125,7 +124,7 @@ half = np.float32(0.5)
 
 def test_functions_and_values_are_resolved(server):
     kinds = dict.fromkeys(("mean", "dense", "counted", "pair", "schedule", "empty"), "function") | {"half": "value"}
-    names = SharedAnswers([solution(FUNCTIONS, **kinds)], server).defined("q")
+    names = shared_answers([solution(FUNCTIONS, **kinds)], server).defined("q")
     course.expect("mean", names["mean"]([1, 2, 6]), 3)
     course.expect("mean of an array", names["mean"](np.arange(5.0)), 2.0)
     y, shape = names["dense"](np.ones((2, 3)), w=np.ones((3, 4)), b=1, relu=True)
@@ -146,4 +145,4 @@ def test_functions_and_values_are_resolved(server):
 
 def test_given_cells_are_run(server):
     assert "import numpy" in GIVEN["source"]
-    assert SharedAnswers([solution("v = float(np.sqrt(49))", v="value")], server).defined("q")["v"] == 7.0
+    assert shared_answers([solution("v = float(np.sqrt(49))", v="value")], server).defined("q")["v"] == 7.0

@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 import uuid
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -93,15 +94,14 @@ def test_arrays_without_memory_stay_so():
     assert (back.shape, back.dtype, back.strides) == ((10_000_000,), np.float32, (0,))
 
 
-@pytest.mark.parametrize(
-    ("bad", "name"),
-    [(object(), "object"), ({1, 2}, "set"), (b"x", "bytes"), (np.array([None]), "array of object"), (1j, "complex"),
-     (len, "builtin_function_or_method")],
-)  # fmt: skip
-def test_values_that_cannot_be_stored_are_refused_with_their_place(store, bad, name):
+def test_values_that_cannot_be_stored_are_refused_with_their_place(store):
     store.write("server-0", STATE, 1)
-    with pytest.raises(lk.BadInput, match=rf"server-0 .*state\['table'\]\[1\]\[2\] is an? .*{name}"):
-        store.write("server-0", {"table": [0, {2: bad}]}, 2)
+    for bad, name in [
+        (object(), "object"), ({1, 2}, "set"), (b"x", "bytes"), (np.array([None]), "array of object"), (1j, "complex"),
+        (len, "builtin_function_or_method"),
+    ]:  # fmt: skip
+        with pytest.raises(lk.BadInput, match=rf"server-0 .*state\['table'\]\[1\]\[2\] is an? .*{name}"):
+            store.write("server-0", {"table": [0, {2: bad}]}, 2)
     assert store.tags("server-0") == [1]
 
 
@@ -153,19 +153,19 @@ def test_a_resumed_run_has_newer_tags_than_its_predecessors(store):
     assert again.read("server-0")[1].startswith("server-0's newest checkpoint (version 0) is damaged")
 
 
-@pytest.mark.parametrize("role", ["worker 1", "a/../b", "ré%le", "x.y.z", "[*]"])
-def test_any_name_of_a_role(store, role):
-    for tag in (0, 1, 2):
+def test_any_name_of_a_role(store):
+    names = ["worker 1", "a/../b", "ré%le", "x.y.z", "[*]"]
+    for role, tag in product(names, (0, 1, 2)):
         store.write(role, STATE, tag)
-    assert store.roles() == [role]
-    assert store.tags(role) == [1, 2]
-    assert len(store.files.names()) == 2
+    assert sorted(store.roles()) == sorted(names)
+    assert [store.tags(role) for role in names] == [[1, 2]] * len(names)
+    assert len(store.files.names()) == 2 * len(names)
 
 
-@pytest.mark.parametrize("tag", [-1, 1.5, True, "3", None])
-def test_checkpoint_tags_are_non_negative_integers(store, tag):
-    with pytest.raises(lk.BadInput, match="tag="):
-        store.write("server-0", STATE, tag)
+def test_checkpoint_tags_are_non_negative_integers(store):
+    for tag in (-1, 1.5, True, "3", None):
+        with pytest.raises(lk.BadInput, match="tag="):
+            store.write("server-0", STATE, tag)
 
 
 def test_a_store_can_be_pickled(store, monkeypatch, tmp_path):
@@ -197,10 +197,19 @@ def test_jumps_of_the_system_clock_are_tolerated(store, monkeypatch):
 WHOLE = b"".join(encode_state(STATE))
 
 
-@pytest.mark.parametrize("length", sorted({*range(0, HEADER.size + 20), *range(0, len(WHOLE), 7), len(WHOLE) - 1}))
-def test_truncated_at_any_length(length):
-    with pytest.raises(DamagedCheckpoint):
-        decode_state(WHOLE[:length])
+def accepted(data):
+    """Whether these bytes are read as a checkpoint; if not, they are refused as damaged."""
+    try:
+        decode_state(data)
+    except DamagedCheckpoint:
+        return False
+    return True
+
+
+def test_truncated_at_any_length():
+    assert accepted(WHOLE)
+    lengths = {*range(HEADER.size + 20), *range(0, len(WHOLE), 7), len(WHOLE) - 1}
+    assert [length for length in lengths if accepted(WHOLE[:length])] == []
 
 
 def test_any_flipped_bit_is_found():
@@ -208,14 +217,11 @@ def test_any_flipped_bit_is_found():
         for bit in range(8) if at < HEADER.size else [at % 8]:
             bad = bytearray(WHOLE)
             bad[at] ^= 1 << bit
-            with pytest.raises(DamagedCheckpoint):
-                decode_state(bytes(bad))
+            assert not accepted(bytes(bad)), (at, bit)
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\3\4" + bytes(100), WHOLE + b"\0", WHOLE * 2])
-def test_invalid_bytes_are_a_damaged_checkpoint(data):
-    with pytest.raises(DamagedCheckpoint):
-        decode_state(data)
+def test_invalid_bytes_are_a_damaged_checkpoint():
+    assert [data for data in (b"", b"PK\3\4" + bytes(100), WHOLE + b"\0", WHOLE * 2) if accepted(data)] == []
 
 
 def overwrite(store, role, tag, change):
@@ -389,16 +395,6 @@ def test_places_that_cannot_be_are_refused(tmp_path):
     for bad in (3, "", b"x"):
         with pytest.raises(lk.BadInput, match="checkpoint="):
             open_store(bad)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere, so no folder is unwritable")
-def test_an_unwritable_folder_is_refused(tmp_path):
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(lk.BadInput, match="ermission"):
-            Store(tmp_path).check()
-    finally:
-        tmp_path.chmod(0o700)
 
 
 def test_a_location_that_cannot_be_written_is_refused_with_the_error_of_the_system(tmp_path, monkeypatch):

@@ -49,14 +49,14 @@ def test_shares_of_the_ring_are_shares_of_the_keys():
     assert ring.shares(1).tolist() == [1.0]
 
 
-@pytest.mark.parametrize("gone", range(8))
-def test_removing_a_server_moves_only_its_own_keys(gone):
-    for seed in range(5):
-        ring = ConsistentHash(100, seed)
-        before = ring.owner(IDS, 8)
-        after = ring.owner(IDS, [s for s in range(8) if s != gone])
-        assert np.array_equal(before != after, before == gone)
-        assert gone not in after
+def test_removing_a_server_moves_only_its_own_keys():
+    for gone in range(8):
+        for seed in range(5):
+            ring = ConsistentHash(100, seed)
+            before = ring.owner(IDS, 8)
+            after = ring.owner(IDS, [s for s in range(8) if s != gone])
+            assert np.array_equal(before != after, before == gone), gone
+            assert gone not in after, gone
 
 
 def test_modulo_hashing_moves_nearly_all_keys():

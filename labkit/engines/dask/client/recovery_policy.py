@@ -388,6 +388,11 @@ class RecoveryPolicy:
         return tuple(name for name in self._workers if name not in gone)
 
     @property
+    def changing(self) -> bool:
+        """Whether a join or a leave is pending."""
+        return bool(self._joining or self._leaving)
+
+    @property
     def phase(self) -> str:
         """The phase of a group restart: "" (none is in progress), "collect" or "start"."""
         return self._phase

@@ -25,6 +25,7 @@ from labkit.engines.dask.client.recovery_events import (
 )
 from labkit.engines.dask.timeouts import REPORT_S
 from labkit.engines.lifecycle import PRESENT, State
+from labkit.roles.group_restart import restarts_as_group
 from labkit.roles.layout import Layout, RoleSpec
 from labkit.trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted, RunWaits
 
@@ -35,7 +36,9 @@ PATIENCE = 5.0
 def servers(workers=3, servers=2, backups=0):
     """Workers that push to servers, and the chief."""
     roles = [RoleSpec("chief", "chief", 0, "chief")]
-    roles += [RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=slice(i, i + 1)) for i in range(servers)]
+    roles += [
+        RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=slice(i, i + 1)) for i in range(servers)
+    ]
     roles += [RoleSpec(f"worker-{i}", "worker", i, f"worker-{i}", computes=True, data=i) for i in range(workers)]
     roles += [RoleSpec(f"backup-{i}", "backup", i, f"backup-{i}", backs=1 + i) for i in range(backups)]
     return Layout(tuple(roles), (), ())
@@ -110,6 +113,9 @@ class World:
         for task in self.tasks.values():
             task.change = self.members.change
         elastic = bool(outside)
+        self.node = {role.name: role.node for role in layout.roles}
+        self.workers = [role.name for role in layout.roles if role.kind == "worker"] if elastic else []
+        self.group = [role.name for role in layout.roles if role.kind != "chief"] if restarts_as_group(layout) else []
         self.policy = policy.RecoveryPolicy(
             self.members, self, list(self.processes), on_loss=on_loss, patience=PATIENCE, elastic=elastic, now=0.0
         )
@@ -338,7 +344,7 @@ class World:
         members = self.members
         nodes = {}
         for role, address in members.where.items():
-            nodes.setdefault(address, set()).add(self.policy._node[role])
+            nodes.setdefault(address, set()).add(self.node[role])
         assert all(len(there) == 1 for there in nodes.values()), ("two nodes on one Dask worker", nodes)
         assert self.dismissed >= members.fenced.keys()
         assert {role for role, state in members.state.items() if state in PRESENT} == members.where.keys()
@@ -377,7 +383,9 @@ class World:
         assert not self.members.is_present(action.role, action.incarnation)
         task = self.tasks[action.role, action.incarnation]
         if not task.up:
-            self._in(self._delay(), self._leave_requested, task)  # Dask removes it; a running one leaves when it is fenced
+            self._in(
+                self._delay(), self._leave_requested, task
+            )  # Dask removes it; a running one leaves when it is fenced
 
     def _arrives(self):
         return self.chance.random() >= self.lose_orders
@@ -462,7 +470,7 @@ class World:
         by request.
         """
         members = self.members
-        if self.policy._joining or self.policy._leaving or self.respawning:
+        if self.policy.changing or self.respawning:
             return False
         if any(process.frozen or process.closing for process in self.processes.values()):
             return False
@@ -478,7 +486,7 @@ class World:
     def _waits_for_group(self, role, state):
         """A member that was lost waits for one that is to stay away."""
         away = self.members.in_state(State.STOPPED)
-        return state in (State.LOST, State.ENDED) and any(name in self.policy._group for name in away)
+        return state in (State.LOST, State.ENDED) and any(name in self.group for name in away)
 
     def answered_in_time(self):
         """Assert that every loss was answered, in the log or by the end of the run, within the guaranteed time."""

@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from labkit import ClusterError
 from labkit.engines.dask.client import start
 from labkit.engines.dask.client import supervisor as supervisors
 from labkit.engines.dask.client.event_router import router_of
-from labkit.engines.dask.client.recovery_events import Answered, InternalError, TaskFailed
+from labkit.engines.dask.client.recovery_events import Answered, InternalError
 from labkit.engines.dask.client.supervisor import Supervisor
 from labkit.roles.layout import Layout, RoleSpec
 from tests.engines.dask.client.client_stub import Loop
@@ -60,7 +61,7 @@ def supervisor(client):
 
 def answered(supervisor):
     """Take one event, an answer, and process it as the run's thread does."""
-    event = supervisor.queue.get(timeout=180)
+    event = supervisor.queue.get()
     assert isinstance(event, Answered)
     event.then()
 
@@ -155,17 +156,15 @@ def wrapped(error):
     ],
     ids=lambda value: value if isinstance(value, str) else value.status,
 )
-def test_the_event_of_a_task_that_failed_has_the_reason(supervisor, future, why):
-    started = []
-
+def test_the_error_of_a_task_that_failed_has_the_reason(supervisor, future, why, monkeypatch):
     def start(role, incarnation, worker, done, strategy, restored):
-        started.append(done)
+        done(future)
         return future
 
-    supervisor._launcher = types.SimpleNamespace(start=start, forget=lambda: None)
-    supervisor.submit("worker-0", 1, "a")
-    started[0](future)
-    assert supervisor.queue.get(timeout=180) == TaskFailed("worker-0", 1, future.status, why)
+    launcher = types.SimpleNamespace(load=lambda where: None, restored={}, start=start, forget=lambda: None)
+    monkeypatch.setattr("labkit.engines.dask.client.supervisor.Launcher", lambda *arguments: launcher)
+    with pytest.raises(ClusterError, match=f"could not start: {why}"):
+        supervisor.start({})
 
 
 def test_a_run_releases_everything_it_can(client, supervisor):
@@ -199,7 +198,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
         raise RuntimeError("no thread can be started")
 
     monkeypatch.setattr(start, "DaskRun", fails)
-    client.sync = lambda call, callback_timeout: asyncio.run_coroutine_threadsafe(call(), client.loop.loop).result(180)
+    client.sync = lambda call, callback_timeout: asyncio.run_coroutine_threadsafe(call(), client.loop.loop).result()
     with pytest.raises(RuntimeError, match="no thread"):
         start.start_run(cluster, connection, lambda roles: {"chief": "a"}, plan, (), False, None)
     assert usage["a"] == 0
@@ -208,9 +207,9 @@ def test_a_run_that_cannot_be_made_leaves_nothing(client, monkeypatch):
 
 
 def test_a_mistake_on_the_event_loop_is_logged_and_becomes_an_event(client, supervisor, monkeypatch, caplog):
-    monkeypatch.setattr(supervisor, "_deliver", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(client, "_run", lambda *arguments, **options: 1 / 0)
     supervisor.post({"do": "members"}, ["a"])
-    event = supervisor.queue.get(timeout=180)
+    event = supervisor.queue.get()
     assert isinstance(event, InternalError)
     assert isinstance(event.error, ZeroDivisionError)
     assert "An order to roles" in caplog.text

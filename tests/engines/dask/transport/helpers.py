@@ -6,7 +6,6 @@ import contextlib
 import mmap
 import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from labkit.engines.dask.transport.shared_memory import DATA, ORIGIN, WRITTEN, O
 from labkit.roles.messages import Ack, Pull, Push, Weights
 
 KINDS = (Push, Pull, Weights, Ack)
-PATIENCE = 180.0  # seconds; only a broken test waits that long
+LONG = 1e6  # seconds; nothing takes that long
 
 
 def introduce(*endpoints: Endpoint) -> None:
@@ -41,9 +40,7 @@ def connect(*endpoints: Endpoint) -> None:
 
 def run(endpoints: tuple[Endpoint, ...], done: Callable[[], Any]) -> None:
     """Let the endpoints work until `done()`."""
-    until = time.monotonic() + PATIENCE
     while not done():
-        assert time.monotonic() < until, "waited in vain"
         for endpoint in endpoints:
             endpoint.flush()
             endpoint.poll(0.001)
@@ -69,7 +66,6 @@ def values(endpoint: Endpoint) -> list[Any]:
 
 def dial(endpoint: Endpoint, data: bytes = b"") -> socket.socket:
     sock = socket.create_connection(endpoint.address)
-    sock.settimeout(PATIENCE)
     sock.sendall(data)
     return sock
 
@@ -82,7 +78,7 @@ def hello(to: Endpoint, name: str = "stranger", incarnation: int = 0, run: str =
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Whether the connection is closed within the time limit, after the acceptor's bytes."""
+    """Wait until the connection is closed, after the acceptor's bytes; true."""
     with sock, contextlib.suppress(ConnectionResetError):
         while sock.recv(100):
             pass

@@ -23,7 +23,7 @@ from labkit.engines.dask.transport.handshake import (
     welcome,
 )
 from labkit.roles.messages import Ack, Pull
-from tests.engines.dask.transport.helpers import PATIENCE, connect, dial, hello, introduce, is_closed, run, values
+from tests.engines.dask.transport.helpers import connect, dial, hello, introduce, is_closed, run, values
 
 KEY = X25519PrivateKey.generate()
 PULL = HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16)
@@ -155,7 +155,6 @@ def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., E
         one.send("two", Ack(1))
         sock = listener.accept()[0]
         with sock:
-            sock.settimeout(PATIENCE)
             text = sock.recv(4096)
             sock.sendall(welcome(text, Identity().key(two.identity.public)))
             run((one,), lambda: "two" in one.unreachable)
@@ -205,7 +204,7 @@ def test_connections_from_hosts_without_roles_are_closed_first(make: Callable[..
 
     def come(source: str, count: int) -> list[socket.socket]:
         return [
-            socket.create_connection(("127.0.0.1", server.address[1]), PATIENCE, source_address=(source, 0))
+            socket.create_connection(("127.0.0.1", server.address[1]), source_address=(source, 0))
             for _ in range(count)
         ]
 

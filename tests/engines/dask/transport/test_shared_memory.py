@@ -47,7 +47,7 @@ from labkit.errors import RoleError
 from labkit.roles.messages import Ack, Push
 from tests.engines.dask.transport.helpers import (
     KINDS,
-    PATIENCE,
+    LONG,
     Intruder,
     connect,
     descriptors,
@@ -383,7 +383,7 @@ def test_an_offer_on_an_encrypted_connection_is_not_accepted(
         ) as sock:
             sock.sendall(hello)
             reported.append(sock.recv(4))
-            seen.wait(PATIENCE)
+            seen.wait()
 
     thread = threading.Thread(target=call)
     thread.start()
@@ -423,36 +423,6 @@ def test_any_array_arrives_before_and_after_the_switch(arrays: list[np.ndarray],
             assert message.step == step
             assert message.values.dtype == array.dtype
             np.testing.assert_array_equal(message.values, array)
-
-
-def test_64_mb_at_once_in_turns(pair: tuple[Endpoint, Endpoint]) -> None:
-    one, two = pair
-    turn(one, two)
-    turn(two, one)
-    one.send("two", Push(np.full(16 << 20, 1, np.float32), 0, 0, 0))
-    two.send("one", Push(np.full(16 << 20, 2, np.float32), 0, 0, 0))
-    until = 10_000  # polls; some hundred are needed
-    while not (one.inbox and two.inbox) and (until := until - 1):
-        one.poll(0.0)
-        two.poll(0.0)
-    assert [(endpoint.inbox[0].message.values == number).all() for endpoint, number in ((one, 2), (two, 1))] == [
-        True,
-        True,
-    ]
-
-
-def test_a_reader_whose_memory_is_full_blocks_no_other(make: Callable[..., Endpoint]) -> None:
-    fast, slow, third = endpoints = make("fast"), make("slow"), make("third")
-    introduce(*endpoints)
-    turn(fast, slow)
-    turn(fast, third)
-    for step in range(8):
-        fast.send("slow", Push(np.full(1_000_000, step), step, 0, 0))  # 64 MB, and slow reads nothing
-    fast.send("third", Ack(7))
-    run((fast, third), lambda: third.inbox)
-    assert fast.queued
-    run(endpoints, lambda: len(slow.inbox) == 8)
-    assert all((message.values == step).all() for step, message in enumerate(values(slow)))
 
 
 def test_a_sleeping_reader_is_woken_by_a_frame_in_the_memory(pair: tuple[Endpoint, Endpoint]) -> None:
@@ -509,10 +479,10 @@ def test_bytes_in_kernel_buffers_arrive_after_the_sender_closes(pair: tuple[Endp
         one.send("two", Push(np.zeros(2500), step, 0, 0))
     one.flush()
     assert one.queued
-    two.poll(PATIENCE)  # accepts the offer, and reads a part; one is not notified
+    two.poll(LONG)  # accepts the offer, and reads a part; one is not notified
     one.flush()
     one.close()
-    assert two.drain({"one"}, PATIENCE) == set()
+    assert two.drain({"one"}, LONG) == set()
     assert two.received["one"] == one.sent["two"] == len(two.inbox)
     assert one.sent["two"] + one.undelivered["two"] == 1500
 
@@ -644,30 +614,6 @@ def test_a_killed_receiver_breaks_the_link_and_counts_stay_exact(make: Callable[
     parent.close()
     assert processes_that_map(token) == processes_that_map(own) == []
     assert not [name for name in os.listdir("/dev/shm") if "labkit" in name]
-
-
-@pytest.mark.slow
-def test_connections_leave_no_descriptor_and_no_mapping(make: Callable[..., Endpoint]) -> None:
-    server = make("server")
-    before = descriptors(), mappings()
-    for index in range(2000):
-        peer = Endpoint("peer", 0, Codec(KINDS))
-        introduce(server, peer)
-        peer.send("server", Ack(0))
-        if index % 3:  # else it has ended before its offer is received
-            run((server, peer), lambda: server.inbox)
-            peer.send("server", Ack(1))
-            assert sending_to(peer, "server").in_memory
-            if index % 3 == 1:
-                run((server,), lambda: len(server.inbox) == 2)
-        peer.close()
-        run((server,), lambda: "peer" in server.lost and not server.receiving)
-        assert len(server.inbox) == (2 if index % 3 else 0)
-        assert peer.undelivered["server"] == (0 if index % 3 else 1)
-        server.inbox.clear()
-        server.lost.clear()
-    assert mappings() == before[1]
-    assert descriptors() < before[0] + 20  # a leak would be of hundreds; others in this process open and close some
 
 
 def spoil(word: int, value: int) -> Callable[[Intruder], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CACHES = {"__pycache__", ".ipynb_checkpoints"}
 SOURCES = {"labkit": "labkit", "notebooks": "labkit/notebooks"}  # folder of the checkout: folder of the wheel
 
@@ -19,8 +18,6 @@ SOURCES = {"labkit": "labkit", "notebooks": "labkit/notebooks"}  # folder of the
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """A wheel built from a copy of the checkout in which notebooks were opened, and so have checkpoints."""
-    if importlib.util.find_spec("hatchling") is None:
-        pytest.skip("hatchling is not installed: pip install hatchling")
     top = tmp_path_factory.mktemp("packaging")
     copy = top / "checkout"
     for folder in (*SOURCES, "tests"):

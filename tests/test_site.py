@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import click
-import pytest
 
 import labkit as lk
 from docs._ext.command_reference import command_reference
 from docs._ext.data_sets import data_sets
-from docs._ext.formulas import mathml
 from docs._ext.generated import MARK, PARTS, copy_lessons, write_strategies
 from docs._ext.panel_terms import lab_terms, panel_list
 from docs._ext.root_documents import ROOT_PAGES, root_document
@@ -24,16 +21,12 @@ from labkit.options import options_of
 from labkit.strategies import STRATEGIES
 from labkit.views import PANELS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GENERATED = ("_build", "generated")
 SOURCES = sorted(path for path in DOCS.rglob("*.md") if not set(GENERATED) & set(path.parts))
 LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\(([^()\s]+)\)")
-
-
-def name(path):
-    return path.relative_to(ROOT).as_posix()
 
 
 def text_of(path):
@@ -106,22 +99,24 @@ def test_generated_parts_exist_and_are_used():
     assert sorted(used) == sorted(PARTS)
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *(ROOT / each for each in ROOT_PAGES)], ids=name)
-def test_links_lead_to_files_and_anchors(path):
+def leads_somewhere(path, link):
     """Also links to generated pages, and those of documents in the top folder."""
-    for link in links_of(path):
-        target, _, anchor = link.partition("#")
-        if re.match(r"\w+:", link):
-            continue
-        page = (DOCS / target[1:] if target.startswith("/") else path.parent / target).resolve() if target else path
-        if page.parent == DOCS / "strategies" / "generated":
-            assert page.stem in STRATEGIES, link
-        elif page.parent == DOCS / "lessons" and page.suffix == ".ipynb":
-            assert page.name in LESSONS, link
-        else:
-            assert page.exists(), link
-            if anchor and page.suffix == ".md":
-                assert anchor in anchors(text_of(page)), link
+    target, _, anchor = link.partition("#")
+    if re.match(r"\w+:", link):
+        return True
+    page = (DOCS / target[1:] if target.startswith("/") else path.parent / target).resolve() if target else path
+    if page.parent == DOCS / "strategies" / "generated":
+        return page.stem in STRATEGIES
+    if page.parent == DOCS / "lessons" and page.suffix == ".ipynb":
+        return page.name in LESSONS
+    return page.exists() and (not anchor or page.suffix != ".md" or anchor in anchors(text_of(page)))
+
+
+def test_links_lead_to_files_and_anchors():
+    links = [(path, link) for path in (*SOURCES, *(ROOT / each for each in ROOT_PAGES)) for link in links_of(path)]
+    assert len(links) > 100
+    broken = [f"{path.relative_to(ROOT)}: {link}" for path, link in links if not leads_somewhere(path, link)]
+    assert not broken, "\n".join(broken)
 
 
 def test_links_of_top_documents_lead_to_pages(tmp_path):
@@ -144,11 +139,3 @@ def test_broken_links_are_found(tmp_path):
     (tmp_path / "a.html").write_text('<a href="b.html#there">x</a><a href="b.html#gone">x</a><img src="no.png"><p id="c">')
     (tmp_path / "b.html").write_text('<h1 id="there">x</h1><a href="a.html#c">x</a><a href="https://example.org/none">x</a>')
     assert broken_links(tmp_path) == ["a.html: b.html#gone", "a.html: no.png"]
-
-
-@pytest.mark.parametrize(("tex", "over", "under"), [
-    (r"\tfrac12 + x", "1", "2"), (r"\frac MP", "M", "P"), (r"\frac1N", "1", "N"), (r"\frac{1}{2}", "1", "2"),
-])  # fmt: skip
-def test_a_fraction_has_its_numerator_and_its_denominator(tex, over, under):
-    fraction = ElementTree.fromstring(mathml(tex, as_block=True)).find(".//{*}mfrac")
-    assert ["".join(part.itertext()).strip() for part in fraction] == [over, under]

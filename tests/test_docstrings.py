@@ -1,0 +1,93 @@
+"""Public functions and classes have examples, and these print what they show.
+
+Public are the names of `labkit.__all__`, the functions of `lk.pictures`, the types that these return, and the public methods
+and properties of all these classes, also those that a base class in labkit defines.
+"""
+
+from __future__ import annotations
+
+import doctest
+import functools
+import inspect
+import types
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.advisor.advise import Advice
+from labkit.advisor.advise import Prediction as AdvisedStrategy
+from labkit.data import DaskDataset, Dataset
+from labkit.lab.prediction import Revealed
+from labkit.lab.run_table import Runs
+from labkit.summary import Summary
+from labkit.views import Plots
+
+RETURNED = (Advice, AdvisedStrategy, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
+CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}  # as the example of `lk.calibrate` does
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def is_ours(thing):
+    return (getattr(thing, "__module__", None) or "").startswith("labkit.")
+
+
+def names():
+    """{path: object} of all public names; the path is that of the definition."""
+    named = [getattr(lk, name) for name in lk.__all__]
+    named += [getattr(module, name) for module in named if inspect.ismodule(module) for name in module.__all__]
+    return {
+        f"{thing.__module__}.{thing.__qualname__}": thing
+        for thing in (*named, *RETURNED)
+        if not inspect.ismodule(thing)
+    }
+
+
+def members(cls):
+    """{path: (function or property, class)} of the public methods and properties of a class."""
+    kinds = (types.FunctionType, property, functools.cached_property, classmethod, staticmethod)
+    return {
+        f"{base.__module__}.{base.__qualname__}.{name}": (member, base)
+        for base in cls.__mro__
+        if is_ours(base)
+        for name, member in vars(base).items()
+        if not name.startswith("_") and isinstance(member, kinds)
+    }
+
+
+NAMES = names()
+MEMBERS = {path: found for cls in NAMES.values() if inspect.isclass(cls) for path, found in members(cls).items()}
+ALL = sorted({*NAMES, *MEMBERS})
+
+
+def test_every_public_function_and_class_has_an_example():
+    assert len(NAMES) > 100
+    without = sorted(path for path, thing in NAMES.items() if ">>> " not in (thing.__doc__ or ""))
+    assert not without, "\n".join(without)
+
+
+def examples():
+    finder = doctest.DocTestFinder(recurse=False)
+    found = {path: NAMES.get(path) or getattr(MEMBERS[path][0], "__func__", MEMBERS[path][0]) for path in ALL}
+    tests = (
+        finder.find(thing, path, module=False, globs={"lk": lk, "np": np})
+        for path, thing in found.items()
+        if thing.__doc__
+    )
+    return [test for tests_of_one in tests for test in tests_of_one if test.examples]
+
+
+def marks(example):
+    if example.name.endswith(".DaskCluster"):
+        return pytest.mark.dask, pytest.mark.slow
+    calibrates = example.name.endswith(tuple(f".{name}" for name in CALIBRATES))
+    return (pytest.mark.simulated, pytest.mark.slow) if calibrates else pytest.mark.simulated
+
+
+@pytest.mark.parametrize("example", [pytest.param(test, id=test.name, marks=marks(test)) for test in examples()])
+def test_the_examples_print_what_they_show(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = []
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    runner.run(example, out=output.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(output)
