@@ -201,6 +201,8 @@ class SuiteReport:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """The tests are known to a worker of pytest-xdist."""
+        if not all("@" in name for name in ids):
+            raise pytest.UsageError("pytest-xdist ignores the groups of tests; install pytest as in the extra `test`.")
         self._expect(ids)
 
     @pytest.hookimpl(optionalhook=True)
