@@ -33,7 +33,7 @@ def lab():
         one.close()
     for thread in threading.enumerate():
         if thread.name in set(threads()) - set(before):
-            thread.join(180)
+            thread.join()
     assert threads() == before
 
 
@@ -257,7 +257,7 @@ def test_actions_from_many_threads_at_once(lab):
     for hand in hands:
         hand.start()
     for hand in hands:
-        hand.join(180)
+        hand.join()
     one.stop()
     assert one.view().state in ("over", "ready")
     assert all(lk.ledger(trace)["closes"] for trace in one.traces)
