@@ -55,7 +55,7 @@ def shown(value):
 
 
 def rows(value):
-    """The rows of name and value of the display of a run that continues: its text may already show other numbers."""
+    """The rows of name and value of a display of what continues: its text may already show other numbers."""
     return {row[0]: row[1] for row in Page(value._repr_html_()).rows if len(row) == 2}
 
 
@@ -309,14 +309,14 @@ def test_a_run_on_processes_at_each_stage():
         run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(seconds=600))
         assert rows(run)["state"] == "running"
         assert re.fullmatch("<Run AsyncPS on moons, dask: .*, running>", repr(run))
-        assert shown(cluster)["processes"] == "4 of 4 are up"
-        assert shown(cluster)["runs"] == "AsyncPS on moons"
+        assert rows(cluster)["processes"] == "4 of 4 are up"
+        assert rows(cluster)["runs"] == "AsyncPS on moons"
         assert rows(run.pause())["state"] == "paused"
         run.resume().kill("worker-1", restart=False)
         assert rows(run)["roles"] == "w1 is down"
         run.stop()
         assert shown(run)["state"] == "ended: you stopped it"
-        assert "runs" not in shown(cluster)
+        assert "runs" not in rows(cluster)
     assert shown(run)["state"] == "ended: you stopped it"
     assert shown(cluster)["processes"] == "closed"
 

@@ -218,7 +218,7 @@ METHODS = {
     "wait_for": {"role": "worker-0", "timeout": 1.0},
 }
 FIXED = {"wait_for": {"condition": "restarted"}}  # what a condition that is a function raises is the caller's
-QUICK = {"wait", "advance", "scale", "cut", "delay", "sentence"}  # one of each kind of check; the others are slow
+QUICK = {"wait", "scale", "cut", "sentence"}  # one of each kind of check; the others are slow
 NO_ARGUMENTS = {"stop", "pause", "resume", "summary", "result"}
 LIVE = {"watch"}  # opens a figure: see tests/lab
 

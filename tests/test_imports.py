@@ -52,27 +52,27 @@ def parsed(file):
     return ast.parse(FILES[file].read_text())
 
 
+def statements(body, late=False):
+    """(statement, whether it is in a function) of a module, without those for type checkers only."""
+    for node in body:
+        yield node, late
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        inside = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+            yield from statements(getattr(node, block, ()), inside)
+
+
 @functools.cache
 def imports(file):
     """(module as an absolute name, line, whether it is at the top of the module) of everything imported in a file."""
-    tree = parsed(file)
-    for parent in ast.walk(tree):
-        for child in ast.iter_child_nodes(parent):
-            child.parent = parent
     package = ("labkit", *file.split("/")[:-1])
     found = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
-        above, late, typing_only = node, False, False
-        while hasattr(above, "parent"):
-            above = above.parent
-            late |= isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef)
-            typing_only |= isinstance(above, ast.If) and "TYPE_CHECKING" in ast.unparse(above.test)
-        if typing_only:
-            continue
+    for node, late in statements(parsed(file).body):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
+        elif not isinstance(node, ast.ImportFrom):
+            continue
         elif node.level:
             base = package[: len(package) - node.level + 1]
             module = ".".join([*base, *([node.module] if node.module else [])])
@@ -112,7 +112,7 @@ def test_imports_go_one_way():
 # The packages of the Dask engine: each imports from itself, from those before it, and from modules for all of them. These
 # import from none of them; of these, the transport uses two.
 LAYERS = ["transport", "worker", "cluster", "client"]
-FOR_ALL_LAYERS = {"failure_detector", "processes", "protocol", "requests", "timeouts"}
+FOR_ALL_LAYERS = {"failure_detector", "processes", "protocol", "requests", "stages", "timeouts"}
 FOR_TRANSPORT = {"protocol", "timeouts"}
 MAKES_RUNS = ("dask_cluster.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
 

@@ -17,6 +17,7 @@ from jupyter_client.session import Session
 __all__ = ["ask"]
 
 ANSWERS = 20_000  # milliseconds in which the heartbeat of a kernel that is alive answers, also if the kernel is busy
+MOST = 180_000  # milliseconds for an answer: more than a wait for a condition takes
 
 
 class _Channels:
@@ -50,13 +51,16 @@ class _Channels:
         if subshell is not None:
             message["header"]["subshell_id"] = subshell
         self._session.send(socket, message)
-        while True:
+        silent = 0
+        while silent < MOST:
             if not socket.poll(ANSWERS):
                 self._check_alive(kind)
+                silent += ANSWERS
                 continue
             _, answer = self._session.recv(socket, zmq.NOBLOCK)
             if answer is not None and answer["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 return dict(answer["content"])
+        raise TimeoutError(f"the kernel is alive, and has not answered a {kind}")
 
     def _check_alive(self, kind: str) -> None:
         heart = self._connect("hb", zmq.REQ)

@@ -13,6 +13,15 @@ CanvasRenderingContext2D.prototype.clearRect = function (...box) {
   watching.forEach(act => act(this.canvas));
 };
 
+let copies = 0; // texts that have been written to the clipboard
+if (window.Clipboard) { // a blank page has none
+  const { writeText } = Clipboard.prototype;
+  Clipboard.prototype.writeText = async function (text) {
+    await writeText.call(this, text);
+    copies += 1;
+  };
+}
+
 // While `texts` is a list, two properties of each text of a panel are computed when it is drawn: its contrast as in WCAG 2 (its
 // colour against the most frequent colour of the pixels below its middle), and how many pixels of it are beyond the canvas.
 let texts = null;
@@ -74,6 +83,11 @@ window.labkitMeasure = {
   // How often each canvas that matches `selector` was drawn so far, in the order of the page.
   drawn(selector) {
     return [...document.querySelectorAll(selector)].map(canvas => counts.get(canvas) ?? 0);
+  },
+
+  // The number of texts that were copied so far.
+  copies() {
+    return copies;
   },
 
   // The largest number of drawings so far of a canvas that matches `selector`.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 WIDGETS = """
@@ -137,17 +134,6 @@ def test_a_cell_that_fails_and_an_error_in_the_console_are_seen(page):
     assert page.errors == ["console: one", "page: two"]
     page.forgive()
     assert page.errors == []
-
-
-def test_the_state_of_page_and_kernel_for_the_report_of_a_failure(page):
-    page.page.evaluate("() => { console.error('for the report'); }")
-    page.kernel("import labkit as lk; lab = lk.Lab()")
-    state = page.state("harness-state")
-    page.forgive()
-    screenshot = re.search("screenshot: (.*)", state)
-    assert Path(screenshot[1]).is_file()
-    for part in ("last messages: ", "console: for the report", "lab: state 'ready', problem ''"):
-        assert part in state
 
 
 def test_a_process_that_outlives_its_kernel_is_found_and_ended(page, server):

@@ -78,9 +78,9 @@ def page(shared):
 
 def copied(page, button):
     """The text that a press of this button copies."""
-    page.page.evaluate("() => navigator.clipboard.writeText('')")
+    before = page.page.evaluate("() => window.labkitMeasure.copies()")
     button.click()
-    page.page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
+    page.page.wait_for_function("before => window.labkitMeasure.copies() > before", arg=before)
     return page.page.evaluate("() => navigator.clipboard.readText()")
 
 

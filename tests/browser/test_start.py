@@ -42,7 +42,7 @@ STATE = """() => ({
 
 def clear(page):
     """Close the lab, and remove it from the notebook."""
-    page.kernel("lab.close()\n0")
+    page.kernel("if 'lab' in globals(): lab.close()\n0")
     page.command("notebook:clear-all-cell-outputs")
     page.page.wait_for_selector(".labkit-lab", state="detached")
 
@@ -68,6 +68,7 @@ def test_the_lab_is_in_view_when_it_starts(page):
         page.lab(1).wait_for()
         page.page.wait_for_function(f"parts => ({PARTLY_HIDDEN})(parts).length === 0", arg=parts)
         page.await_panels(least=5)
+        page.await_layout()
         assert page.page.evaluate(PARTLY_HIDDEN, parts) == []
         assert page.selected == 2  # JupyterLab has gone to the next cell, and the lab is in view all the same
         page.screenshot(f"start-{width}x{height}")
@@ -139,14 +140,16 @@ def test_after_a_restart_of_the_kernel_the_last_picture_says_what_to_do(page, ce
     cell = cells["fast"]
     clear(page)
     page.run_and_wait(cell)
-    page.await_panels(least=5)
     page.await_kernel("lab.view().t > 2e9")
+    page.lab(cell).evaluate("node => node.scrollIntoView()")  # panels that are out of view are not drawn
+    page.await_panels(least=5)
     page.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:restart-kernel'); }")  # a dialogue follows
     page.page.locator(".jp-Dialog").get_by_role("button", name="Confirm Kernel Restart").click()
     note = page.lab(cell).get_by_role("alert").filter(has_text="Kernel restarted: run the cell again")
     note.wait_for()
     assert page.page.evaluate("() => window.labkitMeasure.pictured('.labkit-lab canvas', 5)")
     assert page.lab(cell).locator("img").count() == 0
+    page.lab(cell).evaluate("node => node.scrollIntoView()")
     page.screenshot("kernel-restarted")
     page.run_and_wait(cell)  # and so it is
     note.wait_for(state="detached")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 SIMULATED = """
@@ -84,7 +87,17 @@ def test_the_figure_fits_the_page_at_every_width_and_in_both_themes(simulated):
     for width in (940, 1280, 1600):
         simulated.resize(width)
         over[width] = lab.evaluate("it => it.scrollWidth - it.clientWidth")
-        for shade in ("light", "dark"):
+        for shade in ("light", "dark") if simulated.shade == "light" else ("dark", "light"):
             simulated.theme(shade)
             simulated.screenshot(f"watch-{width}-{shade}")
     assert over == {940: 0, 1280: 0, 1600: 0}
+
+
+def test_the_state_of_page_and_kernel_for_the_report_of_a_failure(simulated):
+    simulated.page.evaluate("() => { console.error('for the report'); }")
+    state = simulated.state("state")
+    simulated.forgive()
+    screenshot = re.search("screenshot: (.*)", state)
+    assert Path(screenshot[1]).is_file()
+    for part in ("last messages: ", "console: for the report", "watch: state 'running', problem ''"):
+        assert part in state

@@ -77,6 +77,7 @@ def test_a_killed_chief_counts_no_gradients(dask_processes, tmp_path):
     assert entries["computed"] == computed(tmp_path)  # workers send their state before they restart: none was lost
 
 
+@pytest.mark.slow
 def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(dask_processes, tmp_path):
     """One of two centres restarts with the initial weights, and a worker is lost with it: others hold its gradients."""
     budget = lk.Budget(updates=150)

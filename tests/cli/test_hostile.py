@@ -49,6 +49,7 @@ def test_simulate_reports_hostile_option_values(option, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(slow=12)  # the options are those of `simulate`
 @pytest.mark.parametrize(("command", "option"), [case for case in CASES if case[0] != "simulate"])
 def test_other_commands_report_hostile_option_values(command, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -138,13 +138,13 @@ def unexpected_errors(document, read, value):
     return wrong
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_notebook_with_one_invalid_value_is_reported(folder, value):
     assert unexpected_errors(toy.notebook(), lambda path: read_reference(path, "seed"), value) == {}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=4)
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_bundle_with_one_invalid_value_is_reported(folder, value):
     assert unexpected_errors(json.loads(Path("toy.bundle.json").read_text()), read_bundle, value) == {}

@@ -8,21 +8,21 @@ import pytest
 import labkit as lk
 from labkit.roles.backup import with_backups
 from labkit.trace.schema import UNKNOWN
-from tests.contract.test_kill import begun, closed, event, moves, until
+from tests.contract.engines import over, slow_on_processes
+from tests.contract.statements import closed
+from tests.contract.test_kill import begun, moves
 
-pytestmark = pytest.mark.sample(3)
-
-STRATEGIES = [
-    lk.AsyncPS(optimizer="momentum:0.5", learning_rate=0.02), lk.SyncPS(), lk.SSP(), lk.EASGD(), lk.KSync(),
-    lk.AsyncPS(codec="top-k:0.2"),
-]  # fmt: skip
+STRATEGIES = {
+    "momentum": lk.AsyncPS(optimizer="momentum:0.5", learning_rate=0.02), "sync": lk.SyncPS(), "ssp": lk.SSP(),
+    "easgd": lk.EASGD(), "k-sync": lk.KSync(), "codec": lk.AsyncPS(codec="top-k:0.2"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=["momentum", "sync", "ssp", "easgd", "k-sync", "codec"])
+@over("strategy", STRATEGIES, slow=["momentum", "sync"])
 def test_a_killed_server_with_a_backup_loses_no_update(engine, strategy):
     run = begun(engine, strategy, workers=3, replicas=1).kill("server-0")
-    event(engine, run, "restarted", "server-0")
-    moves(engine, run)
+    run.wait_for("restarted", "server-0")
+    moves(run)
     run.stop()
     entries = closed(run)
     assert (entries["rolled_back"], entries["lost"]) == (0, 0)
@@ -34,31 +34,33 @@ def test_a_killed_server_with_a_backup_loses_no_update(engine, strategy):
     )  # the same generation: staleness can still be counted
 
 
+@slow_on_processes
 def test_a_killed_backup_is_replaced(engine):
     run = begun(engine, lk.AsyncPS(), workers=2, replicas=1).kill("backup-0")
-    event(engine, run, "restarted", "backup-0")
-    until(engine, run, lambda: any("backup-0 holds a copy of server-0 again" in str(m) for m in run.trace.events))
+    run.wait_for("restarted", "backup-0")
+    run.wait_for(lambda run: any("backup-0 holds a copy of server-0 again" in str(m) for m in run.trace.events))
     run.kill("server-0")
-    event(engine, run, "restarted", "server-0")
-    moves(engine, run)
+    run.wait_for("restarted", "server-0")
+    moves(run)
     run.stop()
     assert closed(run)["rolled_back"] == 0
 
 
+@slow_on_processes
 def test_without_its_backup_a_server_goes_on(engine):
     run = begun(engine, lk.SyncPS(), workers=2, replicas=1).kill("backup-0", restart=False)
-    event(engine, run, "left", "backup-0")
-    moves(engine, run)
+    run.wait_for("left", "backup-0")
+    moves(run)
     run.stop()
     closed(run)
 
 
-def test_killing_a_server_and_its_backup_is_losing_a_server_without_backup(engine):
-    run = begun(engine, lk.AsyncPS(), workers=2, replicas=1)
+def test_killing_a_server_and_its_backup_is_losing_a_server_without_backup(simulated):
+    run = begun(simulated, lk.AsyncPS(), workers=2, replicas=1)
     run.kill("backup-0").kill("server-0")
     for name in ("server-0", "backup-0"):
-        event(engine, run, "restarted", name)
-    moves(engine, run)
+        run.wait_for("restarted", name)
+    moves(run)
     run.stop()
     closed(run)
 
@@ -97,9 +99,9 @@ def test_a_backup_adds_one_round_trip_to_an_update():
     assert took == pytest.approx([12.0, 14.0])
 
 
-def test_replicas_without_servers_are_refused(engine):
+def test_replicas_without_servers_are_refused(simulated):
     with pytest.raises(lk.BadInput, match="RingAllReduce has no servers that could be replicated"):
-        engine.train("moons", lk.RingAllReduce(), lk.Budget(updates=1), replicas=1)
+        simulated.train("moons", lk.RingAllReduce(), lk.Budget(updates=1), replicas=1)
 
 
 @pytest.mark.parametrize("gap", [-0.4, -0.001, 0.0, 0.001, 0.4, 0.79, 0.81])
@@ -109,6 +111,6 @@ def test_the_server_and_its_backup_return_in_either_order(gap):
     """
     faults = [lk.Kill("backup-0", at=0.5), lk.Kill("server-0", at=0.5 + gap)]
     cluster = lk.SimulatedCluster(workers=2, compute=0.01, latency=0.001, replicas=1, checkpoint_every=0.2)
-    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait(180)
+    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait()
     assert run.stopped_by == "updates"
     closed(run)

@@ -25,8 +25,8 @@ def pushes(run):
 
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)
-def test_training_with_encoded_gradients_reaches_a_high_accuracy(engine, codec):
-    run = engine.wait(DIGITS, lk.SyncPS(learning_rate=0.2, codec=codec), lk.Budget(updates=120), workers=2)
+def test_training_with_encoded_gradients_reaches_a_high_accuracy(simulated, codec):
+    run = simulated.wait(DIGITS, lk.SyncPS(learning_rate=0.2, codec=codec), lk.Budget(updates=120), workers=2)
     assert run.summary()["updates"] == 120
     assert run.summary()["accuracy"] > 0.85
     by_hand = {
@@ -37,25 +37,25 @@ def test_training_with_encoded_gradients_reaches_a_high_accuracy(engine, codec):
 
 
 @pytest.mark.parametrize("codec", [TopK(0.05), QSGD(4)], ids=repr)
-def test_several_shards_get_parts_that_are_coded_apart(engine, codec):
-    run = engine.wait(DIGITS, lk.AsyncPS(learning_rate=0.1, codec=codec), lk.Budget(updates=120), workers=2, servers=2)
+def test_several_shards_get_parts_that_are_coded_apart(simulated, codec):
+    run = simulated.wait(DIGITS, lk.AsyncPS(learning_rate=0.1, codec=codec), lk.Budget(updates=120), workers=2, servers=2)
     assert run.summary()["accuracy"] > 0.7
     assert pushes(run) == {codec.nbytes(((SIZE // 2,),), "float32")}
 
 
 @pytest.mark.parametrize("codec", [TopK(0.05), PowerSGD(2)], ids=repr)
-def test_timing_only_sends_the_same_number_of_bytes(engine, codec):
+def test_timing_only_sends_the_same_number_of_bytes(simulated, codec):
     null = lk.Problem("digits", hidden=(32,), batch_size=32, timing_only=True)
-    run = engine.wait(null, lk.SyncPS(codec=codec), lk.Budget(updates=5), workers=2)
+    run = simulated.wait(null, lk.SyncPS(codec=codec), lk.Budget(updates=5), workers=2)
     assert pushes(run) == {codec.nbytes(SHAPES, "float32")}
 
 
 @pytest.mark.parametrize("timing_only", [False, True])
 @pytest.mark.parametrize("codec", [Float16(), PowerSGD(2)], ids=repr)
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce, HalvingDoubling])
-def test_all_reduce_of_coded_gradients(engine, strategy, codec, timing_only):
+def test_all_reduce_of_coded_gradients(simulated, strategy, codec, timing_only):
     problem = lk.Problem("digits", hidden=(32,), batch_size=32, seed=0, timing_only=timing_only)
-    run = engine.wait(problem, strategy(learning_rate=0.2, codec=codec), lk.Budget(updates=120), workers=2)
+    run = simulated.wait(problem, strategy(learning_rate=0.2, codec=codec), lk.Budget(updates=120), workers=2)
     assert run.summary()["updates"] == 120
     if not timing_only:
         assert run.summary()["accuracy"] > 0.85
@@ -86,8 +86,8 @@ class Added(Script):
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
-def test_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(engine, workers):
-    run = engine.wait(QUADRATIC, Added(), lk.Budget(seconds=60), workers=workers)
+def test_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(simulated, workers):
+    run = simulated.wait(QUADRATIC, Added(), lk.Budget(seconds=60), workers=workers)
     assert run.stopped_by == "finished"
     sums = [event.numbers for event in run.trace.events if str(event) == "sum"]
     assert len(sums) == 3 * workers
@@ -95,10 +95,10 @@ def test_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(engine, worker
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
-def test_training_with_halving_doubling_equals_training_with_a_ring(engine, workers):
+def test_training_with_halving_doubling_equals_training_with_a_ring(simulated, workers):
     problem = lk.Problem("moons", hidden=(6,), batch_size=8, dtype="float64")
     ends = [
-        engine.wait(problem, strategy(learning_rate=0.3), lk.Budget(updates=15), workers=workers).result().parameters
+        simulated.wait(problem, strategy(learning_rate=0.3), lk.Budget(updates=15), workers=workers).result().parameters
         for strategy in (HalvingDoubling, lk.RingAllReduce)
     ]
     assert np.abs(ends[0] - ends[1]).max() <= 1e-10
@@ -109,6 +109,6 @@ class Unknown(Script):
         await lk.all_reduce(ctx, np.zeros(3), algorithm="halving")
 
 
-def test_an_unknown_all_reduce_is_named(engine):
+def test_an_unknown_all_reduce_is_named(simulated):
     with pytest.raises(lk.LabkitError, match=r"no all-reduce 'halving'\. Did you mean 'halving-doubling'"):
-        engine.wait(QUADRATIC, Unknown(), lk.Budget(seconds=60), workers=2)
+        simulated.wait(QUADRATIC, Unknown(), lk.Budget(seconds=60), workers=2)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 import labkit as lk
+from tests.contract.engines import over, slow_on_processes
 from tests.contract.scripts import QUADRATIC, Script
 
 
@@ -53,7 +53,7 @@ class Together(Script):
         ctx.note("barrier", arrived=arrived, left=ctx.now, began=began)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@over("workers", {str(n): n for n in (1, 2, 3, 5)}, quick=["5"])
 def test_collectives_against_numpy(engine, workers):
     run = engine.wait(QUADRATIC, Together(), lk.Budget(seconds=60), workers=workers)
     assert run.stopped_by == "finished"
@@ -72,6 +72,7 @@ class Bits(Script):
         ctx.note("sum", **{str(i): float(v) for i, v in enumerate(values[::37])})
 
 
+@slow_on_processes
 def test_all_members_have_the_same_bits(engine):
     run = engine.wait(QUADRATIC, Bits(), lk.Budget(seconds=60), workers=5)
     sums = [event.numbers for event in run.trace.events if str(event) == "sum"]

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 import labkit as lk
 from labkit.engines.commands import (
     COMMANDS,
@@ -23,7 +21,8 @@ from labkit.engines.commands import (
     parse_log,
     read_entry,
 )  # fmt: skip
-from labkit.trace.ledger import ledger
+from tests.contract.engines import slow_on_processes
+from tests.contract.statements import closed
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 400})
 ENDLESS = lk.Budget(updates=10**9)
@@ -51,13 +50,6 @@ EACH = [
 ]
 
 
-def passed(engine, run, kind, role):
-    """Advance the run until there is such an event."""
-    engine.advance_until(
-        run, lambda: any(event.kind == kind and getattr(event, "name", "") == role for event in run.trace.events)
-    )
-
-
 def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, max_workers=2)
     run.step().resume()
@@ -69,54 +61,32 @@ def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
         if not (engine.simulated and isinstance(command, Pause | Resume)):  # which have no effect in virtual time
             entry = run.engine.commands[-1]
             assert entry.command == command.changed(at=entry.at)
-            assert at <= entry.at <= at + 60
+            assert at <= entry.at
             assert (entry.turn is not None) == engine.simulated
         if event is not None:
-            passed(engine, run, *event)
+            run.wait_for(*event)
     assert run.stopped_by == "user"
-    assert ledger(run.trace)["closes"]
+    closed(run)
     log = run.engine.commands[before:]
     assert len(log) == len(EACH) - (2 if engine.simulated else 0)
     assert [entry.at for entry in log] == sorted(entry.at for entry in log)
     ending = json.loads(json.dumps(run.trace.ending["commands"]))
     assert [read_entry(plain) for plain in ending] == run.engine.commands
-    with pytest.raises(lk.BadInput, match="The run is over"):
-        run.execute(lk.Kill("worker-0"))
-    assert run.engine.commands[before:] == log
 
 
-def test_invalid_commands_are_refused_and_are_not_logged(engine):
-    run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005)
-    for command, message in (
-        (lk.Slow("worker-7", 2.0), "no role 'worker-7'"),
-        (lk.Freeze("worker-0", until=3.0), "is two commands"),
-        (Cut("worker-0", "worker-0"), "nothing lies between"),
-        (Restart("worker-0"), r"restart\('worker-0'\): it is "),
-        (Join("worker-1"), r"join\('worker-1'\): only workers of a cluster with max_workers"),
-        (Leave("server-0"), r"leave\('server-0'\): only workers of a cluster with max_workers"),
-        (SetOptions({"learning_rat": 1.0}), "Did you mean 'learning_rate'"),
-        (Inject((lk.Partition("worker-0"),)), "partition: the engine of this run cannot do that"),
-        (lk.Preempt(0.1), "preempt: the engine of this run cannot do that"),
-        ("kill:worker-0", "is not a command"),
-    ):
-        with pytest.raises(lk.BadInput, match=message):
-            run.execute(command)
-    assert run.engine.commands == []
-    assert run.stop().stopped_by == "user"
-
-
+@slow_on_processes
 def test_the_text_of_a_command_log_repeats_the_commands(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, faults=["slow:worker-1:3@0.01"])
-    passed(engine, run, "slowed", "worker-1")
+    run.wait_for("slowed", "worker-1")
     run.delay("worker-0", 0.001, "server-0").set(learning_rate=0.05)
     run.inject("slow:worker-0:2@0.01") if not engine.simulated else run.slow("worker-0", 2)
-    passed(engine, run, "slowed", "worker-0")
+    run.wait_for("slowed", "worker-0")
     run.stop()
     text = log_text(run.engine.commands)
     words = [part.partition("@")[0] for part in text.split(",")]
     assert words == ["slow:worker-1:3", "delay:worker-0:server-0:0.001", "set:learning_rate:0.05", "slow:worker-0:2"]
     again = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, faults=parse_log(text))
-    passed(engine, again, "slowed", "worker-0")
+    again.wait_for("slowed", "worker-0")
     again.stop()
     assert [part.partition("@")[0] for part in log_text(again.engine.commands).split(",")] == words
     if engine.simulated:

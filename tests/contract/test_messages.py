@@ -1,5 +1,6 @@
 """Messages between roles: all supported values; delivery complete, once, in order, and as a copy that the receiver owns."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from tests.contract.scripts import QUADRATIC, Done, Letter, Other, Parcel, Script, Unlisted, same
+from tests.contract.engines import slow_on_processes
+from tests.contract.scripts import QUADRATIC, Done, Letter, OneAfterTheOther, Other, Parcel, Script, Unlisted, same
 
 ARRAYS = (
     np.arange(6, dtype=np.float32),
@@ -52,10 +54,6 @@ class Echo(Script):
                 ctx.send(you, back)
 
 
-def test_all_field_types_of_a_message_are_transmitted(engine):
-    assert engine.wait(QUADRATIC, Echo(), lk.Budget(seconds=30)).stopped_by == "finished"
-
-
 COUNTED = (  # by hand: 8 bytes per number in any container; Letter has no header, and that of Chunk is not counted
     (Letter(3, np.arange(3.0)), 8 + 24),
     (Letter(3, (0.0, 1.0, 2.0)), 8 + 24),
@@ -98,10 +96,6 @@ class NumpyNumbers(Script):
         assert got.sender == ctx.name
 
 
-def test_numpy_numbers_become_plain_ones_and_one_may_write_to_oneself(engine):
-    assert engine.wait(QUADRATIC, NumpyNumbers(), lk.Budget(seconds=30), workers=1).stopped_by == "finished"
-
-
 class Overwrite(Script):
     """The sender may write into its array right after `send`, and the receiver into what it received."""
 
@@ -126,10 +120,6 @@ class Overwrite(Script):
             assert np.array_equal(other, np.arange(size))
 
 
-def test_send_never_aliases(engine):
-    assert engine.wait(QUADRATIC, Overwrite(), lk.Budget(seconds=30)).stopped_by == "finished"
-
-
 class Ordered(Script):
     """Three senders, messages of very different sizes and of two kinds: in order on each link."""
 
@@ -152,11 +142,9 @@ class Ordered(Script):
         assert seen == {name: list(range(60)) for name in others}
 
 
-@pytest.mark.parametrize("network", [{}, {"latency": 0.001, "bandwidth": 1e6}], ids=["free", "slow network"])
-def test_first_in_first_out_on_every_link(engine, network):
-    if network and not engine.simulated:
-        network = {}
-    assert engine.wait(QUADRATIC, Ordered(), lk.Budget(seconds=30), workers=4, **network).stopped_by == "finished"
+def test_first_in_first_out_on_every_slow_link(simulated):
+    run = simulated.wait(QUADRATIC, Ordered(), lk.Budget(seconds=30), workers=4, latency=0.001, bandwidth=1e6)
+    assert run.stopped_by == "finished"
 
 
 class Choosy(Script):
@@ -181,10 +169,6 @@ class Choosy(Script):
         assert await ctx.recv(Letter, Other, timeout=0) is None
 
 
-def test_recv_by_kind_and_by_sender(engine):
-    assert engine.wait(QUADRATIC, Choosy(), lk.Budget(seconds=30), workers=3).stopped_by == "finished"
-
-
 class WaitsWithTimeouts(Script):
     async def play(self, ctx, rank):
         began = ctx.now
@@ -207,6 +191,7 @@ class WaitsWithTimeouts(Script):
         assert await ctx.sleep(0) is None
 
 
+@slow_on_processes
 def test_timeouts_sleep_and_now(engine):
     run = engine.wait(QUADRATIC, WaitsWithTimeouts(), lk.Budget(seconds=60))
     noted = {str(event): event.numbers for event in run.trace.events if event.kind == "note"}
@@ -237,10 +222,6 @@ class Loop(Script):
         assert seen == list(range(5))
 
 
-def test_a_role_may_leave_its_inbox_by_break(engine):
-    assert engine.wait(QUADRATIC, Loop(), lk.Budget(seconds=30)).stopped_by == "finished"
-
-
 @dataclass(frozen=True)
 class SendsInvalid(Script):
     """Sends values that must be refused."""
@@ -269,29 +250,59 @@ class SendsInvalid(Script):
         ctx.send(to, bad.get(self.what, Done)())
 
 
+REFUSED = [
+    ("unlisted", r"sends Unlisted, which CatchesRefusals does not list: messages = \(Done, Parcel, Letter, Other, Chunk\)"),
+    ("nobody", "sends to 'worker-9'; there is no such role"),
+    ("object", r"Parcel\.things holds a object; a message is made of numbers"),
+    ("list", r"Letter\.load holds a list; a message is made of numbers"),
+    ("dict", r"Parcel\.things holds a dict"),
+    ("function", r"Parcel\.things holds a builtin_function"),
+    ("objects", r"Parcel\.array holds an array of dtype object; allowed: numbers"),
+    ("structured", r"Parcel\.array holds an array of dtype .*; allowed: numbers"),
+    ("coroutine", r"Parcel\.array holds a coroutine; .*await"),
+    ("not a message", r"sends a coroutine, not a message: is an `await` missing"),
+    ("text", "sends a?.*str"),
+    ("class", "sends a?.*type"),
+    ("wide", r"Parcel\.number holds an int beyond 64 bits"),
+]
+
+
+class CatchesRefusals(Script):
+    """A role that catches every refusal."""
+
+    async def play(self, ctx, rank):
+        for what, _ in REFUSED:
+            try:
+                await SendsInvalid(what=what).play(ctx, rank)
+            except lk.RoleError as refused:
+                ctx.note(str(refused))
+            else:
+                ctx.note(f"{what} is accepted")
+
+
 @pytest.mark.filterwarnings("ignore:coroutine 'pull' was never awaited")
-@pytest.mark.parametrize(
-    ("what", "pattern"),
-    [
-        ("unlisted", r"sends Unlisted, which SendsInvalid does not list: messages = \(Done, Parcel, Letter, Other, Chunk\)"),
-        ("nobody", "sends to 'worker-9'; there is no such role"),
-        ("object", r"Parcel\.things holds a object; a message is made of numbers"),
-        ("list", r"Letter\.load holds a list; a message is made of numbers"),
-        ("dict", r"Parcel\.things holds a dict"),
-        ("function", r"Parcel\.things holds a builtin_function"),
-        ("objects", r"Parcel\.array holds an array of dtype object; allowed: numbers"),
-        ("structured", r"Parcel\.array holds an array of dtype .*; allowed: numbers"),
-        ("coroutine", r"Parcel\.array holds a coroutine; .*await"),
-        ("not a message", r"sends a coroutine, not a message: is an `await` missing"),
-        ("text", "sends a?.*str"),
-        ("class", "sends a?.*type"),
-        ("wide", r"Parcel\.number holds an int beyond 64 bits"),
-    ],
-)
-def test_values_that_cannot_be_sent_are_refused_by_name(engine, what, pattern):
-    run = engine.train(QUADRATIC, SendsInvalid(what=what), lk.Budget(seconds=30), workers=1)
-    with pytest.raises(lk.RoleError, match=pattern) as caught:
-        run.wait(timeout=180)
+def test_values_that_cannot_be_sent_are_refused_by_name(engine):
+    run = engine.wait(QUADRATIC, CatchesRefusals(), lk.Budget(seconds=30), workers=1)
+    noted = [str(event) for event in run.trace.events if event.kind == "note"]
+    assert len(noted) == len(REFUSED)
+    wrong = [(text, message) for text, (_, message) in zip(noted, REFUSED) if not re.search(message, text)]
+    assert not wrong, wrong
+
+
+@slow_on_processes
+def test_a_refusal_that_is_not_caught_ends_the_run_at_the_roles_line(engine):
+    run = engine.train(QUADRATIC, SendsInvalid(what="object"), lk.Budget(seconds=30), workers=1)
+    with pytest.raises(lk.RoleError, match=r"Parcel\.things holds a object") as caught:
+        run.wait()
     assert str(caught.value).startswith("worker-0 failed")
     assert "bad.get(self.what" in str(caught.value)  # the line of the role
     assert run.stopped_by == "error"
+
+
+SCRIPTS = ((Echo(), 2), (NumpyNumbers(), 1), (Overwrite(), 2), (Ordered(), 4), (Choosy(), 3), (Loop(), 2))
+
+
+def test_scripts_that_check_what_they_receive(engine):
+    """Values of all types, copies, order, choice by kind and sender, an inbox that is left: the scripts have the assertions."""
+    run = engine.wait(QUADRATIC, OneAfterTheOther(scripts=SCRIPTS), lk.Budget(seconds=600), workers=4)
+    assert run.stopped_by == "finished"

@@ -1,6 +1,7 @@
 """A role that violates a rule gets a specific error message with its source line; no call hangs."""
 
 import asyncio
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import labkit as lk
 from labkit.roles.part import Part
+from tests.contract.engines import over, slow_on_processes
 from tests.contract.scripts import QUADRATIC, Done, Letter, Other, Script
 
 BUDGET = lk.Budget(seconds=30)
@@ -22,7 +24,7 @@ def failed(engine, strategy, message, problem=QUADRATIC, workers=2, kind=lk.Role
     """Assert that the run fails with a message that matches; returns the message."""
     run = engine.train(problem, strategy, BUDGET, workers=workers)
     with pytest.raises(kind, match=message) as caught:
-        run.wait(timeout=180)
+        run.wait()
     assert run.done
     assert run.stopped_by == ("deadlock" if kind is lk.Deadlock else "error")
     assert run.trace.ending["why"] == str(caught.value)  # the trace is available
@@ -57,6 +59,7 @@ class RaisesInside(lk.AsyncPS):
         raise ArithmeticError("in what the role computed")
 
 
+@slow_on_processes
 def test_an_exception_inside_a_compute_comes_out_at_the_roles_line(engine):
     text = failed(engine, RaisesInside(), "server-0 failed at step 0: ArithmeticError: in what the role computed")
     assert "await ctx.compute(self.broken, shard)" in text
@@ -72,8 +75,8 @@ class Catches(Script):
         assert await ctx.compute(int, "7") == 7
 
 
-def test_a_role_may_catch_what_its_work_raises(engine):
-    assert engine.wait(QUADRATIC, Catches(), BUDGET).stopped_by == "finished"
+def test_a_role_may_catch_what_its_work_raises(simulated):
+    assert simulated.wait(QUADRATIC, Catches(), BUDGET).stopped_by == "finished"
 
 
 class WrongShape(lk.AsyncPS):
@@ -85,9 +88,9 @@ class WrongShape(lk.AsyncPS):
             weights = await lk.push_pull(ctx, gradient)
 
 
-def test_a_push_of_the_wrong_size_is_refused(engine):
+def test_a_push_of_the_wrong_size_is_refused(simulated):
     """From one worker it is refused and recorded; if no worker's size fits, the strategy is wrong, and the run fails."""
-    failed(engine, WrongShape(), r"does not fit: shard 0 has 5 parameters, and it has \(4,\). No worker's does", workers=2)
+    failed(simulated, WrongShape(), r"does not fit: shard 0 has 5 parameters, and it has \(4,\). No worker's does", workers=2)
 
 
 class Naps(Script):
@@ -109,7 +112,7 @@ class Futures(Script):
             loop.close()
 
 
-@pytest.mark.parametrize("strategy", [Naps(), Yields(), Futures()])
+@over("strategy", {s.name: s for s in (Naps(), Yields(), Futures())}, slow=["Naps"])
 def test_asyncio_is_refused_by_name(engine, strategy):
     text = failed(engine, strategy, r"worker-0 failed at step 0: (.|\n)*asyncio", workers=1)
     assert "a role awaits only ctx.compute, ctx.recv" in text
@@ -161,26 +164,51 @@ class Awaits(Script):
 SECONDS = "give seconds, at most 1e9"
 
 
-@pytest.mark.parametrize(
-    ("effect", "value", "message"),
-    [
-        ("sleep", float("nan"), rf"ctx.sleep\(nan\): {SECONDS}"),
-        ("sleep", float("inf"), rf"ctx.sleep\(inf\): {SECONDS}"),
-        ("sleep", "1", rf"ctx.sleep\('1'\): {SECONDS}"),
-        ("sleep", None, rf"ctx.sleep\(None\): {SECONDS}"),
-        ("recv", "x", rf"ctx.recv\(timeout='x'\): {SECONDS}; None: no limit"),
-        ("recv", float("nan"), rf"ctx.recv\(timeout=nan\): {SECONDS}; None: no limit"),
-        ("recv", 10**400, r"ctx.recv\(timeout=1000(.|\n)*: give seconds, at most 1e9; None: no limit"),
-        ("cost", -1, r"ctx.compute\(cost=-1\): give a number from 0 to 1e9"),
-        ("cost", float("nan"), r"ctx.compute\(cost=nan\): give a number from 0 to 1e9"),
-        ("cost", "1", r"ctx.compute\(cost='1'\): give a number from 0 to 1e9"),
-        ("unless", "Letter", r"ctx.compute\(unless='Letter'\): give a kind of message"),
-        ("work", "rest", r"Odd.work is 'rest'; allowed: 'gradient', 'server', 'measure'"),
-        ("work", ["gradient"], r"Odd.work is \['gradient'\]; allowed: 'gradient', 'server', 'measure'"),
-    ],
-)
-def test_a_value_that_an_effect_does_not_take_is_refused_by_name(engine, effect, value, message):
-    text = failed(engine, Awaits(effect=effect, value=value), rf"worker-0 failed at step 0: {message}")
+REFUSED = [
+    ("sleep", float("nan"), rf"ctx.sleep\(nan\): {SECONDS}"),
+    ("sleep", float("inf"), rf"ctx.sleep\(inf\): {SECONDS}"),
+    ("sleep", "1", rf"ctx.sleep\('1'\): {SECONDS}"),
+    ("sleep", None, rf"ctx.sleep\(None\): {SECONDS}"),
+    ("recv", "x", rf"ctx.recv\(timeout='x'\): {SECONDS}; None: no limit"),
+    ("recv", float("nan"), rf"ctx.recv\(timeout=nan\): {SECONDS}; None: no limit"),
+    ("recv", 10**400, r"ctx.recv\(timeout=1000(.|\n)*: give seconds, at most 1e9; None: no limit"),
+    ("cost", -1, r"ctx.compute\(cost=-1\): give a number from 0 to 1e9"),
+    ("cost", float("nan"), r"ctx.compute\(cost=nan\): give a number from 0 to 1e9"),
+    ("cost", "1", r"ctx.compute\(cost='1'\): give a number from 0 to 1e9"),
+    ("unless", "Letter", r"ctx.compute\(unless='Letter'\): give a kind of message"),
+    ("work", "rest", r"Odd.work is 'rest'; allowed: 'gradient', 'server', 'measure'"),
+    ("work", ["gradient"], r"Odd.work is \['gradient'\]; allowed: 'gradient', 'server', 'measure'"),
+]
+
+
+class CatchesValues(Script):
+    """A role that catches every refusal."""
+
+    async def play(self, ctx, rank):
+        if rank == 1:
+            ctx.send("worker-0", Letter(0))
+            ctx.send("worker-0", Other(0))
+            return
+        for effect, value, _ in REFUSED:
+            try:
+                await Awaits(effect=effect, value=value).play(ctx, rank)
+            except lk.RoleError as refused:
+                ctx.note(str(refused))
+            else:
+                ctx.note(f"ctx.{effect}({value!r}) is accepted")
+
+
+def test_values_that_effects_do_not_take_are_refused_by_name(engine):
+    run = engine.wait(QUADRATIC, CatchesValues(), BUDGET)
+    noted = [str(event) for event in run.trace.events if event.kind == "note"]
+    assert len(noted) == len(REFUSED)
+    wrong = [(text, message) for text, (_, _, message) in zip(noted, REFUSED) if not re.search(message, text)]
+    assert not wrong, wrong
+
+
+@slow_on_processes
+def test_a_refused_value_that_is_not_caught_ends_the_run_at_the_roles_line(engine):
+    text = failed(engine, Awaits(effect="sleep", value=float("nan")), rf"worker-0 failed at step 0: ctx.sleep\(nan\): {SECONDS}")
     assert "    await ctx." in text  # the role's own line
 
 
@@ -188,9 +216,9 @@ def breaks():
     raise ArithmeticError("while work is given up")
 
 
-def test_an_error_in_giving_up_work_comes_out_at_the_roles_line(engine):
+def test_an_error_in_giving_up_work_comes_out_at_the_roles_line(simulated):
     text = failed(
-        engine, Awaits(effect="give up", value=breaks), "worker-0 failed at step 0: ArithmeticError: while work"
+        simulated, Awaits(effect="give up", value=breaks), "worker-0 failed at step 0: ArithmeticError: while work"
     )
     assert "await ctx.compute(Odd(broken=self.value" in text
 
@@ -209,6 +237,7 @@ class CatchesRefusals(Script):
         assert await ctx.compute(int, "7", cost=0) == 7
 
 
+@slow_on_processes
 def test_a_role_may_catch_a_refusal_and_other_numbers_are_accepted(engine):
     assert engine.wait(QUADRATIC, CatchesRefusals(), BUDGET).stopped_by == "finished"
 
@@ -226,8 +255,8 @@ class AwaitsNote(Script):
 
 
 @pytest.mark.parametrize(("strategy", "name"), [(AwaitsSend(), "send"), (AwaitsNote(), "note")])
-def test_awaiting_a_call_that_does_not_wait_is_reported_by_name(engine, strategy, name):
-    failed(engine, strategy, rf"ctx\.{name} never waits, so it is not awaited: write `ctx\.{name}", workers=1)
+def test_awaiting_a_call_that_does_not_wait_is_reported_by_name(simulated, strategy, name):
+    failed(simulated, strategy, rf"ctx\.{name} never waits, so it is not awaited: write `ctx\.{name}", workers=1)
 
 
 class Forgets(lk.AsyncPS):
@@ -249,9 +278,9 @@ class ForgetsEffect(lk.AsyncPS):
 
 
 @pytest.mark.parametrize(("strategy", "name"), [(Forgets(), "weights"), (ForgetsEffect(), "gradient")])
-def test_a_missing_await_is_reported_by_name(engine, strategy, name):
+def test_a_missing_await_is_reported_by_name(simulated, strategy, name):
     failed(
-        engine, strategy, rf"`{name}` holds a \w+\(\.\.\.\) that was never awaited: is an `await` missing\?", workers=1
+        simulated, strategy, rf"`{name}` holds a \w+\(\.\.\.\) that was never awaited: is an `await` missing\?", workers=1
     )
 
 
@@ -292,17 +321,17 @@ def test_a_forgotten_reply_is_a_deadlock_that_names_the_waiting_roles(engine):
     assert "Is a reply missing?" in text
 
 
-def test_a_server_that_never_answers_one_worker(engine):
+def test_a_server_that_never_answers_one_worker(simulated):
     """The others continue without end (here: they push and are answered, and no gradient is applied)."""
-    run = engine.train(QUADRATIC, Forgetful(), lk.Budget(seconds=0.3), workers=3, time=0.01)
-    run.wait(timeout=180)
+    run = simulated.train(QUADRATIC, Forgetful(), lk.Budget(seconds=0.3), workers=3, time=0.01)
+    run.wait()
     assert run.stopped_by == "seconds"
     assert run.trace.counters[run.trace.roles.index("worker-2")].computed == 0
     assert run.summary()["updates"] == 0
 
 
-def test_deadlock_without_servers(engine):
-    text = failed(engine, Waiting(), "deadlock", workers=3, kind=lk.Deadlock)
+def test_deadlock_without_servers(simulated):
+    text = failed(simulated, Waiting(), "deadlock", workers=3, kind=lk.Deadlock)
     for rank in range(3):
         assert f"worker-{rank} waits for Letter from worker-{(rank - 1) % 3}" in text
 
@@ -326,6 +355,7 @@ class Shares(Script):
             ctx.note("seen", seen=float("rank" in SEEN))
 
 
+@slow_on_processes
 def test_a_global_is_shared_in_virtual_time_only(engine):
     """Roles share nothing but messages. In virtual time all roles are in one process, so a global seems to work; on
     a cluster each process has a separate copy. That is why changing one inside a role is refused on both (next test)
@@ -376,9 +406,9 @@ class OnItself(lk.AsyncPS):
         (OnItself(), r"OnItself\.worker, line \d+: changes `self\.kept`"),
     ],
 )
-def test_a_role_that_changes_what_others_see_is_refused(engine, strategy, message):
+def test_a_role_that_changes_what_others_see_is_refused(simulated, strategy, message):
     with pytest.raises(lk.BadInput, match=message) as caught:
-        engine.train(QUADRATIC, strategy, BUDGET)
+        simulated.train(QUADRATIC, strategy, BUDGET)
     assert "roles share nothing but messages" in str(caught.value)
 
 
@@ -387,9 +417,9 @@ class Unawaited(Script):
         ctx.recv(Done)
 
 
-def test_an_await_that_is_missing_in_the_source_is_refused_before_anything_starts(engine):
+def test_an_await_that_is_missing_in_the_source_is_refused_before_anything_starts(simulated):
     with pytest.raises(lk.BadInput, match=r"Unawaited\.play, line \d+: `ctx\.recv\(\.\.\.\)` is never awaited"):
-        engine.train(QUADRATIC, Unawaited(), BUDGET)
+        simulated.train(QUADRATIC, Unawaited(), BUDGET)
 
 
 class Leaves(lk.AsyncPS):
@@ -403,6 +433,6 @@ class LeavesWork(lk.AsyncPS):
         await ctx.compute(sys.exit, "for good")
 
 
-@pytest.mark.parametrize("strategy", [Leaves(), LeavesWork()])
+@over("strategy", {s.name: s for s in (Leaves(), LeavesWork())}, slow=["Leaves"])
 def test_exit_in_a_role_ends_the_run_and_not_the_program(engine, strategy):
     failed(engine, strategy, "worker-0 failed at step 0: SystemExit: for good", workers=1)

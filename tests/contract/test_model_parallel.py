@@ -1,5 +1,5 @@
 """A model that is split over several workers equals the model of one process, also with replicas that are split
-or sharded, on both engines; shutdown and accounting of such runs are as for all others.
+or sharded. In virtual time; `test_every_strategy.py` compares processes with it.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from labkit.strategies.hybrid import Hybrid
 from labkit.strategies.pipedream import PipeDream
 from labkit.strategies.pipeline import Pipeline
 from labkit.strategies.tensor_parallel import TensorParallel
-from tests.contract.test_runs import closed
+from tests.contract.statements import closed
 
 pytestmark = pytest.mark.sample(2)
 
@@ -58,15 +58,15 @@ def trained(engine, strategy, workers, steps=50, problem=DEEP):
     ],
     ids=str,
 )
-def test_a_pipeline_equals_one_process(engine, workers, more):
-    parameters = trained(engine, Pipeline(learning_rate=0.2, **more), workers)
+def test_a_pipeline_equals_one_process(simulated, workers, more):
+    parameters = trained(simulated, Pipeline(learning_rate=0.2, **more), workers)
     np.testing.assert_allclose(parameters, one_process(), rtol=0, atol=1e-10)
     assert np.abs(parameters - DEEP.objective().start(3)).max() > 0.1
 
 
-def test_all_orders_end_with_the_same_bits(engine):
+def test_all_orders_end_with_the_same_bits(simulated):
     """Gradients of micro-batches are added in one order, for any order of the work."""
-    made = {trained(engine, Pipeline(order=order), 3, 20).tobytes() for order in ("gpipe", "1f1b", "zb-h1")}
+    made = {trained(simulated, Pipeline(order=order), 3, 20).tobytes() for order in ("gpipe", "1f1b", "zb-h1")}
     assert len(made) == 1
 
 
@@ -90,15 +90,15 @@ def test_each_stage_has_its_part_of_the_whole_networks_gradient(monkeypatch):
 
 
 @pytest.mark.parametrize(("hidden", "workers"), [((16, 12), 2), ((16, 12, 10), 5)], ids=str)
-def test_tensor_parallel_training_equals_the_dense_network(engine, hidden, workers):
+def test_tensor_parallel_training_equals_the_dense_network(simulated, hidden, workers):
     problem = lk.Problem("digits", hidden=hidden, batch_size=8, dtype="float64", seed=3)
-    parameters = trained(engine, TensorParallel(learning_rate=0.2), workers, problem=problem)
+    parameters = trained(simulated, TensorParallel(learning_rate=0.2), workers, problem=problem)
     np.testing.assert_allclose(parameters, one_process(problem=problem), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 4])
-def test_fsdp_equals_one_process_with_a_bigger_batch(engine, workers):
-    parameters = trained(engine, FSDP(learning_rate=0.2), workers)
+def test_fsdp_equals_one_process_with_a_bigger_batch(simulated, workers):
+    parameters = trained(simulated, FSDP(learning_rate=0.2), workers)
     np.testing.assert_allclose(parameters, one_process(replicas=workers), rtol=0, atol=1e-10)
 
 
@@ -113,8 +113,8 @@ def test_fsdp_equals_one_process_with_a_bigger_batch(engine, workers):
     ],
     ids=str,
 )
-def test_hybrid_training_equals_one_process_with_a_bigger_batch(engine, shape, workers, more):
-    parameters = trained(engine, Hybrid(learning_rate=0.2, shape=shape, **more), workers)
+def test_hybrid_training_equals_one_process_with_a_bigger_batch(simulated, shape, workers, more):
+    parameters = trained(simulated, Hybrid(learning_rate=0.2, shape=shape, **more), workers)
     np.testing.assert_allclose(parameters, one_process(replicas=int(shape[0])), rtol=0, atol=1e-10)
 
 
@@ -137,10 +137,10 @@ def test_options_of_all_strategies_hold_for_parts(strategy, workers, replicas, o
     assert np.abs(wanted - one_process(30, replicas, learning_rate=0.05)).max() > 1e-3
 
 
-def test_fsdp_bytes(engine):
+def test_fsdp_bytes(simulated):
     """3(N-1)/N M a step and worker in a real run, too: 2 all-gathers and a reduce-scatter of every layer."""
     problem = lk.Problem(lk.from_arrays(np.ones((40, 8)), np.ones((40, 8))), hidden=(16, 8), dtype="float64")
-    run = engine.wait(problem, FSDP(), lk.Budget(updates=5), 4)
+    run = simulated.wait(problem, FSDP(), lk.Budget(updates=5), 4)
     sender, count, category, sent = run.trace.column("messages", "sender", "bytes", "category", "sent")
     a_step = 3 * 3 * 3  # layers, collectives, messages of each
     for worker in run.trace.role_ids("worker"):
@@ -151,74 +151,17 @@ def test_fsdp_bytes(engine):
 
 
 @SPLIT
-def test_exactly_as_many_updates_as_the_budget_allows(engine, strategy, workers):
-    run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers)
-    entries, summary = closed(run), run.summary()
-    replicas = workers if isinstance(strategy, FSDP) else 2 if isinstance(strategy, Hybrid) else 1
-    assert (run.stopped_by, summary["updates"], entries["applied"]) == ("updates", 21, 21 * replicas)
-    assert summary["gradients"] == 21 * replicas
-    assert [c.version for c in run.trace.counters.values() if c.shard >= 0] == [21] * len(
-        [c for c in run.trace.counters.values() if c.shard >= 0]
-    )
-    assert set(entries["dropped"]) <= {"after the end"}
-    assert len(run.result().parameters) == MOONS.objective().size
-
-
-@SPLIT
-def test_a_run_ends_at_its_time_limit(engine, strategy, workers):
-    run = engine.wait(MOONS, strategy, lk.Budget(seconds=0.25), workers, time=0.02)
-    assert run.stopped_by == "seconds"
-    assert run.summary()["updates"] > 0 or not engine.simulated  # on a busy machine not one update may fit
-    assert run.summary()["loss"] is not None
-    closed(run)
-
-
-@SPLIT
-def test_a_run_ends_at_its_limit_of_samples(engine, strategy, workers):
-    run = engine.wait(MOONS, strategy, lk.Budget(samples=160), workers)
-    replicas = workers if isinstance(strategy, FSDP) else 2 if isinstance(strategy, Hybrid) else 1
-    assert run.stopped_by == "samples"
-    assert run.summary()["updates"] == -(-160 // (8 * replicas))
-    closed(run)
-
-
-@SPLIT
-def test_stopped_by_the_user(engine, strategy, workers):
-    run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers, time=0.01)
-    run.step().stop()
-    assert run.stopped_by == "user"
-    assert run.summary()["updates"] >= 1
-    closed(run)
-
-
-@SPLIT
-def test_a_run_ends_at_its_target_accuracy(engine, strategy, workers):
-    problem = lk.Problem("moons", hidden=(16, 16, 8), batch_size=16, options={"samples": 400})
-    run = engine.wait(
-        problem, strategy.__class__(**{**vars(strategy), "learning_rate": 0.3}), lk.Budget(accuracy=0.85, seconds=40),
-        workers, time=0.002,
-    )  # fmt: skip
-    assert run.stopped_by == "accuracy"
-    model, data = run.result(), problem.dataset
-    assert model.network.evaluate(model.parameters, data.x_test, data.y_test)[1] == pytest.approx(
-        run.summary()["accuracy"], abs=1e-6
-    )
-    closed(run)
-
-
-@SPLIT
-def test_timing_only(engine, strategy, workers):
+def test_timing_only(simulated, strategy, workers):
     """Arrays without storage: the same roles, the same bytes a step."""
     problem = lk.Problem("moons", hidden=(8, 6, 5), batch_size=8, options={"samples": 100}, timing_only=True)
-    run = engine.wait(problem, strategy, lk.Budget(updates=7), workers)
+    run = simulated.wait(problem, strategy, lk.Budget(updates=7), workers)
     assert run.summary()["updates"] == 7
     closed(run)
-    if engine.simulated:
-        real = engine.wait(MOONS, strategy, lk.Budget(updates=7), workers)
-        for name in ("sender", "bytes", "sent", "received"):
-            rows = [r.trace.column("messages", name, "category") for r in (run, real)]
-            values = [np.sort(value[category == 0]) for value, category in rows]
-            assert np.array_equal(*values)
+    real = simulated.wait(MOONS, strategy, lk.Budget(updates=7), workers)
+    for name in ("sender", "bytes", "sent", "received"):
+        rows = [r.trace.column("messages", name, "category") for r in (run, real)]
+        values = [np.sort(value[category == 0]) for value, category in rows]
+        assert np.array_equal(*values)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from labkit.data import Batches
 from labkit.random_streams import BATCHES, role_stream
 from labkit.strategies.sparse_ps import SparsePS
 from labkit.trace import ledger, query
+from tests.contract.engines import slow_on_processes
 
 pytestmark = pytest.mark.sample(2)
 
@@ -22,18 +23,18 @@ def trained(engine, strategy, steps, workers, servers, problem=CLICKS):
 
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Adagrad()], ids=["sgd", "adagrad"])
-def test_sparse_pulls_and_pushes_equal_dense_ones(engine, optimizer):
-    dense = trained(engine, lk.SyncPS(learning_rate=0.2, optimizer=optimizer), 15, 3, 1).result().parameters
+def test_sparse_pulls_and_pushes_equal_dense_ones(simulated, optimizer):
+    dense = trained(simulated, lk.SyncPS(learning_rate=0.2, optimizer=optimizer), 15, 3, 1).result().parameters
     for part, servers, placement in (("server", 2, "hash"), ("all-reduce", 1, "range"), ("all-reduce", 2, "hash")):
         strategy = SparsePS(learning_rate=0.2, optimizer=optimizer, dense=part, placement=placement)
-        sparse = trained(engine, strategy, 15, 3, servers).result().parameters
+        sparse = trained(simulated, strategy, 15, 3, servers).result().parameters
         np.testing.assert_allclose(sparse, dense, rtol=0, atol=1e-12)
     assert np.abs(dense - CLICKS.objective().start(0)).max() > 0.01
 
 
-def test_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
+def test_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(simulated):
     workers, servers, steps, row = 3, 2, 12, 8 * 8
-    run = trained(engine, SparsePS(), steps, workers, servers)
+    run = trained(simulated, SparsePS(), steps, workers, servers)
     trace, data = run.trace, CLICKS.dataset
     assert trace.tables["messages"].skipped == 0
     kind, size, sender, role, sent = trace.column("messages", "kind", "bytes", "sender", "role", "sent")
@@ -69,9 +70,9 @@ def test_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
     [SparsePS(), SparsePS(placement="consistent-hash", dense="server"), SparsePS(dense="server", synchronous=False)],
     ids=["all-reduce", "server", "asynchronous"],
 )
-def test_the_recommender_beats_the_constant_clearly(engine, strategy):
+def test_the_recommender_beats_the_constant_clearly(simulated, strategy):
     problem = lk.Problem("clicks", hidden=(16,))
-    run = engine.wait(problem, strategy, lk.Budget(updates=200 if strategy.synchronous else 600), 4, 2)
+    run = simulated.wait(problem, strategy, lk.Budget(updates=200 if strategy.synchronous else 600), 4, 2)
     summary, baseline = run.summary(), problem.dataset.extra
     assert summary["loss"] < baseline["baseline_loss"] - 0.15
     assert summary["accuracy"] > baseline["baseline_accuracy"] + 0.15
@@ -80,23 +81,24 @@ def test_the_recommender_beats_the_constant_clearly(engine, strategy):
     assert (run.result().predict(data.x_test) == data.y_test).mean() == summary["accuracy"]
 
 
-def test_asynchronous_staleness_is_conserved(engine):
+def test_asynchronous_staleness_is_conserved(simulated):
     strategy = SparsePS(dense="server", synchronous=False)
-    run = engine.wait(CLICKS, strategy, lk.Budget(updates=120), 4, 2, slow={"worker-1": 4.0}, time=0.003)
+    run = simulated.wait(CLICKS, strategy, lk.Budget(updates=120), 4, 2, slow={"worker-1": 4.0}, time=0.003)
     for shard in range(2):
         left, right = query.staleness_identity(run.trace, shard)
         assert left == right
     assert run.summary()["staleness"]["mean"] > 1
 
 
-def test_an_accuracy_ends_the_run_with_all_rows(engine):
+def test_an_accuracy_ends_the_run_with_all_rows(simulated):
     problem = lk.Problem("clicks", hidden=(16,))
-    run = engine.wait(problem, SparsePS(), lk.Budget(accuracy=0.75, seconds=30), 3, 2, time=0.005)
+    run = simulated.wait(problem, SparsePS(), lk.Budget(accuracy=0.75, seconds=30), 3, 2, time=0.005)
     assert run.stopped_by == "accuracy"
     data = problem.dataset
     assert (run.result().predict(data.x_test) == data.y_test).mean() == run.summary()["accuracy"]
 
 
+@slow_on_processes
 def test_ten_million_rows(engine, tmp_path):
     problem = lk.Problem("clicks", hidden=(8,), options={"rows": 10_000_000, "samples": 2000})
     run = engine.wait(problem, SparsePS(), lk.Budget(updates=20), 4, 2)
@@ -110,22 +112,21 @@ def test_ten_million_rows(engine, tmp_path):
         engine.train(problem, lk.SyncPS(), lk.Budget(updates=1), 2, 1)
 
 
-def test_timing_only_moves_real_numbers_of_rows(engine):
+def test_timing_only_moves_real_numbers_of_rows(simulated):
     problem = lk.Problem("clicks", timing_only=True, batch_size=64, options={"rows": 100_000})
-    run = engine.wait(problem, SparsePS(), lk.Budget(updates=15), 3, 2)
+    run = simulated.wait(problem, SparsePS(), lk.Budget(updates=15), 3, 2)
     assert ledger(run.trace)["closes"]
     hot = query.hot_rows(run.trace, 12)
     assert 0 in [row for row, _, _ in hot]  # nearly every batch needs the first few rows
     assert hot[0][1] >= 45
 
 
+@slow_on_processes
 def test_a_checkpoint_holds_the_rows(engine, tmp_path):
     from labkit.engines.storage.store import Store, fingerprint
 
     problem = lk.Problem("clicks", hidden=(8,), options={"rows": 10_000_000, "samples": 2000})
-    run = lk.train(problem, SparsePS(), engine.cluster(2, 1), lk.Budget(updates=20), checkpoint=tmp_path)
-    engine.runs.append(run)
-    run.wait(timeout=180)
+    run = engine.wait(problem, SparsePS(), lk.Budget(updates=20), 2, 1, checkpoint=tmp_path)
     saved, _ = Store(tmp_path).read("chief")
     assert saved["update"] == 20
     assert fingerprint(saved["parameters"]) == run.trace.ending["parameters_sha256"]

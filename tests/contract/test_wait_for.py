@@ -34,8 +34,8 @@ def test_the_error_that_ends_a_run_is_raised(engine):
         run.wait_for("restarted", "worker-1")
 
 
-def test_the_limit_ends_only_the_wait(engine):
-    run = engine.train(PROBLEM, lk.AsyncPS(), lk.Budget(seconds=100_000))
+def test_the_limit_ends_only_the_wait(simulated):
+    run = simulated.train(PROBLEM, lk.AsyncPS(), lk.Budget(seconds=100_000))
 
     def killed(run):
         """the chief has been killed"""
@@ -45,19 +45,19 @@ def test_the_limit_ends_only_the_wait(engine):
     assert not run.done
 
 
-def test_an_error_of_the_condition_is_raised_and_the_run_continues(engine):
-    run = engine.train(PROBLEM, lk.AsyncPS(), lk.Budget(seconds=600))
+def test_an_error_of_the_condition_is_raised_and_the_run_continues(simulated):
+    run = simulated.train(PROBLEM, lk.AsyncPS(), lk.Budget(seconds=600))
     with pytest.raises(ZeroDivisionError):
         run.wait_for(lambda run: 1 / 0)
     assert run.wait_for(lambda run: run.summary()["updates"] >= 3)
 
 
 def test_in_virtual_time_the_run_stops_at_the_update_that_fulfils_the_condition():
-    run = lk.train(PROBLEM, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=60))
+    run = lk.train(PROBLEM, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=2))
     for goal in (7, 20, 21):
         run.wait_for(lambda run, goal=goal: run.summary()["updates"] >= goal)
         assert run.summary()["updates"] == goal
-    whole = lk.train(PROBLEM, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=60)).wait()
+    whole = lk.train(PROBLEM, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=2)).wait()
     assert run.wait().trace.ending["parameters_sha256"] == whole.trace.ending["parameters_sha256"]
 
 

@@ -36,6 +36,7 @@ with ForkServer(True) as server:
 """
 
 
+@pytest.mark.slow
 def test_the_graders_memory_is_bounded():
     root = str(Path(__file__).parents[3])
     environment = {**os.environ, "PYTHONPATH": root}
