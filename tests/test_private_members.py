@@ -6,12 +6,16 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 PRIVATE = re.compile(r"_[a-zA-Z]\w*")
-PROTOCOLS = re.compile(r"_repr_\w+_|_ipython_display_|_esm")  # of IPython and anywidget: called by them
+PROTOCOLS = re.compile(r"_repr_\w+_|_ipython_display_|_esm|_fields|_replace")  # of IPython, anywidget and named tuples
 
 
 def parsed(folder):
     """Return {file: its syntax tree} of a folder."""
     return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(folder.rglob("*.py"))}
+
+
+def of_itself(node):
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
 def private_names(tree):
@@ -22,7 +26,7 @@ def private_names(tree):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in ("self", "cls"):
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and of_itself(node):
             found.add(node.attr)
     return {name for name in found if PRIVATE.fullmatch(name) and not PROTOCOLS.fullmatch(name)}
 
@@ -32,11 +36,11 @@ def accesses(tree):
     attribute for `getattr`, `setattr` and the like.
     """
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+        if isinstance(node, ast.Attribute) and not of_itself(node):
             yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, name.name) for name in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("attr", "patch", "object")):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")).endswith(("attr", "patch")):
             texts = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
             yield from ((node.lineno, name) for text in texts for name in text.split("."))
 

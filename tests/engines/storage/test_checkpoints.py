@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.engines.storage import locations
 from labkit.engines.storage.checkpoint_format import HEADER, DamagedCheckpoint, decode_state, encode_state
-from labkit.engines.storage.store import TAGS_PER_INCARNATION, Store, check_folder, open_store
+from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, check_folder, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
 STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
@@ -227,7 +227,7 @@ def test_invalid_bytes_are_a_damaged_checkpoint():
 
 def overwrite(store, role, tag, change):
     numbers = {name: int(name.split(".")[1]) for name in store.files.names() if name.startswith(f"{role}.")}
-    name = max(name for name, number in numbers.items() if number % TAGS_PER_INCARNATION == tag)
+    name = max(name for name, number in numbers.items() if number % TAGS_PER_RESUMPTION == tag)
     data = store.files.get(name)
     store.files.remove(name)
     store.files.put(name, [change(data)])
