@@ -15,8 +15,8 @@ from labkit.lab.controls import Control, controls
 from labkit.lab.experiments import default_values, settings_of_sweep, sweepable
 from labkit.lab.page import content
 from labkit.lab.settings import Settings
+from tests.lab.conftest import COSTS
 
-COSTS = lk.Costs(lk.WorkCost(0.02), send=lk.Linear(1e-4), receive=lk.Linear(2e-4), update=lk.Linear(1e-4), cores=8)
 PROBLEM = lk.Problem("moons", hidden=(8,), timing_only=True)
 CLUSTER = lk.SimulatedCluster(4, compute=None, costs=COSTS)
 
@@ -33,12 +33,6 @@ def lab():
 
 def threads():
     return sorted(t.name for t in threading.enumerate() if t.name.startswith("labkit-"))
-
-
-@pytest.fixture(scope="module")
-def calibration():
-    """A calibration that has found the costs exactly, and knows one value of the factor of gradients."""
-    return replace(lk.calibrate(CLUSTER, PROBLEM, 1), costs=replace(COSTS, spread=lk.Measured((1.0, 1.0))))
 
 
 class Gate:
