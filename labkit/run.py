@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
@@ -291,9 +291,15 @@ class Run(HasDescription):
             raise self.engine.error
         return self
 
+    @overload
+    def wait_for(self, condition: Callable[[Run], T], *, timeout: float | None = None) -> T: ...
+
+    @overload
+    def wait_for(self, condition: str, role: str | None = None, *, timeout: float | None = None, **fields: Any) -> Any: ...
+
     def wait_for(
-        self, condition: Callable[[Run], T] | str, role: str | None = None, *, timeout: float | None = None, **fields: Any
-    ) -> T | Event:  # fmt: skip
+        self, condition: Callable[[Run], Any] | str, role: str | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any:  # fmt: skip
         """Wait until a condition is true, or until an event has been recorded. The run continues.
 
         In virtual time the run is advanced up to this moment. Conditions are evaluated after each update, evaluation and

@@ -42,6 +42,11 @@ PROMPT = """(document.querySelectorAll(".jp-Notebook .jp-Cell")[i].querySelector
     .replace(/[\\[\\]:\\s]/g, ""))"""
 COMMAND = "async ([name, what]) => { await window.jupyterapp.commands.execute(name, what); }"
 PICTURED = "([css, least]) => window.labkitMeasure.pictured(css, least)"
+CAPTIONED = """([name, pattern]) => {
+    const panel = document.querySelector(`.labkit-lab [data-panel="${name}"]`), box = panel.getBoundingClientRect();
+    if (box.top < 0 || box.bottom > innerHeight) panel.scrollIntoView({ block: "center" });
+    return new RegExp(pattern).test(panel.querySelector(".lk-caption").title);
+}"""
 FOCUSED = """() => { const it = document.activeElement;
     return it.getAttribute("aria-label") || it.innerText?.trim() || it.className || it.tagName; }"""
 THREADS = """
@@ -204,6 +209,10 @@ class Notebook:
         for output in self.outputs(index):
             assert output["output_type"] != "error", f"cell {index}: {output['ename']}: {output['evalue']}"
 
+    def clear(self, index: int) -> None:
+        """Remove the outputs of a cell."""
+        self.page.evaluate(f"i => {CONTENT}.widgets[i].model.clearExecution()", index)
+
     def run_and_wait(self, *indices: int) -> None:
         """Run these cells, one after another."""
         for index in indices:
@@ -314,6 +323,12 @@ class Notebook:
         act()
         asked = "([kind, before]) => window.labkitMeasure.asked[kind] > before && !window.labkitMeasure.open.size"
         self.page.wait_for_function(asked, arg=[kind, before])
+
+    def await_caption(self, panel: str, pattern: str) -> None:
+        """Until the caption of a panel matches. The panel is brought into view, again if JupyterLab scrolls away from it: what is
+        out of view is not drawn.
+        """
+        self.page.wait_for_function(CAPTIONED, arg=[panel, pattern])
 
     def await_drawings(self, least: int, selector: str = CANVASES) -> None:
         """Until one of the canvases that match `selector` was drawn so many times more."""

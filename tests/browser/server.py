@@ -74,6 +74,7 @@ class LabServer:
     def _command(self) -> list[str]:
         options = ["--no-browser", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
         options += [f"--ServerApp.root_dir={self.root}", f"--IdentityProvider.token={self.token}"]
+        options += ["--LanguageServerManager.autodetect=False"]  # a language server would be left as a process
         root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         return [sys.executable, "-m", "jupyterlab", *options, *root]
 

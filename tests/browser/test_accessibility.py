@@ -143,9 +143,12 @@ def test_the_question_of_a_scenario(page):
     assert page.kernel("asked.view().state == 'over' and asked.view().step == len(asked.view().scenario.steps) - 1")
     question.locator(".lk-verdict:not(:empty)").wait_for()
     assert violations(page, ".lk-question") == []
+    page.kernel("asked.close()\n0")
+    page.clear(3)
 
 
 def test_every_control_has_a_name_and_every_panel_a_text_that_says_what_it_shows(shared):
+    shared.lab().locator("details").evaluate_all("all => all.forEach(details => { details.open = true; })")
     controls = shared.lab().locator("button, select, input, canvas, summary").all()
     assert len(controls) > 30
     nameless = [c.evaluate("it => it.outerHTML") for c in controls if not c.evaluate(NAME)]

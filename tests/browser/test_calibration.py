@@ -26,7 +26,6 @@ lab
 """
 TEXT = "document.querySelector('.labkit-lab').innerText"
 SHEET = ".labkit-lab .lk-sheet"
-CAPTION = "document.querySelector('[data-panel=\"{}\"] .lk-caption').title"
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +62,8 @@ def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_
     page.button("Run on cluster").click()
     page.page.wait_for_selector(SHEET, state="hidden")  # the panels show the run
     page.await_kernel("lab.comparison is not None and not lab.view().simulated and lab.view().t > 4e9")
-    page.page.wait_for_function(f"/predicted .* measured/.test({CAPTION.format('throughput')})")
-    page.page.wait_for_function(f"/dashes: predicted/.test({CAPTION.format('staleness')})")
+    page.await_caption("throughput", "predicted .* measured")
+    page.await_caption("staleness", "dashes: predicted")
     page.screenshot("calibrate-3-compared")
     record("prediction, measured and predicted", page.kernel("[list(row) for row in lab.comparison.cells()]"))
     page.close()
@@ -75,7 +74,7 @@ def test_the_dashed_curve_is_drawn_and_follows_a_slowdown(known):
     page.kernel("lab.calibration = exact")
     page.button("Run").click()
     page.await_kernel("lab.view().t > 3e9")
-    page.page.wait_for_function(f"/predicted \\d+\\/s \\([+−]0\\.\\d%\\)/.test({CAPTION.format('throughput')})")
+    page.await_caption("throughput", r"predicted \d+/s \([+−]0\.\d%\)")
     page.role("w2").click()
     page.lab().get_by_label("slowdown factor").select_option("5")
     page.await_kernel("len(lab.view().predicted.parts) == 2")

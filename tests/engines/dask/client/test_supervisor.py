@@ -56,7 +56,8 @@ def client():
 def supervisor(client):
     layout = Layout(tuple(RoleSpec(name, name.partition("-")[0], i, name) for i, name in enumerate(ROLES)), (), ())
     plan = types.SimpleNamespace(layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None)
-    return Supervisor(client, plan, ["a", "b", "c"], types.SimpleNamespace(usage=Counter()))
+    cluster = types.SimpleNamespace(usage=Counter(), run_starts=lambda run, *progress: None)
+    return Supervisor(client, plan, ["a", "b", "c"], cluster)
 
 
 def answered(supervisor):
