@@ -343,8 +343,15 @@ def test_the_bar_of_a_notebook_is_escaped_and_has_no_colors_of_its_own():
 
 
 def test_remaining_times_are_rounded_up():
-    assert [progress._clock_text(s) for s in (0.2, 59.5, 60, 3599, 3600, 7322)] == [
-        "1 s", "1 min 0 s", "1 min 0 s", "59 min 59 s", "1 h 0 min", "2 h 2 min",
+    shown = []
+    for seconds in (0.6, 59.5, 60, 3599, 3600, 7322):  # for the first of two tasks, and as many for the other
+        now, bar = [0.0], RecordedBar()
+        with TaskProgress("sweep", "run", 2, bar=lambda bar=bar: bar, clock=lambda now=now: now[0]) as tasks:
+            now[0] = seconds
+            tasks.finish()
+        shown.append(bar.drawn[0][2].rpartition(" · ")[2])
+    assert shown == [
+        "1 s left", "1 min 0 s left", "1 min 0 s left", "59 min 59 s left", "1 h 0 min left", "2 h 2 min left",
     ]  # fmt: skip
 
 

@@ -78,8 +78,8 @@ def test_parameters_and_results_of_public_functions_have_types():
         found |= {
             f"{name}({p})"
             for p, kind in types.items()
-            if kind in (inspect._empty, "Any") and (p != first or name[0].islower())
+            if kind in (inspect.Parameter.empty, "Any") and (p != first or name[0].islower())
         }
-        if signature.return_annotation in (inspect._empty, "Any") and not name.endswith("__init__"):
+        if signature.return_annotation in (inspect.Parameter.empty, "Any") and not name.endswith("__init__"):
             found.add(f"{name}()")
     assert found == ANY

@@ -311,7 +311,8 @@ def reached(workers, seed, seconds, strategy="AsyncPS"):
 
 def test_a_run_that_does_not_reach_the_accuracy_is_slower_than_all_others():
     times = {1: (1.0, 3.0, None), 2: (2.0, None, None), 4: (None, None, None), 8: (1.0, 2.0, 3.0)}
-    found = lk.Sweep._of([reached(n, seed, each) for n, several in times.items() for seed, each in enumerate(several)])
+    rows = [reached(n, seed, each) for n, several in times.items() for seed, each in enumerate(several)]
+    found = lk.Sweep(tuple(rows), ("workers",))
     lines = found.medians("time_to_accuracy")
     assert [line["time_to_accuracy"] for line in lines] == [3.0, None, None, 2.0]
     assert [line["time_to_accuracy_high"] for line in lines] == [math.inf, math.inf, None, 3.0]
@@ -323,14 +324,14 @@ def test_a_run_that_does_not_reach_the_accuracy_is_slower_than_all_others():
 def test_lines_with_the_same_values_are_both_visible():
     rows = [reached(n, 0, float(n), name) for name in ("AsyncPS", "SSP", "SyncPS") for n in (1, 2)]
     rows[-1]["time_to_accuracy"] = 5.0
-    (axes,) = lk.Sweep._of(rows).plot.time_to_accuracy().axes
+    (axes,) = lk.Sweep(tuple(rows), ("strategy", "workers")).plot.time_to_accuracy().axes
     assert [line.get_linestyle() for line in axes.lines] == ["-", "--", "-"]
     assert axes.lines[1].get_markersize() < axes.lines[0].get_markersize()
 
 
 def test_times_that_differ_much_are_drawn_on_a_logarithmic_axis():
     for slowest, scale in ((10.0, "linear"), (100.0, "log")):
-        found = lk.Sweep._of([reached(1, 0, 1.0), reached(2, 0, slowest)])
+        found = lk.Sweep((reached(1, 0, 1.0), reached(2, 0, slowest)), ("workers",))
         assert found.plot.time_to_accuracy().axes[0].get_yscale() == scale
 
 
@@ -344,7 +345,7 @@ def test_servers_are_no_setting_if_they_follow_from_the_strategy():
 
 def test_names_and_ticks_of_a_figure_do_not_overlap():
     rows = [reached(n, 0, 1.0 + k / 100, f"Strategy{k}") for k in range(14) for n in (30, 31, 32, 33, 64)]
-    figure = lk.Sweep._of(rows).plot.time_to_accuracy()
+    figure = lk.Sweep(tuple(rows), ("strategy", "workers")).plot.time_to_accuracy()
     (axes,) = figure.axes
     renderer = figure.canvas.get_renderer()
     for several in (axes.texts, axes.get_xticklabels()):

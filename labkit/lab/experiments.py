@@ -28,7 +28,7 @@ from .predicted_run import calibrated_options, is_predictable
 from .session import Session
 from .settings import Settings
 
-__all__ = ["Experiments", "Progress", "Swept", "Task", "default_values", "sweepable"]
+__all__ = ["Experiments", "Progress", "Swept", "Task", "default_values", "settings_of_sweep", "sweepable"]
 
 GRADIENTS, GRADIENTS_PER_WORKER = 2000, 100  # of one simulated run of a prediction or a sweep, if nothing else ends it
 MOST_VALUES = 7  # of a sweep, by default
@@ -287,7 +287,7 @@ class Experiments:
                 f"sweep: {setting} is also a result of every run; use lk.sweep with several budgets, as "
                 f"[lk.Budget({setting}=...), ...]."
             )
-        each = _settings_of_sweep(now, setting, values)
+        each = settings_of_sweep(now, setting, values)
         self._check_idle("sweep")
         measured = calibration if is_predictable(now) else None
         note = "simulated with the calibration" if measured is not None else _simulated_on(now)
@@ -387,7 +387,7 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _settings_of_sweep(now: Settings, setting: str, values: Iterable[Any] | None) -> list[Settings]:
+def settings_of_sweep(now: Settings, setting: str, values: Iterable[Any] | None) -> list[Settings]:
     """Return the settings with each of the values; None: the default values, as far as they are possible."""
     if setting not in now.names or setting == "speed":
         raise nearest("setting", setting, [name for name in now.names if name != "speed"])

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import shutil
 import subprocess
 import sys
 import threading
-import time
 import venv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -189,10 +189,13 @@ class Session:
 
     def left(self) -> list[str]:
         """The processes besides the server that still exist after a grace period."""
-        until = time.monotonic() + EXIT_TIMEOUT_S
-        while (pids := [pid for pid in self._pids() if pid != self.server.pid]) and time.monotonic() < until:
-            time.sleep(0.1)
-        return [_command(pid) for pid in pids]
+        for pid in self._pids():
+            if pid != self.server.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    ended = os.pidfd_open(pid)
+                    select.select([ended], [], [], EXIT_TIMEOUT_S)
+                    os.close(ended)
+        return [_command(pid) for pid in self._pids() if pid != self.server.pid]
 
     def __exit__(self, *exc: object) -> None:
         self.server.terminate()

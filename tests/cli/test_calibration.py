@@ -62,14 +62,14 @@ def test_options_of_clusters_reach_the_simulated_clusters(labkit, known):
 def test_an_interrupted_prediction_says_what_is_kept(labkit, known, tmp_path, monkeypatch):
     calls = []
 
-    def interrupted(cell):
-        calls.append(cell)
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return row(cell)
+        return train(*arguments, **options)
 
-    row = sweeps._row
-    monkeypatch.setattr(sweeps, "_row", interrupted)
+    train = sweeps.train
+    monkeypatch.setattr(sweeps, "train", interrupted)
     file = tmp_path / "p.jsonl"
     words = ("predict", "async-ps", "--calibration", known, "--workers", "1,2,4", *SMALL, "--out", file)
     result = labkit(*words)

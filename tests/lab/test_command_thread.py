@@ -55,7 +55,7 @@ def test_many_threads_at_once(commands):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(180)
+        thread.join()
     assert len(total) == 240
     assert one.pending == 0
 
@@ -73,8 +73,8 @@ def test_the_command_thread_ticks_until_no_tick_is_due(commands, monkeypatch):
 
     one = commands(tick)
     one.wake()
-    assert over.wait(180)
-    assert one.join(180)
+    over.wait()
+    assert one.join()
     assert one.call(lambda: "again") == "again"
 
 

@@ -84,7 +84,7 @@ def test_a_run_that_waits_for_a_killed_role_ends_with_an_error_and_every_call_re
     lab.set(strategy="sync-ps", updates=100).set(seconds=None).run().pause()
     lab.kill("worker-1", restart=False).resume()
     with pytest.raises(lk.ClusterError, match="worker-1, which was killed"):
-        lab.wait(30, fast=True)
+        lab.wait(fast=True)
     assert lab.view().state == "failed"
 
 

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from ipywidgets.widgets.widget import _instances
+from ipywidgets import Widget
 
 import labkit as lk
 from labkit.lab import actions, cells
@@ -17,6 +17,11 @@ QUICK = {"engine": "simulated", "seconds": 3, "workers": 3}
 
 def threads():
     return sorted(t.name for t in threading.enumerate() if t.name.startswith("labkit-"))
+
+
+def live_widgets():
+    """The identifiers of all widgets that are not closed."""
+    return set(Widget.get_manager_state()["state"])
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def lab():
         one.close()
     for thread in threading.enumerate():
         if thread.name in set(threads()) - set(before):
-            thread.join(180)
+            thread.join()
     assert threads() == before
 
 
@@ -257,7 +262,7 @@ def test_actions_from_many_threads_at_once(lab):
     for hand in hands:
         hand.start()
     for hand in hands:
-        hand.join(180)
+        hand.join()
     one.stop()
     assert one.view().state in ("over", "ready")
     assert all(lk.ledger(trace)["closes"] for trace in one.traces)
@@ -275,7 +280,7 @@ def test_wait_gives_up_in_time_and_the_run_goes_on(lab, monkeypatch):
 
 
 def test_close_ends_threads_and_widgets_and_is_idempotent():
-    before, widgets = threads(), set(_instances)
+    before, widgets = threads(), live_widgets()
     one = lk.Lab().set(**QUICK).run()
     one.close()
     one.close()
@@ -284,7 +289,7 @@ def test_close_ends_threads_and_widgets_and_is_idempotent():
     one.press(actions.Start())  # no effect
     with pytest.raises(lk.BadInput, match="closed"):
         one.run()
-    assert set(_instances) <= widgets
+    assert live_widgets() <= widgets
 
 
 def test_running_a_cell_again_closes_its_lab_and_two_cells_have_two_labs(monkeypatch):

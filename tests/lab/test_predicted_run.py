@@ -5,17 +5,15 @@ The run is simulated with known costs, and the calibration has the same costs, s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import labkit as lk
 from labkit.lab.predicted_run import PredictedRun, is_predictable
 from labkit.lab.settings import Settings, initial_settings
+from tests.lab.conftest import COSTS
 from tests.lab.test_session import pass_by, session, tick
 
 PROBLEM = lk.Problem("moons", hidden=(8,))
-COSTS = lk.Costs(lk.WorkCost(0.02), send=lk.Linear(1e-4), receive=lk.Linear(2e-4), update=lk.Linear(1e-4), cores=8)
 
 
 @pytest.fixture(autouse=True)
@@ -24,17 +22,9 @@ def time_for_predictions(monkeypatch):
     monkeypatch.setattr("labkit.lab.session.PREDICT_FIRST", 60.0)
 
 
-@pytest.fixture(scope="module")
-def calibration():
-    """The costs of the run, in another form: a run with equal costs would be the prediction itself."""
-    quick = replace(PROBLEM, timing_only=True)
-    found = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=COSTS), quick, 1)
-    return replace(found, costs=replace(COSTS, spread=lk.Measured((1.0, 1.0))), doubts=())
-
-
 def settings_of(strategy="async-ps", workers=4, costs=COSTS):
     return initial_settings(
-        PROBLEM, strategy, lk.SimulatedCluster(workers, compute=None, costs=costs), lk.Budget(seconds=20), None
+        PROBLEM, strategy, lk.SimulatedCluster(workers, compute=None, costs=costs), lk.Budget(seconds=14), None
     )
 
 

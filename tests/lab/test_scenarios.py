@@ -114,22 +114,18 @@ def test_a_scenario_by_its_name():
         scenario_by_name(3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_scenarios_have_valid_names_titles_and_summaries(name):
-    scenario = SCENARIOS[name]
-    assert name == name.lower()
-    assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
-    assert len(scenario.title) <= 40  # it is shown in a menu
-    for words in (scenario.summary, *(step.text for step in scenario.steps)):
-        assert 20 <= len(words) <= 130
-        assert words[-1] in ".?"
-        assert not words[0].islower()
-    assert len(scenario.steps) >= 2  # there is something to compare
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_scenario_names_panels_that_there_are(name):
-    assert not set(SCENARIOS[name].panels or ()) - set(PANELS)
+def test_scenarios_have_valid_names_titles_summaries_and_panels():
+    for name in NAMES:
+        scenario = SCENARIOS[name]
+        assert name == name.lower()
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
+        assert len(scenario.title) <= 40, name  # it is shown in a menu
+        for words in (scenario.summary, *(step.text for step in scenario.steps)):
+            assert 20 <= len(words) <= 130, words
+            assert words[-1] in ".?", words
+            assert not words[0].islower(), words
+        assert len(scenario.steps) >= 2, name  # there is something to compare
+        assert not set(scenario.panels or ()) - set(PANELS), name
 
 
 @pytest.mark.parametrize("engine", ["simulated", "dask"])

@@ -21,13 +21,13 @@ from labkit.spec import RunSpec
 from labkit.strategies import FIRST, STRATEGIES
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_every_strategy_can_be_chosen_and_left_again(name):
-    chosen = Settings().changed(servers=2, learning_rate=0.03).changed(strategy=name)
-    assert type(chosen.strategy) is STRATEGIES[name]
-    assert chosen.strategy.learning_rate == 0.03
-    assert chosen.cluster.servers == (2 if chosen.strategy.uses_servers else None)
-    assert chosen.changed(strategy="async-ps").strategy.name == "AsyncPS"
+def test_every_strategy_can_be_chosen_and_left_again():
+    for name in STRATEGIES:
+        chosen = Settings().changed(servers=2, learning_rate=0.03).changed(strategy=name)
+        assert type(chosen.strategy) is STRATEGIES[name]
+        assert chosen.strategy.learning_rate == 0.03, name
+        assert chosen.cluster.servers == (2 if chosen.strategy.uses_servers else None), name
+        assert chosen.changed(strategy="async-ps").strategy.name == "AsyncPS", name
 
 
 def test_a_strategy_brings_the_problem_that_it_needs():
@@ -155,19 +155,19 @@ def test_nine_strategies_come_first_in_the_menu():
     assert {value for _, value in menu.choices} == set(STRATEGIES)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_every_option_of_every_strategy_has_a_control_that_can_set_what_it_offers(name):
-    setup = Settings().changed(strategy=name)
-    made = {c.name: c for c in controls(setup)}
-    assert set(options_of(setup.strategy)) - HIDDEN <= set(made)
-    for control in made.values():
-        assert control.label
-        assert control.help or control.name in ("strategy", "pace", "distribution", "data", "hidden", "partition")
-        if control.kind in ("menu", "steps"):
-            assert control.value in [value for _, value in control.choices], control.name
-            assert len({text for text, _ in control.choices}) == len(control.choices), control.name
-        if control.kind == "slider":
-            assert control.low <= control.value <= control.high
+def test_every_option_of_every_strategy_has_a_control_that_can_set_what_it_offers():
+    for name in STRATEGIES:
+        setup = Settings().changed(strategy=name)
+        made = {c.name: c for c in controls(setup)}
+        assert set(options_of(setup.strategy)) - HIDDEN <= set(made), name
+        for control in made.values():
+            assert control.label, (name, control)
+            assert control.help or control.name in ("strategy", "pace", "distribution", "data", "hidden", "partition")
+            if control.kind in ("menu", "steps"):
+                assert control.value in [value for _, value in control.choices], (name, control.name)
+                assert len({text for text, _ in control.choices}) == len(control.choices), (name, control.name)
+            if control.kind == "slider":
+                assert control.low <= control.value <= control.high, (name, control.name)
 
 
 @pytest.mark.parametrize("name", ["async-ps", "local-sgd", "pipeline"])
@@ -214,10 +214,10 @@ RICH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_share_text_contains_all_settings(name):
-    setup = Settings().changed(strategy=name).changed(learning_rate=0.07, seed=11)
-    assert read_share_text(share_text(setup))[0] == setup
+def test_a_share_text_contains_all_settings():
+    for name in STRATEGIES:
+        setup = Settings().changed(strategy=name).changed(learning_rate=0.07, seed=11)
+        assert read_share_text(share_text(setup))[0] == setup, name
 
 
 def test_an_evaluation_time_is_part_of_a_share_text_and_of_the_cluster():

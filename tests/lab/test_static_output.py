@@ -104,7 +104,7 @@ def test_a_notebook_executed_without_a_browser_shows_picture_and_numbers(tmp_pat
         "guess.commit('yes')\nNone",
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    nbclient.NotebookClient(book, timeout=180, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
     lab, prediction = (book.cells[i].outputs[-1]["data"]["text/html"] for i in (0, 2))
     assert "applied <b>50</b>" in lab
     assert picture(lab)[1] in lab

@@ -128,10 +128,11 @@ def test_of_many_workers_each_has_its_own_rate():
 
 def test_the_band_contains_nine_workers_in_ten_and_is_scaled_to_the_total():
     panel, trace = Throughput(), simulate(lk.AsyncPS(), seconds=4.0, workers=20)
-    x, low, middle, high = panel._percentile_band(trace, trace.now)
-    assert np.all(x <= 4.0)
-    for edge in (low, middle, high):
-        assert edge == pytest.approx(np.full(len(edge), 200.0), rel=1e-6)
+    curves = panel.others(trace, trace.now)
+    assert [curve.name.partition(" ")[0] for curve in curves] == ["5%", "median", "95%"]
+    for curve in curves:
+        assert np.all(curve.x <= 4.0)
+        assert curve.y == pytest.approx(np.full(len(curve.x), 200.0), rel=1e-6)
 
 
 def test_samples_and_bytes_are_counted_too():

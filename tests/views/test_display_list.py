@@ -22,6 +22,12 @@ def axes():
     return axes
 
 
+@pytest.fixture(scope="module")
+def trace():
+    cluster = lk.SimulatedCluster(workers=3, bandwidth=1e7)
+    return lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=2)).wait().trace
+
+
 def recorded(*artists):
     made = DisplayList(WIDTH, HEIGHT).add(artists)
     return made.instructions, made.points
@@ -171,10 +177,8 @@ def test_pixels_of_one_colour_are_mixed_with_the_paper_by_their_opacity():
 
 @pytest.mark.parametrize("size", [(540, 150), (1080, 300)])
 @pytest.mark.parametrize("name", ["timeline", "throughput", "accuracy", "progress", "staleness", "gradient_flow", "links"])
-def test_ticks_grid_and_labels_are_where_matplotlib_draws_them(name, size):
+def test_ticks_grid_and_labels_are_where_matplotlib_draws_them(trace, name, size):
     """The oracle is `Axis.draw`, in which each text has its position at the baseline."""
-    cluster = lk.SimulatedCluster(workers=3, bandwidth=1e7)
-    trace = lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=2)).wait().trace
     panel = make_panel(name)
     place(blank(*size), panel, 0, 0, *size, title=False)
     panel.update(trace, trace.watermark())

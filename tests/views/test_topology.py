@@ -215,17 +215,17 @@ def some(request):
     return RUNS[request.param]()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_every_role_but_the_chief_is_in_one_node_and_no_node_on_another(some, size):
+def test_every_role_but_the_chief_is_in_one_node_and_no_node_on_another(some):
     servers, rows = nodes_of(some, some.now)
     nodes = [*servers, *(node for row in rows for node in row)]
     assert sorted(r for node in nodes for r in node.roles) == [i for i, k in enumerate(some.kinds) if k != "chief"]
     machines = {some.nodes[i] for i, kind in enumerate(some.kinds) if kind != "chief"}
     assert sum(node.count for node in nodes) == len(machines)
     assert sum(not node.server for node in nodes) <= 24
-    where = place_nodes(some, servers, rows, *size)
-    assert all(5 < x < size[0] - 5 and 5 < y < size[1] - 5 for x, y in where.values())
-    assert min(math.dist(a, b) for a, b in itertools.combinations(where.values(), 2)) > 12
+    for size in SIZES:
+        where = place_nodes(some, servers, rows, *size)
+        assert all(5 < x < size[0] - 5 and 5 < y < size[1] - 5 for x, y in where.values()), size
+        assert min(math.dist(a, b) for a, b in itertools.combinations(where.values(), 2)) > 12, size
 
 
 def test_nodes_are_arranged_in_rows_and_rings():

@@ -40,7 +40,7 @@ class Catches(lk.AsyncPS):
 
 def test_a_role_that_catches_an_error_loses_no_message():
     run = lk.train(TIMING, Catches(), lk.SimulatedCluster(workers=5), lk.Budget(updates=20))
-    run.wait(timeout=180)
+    run.wait()
     assert sorted(run.trace.counters[0].applied) == [1, 2, 3, 4, 5]
 
 

@@ -203,7 +203,7 @@ def together(*works):
     errors, ready = [], threading.Barrier(len(works))
 
     def do(work):
-        ready.wait(180)
+        ready.wait()
         try:
             work()
         except BaseException as error:
@@ -213,8 +213,7 @@ def together(*works):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(180)
-    assert not any(thread.is_alive() for thread in threads)
+        thread.join()
     if errors:
         raise errors[0]
 
@@ -234,7 +233,7 @@ def test_two_threads_advance_one_run_while_a_third_reads_its_ledger():
             assert run.summary()["updates"] <= 300
             assert run.trace.watermark() <= round(1e9 * run.engine.seconds)
 
-    assert made(slices, lambda run: run.wait(180), reads) == made(lambda run: run.wait(180))
+    assert made(slices, lambda run: run.wait(), reads) == made(lambda run: run.wait())
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill", "set", "slow", "step", "fork"])
@@ -249,7 +248,7 @@ def test_a_request_is_served_while_another_thread_advances_the_run(verb):
         if not run.done:
             run.stop()
 
-    together(lambda: run.wait(180), asks)
+    together(lambda: run.wait(), asks)
     assert run.stopped_by == "user"
     assert ledger(run.trace)["closes"]
     again = run.engine.cluster.start(run.plan, commands=run.engine.commands)  # repeatable, whenever it was executed
@@ -302,17 +301,17 @@ def test_ctrl_c_reaches_the_main_thread_while_another_thread_advances_the_run(mo
     def moves():
         moving.set()
         if move == "wait":
-            run.wait(180)
+            run.wait()
         while not run.done:
             run.advance(0.05, timeout=0.001)
 
     thread = threading.Thread(target=moves)
     thread.start()
-    moving.wait(180)
+    moving.wait()
     with pytest.raises(KeyboardInterrupt):  # it is not swallowed
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-    thread.join(180)
+    thread.join()
     assert run.stopped_by == "updates"  # and no state is damaged
     assert all_of(run) == all_of(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=300)).wait())
 
@@ -330,8 +329,8 @@ def test_ctrl_c_ends_a_wait_while_another_thread_advances_the_run():
     thread = threading.Thread(target=moves)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        run.wait(180)
-    thread.join(180)
+        run.wait()
+    thread.join()
     assert run.stopped_by == "interrupted"
     assert ledger(run.trace)["closes"]
 

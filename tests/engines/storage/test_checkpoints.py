@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fsspec.core import url_to_fs
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
 from labkit.engines.storage import locations
 from labkit.engines.storage.checkpoint_format import HEADER, DamagedCheckpoint, decode_state, encode_state
-from labkit.engines.storage.store import TAGS_PER_INCARNATION, Store, check_folder, open_store
+from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, check_folder, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
 STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
@@ -225,7 +226,8 @@ def test_invalid_bytes_are_a_damaged_checkpoint():
 
 
 def overwrite(store, role, tag, change):
-    name = store._file(role, tag)
+    numbers = {name: int(name.split(".")[1]) for name in store.files.names() if name.startswith(f"{role}.")}
+    name = max(name for name, number in numbers.items() if number % TAGS_PER_RESUMPTION == tag)
     data = store.files.get(name)
     store.files.remove(name)
     store.files.put(name, [change(data)])
@@ -409,24 +411,21 @@ def test_a_location_that_cannot_be_written_is_refused_with_the_error_of_the_syst
         store.write("server-0", STATE, 1)
 
 
-def test_errors_of_a_file_system_are_of_the_system(store):
-    if store.local:
-        return
+def test_errors_of_a_file_system_are_of_the_system(monkeypatch):
+    def gone(*arguments, **options):
+        raise RuntimeError("no connection")
 
-    class Gone:
-        def open(self, *_):
-            raise RuntimeError("no connection")
-
-        ls = rm = invalidate_cache = open
-
+    store = Store(f"memory://{uuid.uuid4().hex}").check()
     store.write("server-0", STATE, 1)
-    real, store.files._fs = store.files._fs, Gone()
-    with pytest.raises(OSError, match="no connection"):
-        store.write("server-0", STATE, 2)
-    with pytest.raises(OSError, match="no connection"):  # "not found" would be another answer
-        store.read("server-0")
-    store.files._fs = real
+    with monkeypatch.context() as broken:
+        for method in ("open", "ls", "rm", "invalidate_cache"):
+            broken.setattr(MemoryFileSystem, method, gone)
+        with pytest.raises(OSError, match="no connection"):
+            store.write("server-0", STATE, 2)
+        with pytest.raises(OSError, match="no connection"):  # "not found" would be another answer
+            store.read("server-0")
     assert store.tags("server-0") == [1]
+    store.clear()
 
 
 def test_true_false_and_none_are_no_locations():

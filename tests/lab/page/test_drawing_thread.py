@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from itertools import pairwise
 
 import pytest
 
@@ -11,12 +11,23 @@ from labkit.lab.page import drawing_thread as module
 from labkit.lab.page.drawing_thread import DrawingThread, TokenBucket
 
 
-def until(condition, seconds=180.0):
-    """Wait until a condition set by another thread is true."""
-    end, pause = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        pause.wait(0.002)
+class Clock:
+    """Seconds, of which 0.05 pass whenever the thread looks at it."""
+
+    def __init__(self):
+        self.seconds, self.changed = 0.0, threading.Condition()
+
+    def __call__(self):
+        with self.changed:
+            self.seconds += 0.05
+            self.changed.notify_all()
+            return self.seconds
+
+    def pass_by(self, seconds):
+        """Wait until the thread has seen these seconds pass."""
+        with self.changed:
+            end = self.seconds + seconds
+            self.changed.wait_for(lambda: self.seconds >= end)
 
 
 class Scene:
@@ -24,17 +35,29 @@ class Scene:
 
     def __init__(self, moves=True, sends=True, answers=True, during=lambda frame: None, **clocks):
         self.moves, self.sends, self.answers, self.during = moves, sends, answers, during
-        self.frames = 0
-        self.painter = DrawingThread("labkit-test-drawing", self.paint, **clocks)
+        self.clock, self.changed = Clock(), threading.Condition()
+        self.drawn_at = []  # seconds
+        self.painter = DrawingThread("labkit-test-drawing", self.paint, clock=self.clock, **clocks)
+
+    @property
+    def frames(self):
+        return len(self.drawn_at)
 
     def paint(self):
-        self.frames += 1
+        with self.changed:
+            self.drawn_at.append(self.clock.seconds)
+            self.changed.notify_all()
         self.during(self.frames)
         if self.sends:
             number = self.painter.next_frame()
             if self.answers:
                 self.painter.acknowledge(number)
         return 0.001 if self.moves else None
+
+    def until_drawn(self, frames):
+        """Wait until so many frames have been drawn."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.frames >= frames)
 
 
 @pytest.fixture
@@ -54,27 +77,27 @@ def scene():
 def test_frames_are_drawn_continuously_during_a_run(scene):
     one = scene()
     one.painter.wake()
-    until(lambda: one.frames >= 5)
+    one.until_drawn(5)
     assert one.painter.alive
 
 
 def test_the_thread_ends_when_nothing_moves_and_a_wake_starts_it_again(scene):
     one = scene(moves=False)
     one.painter.wake()
-    assert one.painter.join(180)
+    assert one.painter.join()
     assert one.frames == 1
     one.painter.wake()
-    assert one.painter.join(180)
+    assert one.painter.join()
     assert one.frames == 2
 
 
 def test_an_answer_to_the_last_frame_starts_nothing(scene):
     one = scene(moves=False, answers=False)
     one.painter.wake()
-    assert one.painter.join(180)
+    assert one.painter.join()
     for _ in range(3):
         one.painter.acknowledge(one.painter.sent)
-        assert one.painter.join(180)
+        assert one.painter.join()
     assert one.frames == 1
 
 
@@ -84,15 +107,16 @@ def test_a_wake_up_during_the_last_frame_is_not_lost(scene):
     def during(frame):
         if frame == 1:
             entered.set()
-            assert leave.wait(180)
+            leave.wait()
 
     one = scene(moves=False, sends=False, during=during)
     one.painter.wake()
-    assert entered.wait(180)
+    entered.wait()
     one.painter.wake()
     leave.set()
-    until(lambda: one.frames == 2)
-    assert one.painter.join(180)
+    one.until_drawn(2)
+    assert one.painter.join()
+    assert one.frames == 2
 
 
 def test_at_most_two_frames_are_unacknowledged(scene, monkeypatch):
@@ -100,41 +124,40 @@ def test_at_most_two_frames_are_unacknowledged(scene, monkeypatch):
     monkeypatch.setattr(module, "GONE", 1000.0)
     one = scene()
     one.painter.wake()
-    until(lambda: one.frames >= 3)
+    one.until_drawn(3)
     one.answers = False
-    until(lambda: one.painter.sent - one.painter.acknowledged == 2)
+    one.clock.pass_by(2)
     stands = one.frames
+    assert one.painter.sent - one.painter.acknowledged == 2
     one.painter.wake()  # not even then
-    threading.Event().wait(0.1)
+    one.clock.pass_by(2)
     assert one.frames == stands
     one.painter.acknowledge(one.painter.sent)
-    until(lambda: one.frames > stands)
+    one.until_drawn(stands + 1)
 
 
 def test_a_browser_that_is_gone_ends_the_thread_and_its_next_answer_starts_it(scene, monkeypatch):
-    monkeypatch.setattr(module, "LATE", 0.01)
-    monkeypatch.setattr(module, "GONE", 0.05)
+    monkeypatch.setattr(module, "GONE", 2.0)
     one = scene()
     one.painter.wake()
-    until(lambda: one.frames >= 3)
+    one.until_drawn(3)
     one.answers = False
-    until(lambda: not one.painter.alive)
+    assert one.painter.join()
     stands = one.frames
     one.painter.wake()  # the lab goes on: one frame for a browser that may come back
-    until(lambda: not one.painter.alive and one.frames > stands)
+    assert one.painter.join()
+    assert one.frames == stands + 1
     one.answers = True
     one.painter.acknowledge(one.painter.sent)
-    until(lambda: one.frames >= stands + 5)
+    one.until_drawn(stands + 6)
     assert one.painter.alive
 
 
 def test_frames_are_sent_slowly_without_acknowledgements(scene):
     one = scene(answers=False)
     one.painter.wake()
-    until(lambda: one.frames >= 1)
-    began, stands = time.monotonic(), one.frames
-    until(lambda: one.frames >= stands + 2)
-    assert time.monotonic() - began > module.SILENT / 2
+    one.until_drawn(4)
+    assert min(later - earlier for earlier, later in pairwise(one.drawn_at)) >= module.SILENT
 
 
 def test_the_token_bucket_fills_with_time_and_drains_with_processor_time():
@@ -173,19 +196,19 @@ def test_while_the_bucket_is_empty_nothing_is_drawn(scene):
 
     one = scene(during=during, processor_clock=lambda: spent[0])
     one.painter.wake()
-    until(lambda: one.frames >= 1)
-    threading.Event().wait(0.1)
+    one.until_drawn(1)
+    one.clock.pass_by(2)
     assert one.frames == 1
 
 
 def test_closing_twice_and_waking_after_that_is_harmless(scene):
     one = scene()
     one.painter.wake()
-    until(lambda: one.frames >= 1)
+    one.until_drawn(1)
     one.painter.close()
     one.painter.close()
     stands = one.frames
     one.painter.wake()
     one.painter.acknowledge(1)
-    assert one.painter.join(1)
+    assert one.painter.join()
     assert one.frames == stands

@@ -40,7 +40,7 @@ def test_concurrent_changes_leave_the_browser_with_the_state_of_the_widget(opene
     begin = threading.Barrier(4)
 
     def put(number):
-        begin.wait(180)
+        begin.wait()
         for step in range(50):
             widget.put(player={"by": number, "step": step}, numbers={"by": number, "step": step})
 
@@ -48,7 +48,7 @@ def test_concurrent_changes_leave_the_browser_with_the_state_of_the_widget(opene
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(180)
+        thread.join()
     assert (browser.state["player"], browser.state["numbers"]) == (widget.player, widget.numbers)
     assert widget.player["step"] == 49
     assert all(update["player"] == update["numbers"] for update in browser.updates)  # no change is torn
