@@ -28,9 +28,12 @@ def test_the_workflow_runs_all_checks():
     assert listed == "" or listed.startswith("100755")  # "": no git here
 
 
-def test_the_workflow_keeps_the_screenshots_where_the_checks_put_them():
+def test_the_workflow_keeps_screenshots_and_durations_where_the_checks_put_them():
     (upload,) = [s for j in WORKFLOW["jobs"].values() for s in j["steps"] if "upload-artifact" in s.get("uses", "")]
-    assert f"LABKIT_SCREENSHOTS={upload['with']['path']} " in CI
+    assert f"LABKIT_SCREENSHOTS={upload['with']['path']}/screenshots " in CI
+    durations = re.findall(r"--junitxml=(\S+)", CI)
+    assert len(durations) >= 4
+    assert all(path.startswith(f"{upload['with']['path']}/durations/") for path in durations)
 
 
 def test_the_workflow_installs_the_programs_that_the_checks_look_for():
