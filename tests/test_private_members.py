@@ -40,7 +40,9 @@ def accesses(tree):
             yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.lineno, name.name) for name in node.names)
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")).endswith(("attr", "patch")):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")).endswith(
+            ("attr", "patch")
+        ):
             texts = [part.value for part in node.args if isinstance(part, ast.Constant) and isinstance(part.value, str)]
             yield from ((node.lineno, name) for text in texts for name in text.split("."))
 
