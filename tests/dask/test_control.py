@@ -105,6 +105,7 @@ def test_all_commands_at_the_time_of_a_stop_let_the_run_stop_in_order(cluster, s
     ends_in_order(run)
 
 
+@pytest.mark.slow
 def test_all_commands_at_the_time_of_a_kill_let_the_run_continue(cluster, started):
     run = further(started(on=cluster.resized(pace=0.002)))
     together(*verbs(run).values(), lambda: run.kill("worker-0"), lambda: run.kill("worker-0"))

@@ -206,6 +206,7 @@ def test_a_process_that_gives_no_sign_of_life_is_lost_and_the_error_names_its_st
     all_gone(hold)
 
 
+@pytest.mark.slow
 @linux
 def test_a_process_that_is_stopped_before_its_role_is_up_is_not_used(hold, monkeypatch):
     for module in (supervisor, dask_connection):
@@ -272,6 +273,7 @@ def test_ctrl_c_ends_a_start_and_leaves_nothing(hold):
     cluster.close()
 
 
+@pytest.mark.slow
 @linux
 def test_closing_during_a_restart_ends_all_processes_in_order(started, hold, capsys):
     own = lk.DaskCluster(workers=2, pace=0.01).open()
