@@ -328,6 +328,7 @@ class RecoveryPolicy:
         self._workers_alive = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
         self._heartbeats_requested = float("-inf")
         self._late: set[str] = set()  # running roles whose reports are overdue, and whose processes are observed
+        self._finished: set[str] = set()  # present roles whose tasks have ended: a live process is no sign of life of these
         # {Dask worker that was silent, or on which a start failed: sign of life first observed since}
         self._suspects: dict[str, Hashable] = {}
         # losses
@@ -485,9 +486,10 @@ class RecoveryPolicy:
 
     def _on_task_finished(self, event: TaskFinished) -> None:
         role = event.role
+        self._late.discard(role)
+        self._finished.add(role)
         if self._phase == "collect" and role in self._pending and role not in self._fetching:
-            self._roles_alive.forget(role)
-            self._late.discard(role)  # the role sends no more reports; Dask reports the loss of its Dask worker
+            self._roles_alive.forget(role)  # the role sends no more reports; Dask reports the loss of its Dask worker
             self._fetching[role] = self._now
             self._emit(Fetch(role, event.incarnation))
 
@@ -662,6 +664,7 @@ class RecoveryPolicy:
         """Forget the pending state of this incarnation, and dismiss it."""
         self._roles_alive.forget(role)
         self._late.discard(role)
+        self._finished.discard(role)
         self._cancelled.discard(role)
         self._beginning.pop(role, None)
         self._repeated.pop(role, None)
@@ -803,7 +806,7 @@ class RecoveryPolicy:
         Heartbeats are also requested if there are suspects and no other Dask worker is free.
         """
         late = self._roles_alive.silent(self._patience / 2, self._now)
-        self._late.update(role for role in late if self.members.state[role] is State.RUNNING)
+        self._late.update(role for role in late if self.members.state[role] is State.RUNNING and role not in self._finished)
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
         needed = bool(self._suspects) and any(
