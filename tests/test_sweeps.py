@@ -364,6 +364,7 @@ def test_a_setting_without_numbers_is_no_axis(done):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_runs_on_all_cores_are_the_same_runs(monkeypatch, done):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("labkit.sweeps.ALONE_S", 0.0)
@@ -390,6 +391,7 @@ class Dies(lk.AsyncPS):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_a_run_that_takes_its_process_with_it_is_a_row_with_an_error(monkeypatch, done):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("labkit.sweeps.ALONE_S", 0.0)
@@ -412,6 +414,7 @@ def test_a_cluster_that_is_gone_is_an_error(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_runs_on_processes_are_part_of_a_sweep():
     with lk.DaskCluster(workers=1, pace=0.005) as real:
         clusters = [real, real.resized(workers=2), cluster(2)]

@@ -81,6 +81,7 @@ def test_rows_of_several_hosts_are_made_from_what_their_program_prints():
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_a_quick_run_measures_and_predicts():
     rows = prediction.run(prediction.Settings(quick=True))
     assert {row.unit for row in rows} >= {"gradients/s", "%"}

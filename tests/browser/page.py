@@ -135,8 +135,11 @@ class Notebook:
         """Write the file, with its outputs: widgets are restored in a new tab only if this was done."""
         self.command("docmanager:save")
 
-    def resize(self, width: int, height: int = HEIGHT, ratio: float = 1) -> None:
-        """Make the window so many CSS pixels large, on a screen with `ratio` device pixels per CSS pixel."""
+    def resize(self, width: int, height: int = HEIGHT, ratio: float = 1, drawn: bool = True) -> None:
+        """Make the window so many CSS pixels large, on a screen with `ratio` device pixels per CSS pixel.
+
+        `drawn`: wait until the panels are drawn in their new sizes.
+        """
         self.size = width, height
         self.page.set_viewport_size({"width": width, "height": height})
         session = self._context.new_cdp_session(self.page)
@@ -147,7 +150,9 @@ class Notebook:
             screen = {"width": width, "height": high, "deviceScaleFactor": ratio, "mobile": False}
             session.send("Emulation.setDeviceMetricsOverride", screen)
         self.page.wait_for_function("r => window.devicePixelRatio === r", arg=ratio)
-        self.await_layout()
+        self.page.evaluate("() => window.labkitMeasure.laidOut()")
+        if drawn:
+            self.await_layout()
 
     def theme(self, shade: str) -> None:
         """`"dark"` or `"light"`: JupyterLab's own two themes."""

@@ -32,7 +32,7 @@ def test_every_scenario_plays_to_its_end_and_fits_the_page(notebook):
         assert page.kernel("(lab.view().state, lab.view().step)") == ("over", len(scenario.steps) - 1)
         page.await_still()
         for width, shade in (NARROW, WIDE) if page.shade == "light" else (WIDE, NARROW):
-            page.resize(width, 900)
+            page.resize(width, 900, drawn=False)
             page.theme(shade)
             page.await_panels()
             if page.page.evaluate(SIDEWAYS):
