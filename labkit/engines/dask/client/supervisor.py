@@ -12,10 +12,9 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Client, Future
 
@@ -23,6 +22,7 @@ from ....errors import ClusterError
 from ....roles.group_restart import not_waited_for
 from ....roles.layout import RoleSpec
 from ...plan import Plan
+from ..cluster.dask_connection import DaskConnection
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
 from ..requests import run_on_workers
@@ -56,24 +56,6 @@ class LostWhileStarting(ClusterError):
     """A process that the run needs was lost before the roles began. The start can be retried."""
 
 
-class Processes(Protocol):
-    """The processes of a cluster, as observed by the supervisor of a run. See `DaskConnection`."""
-
-    @property
-    def local(self) -> bool:
-        """Whether the processes are of labkit's own, on this machine."""
-
-    @property
-    def usage(self) -> Counter[str]:
-        """Number of roles on each Dask worker, by address."""
-
-    def signs_of_life(self) -> Mapping[str, Hashable]:
-        """Return {address of a Dask worker: value that changes while it lives}. Sends a request unless `local`."""
-
-    def run_starts(self, run: object, stage: Stage | None, reached: int = 0, total: int = 0) -> None:
-        """Record the progress of the start of a run. `stage`: None at its end."""
-
-
 class Supervisor:
     """The roles of one run on one client.
 
@@ -83,7 +65,7 @@ class Supervisor:
     Attributes to read: `members`, the membership; `clock`, engine time; `queue`, the events of the run.
     """
 
-    def __init__(self, client: Client, plan: Plan, workers: list[str], cluster: Processes):
+    def __init__(self, client: Client, plan: Plan, workers: list[str], cluster: DaskConnection):
         self.client, self.plan, self._cluster = client, plan, cluster
         self.run = secrets.token_hex(4)
         self.queue = router_of(client).open(self.run)
