@@ -244,7 +244,6 @@ def course(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 class TestCourse:
     """One course from release to grading, with a variant."""
 

@@ -62,7 +62,6 @@ def test_the_notebooks_have_compared_cells():
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 def test_each_compared_cell_fails_alone_when_it_prints_something_else(tmp_path):
     """In turn: in the n-th copy of a notebook's cells the n-th compared one is changed, and that one fails, no other."""
     cells, expected = [], []

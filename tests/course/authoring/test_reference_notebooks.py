@@ -81,7 +81,6 @@ def test_there_are_six_reference_notebooks():
     assert len(REFERENCES) == 6
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
 def test_a_reference_notebook_passes_its_tests_with_nbval(path, courses):
     """nbval compares the outputs with those of another run."""

@@ -135,7 +135,6 @@ def graded(toy_key):
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 class TestWithNbval:
     def test_points_are_those_without_nbval(self, graded):
         expected = EXPECTED | {"another variant": [4, 3, 1]}
@@ -176,7 +175,6 @@ class TestWithNbval:
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 class TestRuns:
     """The process that nbval runs in. No submitted code is run here."""
 

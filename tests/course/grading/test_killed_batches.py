@@ -40,7 +40,6 @@ def family_with_a_loop(process):
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 @pytest.mark.parametrize("name", ["grade", "check"])
 def test_a_killed_command_leaves_no_process(tmp_path, name):
     if name == "grade" and confinement_problem():

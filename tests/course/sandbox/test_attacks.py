@@ -203,7 +203,6 @@ def test_file_content_does_not_raise_scores(tmp_path, toy_key, here):
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 def test_files_beside_a_submission_do_not_raise_scores(tmp_path, monkeypatch, toy_key):
     """Here with nbval, whose comments, tags and configuration a submission could use."""
     files = {"conftest.py": "raise SystemExit(0)", "pytest.ini": "[pytest]\naddopts = --collect-only\n", "sitecustomize.py": "import os; os._exit(0)",

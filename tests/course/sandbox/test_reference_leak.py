@@ -248,7 +248,6 @@ def test_globals_of_the_reference_persist_for_one_student_process(server):
 
 
 @pytest.mark.slow
-@pytest.mark.processes
 def test_grading_through_nbval_reveals_no_reference_source(course, tmp_path):
     """Regression test: q1 is wrong deliberately, q2 raises the text of linecache."""
     key, released = course
