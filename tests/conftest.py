@@ -1,8 +1,20 @@
-"""One cluster of processes for all tests of the session that do not need a separate one."""
+"""What all tests of the session share: one cluster of processes, and where simulated runs of sweeps are executed."""
+
+import math
+from collections.abc import Iterator
 
 import pytest
 
 import labkit as lk
+from labkit import sweeps
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sweeps_in_this_process() -> Iterator[None]:
+    """Execute the simulated runs of a sweep in this process, however slow the machine is. Tests of processes change this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "ALONE_S", math.inf)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -216,13 +215,6 @@ def test_the_predicted_run_can_be_watched(lab, calibration):
 # sweeps ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def alone(monkeypatch):
-    """Sweeps are executed in this process."""
-    monkeypatch.setattr("labkit.sweeps.ALONE_S", math.inf)
-
-
-@pytest.mark.usefixtures("alone")
 def test_a_setting_is_swept_and_results_come_one_by_one(monkeypatch):
     """Mean staleness of asynchronous workers is N - 1."""
     counts = []
@@ -247,7 +239,6 @@ def test_a_setting_is_swept_and_results_come_one_by_one(monkeypatch):
         assert one.sweep("strategy", ["sync-ps", "async-ps"], seeds=1).values("staleness")[0] == 0
 
 
-@pytest.mark.usefixtures("alone")
 def test_with_a_calibration_a_sweep_has_its_costs(lab, calibration):
     lab.calibration = calibration
     found = lab.sweep("workers", [1, 4], seeds=1)
@@ -257,7 +248,6 @@ def test_with_a_calibration_a_sweep_has_its_costs(lab, calibration):
     assert lab.view().swept.note == "simulated with the calibration"
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_slowdown_of_a_worker_that_does_not_exist_is_left_out(lab):
     lab.slow("worker-3", 5)
     assert len(lab.sweep("workers", [1, 4], seeds=1)) == 2
