@@ -28,7 +28,7 @@ import numpy as np
 from .events import RoleLeft
 from .index import Growing, Rows, Unread
 from .query import computing_since, reports, sampled, simulated
-from .role_states import GONE, StateInterval, events_until, intervals
+from .role_states import GONE, NOT_JOINED, StateInterval, events_until, intervals
 from .schema import COMPUTE
 from .trace import Trace
 
@@ -253,7 +253,7 @@ def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
     return {
         role: [
             gap for gap in gaps
-            if gap.condition in GONE
+            if gap.condition == NOT_JOINED or gap.condition in GONE
             and any(who == role and gap.begin <= time and (gap.end is None or time <= gap.end) for who, time in left)
         ]
         for role, gaps in intervals(trace, t).items()
