@@ -51,7 +51,7 @@ class Evaluator(Part):
         self.contained: list[list[Any]] | None = None
         self.loss: float | None = None
         self.accuracy: float | None = None
-        self.shard_limits = limits.divided(layout.shares) if layout.replication == "local" else limits
+        self.shard_limits = limits.divided(len(owners)) if layout.replication == "local" else limits
         self._replicas = whole_replicas(layout)
         self._peers: list[tuple[str, ...]] = [()] * len(layout.roles)
         self._kinds = tuple(dict.fromkeys(role.kind for role in layout.roles))
@@ -121,6 +121,8 @@ class Evaluator(Part):
             present = tuple(name for names in peers for name in names if name in self._shard_of)
             self._peers, self._present = peers, present or self.owners
             self._observed = self._present
+            if self.layout.replication == "local":
+                self.shard_limits = self.limits.divided(len(self._present))
             if self.layout.replication == "synchronized":
                 self._observed = self.owners if self.owners[0] in present or not present else present[:1]
         return self._observed

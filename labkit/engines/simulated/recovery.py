@@ -140,7 +140,7 @@ class Recovery:
         """Add worker `name`, which is outside, to the run."""
         names = moving_roles(self._layout, name)
         self.outside.difference_update(names)
-        isolated = self._network.isolated().intersection(names)
+        isolated = [one for one in names if one in self._network.isolated()]
         for one in isolated:  # the new instance has a new process
             self._end_isolation(one)
         if isolated:
