@@ -42,7 +42,7 @@ def not_waited_for(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
     """Return whether the other roles continue without a lost role until it is restarted; otherwise they wait for it."""
     if spec.backs is not None:
         return True
-    spared = spec.computes and not restarts_as_group(layout) or spec.kind != "chief" and whole_replicas(layout)
+    spared = (spec.computes and not restarts_as_group(layout)) or (spec.kind != "chief" and whole_replicas(layout))
     return on_loss == "continue" and spared
 
 

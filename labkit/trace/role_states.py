@@ -32,7 +32,7 @@ from .trace import Trace
 
 __all__ = [
     "CONDITIONS", "GONE", "NOT_JOINED", "Period", "RoleStates", "StateInterval", "absent", "absent_at_start", "conditions",
-    "events_until", "has_taken_part", "intervals", "periods", "slowdowns", "slowed", "undoable",
+    "events_until", "intervals", "joined_later", "periods", "slowdowns", "slowed", "undoable", "workers_of",
 ]  # fmt: skip
 
 FAR_FUTURE = 1 << 62  # ns: later than any event
@@ -154,13 +154,20 @@ def absent_at_start(trace: Trace) -> set[int]:
     return {trace.roles.index(name) for name in names}
 
 
-def has_taken_part(trace: Trace, role: int) -> bool:
-    """Return whether `role` was present at the start, or has joined."""
-    name = trace.roles[role]
-    if role not in absent_at_start(trace):
-        return True
+def joined_later(trace: Trace) -> set[int]:
+    """Return the roles that were absent when the run started, and have joined since."""
+    outside = absent_at_start(trace)
+    if not outside:
+        return set()
     with trace.lock:
-        return any(isinstance(event, RoleJoined) and event.name == name for event in trace.events)
+        joined = {event.name for event in trace.events if isinstance(event, RoleJoined)}
+    return {role for role in outside if trace.roles[role] in joined}
+
+
+def workers_of(trace: Trace) -> list[int]:
+    """Return the workers that take part in the run, or have taken part, in order."""
+    never = absent_at_start(trace) - joined_later(trace)
+    return [role for role in trace.role_ids("worker") if role not in never]
 
 
 def absent(trace: Trace, t: int | None = None) -> set[int]:
