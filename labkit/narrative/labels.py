@@ -14,7 +14,7 @@ __all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
 
 MAX_NAMED = 3  # up to this many roles are named individually
 CONDITION_TEXTS = {
-    "killed": "is down", "lost": "is lost", "left": "has left", "not joined": "has not joined", "frozen": "is frozen", "cut off": "is cut off",
+    "killed": "is down", "lost": "is lost", "left": "has left", "frozen": "is frozen", "cut off": "is cut off",
 }  # the verb phrase of each condition of a role  # fmt: skip
 
 

@@ -25,19 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .events import RoleLeft
 from .index import Growing, Rows, Unread
 from .query import computing_since, reports, sampled, simulated
-from .role_states import (
-    GONE,
-    NOT_JOINED,
-    StateInterval,
-    absent_at_start,
-    events_until,
-    intervals,
-    joined_later,
-    workers_of,
-)
+from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_start, intervals, joined_later, workers_of
 from .schema import ALL, COMPUTE
 from .trace import Trace
 
@@ -45,7 +35,6 @@ __all__ = ["Clocks", "Leads", "binned_maximum", "largest_lead", "leads", "roles_
 
 MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
 
-FAR_FUTURE = 1 << 62  # ns: later than any event
 
 Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # of one role, in order: start (ns), end (ns), gradients finished before
 
@@ -265,21 +254,6 @@ class _Instance(NamedTuple):
     who: int  # index in the list of roles
     first: int  # rows of its work: [first, last)
     last: int
-
-
-def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
-    """Return {role: the state intervals in which the other roles continued without it}, up to `t` ns."""
-    ids = {name: i for i, name in enumerate(trace.roles)}
-    left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
-
-    def without(role: int, gap: StateInterval) -> bool:
-        times = [time for who, time in left if who == role]
-        return gap.condition in GONE and any(gap.begin <= time and (gap.end is None or time <= gap.end) for time in times)
-
-    return {
-        role: [gap for gap in gaps if gap.condition == NOT_JOINED or without(role, gap)]
-        for role, gaps in intervals(trace, t).items()
-    }
 
 
 def continuous_clocks(

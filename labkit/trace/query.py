@@ -32,7 +32,19 @@ import numpy as np
 
 from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
 from .recorder import Counters
-from .role_states import GONE, Period, absent, absent_at_start, intervals, joined_later, periods, workers_of
+from .role_states import (
+    FAR_FUTURE,
+    GONE,
+    Period,
+    StateInterval,
+    absences,
+    absent,
+    absent_at_start,
+    intervals,
+    joined_later,
+    periods,
+    workers_of,
+)  # fmt: skip
 from .schema import (
     ALL,
     CATEGORIES,
@@ -105,6 +117,33 @@ def _owners(trace: Trace) -> list[int]:
     never = absent_at_start(trace) - joined_later(trace)
     found = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
     return [role for role in found if role not in never]
+
+
+def _absences_of_copies(trace: Trace) -> dict[int, list[StateInterval]]:
+    """Return the absences of replicas of which one counts for all, if the one that usually counts was ever absent."""
+    if trace.header["layout"].get("copies") != "equal" or len(owners := _owners(trace)) != 1:
+        return {}
+    missed = absences(trace, FAR_FUTURE)
+    return missed if missed.get(owners[0]) else {}
+
+
+def _counts(trace: Trace, role: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Return whether rows of `role` at `time` (ns) count for the model, bool of shape (n,).
+
+    If one of several synchronized replicas counts for all, it is the first that is present.
+    """
+    owners, missed = _owners(trace), _absences_of_copies(trace)
+    if not missed:
+        return np.isin(role, owners)
+    counted, unclaimed = np.zeros(len(role), bool), np.ones(len(role), bool)
+    others = (i for i, spec in enumerate(trace.header["layout"]["roles"]) if spec["shard"] is not None and i not in owners)
+    for one in (*owners, *others):
+        present = unclaimed.copy()
+        for gap in missed.get(one, ()):
+            present &= (time <= gap.begin) | (time > (FAR_FUTURE if gap.end is None else gap.end))
+        counted |= present & (role == one)
+        unclaimed &= ~present
+    return counted
 
 
 def _independent(trace: Trace) -> bool:
@@ -240,6 +279,7 @@ class Cumulative:
         self.of = of
         self._rows = SortedRows(*(("messages", "sent") if of == "bytes" else ("applies", "time")))
         self._sender, self._amount, self._total = Growing(np.int64), Growing(float), Growing(float)
+        self._missed: dict[int, list[StateInterval]] = {}  # absences that determine which replica counts
         self._own: dict[int, tuple[Growing, Growing]] = {}  # {sender: (indices into the arrays above, totals)}
 
     def gross(self, trace: Trace, t: int, sender: int | None = None) -> Series:
@@ -272,12 +312,10 @@ class Cumulative:
         data = self._follow(trace)
         count = int(self._rows.times.searchsorted(t, side="right"))
         roles, time, version, amount = data.at(self._rows.rows[:count], "role", "time", "version", self._column)
-        owners, shared = _owners(trace), _shared(trace)
+        kept, shared = _counts(trace, roles, time), _shared(trace)
         change = np.zeros(count)
-        for role in owners:
-            mine = np.flatnonzero(roles == role)
+        for mine in [kept] if shared == 1 and not _independent(trace) else [roles == role for role in _owners(trace)]:
             change[mine] = np.diff(_held(time[mine], version[mine], amount[mine]), prepend=0.0) / shared
-        kept = np.isin(roles, owners)
         time = time[kept]
         since = int(time[0]) if trace.tables["applies"].spilled and len(time) else 0
         return Series(time, np.cumsum(change[kept]), since)
@@ -315,7 +353,9 @@ class Cumulative:
     def _follow(self, trace: Trace) -> Rows:
         """Process new rows, in order of time: store sender, amount added, and running total. Return all rows."""
         data = self._rows.follow(trace)
-        first = self._rows.sorted_from
+        first, missed = self._rows.sorted_from, {} if self.of == "bytes" else _absences_of_copies(trace)
+        if missed != self._missed:  # other replicas count from now on
+            first, self._missed, self._own = 0, missed, {}
         if first == len(self._rows.times) == len(self._amount.values):
             return data
         why = "category" if self.of == "bytes" else "role"
@@ -323,7 +363,7 @@ class Cumulative:
         if self.of == "bytes":
             added = np.where(counts == TRAINING, amount, 0).astype(float)
         else:
-            added = np.where(np.isin(counts, _owners(trace)), amount / _shared(trace), 0.0)
+            added = np.where(_counts(trace, counts, self._rows.times[first:]), amount / _shared(trace), 0.0)
         self._sender.put(first, sender)
         self._amount.put(first, added)
         self._total.put(first, (self._total.values[first - 1] if first else 0.0) + np.cumsum(added))

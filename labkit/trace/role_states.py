@@ -31,8 +31,9 @@ from .events import (
 from .trace import Trace
 
 __all__ = [
-    "CONDITIONS", "GONE", "NOT_JOINED", "Period", "RoleStates", "StateInterval", "absent", "absent_at_start", "conditions",
-    "events_until", "intervals", "joined_later", "periods", "slowdowns", "slowed", "undoable", "workers_of",
+    "CONDITIONS", "FAR_FUTURE", "GONE", "NOT_JOINED", "Period", "RoleStates", "StateInterval", "absences", "absent",
+    "absent_at_start", "conditions", "events_until", "intervals", "joined_later", "periods", "slowdowns", "slowed", "undoable",
+    "workers_of",
 ]  # fmt: skip
 
 FAR_FUTURE = 1 << 62  # ns: later than any event
@@ -226,6 +227,21 @@ def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
         if now:
             mine.append(StateInterval(event.time, None, now))
     return {role: mine for role, mine in found.items() if mine}
+
+
+def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
+    """Return {role: the state intervals in which the other roles continued without it}, up to `t` ns."""
+    ids = {name: i for i, name in enumerate(trace.roles)}
+    left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
+
+    def without(role: int, gap: StateInterval) -> bool:
+        times = [time for who, time in left if who == role]
+        return gap.condition in GONE and any(gap.begin <= time and (gap.end is None or time <= gap.end) for time in times)
+
+    return {
+        role: [gap for gap in gaps if gap.condition == NOT_JOINED or without(role, gap)]
+        for role, gaps in intervals(trace, t).items()
+    }
 
 
 @dataclass(frozen=True)
