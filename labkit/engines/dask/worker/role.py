@@ -266,6 +266,8 @@ class RealRole(RoleCore):
             try:
                 effect = resume(value)
             except StopIteration:
+                if self._evaluator is not None:  # the result is kept, even if this process is lost before it reports
+                    self.checkpoints.finish(self.shard, self._now())
                 self._channel.report("returned", verdict=self._evaluator.stopped_by if self._evaluator else None)
                 return
             except BaseException as error:  # sys.exit() in a role ends the role, not the Dask worker

@@ -117,6 +117,19 @@ def test_events_before_the_begin_have_the_time_of_the_begin(monkeypatch):
     assert [(event["kind"], event["time"]) for event in report["batch"]["events"]] == [("warning", 12 * NANO)]
 
 
+def test_the_chief_saves_its_result_before_it_reports_its_return(monkeypatch):
+    """It saves at most once per second, and the run ends when it has returned: its process may be lost from then on."""
+    one = Role("chief", folder="memory://labkit-tests")
+    monkeypatch.setattr(Store, "write", lambda store, role, state, tag: one.reports.append({"saved": state["update"]}))
+
+    def evaluates(version):
+        return lambda: one.arrives(Snapshot(one.role.assignment.plan.start(TIMING.objective()), 0, version, 4 * version), "server-0")
+
+    one.run(evaluates(0), evaluates(5))
+    done = [report.get("saved", report.get("verdict", None)) for report in one.reports]
+    assert [what for what in done if what is not None] == [0, 5, "updates"]
+
+
 def push(step, version=0):
     return lk.Push(lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=1)).plan.start(TIMING.objective()),
                    step, 0, version, 1, 4)  # fmt: skip
