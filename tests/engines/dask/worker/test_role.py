@@ -122,8 +122,10 @@ def test_the_chief_saves_its_result_before_it_reports_its_return(monkeypatch):
     one = Role("chief", folder="memory://labkit-tests")
     monkeypatch.setattr(Store, "write", lambda store, role, state, tag: one.reports.append({"saved": state["update"]}))
 
+    weights = one.role.assignment.plan.start(TIMING.objective())
+
     def evaluates(version):
-        return lambda: one.arrives(Snapshot(one.role.assignment.plan.start(TIMING.objective()), 0, version, 4 * version), "server-0")
+        return lambda: one.arrives(Snapshot(weights, 0, version, 4 * version), "server-0")
 
     one.run(evaluates(0), evaluates(5))
     done = [report.get("saved", report.get("verdict", None)) for report in one.reports]
