@@ -60,8 +60,9 @@ def numbers(run):
 
 
 @each
-@pytest.mark.parametrize("budget", [lk.Budget(updates=30), lk.Budget(samples=900), lk.Budget(seconds=0.5)], ids=str)
-def test_workers_that_never_join_change_no_number(kind, budget):
+@pytest.mark.parametrize("limit", [{"updates": 30}, {"samples": 900}, {"seconds": 0.5}], ids=lambda limit: next(iter(limit)))
+def test_workers_that_never_join_change_no_number(kind, limit):
+    budget = lk.Budget(**limit)
     alone, wide = (lk.train(PROBLEM, kind(eval_every=4), cluster(kind, most), budget).wait() for most in (None, 5))
     assert numbers(wide) == numbers(alone)
     outside = {"worker-3", "worker-4"} | ({"replica-3", "replica-4"} if kind is lk.ADPSGD else set())
