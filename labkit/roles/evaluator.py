@@ -5,6 +5,7 @@ The protocol for requesting snapshots is in `chief.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -153,6 +154,11 @@ class Evaluator(Part):
     def next_goal(self) -> int:
         """Return the version to evaluate next: the first multiple of `eval_every` after the last evaluated version."""
         return (self.update // self.eval_every + 1) * self.eval_every
+
+    def all_rows_known(self) -> None:
+        """Register that the rows that the evaluated snapshots did not contain were added to the parameters."""
+        whole = [[shard, json.loads(text)] for shard, text in self.contained or ()]
+        self.contained = [[shard, json.dumps({**one, "partial": False})] for shard, one in whole] or None
 
     def state(self) -> dict[str, Any]:
         """Return the state that the chief saves: the evaluated parameters and their version."""

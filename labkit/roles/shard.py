@@ -248,7 +248,14 @@ class Shard(Part):
         contain.
         """
         made = self.snapshot(final, self.observed)
-        return replace(made, contained=json.dumps({**self.log.contained(), "time": time})) if self.observed else made
+        if not self.observed:
+            return made
+        contained = self.log.contained() | {"time": time} | ({} if self.shows_all(made) else {"partial": True})
+        return replace(made, contained=json.dumps(contained))
+
+    def shows_all(self, snapshot: Snapshot) -> bool:
+        """Return whether `snapshot` has all parameters that the applied gradients have changed."""
+        return True
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
