@@ -10,6 +10,7 @@ from labkit.strategies import STRATEGIES
 from labkit.trace import query
 from labkit.trace.clocks import largest_lead, leads
 from labkit.trace.role_states import absent, conditions
+from labkit.trace.stragglers import stragglers
 from tests.accounts import balanced
 from tests.chaos import indicator
 
@@ -55,6 +56,7 @@ def numbers(run):
         "reported": query.last_reported(trace, end), "samples": query.samples_applied(trace),
         "computed": {names[role]: count for role, count in query.computed_by_worker(trace).items()},
         "theory": query.expected_staleness(trace), "sentence": sentence(trace), "largest lead": largest_lead(trace),
+        "stragglers": [found._replace(role=names[found.role]) for found in stragglers(trace, end)],
         "leads": {names[role]: mine.tolist() for role, mine in zip(lead.roles, lead.lead)},
     }  # fmt: skip
 
@@ -63,7 +65,8 @@ def numbers(run):
 @pytest.mark.parametrize("limit", [{"updates": 30}, {"samples": 900}, {"seconds": 0.5}], ids=lambda limit: next(iter(limit)))
 def test_workers_that_never_join_change_no_number(kind, limit):
     budget = lk.Budget(**limit)
-    alone, wide = (lk.train(PROBLEM, kind(eval_every=4), cluster(kind, most), budget).wait() for most in (None, 5))
+    slow = {"worker-1": 3.0}
+    alone, wide = (lk.train(PROBLEM, kind(eval_every=4), cluster(kind, most, slow=slow), budget).wait() for most in (None, 5))
     assert numbers(wide) == numbers(alone)
     outside = {"worker-3", "worker-4"} | ({"replica-3", "replica-4"} if kind is lk.ADPSGD else set())
     assert {wide.trace.roles[role] for role in absent(wide.trace)} == outside
