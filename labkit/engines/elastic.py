@@ -18,7 +18,7 @@ from ..roles.group_restart import restarts_as_group, whole_replicas
 from ..roles.layout import Layout
 from .cluster_spec import ClusterSpec
 
-__all__ = ["Elastic", "check_elastic", "elastic_of"]
+__all__ = ["Elastic", "check_elastic", "elastic_of", "moving_roles"]
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,24 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
     if restarts_as_group(layout) and not whole_replicas(layout):
         raise BadInput(
             f"max_workers={cluster.max_workers}: {strategy.name} cuts the model to a fixed number of workers; strategies with "
-            "servers, RingAllReduce, HalvingDoubling, LocalSGD and DPSGD can change theirs."
+            "servers, RingAllReduce, HalvingDoubling, LocalSGD, DPSGD and ADPSGD can change theirs."
         )
     lazy = not problem.timing_only and hasattr(problem.dataset, "shares")
     if lazy and not problem.partition.shares_all:
         raise BadInput(
             f"max_workers={cluster.max_workers}: Dask arrays cannot be partitioned again during a run; partition='shared' can."
         )
-    absent = tuple(f"worker-{i}" for i in range(cluster.workers, cluster.max_workers))
+    late = [f"worker-{i}" for i in range(cluster.workers, cluster.max_workers)]
+    absent = tuple(name for worker in late for name in moving_roles(layout, worker))
     labelled = not problem.timing_only and problem.dataset.classes is not None
     return Elastic(absent, problem.partition, labelled, seed)
+
+
+def moving_roles(layout: Layout, worker: str) -> tuple[str, ...]:
+    """Return the roles that join and leave together: `worker`, and the replica on its node if that is a separate role."""
+    node = layout.roles_on_node(worker)
+    owners = [role.name for role in layout.roles if role.name in node and role.shard is not None and role.name != worker]
+    return (worker, *(owners if whole_replicas(layout) else ()))
 
 
 def check_elastic(command: Any, plan: Any) -> None:

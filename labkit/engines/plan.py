@@ -83,16 +83,23 @@ class Plan:
         """Each role's number in the trace."""
         return {role.name: i for i, role in enumerate(self.layout.roles)}
 
+    @cached_property
+    def present_shares(self) -> int:
+        """The number of shares of the data whose roles are present at the start."""
+        absent = self.elastic.absent if self.elastic else ()
+        return len({role.data for role in self.layout.roles if role.data is not None and role.name not in absent})
+
     def header(self, cluster: ClusterSpec) -> dict[str, Any]:
         """Return the header of the trace: the run as plain values."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
             "problem": self.problem.describe(),
-            "strategy": self.strategy.describe() | {"mean_staleness": self.strategy.mean_staleness(self.layout.shares)},
+            "strategy": self.strategy.describe() | {"mean_staleness": self.strategy.mean_staleness(self.present_shares)},
             "cluster": cluster.describe(),
             "budget": self.budget.describe(),
             "seed": self.seed,
             "layout": self.layout.describe(),
+            "absent": list(self.elastic.absent) if self.elastic else [],
             "layers": list(groups),
             "messages": [k.__name__ for k in self.message_kinds],
             "samples": samples_in_plain(self.problem, self.probe_inputs, self.record),

@@ -22,7 +22,7 @@ from ..trace.query import (
     staleness_until,
     time_to_accuracy,
 )
-from ..trace.role_states import Period, periods
+from ..trace.role_states import Period, periods, workers_of
 from ..trace.trace import Trace
 from .labels import role_names, states_text, strategy_label, strategy_text
 
@@ -82,7 +82,7 @@ def _abnormal_end(trace: Trace, t: int) -> str:
 
 def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     """Return the sentences about a run in which every role runs at its normal speed."""
-    workers, found = trace.kinds.count("worker"), periods(trace, t)
+    workers, found = len(workers_of(trace)), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else fault_effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
     parts = [

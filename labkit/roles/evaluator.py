@@ -5,6 +5,7 @@ The protocol for requesting snapshots is in `chief.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -51,7 +52,7 @@ class Evaluator(Part):
         self.contained: list[list[Any]] | None = None
         self.loss: float | None = None
         self.accuracy: float | None = None
-        self.shard_limits = limits.divided(layout.shares) if layout.replication == "local" else limits
+        self.shard_limits = limits.divided(len(owners)) if layout.replication == "local" else limits
         self._replicas = whole_replicas(layout)
         self._peers: list[tuple[str, ...]] = [()] * len(layout.roles)
         self._kinds = tuple(dict.fromkeys(role.kind for role in layout.roles))
@@ -121,6 +122,8 @@ class Evaluator(Part):
             present = tuple(name for names in peers for name in names if name in self._shard_of)
             self._peers, self._present = peers, present or self.owners
             self._observed = self._present
+            if self.layout.replication == "local":
+                self.shard_limits = self.limits.divided(len(self._present))
             if self.layout.replication == "synchronized":
                 self._observed = self.owners if self.owners[0] in present or not present else present[:1]
         return self._observed
@@ -151,6 +154,11 @@ class Evaluator(Part):
     def next_goal(self) -> int:
         """Return the version to evaluate next: the first multiple of `eval_every` after the last evaluated version."""
         return (self.update // self.eval_every + 1) * self.eval_every
+
+    def all_rows_known(self) -> None:
+        """Register that the rows that the evaluated snapshots did not contain were added to the parameters."""
+        whole = [[shard, json.loads(text)] for shard, text in self.contained or ()]
+        self.contained = [[shard, json.dumps({**one, "partial": False})] for shard, one in whole] or None
 
     def state(self) -> dict[str, Any]:
         """Return the state that the chief saves: the evaluated parameters and their version."""

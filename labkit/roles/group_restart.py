@@ -4,7 +4,8 @@ Roles of strategies without servers (rings, local replicas, split models) exchan
 round cannot end. All roles therefore end their present incarnation and start the next incarnation together, with these states:
 
 - synchronized replicas: the state of the survivor that has applied the most updates. No applied gradient is lost.
-- local replicas: the mean of the survivors, which is the model. Each survivor keeps the state of its optimizer.
+- local replicas: the mean of the survivors, which is the model. Each survivor keeps the state of its optimizer. The gradients and
+  samples that the mean contains are divided equally among the replicas, so that their sums are those of the model.
 - parts of a split model: the newest version that all parts have saved; the initial weights if there is none.
 
 If no replica has survived, all replicas start from the last checkpoint. All parts of a split model are saved at the same
@@ -41,7 +42,8 @@ def not_waited_for(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
     """Return whether the other roles continue without a lost role until it is restarted; otherwise they wait for it."""
     if spec.backs is not None:
         return True
-    return spec.computes and on_loss == "continue" and (not restarts_as_group(layout) or whole_replicas(layout))
+    spared = (spec.computes and not restarts_as_group(layout)) or (spec.kind != "chief" and whole_replicas(layout))
+    return on_loss == "continue" and spared
 
 
 def group_restart_states(
@@ -59,13 +61,16 @@ def group_restart_states(
     if not survivors:
         newest = [(version, state) for owner in owners for version, state in saved(owner).items()]
         last = max(newest, key=lambda pair: pair[0])[1] if newest else None
-        return dict.fromkeys(owners, last)
+        if last is None or layout.replication == "synchronized":
+            return dict.fromkeys(owners, last)
+        survivors = {"": last}
     if layout.replication == "synchronized":
         ahead = max(survivors.values(), key=lambda state: int(state["version"]))
         return dict.fromkeys(owners, ahead)
-    mean = _mean(list(survivors.values()))
-    behind = min(survivors.values(), key=lambda state: int(state["version"]))
-    return {owner: {**survivors.get(owner, behind), **mean} for owner in owners}
+    states = list(survivors.values())
+    mean, behind = _mean(states), min(states, key=lambda state: int(state["version"]))
+    counts = _divided(states, mean["applied"], len(owners))
+    return {owner: {**survivors.get(owner, behind), **mean, **count} for owner, count in zip(owners, counts)}
 
 
 def _common_states(layout: Layout, owners: list[str], saved: Callable[[str], Mapping[int, State]]) -> dict[str, Any]:
@@ -90,6 +95,21 @@ def _mean(states: list[State]) -> dict[str, Any]:
             total += state["values"]
         mixed["values"] = total / total.dtype.type(len(states))
     return mixed
+
+
+def _divided(states: list[State], applied: list[list[int]], replicas: int) -> list[dict[str, int]]:
+    """Return for each of the `replicas` its part of the gradients in `applied`, and of their samples.
+
+    The batches of replicas that are gone are counted with the mean size of those of the others.
+    """
+    total, known = sum(count for _, count, _ in applied), sum(int(state["gradients"]) for state in states)
+    samples = sum(int(state["samples"]) for state in states)
+    samples = round(total * samples / known) if known else samples
+    return [
+        {name: number // replicas + (place < number % replicas) for name, number in (("gradients", total), ("samples", samples))}
+        | {"replicas": replicas}
+        for place in range(replicas)
+    ]
 
 
 def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:

@@ -80,6 +80,7 @@ class Shard(Part):
       version at which the budget is used up.
     - `on_checkpoint_due(shard)` is called after an update at time `save_at` (ns) or later.
     - `observed`: whether the chief evaluates this shard. (Of synchronized replicas it evaluates the first present one.)
+    - `replicas`: the number of local replicas among which `limits` are divided; 0 if the shard has the whole limits.
     """
 
     work: ClassVar[Work] = "server"
@@ -89,22 +90,22 @@ class Shard(Part):
     def __init__(
         self, parameters: ShardParameters, recorder: Recorder, clock: Callable[[], int], role_ids: Mapping[str, int],
         limits: Limits, *, schedule: Callable[[int], float] = lambda version: 1.0, eval_every: int = 0,
-        watcher: Callable[[Any], None] | None = None, senders: int = 1 << 30,
+        watcher: Callable[[Any], None] | None = None, senders: int = 1 << 30, replicas: int = 0,
     ):  # fmt: skip
         self.parameters, self.index, self.values = parameters, parameters.index, parameters.values
         correction = parameters.correction
         served = None if correction is None else correction.applied
         self.log = AppliedLog(parameters.index, recorder, clock, role_ids, served, self.cumulative)
         self._check = GradientCheck(parameters.part_of, parameters.dtype, senders)
-        self.recorder, self.clock, self.role_ids, self.limits = recorder, clock, role_ids, limits
+        self.recorder, self.clock, self.role_ids = recorder, clock, role_ids
         self.schedule, self.eval_every, self.watcher = schedule, eval_every, watcher
         self.generation = self.version = self.samples = 0
         self.observed, self.save_at = True, NEVER
         self.on_checkpoint_due: Callable[[Any], object] | None = None
         self._timing_only, self._steps, self._nbytes = parameters.timing_only, parameters.steps, parameters.nbytes
-        self._max_updates = NEVER if limits.updates is None else limits.updates
-        self._max_samples = NEVER if limits.samples is None else limits.samples
-        self.finished = limits.reached(0, 0)  # the budget is used up: nothing more may be applied
+        self._whole_limits = limits
+        self._divide_limits(replicas)
+        self.finished = self.limits.reached(0, 0)  # the budget is used up: nothing more may be applied
         self._snapshot_at = NEVER  # the version from which on a snapshot for the chief is due
 
     @classmethod
@@ -129,12 +130,18 @@ class Shard(Part):
         """Return a shard of `parameters` with the limits and options of role `spec` in a run of `plan`."""
         shard = cls(
             parameters, recorder, clock, plan.role_ids,
-            plan.limits.divided(plan.layout.shares) if plan.layout.replication == "local" else plan.limits,
+            plan.limits,
             schedule=strategy.schedule, eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher,
-            senders=plan.layout.shares,
+            senders=plan.layout.shares, replicas=plan.present_shares if plan.layout.replication == "local" else 0,
         )  # fmt: skip
         shard.observed = spec.name in plan.layout.observed
         return shard
+
+    def _divide_limits(self, replicas: int) -> None:
+        self._replicas = replicas
+        self.limits = self._whole_limits.divided(replicas) if replicas else self._whole_limits
+        self._max_updates = NEVER if self.limits.updates is None else self.limits.updates
+        self._max_samples = NEVER if self.limits.samples is None else self.limits.samples
 
     # for strategies ---------------------------------------------------------------------------------------------------
 
@@ -241,7 +248,14 @@ class Shard(Part):
         contain.
         """
         made = self.snapshot(final, self.observed)
-        return replace(made, contained=json.dumps({**self.log.contained(), "time": time})) if self.observed else made
+        if not self.observed:
+            return made
+        contained = self.log.contained() | {"time": time} | ({} if self.shows_all(made) else {"partial": True})
+        return replace(made, contained=json.dumps(contained))
+
+    def shows_all(self, snapshot: Snapshot) -> bool:
+        """Return whether `snapshot` has all parameters that the applied gradients have changed."""
+        return True
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
@@ -250,6 +264,8 @@ class Shard(Part):
         run.
         """
         progress = {"version": self.version, "generation": self.generation, "samples": self.samples}
+        if self._replicas:
+            progress["replicas"] = self._replicas
         return self.log.to_state() | progress | self.parameters.arrays()
 
     def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
@@ -263,4 +279,6 @@ class Shard(Part):
             self.version, self.samples = int(state["version"]), int(state["samples"])
             if same:
                 self.generation = int(state["generation"])
+            if self._replicas:
+                self._divide_limits(int(state.get("replicas", self._replicas)))
         self.finished = self.limits.reached(self.version, self.samples)

@@ -87,7 +87,7 @@ class ADPSGD(MixedReplicas):
 
     async def worker(self, ctx: Context, model: Model) -> None:
         """Compute on the replica's weights, send the gradient to the replica, receive its newer weights."""
-        own_replica = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
+        own_replica = f"replica-{ctx.name.rpartition('-')[2]}"
         ctx.send(own_replica, Pull())
         for batch in ctx.batches():
             weights = await ctx.recv(Weights)

@@ -137,3 +137,4 @@ class SparsePS(StaleGradients):
         if evaluator.stopped_by == "accuracy":  # otherwise the last snapshots contain all rows
             last = evaluator.layout.assemble_model(await final_snapshots(ctx, evaluator))
             evaluator.parameters = last.updated(evaluator.parameters)
+            evaluator.all_rows_known()

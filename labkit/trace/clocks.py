@@ -25,18 +25,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .events import RoleLeft
 from .index import Growing, Rows, Unread
 from .query import computing_since, reports, sampled, simulated
-from .role_states import GONE, StateInterval, events_until, intervals
-from .schema import COMPUTE
+from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_start, intervals, joined_later, workers_of
+from .schema import ALL, COMPUTE
 from .trace import Trace
 
 __all__ = ["Clocks", "Leads", "binned_maximum", "largest_lead", "leads", "roles_with_clock"]
 
 MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
 
-FAR_FUTURE = 1 << 62  # ns: later than any event
 
 Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # of one role, in order: start (ns), end (ns), gradients finished before
 
@@ -55,8 +53,13 @@ class Leads:
 
 def roles_with_clock(trace: Trace) -> list[int]:
     """Return the roles that have a clock. Of several roles that draw the same batches (stages of a pipeline), only the
-    first has a clock.
+    first has a clock. Roles that have never taken part have none.
     """
+    never = absent_at_start(trace) - joined_later(trace)
+    return [role for role in _clocked_roles(trace) if role not in never]
+
+
+def _clocked_roles(trace: Trace) -> list[int]:
     seen: dict[int, int] = {}
     for role, spec in enumerate(trace.header["layout"]["roles"]):
         if spec["data"] is not None and spec["kind"] not in ("server", "chief"):
@@ -77,10 +80,16 @@ def largest_lead(trace: Trace) -> int:
     (`leads`).
     """
     shard = trace.roles.index(trace.header["layout"]["observed"][0])
-    role, sender = trace.column("applies", "role", "sender")
-    clocks, largest = dict.fromkeys(trace.role_ids("worker"), 0), 0
-    for worker in sender[role == shard].tolist():  # in order of time
-        largest = max(largest, clocks[worker] - min(clocks.values()))
+    role, sender, time = trace.column("applies", "role", "sender", "time")
+    clocks, largest, missed, away = dict.fromkeys(workers_of(trace), 0), 0, absences(trace, FAR_FUTURE), set[int]()
+    for worker, now in zip(sender[role == shard].tolist(), time[role == shard].tolist()):  # in order of time
+        if worker == ALL:  # no worker leads
+            continue
+        gone = {one for one, gaps in missed.items() if any(_in(gap, now) for gap in gaps)}
+        slowest = min((clock for one, clock in clocks.items() if one not in gone | away), default=clocks[worker])
+        clocks |= {one: max(clocks[one], slowest) for one in away - gone if one in clocks}  # they are back
+        away = gone
+        largest = max(largest, clocks[worker] - slowest)
         clocks[worker] += 1
     return largest
 
@@ -105,7 +114,7 @@ class Clocks:
         roles = roles_with_clock(trace)
         if sampled(trace, "spans"):
             return _applied(trace, t, roles)
-        self._follow(trace, roles)
+        self._follow(trace)
         begun_now = computing_since(trace, t)
         work, opened = [], []
         for role in roles:
@@ -124,8 +133,9 @@ class Clocks:
             begun, finished = _over_instances(trace, t, roles, [_with_open(*both, t) for both in zip(work, opened)], time)
         return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
 
-    def _follow(self, trace: Trace, roles: list[int]) -> None:
+    def _follow(self, trace: Trace) -> None:
         """Process new rows."""
+        roles = _clocked_roles(trace)
         data, first, same = self._unread.advance(trace)
         if not same:
             first, self._recount = 0, FAR_FUTURE
@@ -244,20 +254,6 @@ class _Instance(NamedTuple):
     who: int  # index in the list of roles
     first: int  # rows of its work: [first, last)
     last: int
-
-
-def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
-    """Return {role: the state intervals in which the other roles continued without it}, up to `t` ns."""
-    ids = {name: i for i, name in enumerate(trace.roles)}
-    left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
-    return {
-        role: [
-            gap for gap in gaps
-            if gap.condition in GONE
-            and any(who == role and gap.begin <= time and (gap.end is None or time <= gap.end) for who, time in left)
-        ]
-        for role, gaps in intervals(trace, t).items()
-    }  # fmt: skip
 
 
 def continuous_clocks(

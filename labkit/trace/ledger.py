@@ -9,6 +9,9 @@ depends on the relation between the shards (`copies` in `roles.layout.Layout`):
 - Local replicas whose mean is the model: a gradient is applied if any replica holds it, because the mean then holds it,
   too, with the weight that mixing gave it. No gradient is partly applied.
 
+Evaluations of a model with an embedding table use only the rows of the held-out samples. If the run ends without a final
+evaluation, because a role is lost, the returned parameters have no other trained rows, and their gradients are partly applied.
+
 Gradients in flight are counted, not inferred: they were found on the links and in the inboxes when the run ended, or were
 received by a server that had not yet applied them, or were not yet sent by the worker that computed them. If the counts
 of all categories do not add up to the number of gradients computed, the ledger does not balance, and reports how many
@@ -176,6 +179,8 @@ class _LedgerBuilder:
         self.counting = self._counting()
         self.shards = self._shards()
         returned = record.get("returned")
+        partial = any(record.get("partial") for _, record in (returned or {"held": []})["held"])
+        self.held_by_all = "partly_applied" if partial else "applied"  # category of gradients that all shards have applied
         self.overshoot = None if returned is None else returned["over"]  # reason why later applications are not in the model
         self.model = self.shards if returned is None else self._returned(returned["held"])
         self.excluded = {} if layout.get("positions") else drops if excluded is None else excluded
@@ -248,7 +253,7 @@ class _LedgerBuilder:
         self.totals["computed"] += computed
         dropped_steps = {**self.drops.get((ALL, incarnation), {}), **drops}
         applied_below = (max if self.averaged else min)(reached, default=-1) + 1
-        self.totals["applied"] += applied_below - sum(step < applied_below for step in dropped_steps)
+        self.totals[self.held_by_all] += applied_below - sum(step < applied_below for step in dropped_steps)
         released = computed if instance in self.lost else counter.released
         for step in [*(step for step in dropped_steps if step < applied_below), *range(applied_below, computed)]:
             what = self._classify(step, instance, reached, now, dropped_steps.get(step, {}), released)
@@ -271,7 +276,7 @@ class _LedgerBuilder:
         if self.averaged:  # a gradient rejected by its local replica is in no replica, whatever steps the others report
             applied = [any(applied) and not dropped]
         if applied and all(applied):
-            return "applied"
+            return self.held_by_all
         if any(applied):
             return "partly_applied"
         if dropped:

@@ -32,7 +32,19 @@ import numpy as np
 
 from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
 from .recorder import Counters
-from .role_states import GONE, Period, absent, intervals, periods
+from .role_states import (
+    FAR_FUTURE,
+    GONE,
+    Period,
+    StateInterval,
+    absences,
+    absent,
+    absent_at_start,
+    intervals,
+    joined_later,
+    periods,
+    workers_of,
+)  # fmt: skip
 from .schema import (
     ALL,
     CATEGORIES,
@@ -98,8 +110,40 @@ def simulated(trace: Trace) -> bool:
 
 
 def _owners(trace: Trace) -> list[int]:
-    """Return the roles whose counts are those of the model: one of several synchronized replicas, otherwise all shards."""
-    return [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
+    """Return the roles whose counts are those of the model: one of several synchronized replicas, otherwise all shards.
+
+    Roles that have never taken part are not among them.
+    """
+    never = absent_at_start(trace) - joined_later(trace)
+    found = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
+    return [role for role in found if role not in never]
+
+
+def _absences_of_copies(trace: Trace) -> dict[int, list[StateInterval]]:
+    """Return the absences of replicas of which one counts for all, if the one that usually counts was ever absent."""
+    if trace.header["layout"].get("copies") != "equal" or len(owners := _owners(trace)) != 1:
+        return {}
+    missed = absences(trace, FAR_FUTURE)
+    return missed if missed.get(owners[0]) else {}
+
+
+def _counts(trace: Trace, role: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Return whether rows of `role` at `time` (ns) count for the model, bool of shape (n,).
+
+    If one of several synchronized replicas counts for all, it is the first that is present.
+    """
+    owners, missed = _owners(trace), _absences_of_copies(trace)
+    if not missed:
+        return np.isin(role, owners)
+    counted, unclaimed = np.zeros(len(role), bool), np.ones(len(role), bool)
+    others = (i for i, spec in enumerate(trace.header["layout"]["roles"]) if spec["shard"] is not None and i not in owners)
+    for one in (*owners, *others):
+        present = unclaimed.copy()
+        for gap in missed.get(one, ()):
+            present &= (time <= gap.begin) | (time > (FAR_FUTURE if gap.end is None else gap.end))
+        counted |= present & (role == one)
+        unclaimed &= ~present
+    return counted
 
 
 def _independent(trace: Trace) -> bool:
@@ -198,7 +242,7 @@ def reports(trace: Trace, role: int, sender: int = ALL) -> Reports:
     if sender == ALL:
         values = count[ends]
     elif (sent_by < 0).all():
-        values = count[ends] / max(1, len(trace.role_ids("worker")))
+        values = count[ends] / max(1, len(workers_of(trace)))
     else:
         values = np.zeros(len(ends), np.int64)
         about = known & (sent_by == sender)
@@ -235,6 +279,7 @@ class Cumulative:
         self.of = of
         self._rows = SortedRows(*(("messages", "sent") if of == "bytes" else ("applies", "time")))
         self._sender, self._amount, self._total = Growing(np.int64), Growing(float), Growing(float)
+        self._missed: dict[int, list[StateInterval]] = {}  # absences that determine which replica counts
         self._own: dict[int, tuple[Growing, Growing]] = {}  # {sender: (indices into the arrays above, totals)}
 
     def gross(self, trace: Trace, t: int, sender: int | None = None) -> Series:
@@ -267,12 +312,10 @@ class Cumulative:
         data = self._follow(trace)
         count = int(self._rows.times.searchsorted(t, side="right"))
         roles, time, version, amount = data.at(self._rows.rows[:count], "role", "time", "version", self._column)
-        owners, shared = _owners(trace), _shared(trace)
+        kept, shared = _counts(trace, roles, time), _shared(trace)
         change = np.zeros(count)
-        for role in owners:
-            mine = np.flatnonzero(roles == role)
+        for mine in [kept] if shared == 1 and not _independent(trace) else [roles == role for role in _owners(trace)]:
             change[mine] = np.diff(_held(time[mine], version[mine], amount[mine]), prepend=0.0) / shared
-        kept = np.isin(roles, owners)
         time = time[kept]
         since = int(time[0]) if trace.tables["applies"].spilled and len(time) else 0
         return Series(time, np.cumsum(change[kept]), since)
@@ -284,7 +327,7 @@ class Cumulative:
         Shape (workers, edges). Uses the rows up to the last edge. Between two applications of a worker the amount is
         interpolated. After its last application, the next one is assumed to follow after the same time as the last one.
         """
-        workers = np.array(trace.role_ids("worker"))
+        workers = np.array(workers_of(trace))
         if not len(workers):
             return None
         if self._missing(trace):
@@ -310,7 +353,9 @@ class Cumulative:
     def _follow(self, trace: Trace) -> Rows:
         """Process new rows, in order of time: store sender, amount added, and running total. Return all rows."""
         data = self._rows.follow(trace)
-        first = self._rows.sorted_from
+        first, missed = self._rows.sorted_from, {} if self.of == "bytes" else _absences_of_copies(trace)
+        if missed != self._missed:  # other replicas count from now on
+            first, self._missed, self._own = 0, missed, {}
         if first == len(self._rows.times) == len(self._amount.values):
             return data
         why = "category" if self.of == "bytes" else "role"
@@ -318,7 +363,7 @@ class Cumulative:
         if self.of == "bytes":
             added = np.where(counts == TRAINING, amount, 0).astype(float)
         else:
-            added = np.where(np.isin(counts, _owners(trace)), amount / _shared(trace), 0.0)
+            added = np.where(_counts(trace, counts, self._rows.times[first:]), amount / _shared(trace), 0.0)
         self._sender.put(first, sender)
         self._amount.put(first, added)
         self._total.put(first, (self._total.values[first - 1] if first else 0.0) + np.cumsum(added))
@@ -331,7 +376,7 @@ class Cumulative:
         places, totals = self._own[sender]
         who, amount = self._sender.values[first:], self._amount.values[first:]
         mine = np.flatnonzero((who == sender) | (who == ALL))
-        own = np.where(who[mine] == ALL, amount[mine] / max(1, len(trace.role_ids("worker"))), amount[mine])
+        own = np.where(who[mine] == ALL, amount[mine] / max(1, len(workers_of(trace))), amount[mine])
         begin = int(places.values.searchsorted(first))
         places.put(begin, first + mine)
         totals.put(begin, (totals.values[begin - 1] if begin else 0.0) + np.cumsum(own))
@@ -424,7 +469,7 @@ def rates(
     was already used for this trace.
     """
     when, total, since = (counted or Cumulative()).gross(trace, t, sender)
-    workers = max(1, len(trace.role_ids("worker")))
+    workers = max(1, len(workers_of(trace)))
     count = _whole_groups(when, workers)
     if not count:
         return np.empty(0), np.empty(0)
@@ -491,7 +536,7 @@ def steady_window(
     sped up, whole turns of another worker), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N
     of the rate.
     """
-    workers = trace.role_ids("worker")
+    workers = workers_of(trace)
     pace = {worker: (slow or {}).get(worker, 1.0) for worker in workers}
     slowed = any(role in pace for role in slow or ())
     slowest = max(pace, key=lambda role: pace[role], default=None) if slowed else None
@@ -598,7 +643,7 @@ def computed_gradients(trace: Trace) -> int:
 
 def computed_by_worker(trace: Trace) -> dict[int, int]:
     """Return {worker: number of gradients that it has computed}."""
-    return {role: int(trace.counters[role].computed) for role in trace.role_ids("worker")}
+    return {role: int(trace.counters[role].computed) if role in trace.counters else 0 for role in workers_of(trace)}
 
 
 def training_bytes(trace: Trace) -> dict[int, int]:
@@ -752,7 +797,7 @@ def staleness_by_worker(trace: Trace) -> dict[str, np.ndarray]:
     known = (role == shard) & (stale != UNKNOWN)
     return {
         trace.roles[worker]: np.repeat(stale[known & (sender == worker)], count[known & (sender == worker)])
-        for worker in trace.role_ids("worker")
+        for worker in workers_of(trace)
     }
 
 
@@ -886,7 +931,11 @@ def expected_staleness(trace: Trace) -> tuple[float, str] | None:
         return None
     if mean == 0:
         return mean, "always 0"
-    others = len({role["data"] for role in trace.header["layout"]["roles"] if role["data"] is not None}) - 1
+    outside = absent_at_start(trace)
+    if outside != {role for role in absent(trace) if trace.header["cluster"].get("max_workers") is not None}:
+        return None  # workers have joined or left, and the formula is for a constant number
+    roles = enumerate(trace.header["layout"]["roles"])
+    others = len({spec["data"] for role, spec in roles if spec["data"] is not None and role not in outside}) - 1
     together = strategy.get("options", {}).get("K")
     number = f"{mean:,.0f}" if mean == round(mean) else f"{mean:.4g}"
     if math.isclose(mean, others):
@@ -996,7 +1045,7 @@ class Norms:
         there is no row.
         """
         data = self._rows.follow(trace)
-        workers = trace.role_ids("worker") or sorted(set(data["role"].astype(int).tolist()))
+        workers = workers_of(trace) or sorted(set(data["role"].astype(int).tolist()))
         layers = max(len(trace.header["layers"]), int(data["layer"].max(initial=-1)) + 1)
         count = int(self._rows.times.searchsorted(t, side="right"))
         of = trace, tuple(workers), layers
@@ -1065,7 +1114,7 @@ def mean_gradient_time(trace: Trace) -> float:
 
     It is the median over workers of each worker's mean so far. Before the first gradient the result is 0.1 s.
     """
-    counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
+    counters = [trace.counters[i] for i in workers_of(trace) if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
     return float(statistics.median(means)) if means else 0.1 * NANO
 
@@ -1100,7 +1149,7 @@ def reported_interval_end(trace: Trace, rows: Rows, known: int, length: int) -> 
     """
     if not skipped(trace, "spans"):
         return known
-    workers = max(1, len(trace.role_ids("worker")))
+    workers = max(1, len(workers_of(trace)))
     role, phase, start, end = rows.columns("role", "phase", "start", "end")
     tried = known - np.arange(CANDIDATES) * max(length // 2, NANO // CANDIDATES)
     begun = np.sort(start[phase == COMPUTE])
@@ -1287,11 +1336,11 @@ def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | Non
     rate, was = rate_between(applied, now), rate_between(applied, usual)
     if rate is None and usual is not None and was:
         last = int(applied.time[-1]) if len(applied.time) else 0
-        if min(t, period.until) - last > SILENT * TURNS * len(trace.role_ids("worker")) / was * NANO:
+        if min(t, period.until) - last > SILENT * TURNS * len(workers_of(trace)) / was * NANO:
             rate = 0.0  # nothing is applied any more
     left = rate / was if was and rate is not None else None
     who = set(period.roles)
-    others = [worker for worker in trace.role_ids("worker") if worker not in who]
+    others = [worker for worker in workers_of(trace) if worker not in who]
     return FaultEffect(
         period, rate, left, busy_share(trace, now, others), busy_share(trace, usual, others),
         busy_share(trace, now, [role for role in period.slow if trace.kinds[role] == "worker"]),

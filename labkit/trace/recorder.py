@@ -310,6 +310,10 @@ class Recorder:
         """Record a discrete event of this role; see `trace.events`."""
         self.events.append(replace(event, recorder=self.role))
 
+    def begin(self, now: int) -> None:
+        """Set the time of the events of the preparation, during which the role had no engine time, to `now` (ns)."""
+        self.events = [replace(event, time=now) for event in self.events]
+
     def add_predictions(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
         """Record the predictions of the model of `update` for the held-out samples and for the cells of the grid, one
         byte each.

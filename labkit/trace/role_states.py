@@ -1,4 +1,6 @@
-"""States of roles, decoded from the events of a trace: slowed, killed, lost, frozen, cut off, or left.
+"""States of roles, decoded from the events of a trace: slowed, killed, lost, frozen, cut off, left, or not joined yet.
+
+A role that is absent at the start of an elastic run has no event before it joins. The header lists it (`absent`).
 
 Every result is a function of (trace, time), so earlier states are available, too. Events of equal time apply in the order
 in which they were recorded. All decoding is in `RoleStates`: the functions apply events to an object of this class, and
@@ -29,12 +31,14 @@ from .events import (
 from .trace import Trace
 
 __all__ = [
-    "CONDITIONS", "GONE", "Period", "RoleStates", "StateInterval", "absent", "conditions", "events_until", "intervals", "periods",
-    "slowdowns", "slowed", "undoable",
+    "CONDITIONS", "FAR_FUTURE", "GONE", "NOT_JOINED", "Period", "RoleStates", "StateInterval", "absences", "absent",
+    "absent_at_start", "conditions", "events_until", "intervals", "joined_later", "periods", "slowdowns", "slowed", "undoable",
+    "workers_of",
 ]  # fmt: skip
 
 FAR_FUTURE = 1 << 62  # ns: later than any event
-GONE = ("killed", "lost", "left")  # conditions of a role without a process in the run
+NOT_JOINED = "not joined"  # condition of a role that has been absent since the start
+GONE = ("killed", "lost", "left", NOT_JOINED)  # conditions of a role without a process in the run
 CONDITIONS = (*GONE, "frozen", "cut off")  # states of a role that does not run
 _GONE = {RoleKilled: "killed", RoleLost: "lost", RoleLeft: "left"}
 _UNDONE_BY = {"frozen": "thaw", "cut off": "reconnect"}
@@ -51,9 +55,9 @@ class RoleStates:
     def __init__(self, trace: Trace):
         self._ids = {name: i for i, name in enumerate(trace.roles)}
         self.slow: dict[int, float] = {}
-        self.absent: set[int] = set()
+        self.absent: set[int] = absent_at_start(trace)
         self.undoable: dict[int, set[str]] = {}
-        self._gone: dict[int, str] = {}
+        self._gone: dict[int, str] = dict.fromkeys(absent_at_start(trace), NOT_JOINED)
         self._held: dict[int, tuple[str, ...]] = {}
 
     def condition(self, role: int) -> str:
@@ -79,6 +83,8 @@ class RoleStates:
             return None
         due = self.undoable.setdefault(role, set())
         match event:
+            case RoleKilled() if self._gone.get(role) == NOT_JOINED:
+                return None  # there was no process
             case RoleKilled() | RoleLost() | RoleLeft():
                 self._gone.setdefault(role, _GONE[type(event)])
                 if isinstance(event, RoleKilled):
@@ -143,8 +149,32 @@ def _states(trace: Trace, t: int) -> RoleStates:
     return states
 
 
+def absent_at_start(trace: Trace) -> set[int]:
+    """Return the roles that are absent when the run starts, and may join later."""
+    names = trace.header.get("absent", ())
+    return {trace.roles.index(name) for name in names}
+
+
+def joined_later(trace: Trace) -> set[int]:
+    """Return the roles that were absent when the run started, and have joined since."""
+    outside = absent_at_start(trace)
+    if not outside:
+        return set()
+    with trace.lock:
+        joined = {event.name for event in trace.events if isinstance(event, RoleJoined)}
+    return {role for role in outside if trace.roles[role] in joined}
+
+
+def workers_of(trace: Trace) -> list[int]:
+    """Return the workers that take part in the run, or have taken part, in order."""
+    never = absent_at_start(trace) - joined_later(trace)
+    return [role for role in trace.role_ids("worker") if role not in never]
+
+
 def absent(trace: Trace, t: int | None = None) -> set[int]:
-    """Return the roles without which the other roles continue now (or at `t` ns), because they have left or are lost."""
+    """Return the roles without which the other roles continue now (or at `t` ns), because they have left, are lost, or have
+    not joined yet.
+    """
     return _states(trace, FAR_FUTURE if t is None else t).absent
 
 
@@ -185,7 +215,7 @@ class StateInterval(NamedTuple):
 
 def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
     """Return {role: its state intervals, in order of time}, as known at `t` ns. A role that always ran is left out."""
-    found: dict[int, list[StateInterval]] = {}
+    found = {role: [StateInterval(0, None, NOT_JOINED)] for role in sorted(absent_at_start(trace))}
     for event, role, states in _changes(trace, t):
         mine, now = found.setdefault(role, []), states.condition(role)
         if mine and mine[-1].end is None:
@@ -199,11 +229,27 @@ def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
     return {role: mine for role, mine in found.items() if mine}
 
 
+def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
+    """Return {role: the state intervals in which the other roles continued without it}, up to `t` ns."""
+    ids = {name: i for i, name in enumerate(trace.roles)}
+    left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
+
+    def without(role: int, gap: StateInterval) -> bool:
+        times = [time for who, time in left if who == role]
+        return gap.condition in GONE and any(gap.begin <= time and (gap.end is None or time <= gap.end) for time in times)
+
+    return {
+        role: [gap for gap in gaps if gap.condition == NOT_JOINED or without(role, gap)]
+        for role, gaps in intervals(trace, t).items()
+    }
+
+
 @dataclass(frozen=True)
 class Period:
     """The interval [since, until) in ns without a change of the state of any role.
 
-    `slow`: {role: slowdown factor}. `unavailable`: {role: condition}.
+    `slow`: {role: slowdown factor}. `unavailable`: {role: condition}, without roles that have not joined yet, because that is
+    no fault.
     """
 
     since: int
@@ -226,7 +272,8 @@ def periods(trace: Trace, t: int) -> list[Period]:
     """Return all periods up to `t` ns, at least one. Events of equal time are one change of state."""
     found = [Period(0, t, {}, {})]
     for event, _, states in _changes(trace, t):
-        last, slow, away = found[-1], dict(states.slow), states.conditions
+        last, slow = found[-1], dict(states.slow)
+        away = {role: condition for role, condition in states.conditions.items() if condition != NOT_JOINED}
         if (slow, away) == (last.slow, last.unavailable):
             continue
         if event.time > last.since:

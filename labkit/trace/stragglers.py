@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .index import Rows, Unread
+from .role_states import absent_at_start, joined_later, workers_of
 from .schema import APPLY, COMPUTE, NANO, TRAINING
 from .trace import Trace
 
@@ -206,7 +207,7 @@ class Durations:
         cluster, layout = header["cluster"], header["layout"]
         self.real = cluster["engine"] != "simulated"
         self.paced = not self.real or bool(cluster.get("pace"))
-        self.workers = trace.role_ids("worker")
+        self.workers, self.joined = workers_of(trace), joined_later(trace)
         self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
@@ -227,7 +228,8 @@ class Durations:
         made = [Kind("computing", test) for test in computing]
         for kind in dict.fromkeys(self.trace.kinds):
             if kind not in ("worker", "chief"):
-                made.append(Kind("applying", OutlierTest(self.trace.role_ids(kind))))
+                never = absent_at_start(self.trace) - self.joined
+                made.append(Kind("applying", OutlierTest([role for role in self.trace.role_ids(kind) if role not in never])))
         if not self.pieces:
             made += [Kind("messages", OutlierTest(self.workers)), Kind("waiting", OutlierTest(self.workers))]
         return made
@@ -347,7 +349,7 @@ def stragglers(trace: Trace, t: int) -> list[Finding]:
 
 
 class Stragglers:
-    """The stragglers of a growing trace. Each row of the trace is read once."""
+    """The stragglers of a growing trace. Each row of the trace is read once; again if a role joins for the first time."""
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
@@ -355,7 +357,7 @@ class Stragglers:
 
     def until(self, trace: Trace, t: int) -> list[Finding]:
         """Return every role that became slow and every role that recovered, up to `t` ns, in order of time."""
-        if trace is not self._trace:
+        if trace is not self._trace or self._durations.joined != joined_later(trace):
             self._begin(trace)
         if t > self._read:
             self._read = t

@@ -8,6 +8,7 @@ import numpy as np
 
 from .ledger import ledger
 from .query import bytes_sent, last_evaluation, phases, samples_applied, staleness, time_to_accuracy, updates
+from .role_states import workers_of
 from .schema import seconds
 from .trace import Trace
 
@@ -32,7 +33,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     return {
         "strategy": header["strategy"]["name"],
         "engine": cluster["engine"],
-        "workers": trace.kinds.count("worker"),
+        "workers": len(workers_of(trace)),
         "servers": trace.kinds.count("server"),
         "seed": header["seed"],
         "updates": steps,

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from ..formatting import short
 from ..trace.query import NO_NORM, Norms, medians, relative_steps, totals_only
-from ..trace.role_states import slowed
+from ..trace.role_states import slowed, workers_of
 from ..trace.trace import Trace
 from . import style
 from .event_labels import option_steps
@@ -94,7 +94,7 @@ class GradientFlow(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the meaning of numbers and colours."""
-        workers = len(trace.role_ids("worker"))
+        workers = len(workers_of(trace))
         if workers > MOST_ROWS:
             return f"norm over {workers:,} workers · colour: relative to the median"
         return "norm · colour: relative to the layer's median"

@@ -23,7 +23,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from ..trace.index import Lookup
 from ..trace.query import staleness_between
-from ..trace.role_states import slowdowns
+from ..trace.role_states import slowdowns, workers_of
 from ..trace.trace import Trace
 from . import style
 from .event_labels import option_steps
@@ -87,7 +87,7 @@ def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position |
     if options.get("staleness_aware"):
         rate *= float(np.average(1 / np.maximum(stale, 1), weights=count))
     if options.get("reduce") == "sum":
-        rate *= len(trace.role_ids("worker"))
+        rate *= len(workers_of(trace))
     curvature = trace.header["problem"].get("curvature")
     return Position(tau, rate, None if curvature is None else rate * float(max(curvature)))
 

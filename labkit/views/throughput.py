@@ -19,7 +19,7 @@ from ..errors import nearest
 from ..formatting import bytes_text, rate, short
 from ..options import is_one_of
 from ..trace.query import AMOUNTS, RATE_WINDOW, Cumulative, rates, totals_only
-from ..trace.role_states import slowdowns, slowed
+from ..trace.role_states import slowdowns, slowed, workers_of
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
@@ -74,7 +74,7 @@ class Throughput(Curves):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the comparison with the prediction, the unit, and the meaning of pale and dashed lines."""
-        reference, workers = super().caption(trace, t), len(trace.role_ids("worker"))
+        reference, workers = super().caption(trace, t), len(workers_of(trace))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
         if self.predicted is not None:
@@ -125,7 +125,7 @@ class Throughput(Curves):
         """Return the rates of single workers, or the edges and the median of the band. During a run they end at a round time,
         less than 1% of `t` ago.
         """
-        workers, slow = trace.role_ids("worker"), slowed(trace, t)
+        workers, slow = workers_of(trace), slowed(trace, t)
         if len(workers) > MOST_LINES:
             x, *edges = self._percentile_band(trace, t)
             said = ("5% of workers", "median of workers", "95% of workers")
@@ -161,12 +161,12 @@ class Throughput(Curves):
 
     @staticmethod
     def _times(trace: Trace) -> int:
-        workers = len(trace.role_ids("worker"))
+        workers = len(workers_of(trace))
         return workers if workers > MOST_LINES else 1
 
     def _workers(self, trace: Trace, t: int) -> float:
         """Draw the workers, and return the largest value drawn."""
-        if len(trace.role_ids("worker")) > MOST_LINES:
+        if len(workers_of(trace)) > MOST_LINES:
             x, low, middle, high = self._percentile_band(trace, t)
             self._lines = [np.stack([x, middle], axis=-1)] if len(x) else []
             self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])

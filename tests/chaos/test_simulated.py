@@ -8,7 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.errors import ClusterError
-from labkit.trace.ledger import ledger
+from tests.accounts import balanced
 from tests.chaos.schedules import schedule
 
 SEEDS = range(200)
@@ -52,13 +52,6 @@ def waits_for(run):
     """The roles that a run reports waiting for."""
     text = [str(event) for event in run.trace.events if event.kind == "waits"]
     return text[-1] if text else ""
-
-
-def closed(run):
-    entries = ledger(run.trace)
-    assert entries["closes"] is True, entries
-    assert entries["missing"] == 0, entries
-    return entries
 
 
 def ends_a_wait(run, plan):
@@ -108,7 +101,7 @@ def guarantees_hold(seed, oracle):
         assert run.summary()["updates"] == plan.budget.updates
     assert oracle.wrong == []  # guarantees 1 and 4: never both, and no duplicates
     oracle.costs_little(run)  # guarantee 2
-    oracle.agrees(run, closed(run))  # guarantee 4: the ledger balances, and is correct
+    oracle.agrees(run, balanced(run))  # guarantee 4: the ledger balances, and is correct
 
 
 @pytest.mark.sample(1)
@@ -144,4 +137,4 @@ def test_digits_reach_95_percent_under_random_faults(strategy, oracle):
     right = run.result().predict(problem.dataset.raw(problem.dataset.x_test)) == problem.dataset.y_test
     assert right.mean() >= 0.95
     assert oracle.wrong == []
-    oracle.agrees(run, closed(run))
+    oracle.agrees(run, balanced(run))

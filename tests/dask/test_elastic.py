@@ -7,7 +7,7 @@ from distributed import Client, LocalCluster
 
 import labkit as lk
 from labkit.engines.commands import Leave
-from tests.dask.helpers import closes, computed, computes, events, further
+from tests.dask.helpers import MOONS, closes, computed, computes, events, further
 
 WORKERS = ("worker-0", "worker-1", "worker-2", "worker-3")
 
@@ -40,7 +40,7 @@ def ends_well(run, lost=0):
 
 @pytest.mark.parametrize(
     "strategy",
-    [lk.AsyncPS(), pytest.param(lk.RingAllReduce(on_loss="wait"), marks=pytest.mark.slow)],
+    [lk.AsyncPS(), *(pytest.param(one(on_loss="wait"), marks=pytest.mark.slow) for one in (lk.RingAllReduce, lk.ADPSGD))],
     ids=lambda s: s.name,
 )
 def test_workers_join_and_leave(wide, started, strategy):
@@ -56,8 +56,9 @@ def test_workers_join_and_leave(wide, started, strategy):
     there(further(run.scale(1), 10), "worker-0")
     there(run.scale(2), *WORKERS[:2])
     computes(run, "worker-1", run.engine.members.incarnation["worker-1"])
-    assert sorted(about(run, "joined")) == sorted(about(run, "left")) == list(WORKERS[1:])
-    ends_well(run)
+    moved = list(WORKERS[1:]) + (["replica-1", "replica-2", "replica-3"] if isinstance(strategy, lk.ADPSGD) else [])
+    assert sorted(about(run, "joined")) == sorted(about(run, "left")) == sorted(moved)
+    ends_well(run, lost=100 if isinstance(strategy, lk.ADPSGD) else 0)  # gradients that only a replica which has left has applied
 
 
 def test_a_leaving_worker_discards_the_gradient_in_progress(cluster, started):
@@ -133,3 +134,11 @@ def test_workers_join_and_leave_with_their_dask_workers(theirs, started):
     run.stop()
     assert closes(run)["rolled_back"] == 0
     assert [event.reason for event in events(run, "lost")] == ["was retired by Dask"]
+
+
+@pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.LocalSGD(), lk.ADPSGD()], ids=lambda s: s.name)
+def test_a_worker_that_never_joins_is_not_counted(cluster, strategy):
+    run = lk.train(MOONS, strategy, cluster.resized(workers=2, max_workers=3, pace=0.01), lk.Budget(updates=20)).wait()
+    assert (run.stopped_by, run.summary()["updates"], run.summary()["workers"]) == ("updates", 20, 2)
+    entries = closes(run)
+    assert entries["applied"] + entries["partly_applied"] == entries["applied"] == 40

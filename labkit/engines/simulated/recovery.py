@@ -39,6 +39,7 @@ from ...trace.events import (
 from ...trace.schema import nanoseconds
 from ...trace.trace import Trace
 from ..cluster_spec import ClusterSpec
+from ..elastic import moving_roles
 from ..plan import Plan
 from ..role_core import Membership
 from .checkpointing import Checkpoints
@@ -137,30 +138,36 @@ class Recovery:
 
     def join(self, name: str) -> None:
         """Add worker `name`, which is outside, to the run."""
-        self.outside.discard(name)
-        if name in self._network.isolated():  # the new instance has a new process
-            self._end_isolation(name)
+        names = moving_roles(self._layout, name)
+        self.outside.difference_update(names)
+        isolated = [one for one in names if one in self._network.isolated()]
+        for one in isolated:  # the new instance has a new process
+            self._end_isolation(one)
+        if isolated:
             self._network.send_held()
-        self._restart([name])
+        self._restart(list(names))
 
     def leave(self, name: str) -> None:
         """Remove worker `name` from the run: its work is dropped, and the messages that it has sent are delivered. If it is
         lost, it is not restarted."""
-        role = self._by_name[name]
-        waited_for = not (role.down and self.is_not_waited_for(role))
-        if not role.down:
-            drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
-            self._end_instance(role)
-        for timers in (self._restarting, self._frozen, self._isolated):
-            timers.pop(name, None)
-        self._mark_down(role, LEFT)
-        self.outside.add(name)
-        self._network.discard_messages({name}, sent=False)
-        self._unacknowledged([name])
+        names = moving_roles(self._layout, name)
+        roles = [self._by_name[one] for one in names]
+        waited_for = any(not (role.down and self.is_not_waited_for(role)) for role in roles)
+        for role in roles:
+            if not role.down:
+                drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
+                self._end_instance(role)
+            for timers in (self._restarting, self._frozen, self._isolated):
+                timers.pop(role.name, None)
+            self._mark_down(role, LEFT)
+        self.outside.update(names)
+        self._network.discard_messages(set(names), sent=False)
+        self._unacknowledged(names)
         if waited_for:
-            self._continue_without([name])
+            self._continue_without(list(names))
         else:
-            self._trace.event(RoleLeft(self._loop.now, name))
+            for one in names:
+                self._trace.event(RoleLeft(self._loop.now, one))
 
     def _node_of(self, name: str) -> list[SimulatedRole]:
         node = self._by_name[name].node

@@ -598,7 +598,8 @@ class SimulatedRun(VirtualTimeEngine):
             in ([_gradients(evaluated[shard.index])] if shard.index in evaluated else known)
             for role, shard in shards
         )
-        if not evaluated or (evaluated.keys() <= {shard.index for _, shard in shards} and unchanged):
+        partial = any(one.get("partial") for one in evaluated.values())
+        if not evaluated or (evaluated.keys() <= {shard.index for _, shard in shards} and unchanged and not partial):
             return {}
         orderly = not self._chief.down and stopped_by not in ("error", "deadlock")
         over = REASONS[AFTER_END if orderly else ROLLED_BACK]

@@ -64,6 +64,12 @@ class RowShard(Shard):
         ids = self.parameters.table.touched() if final or self.finished else self.held_out
         return Snapshot(self.parameters.peek(ids), self.index, self.version, self.samples, final, ids)
 
+    def shows_all(self, snapshot: Snapshot) -> bool:
+        """Return whether the snapshot has all rows that were accessed."""
+        if snapshot.final or self.finished or self.parameters.timing_only:
+            return True
+        return not len(np.setdiff1d(self.parameters.table.touched(), self.held_out, assume_unique=True))
+
 
 @dataclass(frozen=True)
 class Assembly:

@@ -23,6 +23,7 @@ from matplotlib.ticker import FixedLocator
 from ...errors import BadInput, shown
 from ...trace import RunOrTrace
 from ...trace.query import Cumulative
+from ...trace.role_states import workers_of
 from ...trace.schema import NANO
 from ...trace.trace import Trace
 from .. import style
@@ -123,10 +124,10 @@ def _model_bytes(trace: Trace) -> int:
 
 
 def _rate(name: str, n: int, trace: Trace) -> float:
-    if len(trace.role_ids("worker")) != n:
-        raise BadInput(f"link_saturation: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
+    if len(workers_of(trace)) != n:
+        raise BadInput(f"link_saturation: the run given for {name}, {n} workers, has {len(workers_of(trace))}.")
     applied, rate = Cumulative(), 0.0
-    for role in trace.role_ids("worker"):  # from the first to the last gradient: warm-up and the cut-off end do not count
+    for role in workers_of(trace):  # from the first to the last gradient: warm-up and the cut-off end do not count
         when, total, _ = applied.gross(trace, trace.watermark(), role)
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))

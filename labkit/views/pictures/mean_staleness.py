@@ -19,7 +19,7 @@ from ...formatting import short
 from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.query import staleness
-from ...trace.role_states import slowdowns
+from ...trace.role_states import slowdowns, workers_of
 from ...trace.schema import UNKNOWN
 from ...trace.trace import Trace
 from .. import style
@@ -65,8 +65,8 @@ def mean_staleness(runs: Mapping[int, RunOrTrace]) -> LabFigure:
     """
     traces = traces_of("mean_staleness", "workers", runs)
     for n, trace in traces.items():
-        if len(trace.role_ids("worker")) != n:
-            raise BadInput(f"mean_staleness: the run given for {n} workers has {len(trace.role_ids('worker'))}.")
+        if len(workers_of(trace)) != n:
+            raise BadInput(f"mean_staleness: the run given for {n} workers has {len(workers_of(trace))}.")
     means = {n: staleness(trace)["mean"] for n, trace in traces.items()}
     if any(mean is None or not len(_rows(traces[n])[0]) for n, mean in means.items()):
         raise BadInput("mean_staleness: a run applied no gradient, or keeps totals only (record=False).")

@@ -16,7 +16,7 @@ from ...formatting import short
 from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.query import Cumulative, computing_since, gradient_time
-from ...trace.role_states import slowdowns, slowed
+from ...trace.role_states import slowdowns, slowed, workers_of
 from ...trace.schema import COMPUTE, NANO
 from ...trace.trace import Trace
 from .. import style
@@ -120,7 +120,7 @@ def _window(trace: Trace) -> int:
 def _counts(trace: Trace, since: int, until: int) -> dict[int, int]:
     """Return {worker: number of its gradients applied after `since` and up to `until` ns}."""
     applied, found = Cumulative(), {}
-    for role in trace.role_ids("worker"):
+    for role in workers_of(trace):
         when, total, _ = applied.gross(trace, until, role)
         before = int(np.searchsorted(when, since, side="right"))
         found[role] = round(float(total[-1] - (total[before - 1] if before else 0.0))) if len(when) else 0

@@ -9,7 +9,7 @@ import pytest
 
 import labkit as lk
 from labkit.roles.gradient import Model
-from labkit.trace.ledger import ledger
+from tests.accounts import balanced
 from tests.engines.simulated.test_time import MOONS
 
 pytestmark = pytest.mark.sample(4)
@@ -37,10 +37,7 @@ def closed(run):
     """The ledger of a finished run."""
     if not run.done:
         run.stop()
-    entries = ledger(run.trace)
-    assert entries["closes"], entries
-    assert entries["missing"] == 0
-    return entries
+    return balanced(run)
 
 
 def shard(run, name="server-0"):

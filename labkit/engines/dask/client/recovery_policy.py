@@ -40,6 +40,7 @@ from ....roles.layout import Layout
 from ....trace.events import EngineWarning, RoleFenced, RoleJoined, RoleLeft, RoleLost, RoleUnplaced, RunWaits
 from ....trace.events import Event as TraceEvent
 from ...commands import Join, Leave, Restart
+from ...elastic import moving_roles
 from ...lifecycle import AWAITING_PLACEMENT, PARTICIPATING, PRESENT, InvalidTransition, State, Trigger
 from ..cluster.placement import PlacementRule, next_worker
 from ..failure_detector import FailureDetector
@@ -319,7 +320,9 @@ class RecoveryPolicy:
         self._layout = layout
         self._node = {spec.name: spec.node for spec in layout.roles}
         self._computing = [spec.name for spec in layout.roles if spec.computes]
-        self._workers = tuple(s.name for s in layout.roles if s.kind == "worker") if elastic else ()
+        workers = [spec.name for spec in layout.roles if spec.kind == "worker"] if elastic else []
+        self._moving = {worker: moving_roles(layout, worker) for worker in workers}  # the roles that join and leave with it
+        self._movable = {role for roles in self._moving.values() for role in roles}
         self._actions: list[Action] = []
         self._ended = False
         # silence
@@ -383,10 +386,8 @@ class RecoveryPolicy:
     @property
     def present(self) -> tuple[str, ...]:
         """The workers of an elastic run that take part, or are about to take part."""
-        if not self._workers:
-            return ()
         gone = (self.members.outside | self._leaving.keys()) - self._joining.keys()
-        return tuple(name for name in self._workers if name not in gone)
+        return tuple(name for name in self._moving if name not in gone)
 
     @property
     def changing(self) -> bool:
@@ -525,8 +526,8 @@ class RecoveryPolicy:
         role, worker = event.role, self.members.where[event.role]
         if event.retired:
             self.known.discard(worker)
-        self._emit(Account(event.report, in_flight=role in self._workers))
-        if role not in self._workers:
+        self._emit(Account(event.report, in_flight=role in self._movable))
+        if role not in self._movable:
             return self._lose([role], "was retired by Dask")
         self.members.leave(role)
         self._dismiss(role, event.incarnation)
@@ -543,9 +544,9 @@ class RecoveryPolicy:
         if self._retired.pop(worker, None) is not None:
             self._lose(self.members.on(worker), "was retired by Dask")
         outside = self.members.outside - self._stay_outside - self._joining.keys() - self._leaving.keys()
-        candidates = [role for role in self._workers if role in outside]
-        if candidates and not self._cluster.local and self._spare_count() > 0:  # one more role joins
-            self._joining[candidates[0]] = self._now
+        candidates = [role for role in self._moving if role in outside]
+        if candidates and not self._cluster.local and self._spare_count() > 0:  # one more worker joins
+            self._joining |= dict.fromkeys(self._moving[candidates[0]], self._now)
 
     def _on_worker_left(self, event: WorkerLeft) -> None:
         worker = event.worker
@@ -614,8 +615,7 @@ class RecoveryPolicy:
         self._request_workers(back)
 
     def _on_join(self, command: Join) -> None:
-        role = command.role
-        if role not in self.present:
+        for role in () if command.role in self.present else self._moving[command.role]:
             self._stay_outside.discard(role)
             self._stay_away.discard(role)
             if self._leaving.get(role) == NOT_ORDERED:
@@ -623,8 +623,7 @@ class RecoveryPolicy:
             self._joining[role] = self._now
 
     def _on_leave(self, command: Leave) -> None:
-        role = command.role
-        if role in self.present:
+        for role in self._moving[command.role] if command.role in self.present else ():
             self._stay_outside.add(role)
             self._joining.pop(role, None)
             self._leaving.setdefault(role, NOT_ORDERED)
@@ -766,20 +765,22 @@ class RecoveryPolicy:
             self._lose(sorted(silent), f"did not answer for {patience:g} s (frozen, or cut off)", silent=True)
 
     def _advance_joins_and_leaves(self) -> None:
+        leaving, invited = {self._node[role] for role in self._leaving}, []
         for role, since in list(self._joining.items()):
             state = self.members.state[role]
-            if role in self._leaving:
+            if self._node[role] in leaving:
                 continue
             if state is State.OUTSIDE:
                 self._joining[role] = self._now
                 self.members.invite(role)
-                self._request_workers([role], scale_up=True)
+                invited.append(role)
             elif state is State.INVITED:
                 if self._now - since > UNPLACED_S and role not in self._unplaced and self._is_unplaced(role):
                     self._unplaced.add(role)
                     self._emit(Record(RoleUnplaced, (role,)))
             elif state is State.RUNNING:
                 del self._joining[role]
+        self._request_workers(invited, scale_up=True)
         for role, ordered_at in list(self._leaving.items()):
             state = self.members.state[role]
             if state is State.RUNNING and not self._phase and self._now - ordered_at > REPEAT_S:

@@ -2,6 +2,9 @@
 
 The shutdown has two phases, because a role can read all messages in flight to it only after all roles have sent their
 close frames. Roles that are lost during the shutdown are not waited for.
+
+An order to a busy process may be cancelled before it is delivered, so orders are repeated. A busy machine makes every phase slow,
+so the limit is a time without a sign of life, not a time since the end of the run.
 """
 
 from __future__ import annotations
@@ -12,51 +15,70 @@ from collections.abc import Callable, Collection
 from queue import Empty
 from typing import Any
 
-from .recovery_events import Departed, Event, FinalReport, RoleEnded, TaskFailed, TaskFinished, WorkerLeft
+from ..timeouts import REPEAT_S
+from .recovery_events import Departed, Event, FinalReport, Report, RoleEnded, TaskFailed, TaskFinished, WorkerLeft
 from .supervisor import Supervisor
 
 __all__ = ["SHUTDOWN_S", "Shutdown"]
 
-SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # time limits in seconds; `AFTER_LOSS_S` applies if roles were lost before
+SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # limits without a sign of a role, seconds; `AFTER_LOSS_S` if roles were lost before
+LONGEST = 5  # the longest shutdown, in multiples of this limit
 ANSWER_S = 1.0  # timeout for the acknowledgement of an order, seconds; the role's report acknowledges it as well
 
 
 class Shutdown:
     """Ends all roles of one `supervisor`, except those that are lost or outside.
 
-    `lost`: roles that are not waited for. `on_event`: called with each event that does not concern the shutdown.
+    `lost`: roles that are not waited for. `on_event`: called with each event that does not concern the shutdown. `clock`:
+    seconds.
     """
 
-    def __init__(self, supervisor: Supervisor, lost: Collection[str], on_event: Callable[[Event], None]):
+    def __init__(
+        self, supervisor: Supervisor, lost: Collection[str], on_event: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
         self._supervisor, self._on_event = supervisor, on_event
         self._missing = set(lost) | supervisor.members.outside
         self._reports: dict[str, dict[str, Any] | None] = {}  # {role: final report, or None if it could not be fetched}
-        self._until = time.monotonic() + (AFTER_LOSS_S if lost else SHUTDOWN_S)
+        self._clock, self._limit = clock, AFTER_LOSS_S if lost else SHUTDOWN_S
+        self._began = self._last_sign = self._ordered = clock()
 
     def perform(self, why: str) -> dict[str, dict[str, Any]]:
         """Perform the shutdown. Returns {role: final report}, without the roles that do not answer in time."""
-        self._order({"do": "end", "why": why, "lost": sorted(self._missing)})
-        self._await_ends(time.monotonic() + self._left() / 2)
-        self._order({"do": "drain"})
-        return self._collect()
+        end = {"do": "end", "why": why, "lost": sorted(self._missing)}
+        self._order(end)
+        self._await_ends(end)
+        drain = {"do": "drain"}
+        self._order(drain)
+        return self._collect(drain)
 
     def _order(self, order: dict[str, Any]) -> None:
         self._supervisor.order_and_wait(order, but=self._missing, limit=ANSWER_S)
+        self._ordered = self._clock()
 
-    def _left(self) -> float:
-        return max(0.0, self._until - time.monotonic())
+    def _repeat(self, order: dict[str, Any], roles: Collection[str]) -> None:
+        """Send the order again to roles that have not answered, if it is time. Does not wait."""
+        if self._clock() - self._ordered > REPEAT_S:
+            self._ordered, where = self._clock(), self._supervisor.where
+            self._supervisor.post(order, [where[role] for role in roles if role in where])
+
+    def _left(self, part: float = 1.0) -> float:
+        """Return the seconds left of `part` of the limit."""
+        until = min(self._last_sign + part * self._limit, self._began + LONGEST * part * self._limit)
+        return max(0.0, until - self._clock())
 
     @property
     def _connected(self) -> bool:
         return bool(self._supervisor.client.status == "running")
 
-    def _await_ends(self, until: float) -> None:
+    def _await_ends(self, order: dict[str, Any]) -> None:
         awaited = set(self._supervisor.where) - self._missing
-        while awaited and self._connected and time.monotonic() < until:
-            awaited.discard(self._next(until))
+        while awaited and self._connected and (left := self._left(0.5)):
+            awaited.discard(self._next(left))
             awaited -= self._missing
+            self._repeat(order, awaited)
 
-    def _collect(self) -> dict[str, dict[str, Any]]:
+    def _collect(self, order: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Collect the final reports.
 
         A report stays on its Dask worker until it is fetched, so it is lost if the Dask worker is lost.
@@ -70,9 +92,10 @@ class Shutdown:
                 if future.done() and name not in fetched:
                     fetched.add(name)
                     self._fetch(name, future)
-            if not awaited or not self._left():
+            if not awaited or not (left := self._left()):
                 break
-            self._next(self._until)
+            self._next(left)
+            self._repeat(order, [name for name in awaited if name not in fetched])
         found = {name: report for name, report in self._reports.items() if report is not None}
         self._supervisor.never_began |= {name for name, report in found.items() if report.get("never_began")}
         return {name: report for name, report in found.items() if not report.get("never_began")}
@@ -91,12 +114,14 @@ class Shutdown:
 
         loop.add_callback(fetch)
 
-    def _next(self, until: float) -> str:
-        """Handle one event, if one arrives in time. Returns the name of the role that has just ended, or ""."""
+    def _next(self, left: float) -> str:
+        """Handle one event, if one arrives in `left` seconds. Returns the name of the role that has just ended, or ""."""
         try:
-            event = self._supervisor.queue.get(timeout=max(0.0, min(0.25, until - time.monotonic())))
+            event = self._supervisor.queue.get(timeout=min(0.25, left))
         except Empty:
             return ""
+        if isinstance(event, Departed | FinalReport | Report | RoleEnded | TaskFinished):
+            self._last_sign = self._clock()
         if isinstance(event, WorkerLeft):
             self._missing |= {name for name, address in self._supervisor.where.items() if address == event.worker}
         elif isinstance(event, TaskFailed):

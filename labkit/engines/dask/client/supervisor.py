@@ -417,6 +417,8 @@ def _why_failed(future: Future) -> str:
         error = future.exception(timeout=ERROR_S)
     except Exception as unknown:
         error = unknown
+    if error is None:  # the state of the task has changed since
+        return f"its task was {future.status}"
     while error.__cause__ is not None:  # Dask wraps errors raised while the task is deserialized
         error = error.__cause__
     return f"{type(error).__name__}: {error}"

@@ -34,6 +34,7 @@ from ....trace.schema import NANO, SEND, nanoseconds, seconds
 from ....trace.schema import SLEEP as SLEEPING
 from ....trace.schema import WAIT as WAITING
 from ...distributions import Sampler
+from ...elastic import moving_roles
 from ...error_texts import failure_report, foreign_effect
 from ...pacing import Pacing, WorkTimes
 from ...plan import batch_maker, build_parts, make_coroutine
@@ -237,6 +238,7 @@ class RealRole(RoleCore):
     def begin(self, command: Command) -> None:
         """Set engine time, membership and options from the command to begin."""
         self._clock.begin(command["zero"], command.get("paused_at"))
+        self.recorder.begin(self._now())
         self._set_options({"options": command.get("options", {})})
         self._apply_membership(command)
         self._joined = {name: incarnation for name, (*_, incarnation) in command["here"].items()}
@@ -264,6 +266,8 @@ class RealRole(RoleCore):
             try:
                 effect = resume(value)
             except StopIteration:
+                if self._evaluator is not None:  # the result is kept, even if this process is lost before it reports
+                    self.checkpoints.finish(self.shard, self._now())
                 self._channel.report("returned", verdict=self._evaluator.stopped_by if self._evaluator else None)
                 return
             except BaseException as error:  # sys.exit() in a role ends the role, not the Dask worker
@@ -576,7 +580,9 @@ class RealRole(RoleCore):
     @property
     def _may_leave(self) -> bool:
         """Whether the run continues if this role leaves."""
-        return self._plan.elastic is not None and self.spec.kind == "worker"
+        layout = self._plan.layout
+        workers = [role.name for role in layout.roles if role.kind == "worker" and role.node == self.spec.node]
+        return self._plan.elastic is not None and any(self.name in moving_roles(layout, worker) for worker in workers)
 
     def _all_have_ended(self) -> bool:
         """Read until the client reports that every role has closed its connections.

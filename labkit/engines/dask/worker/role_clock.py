@@ -9,12 +9,15 @@ __all__ = ["RoleClock"]
 
 
 class RoleClock:
-    """Engine time in ns. The client sends the origin of engine time, converted to the clock of this machine (`monotonic_ns`)."""
+    """Engine time in ns. The client sends the origin of engine time, converted to the clock of this machine (`monotonic_ns`).
+
+    Until `begin`, engine time is 0, not the time of the machine's clock.
+    """
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns):
         self._monotonic = monotonic_ns
         self._zero = 0
-        self._paused_at: int | None = None
+        self._paused_at: int | None = 0
 
     def now(self) -> int:
         """Engine time, ns. Constant during a pause."""

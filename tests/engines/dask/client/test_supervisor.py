@@ -152,6 +152,7 @@ def wrapped(error):
         (Failed("error", ValueError("no")), "ValueError: no"),
         (Failed("error", wrapped(ValueError("no"))), "ValueError: no"),
         (Failed("error", TimeoutError("late")), "TimeoutError: late"),
+        (Failed("error"), "its task was error"),  # the state has changed since: there is no error any more
         (Failed("cancelled"), "its task was cancelled"),
         (Failed("lost"), "its task was lost"),
     ],

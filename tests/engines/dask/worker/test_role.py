@@ -1,5 +1,6 @@
 """A role in real time without processes, with a stub endpoint, and commands posted by the test."""
 
+import errno
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from labkit.engines.dask.protocol import ProtocolError
 from labkit.engines.dask.worker.assignment import RoleAssignment
 from labkit.engines.dask.worker.command_channel import CommandChannel
 from labkit.engines.dask.worker.role import RealRole
+from labkit.engines.storage.store import Store
 from labkit.roles.messages import Joined, Snapshot, SnapshotRequest
 from labkit.trace.schema import EVALUATION, NANO, STARTUP, TRAINING
 
@@ -62,13 +64,13 @@ class Endpoint:
 class Role:
     """A role instance of AsyncPS, or of `strategy`, with two workers. `do(...)` posts a command."""
 
-    def __init__(self, name="server-0", incarnation=0, strategy=None):
+    def __init__(self, name="server-0", incarnation=0, strategy=None, folder=None, now=0):
         strategy = strategy or lk.AsyncPS()
         plan = lk.train(TIMING, strategy, lk.SimulatedCluster(workers=2), lk.Budget(updates=5)).plan
-        self.reports, self.endpoint, self.now = [], Endpoint(), 0
+        self.reports, self.endpoint, self.now = [], Endpoint(), now
         self.channel = CommandChannel("run", name, incarnation, "key", self.reports.append)
         assignment = RoleAssignment(
-            "run", plan.role_ids[name], incarnation, plan, TIMING.objective(), None, None, 1.0, None, True
+            "run", plan.role_ids[name], incarnation, plan, TIMING.objective(), None, None, 1.0, folder, True
         )
         share = None if name == "server-0" else ([], [])
         self.role = RealRole(assignment, share, None, self.endpoint, self.channel, lambda: self.now)
@@ -91,15 +93,43 @@ class Role:
         message.__dict__.update(sender=sender, incarnation=incarnation)
         self.endpoint.deliver(message, 0, TRAINING, 0, 0, 0, computed)
 
-    def run(self, *script):
+    def run(self, *script, zero=0):
         """Begin, perform one step of the script at each wait, then end; returns the final report."""
         self.endpoint.script = [*script, lambda: self.do("leave")]
-        self.role.begin({"do": "begin", "zero": 0, **self.members()})
+        self.role.begin({"do": "begin", "zero": zero, **self.members()})
         return self.role.run()
 
     @property
     def outbox(self):
         return [(to, type(message).__name__, category) for to, message, category in self.endpoint.outbox]
+
+
+def test_events_before_the_begin_have_the_time_of_the_begin(monkeypatch):
+    """A restarted server saves its checkpoint while it is prepared, and the disk is full."""
+
+    def full(store, *more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Store, "write", full)
+    one = Role(incarnation=1, folder="memory://labkit-tests", now=5_000 * NANO)
+    one.now += 2 * NANO
+    report = one.run(zero=4_990 * NANO)
+    assert [(event["kind"], event["time"]) for event in report["batch"]["events"]] == [("warning", 12 * NANO)]
+
+
+def test_the_chief_saves_its_result_before_it_reports_its_return(monkeypatch):
+    """It saves at most once per second, and the run ends when it has returned: its process may be lost from then on."""
+    one = Role("chief", folder="memory://labkit-tests")
+    monkeypatch.setattr(Store, "write", lambda store, role, state, tag: one.reports.append({"saved": state["update"]}))
+
+    weights = one.role.assignment.plan.start(TIMING.objective())
+
+    def evaluates(version):
+        return lambda: one.arrives(Snapshot(weights, 0, version, 4 * version), "server-0")
+
+    one.run(evaluates(0), evaluates(5))
+    done = [report.get("saved", report.get("verdict", None)) for report in one.reports]
+    assert [what for what in done if what is not None] == [0, 5, "updates"]
 
 
 def push(step, version=0):
