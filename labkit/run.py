@@ -37,6 +37,7 @@ from .engines.commands import (
     Slow,
     Stop,
     Thaw,
+    check_has_end,
 )
 from .engines.faults import Faults, schedule_faults
 from .engines.plan import Plan, find_role, make_plan
@@ -510,6 +511,7 @@ class Run(HasDescription):
         """
         if self.done:
             raise BadInput(f"The run is over (stopped by {self.stopped_by}): nothing can be changed any more.")
+        check_has_end(command)
         self.engine.execute(command)
         return self
 

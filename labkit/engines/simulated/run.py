@@ -21,7 +21,6 @@ from ...trace.events import (
     EngineWarning,
     LinkCut,
     LinkDelayed,
-    LinkEvent,
     LinkLossy,
     LinkReconnected,
     OptionsSet,
@@ -29,12 +28,14 @@ from ...trace.events import (
 )
 from ...trace.schema import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
 from ...trace.trace import Trace
+from ..active_faults import ActiveFaults, reason_of
 from ..base import Cluster, VirtualTimeEngine
 from ..commands import (
     Command,
     Cut,
     Delay,
     Drop,
+    End,
     Executed,
     Freeze,
     Inject,
@@ -146,8 +147,9 @@ class SimulatedRun(VirtualTimeEngine):
         self._schedule = [e.command if isinstance(e, Executed) else e for e in timed]
         for command in self._schedule:
             self._loop.call_at(nanoseconds(command.at), self._execute_planned, command)
-        for name, factor in spec.slow.items():
-            self._slow(name, factor)
+        self._active = ActiveFaults(spec.slow)
+        for name in spec.slow:
+            self._slow(name, self._active.slowdown(name))
         for role in self._roles:
             if not role.down:
                 self._loop.make_ready(role, None)
@@ -418,11 +420,24 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _do_freeze(self, command: Freeze) -> None:
         self._log(command)
-        self._recovery.freeze(command.role)
+        self._recovery.freeze(command.role, reason_of(command))
 
     def _do_thaw(self, command: Thaw) -> None:
         self._log(command)
-        self._recovery.thaw(command.role)
+        self._recovery.thaw(command.role, None)
+
+    def _do_end(self, command: End) -> None:
+        """End a temporary fault."""
+        fault = command.fault
+        if isinstance(fault, Slow):
+            self._do_slow(command)
+        elif isinstance(fault, Freeze):
+            self._log(command)
+            self._recovery.thaw(command.role, fault)
+        elif isinstance(fault, Cut):
+            self._do_reconnect(command)
+        else:
+            self._change_links(command)
 
     def _do_join(self, command: Join) -> None:
         check_elastic(command, self.plan)
@@ -437,48 +452,39 @@ class SimulatedRun(VirtualTimeEngine):
             self._recovery.leave(command.role)
 
     def _do_cut(self, command: Cut) -> None:
-        role, peers = self._link_command(command, LinkCut)
-        faults = self._network.faults
-        if command.peer is not None:
-            for peer in peers:
-                faults.cut(role, peer)
-        elif peers:
-            self._recovery.isolate(role.name)
-
-    def _do_reconnect(self, command: Reconnect) -> None:
-        role, peers = self._link_command(command, LinkReconnected)
-        faults = self._network.faults
-        if command.peer is None and peers:
-            self._recovery.reconnect(role.name)
-        faults.reconnect(role, peers)
-
-    def _do_delay(self, command: Delay) -> None:
-        role, peers = self._link_command(command, LinkDelayed, command.seconds)
-        for peer in peers:
-            self._network.faults.delay(role, peer, nanoseconds(command.seconds))
-
-    def _do_drop(self, command: Drop) -> None:
-        role, peers = self._link_command(command, LinkLossy, command.chance)
-        for peer in peers:
-            self._network.faults.drop(role, peer, command.chance)
-
-    def _link_command(
-        self, command: Delay | Drop | Cut | Reconnect, event: type[LinkEvent], *more: float
-    ) -> tuple[SimulatedRole, list[SimulatedRole]]:
-        """Log and record a command about links. Returns its role and the peers at the other ends."""
-        role = self._by_name[command.role]
-        peers = self._roles if command.peer is None else [self._by_name[command.peer]]
         self._log(command)
-        self.trace.event(event(self._loop.now, command.role, command.peer, *more))
-        return role, [peer for peer in peers if peer is not role]
+        self.trace.event(LinkCut(self._loop.now, command.role, command.peer))
+        if command.peer is None:
+            self._recovery.isolate(command.role, reason_of(command))
+        else:
+            self._network.faults.cut(command.role, command.peer, reason_of(command))
 
-    def _do_slow(self, command: Slow) -> None:
-        self._slow(command.role, command.factor)
+    def _do_reconnect(self, command: Reconnect | End) -> None:
+        self._log(command)
+        role, peer, faults = command.role, command.peer, self._network.faults
+        reason = reason_of(command.fault) if isinstance(command, End) else None
+        if peer is None:
+            self._recovery.reconnect(role, reason)
+            if reason is None:
+                faults.reconnect(role, self._by_name, None)
+        elif faults.reconnect(role, [peer], reason):
+            self.trace.event(LinkReconnected(self._loop.now, role, peer))
+        faults.send_held()
+
+    def _change_links(self, command: Delay | Drop | End) -> None:
+        self._log(command)
+        amount = self._network.faults.change(command)
+        fault = command.fault if isinstance(command, End) else command
+        event = LinkDelayed if isinstance(fault, Delay) else LinkLossy
+        self.trace.event(event(self._loop.now, command.role, command.peer, amount))
+
+    def _do_slow(self, command: Slow | End) -> None:
+        self._slow(command.role, self._active.apply(command))
         self._log(command)
 
     def _slow(self, role: str, factor: float) -> None:
-        self._by_name[role].factor = float(factor)
-        self.trace.event(RoleSlowed(self._loop.now, role, float(factor)))
+        self._by_name[role].factor = factor
+        self.trace.event(RoleSlowed(self._loop.now, role, factor))
 
     def _do_inject(self, command: Inject) -> None:
         """Schedule the injected commands. When a run is repeated, those in its log are executed only from the log."""
@@ -672,8 +678,9 @@ _HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {
     Restart: SimulatedRun._do_restart,
     Freeze: SimulatedRun._do_freeze,
     Thaw: SimulatedRun._do_thaw,
-    Delay: SimulatedRun._do_delay,
-    Drop: SimulatedRun._do_drop,
+    Delay: SimulatedRun._change_links,
+    Drop: SimulatedRun._change_links,
+    End: SimulatedRun._do_end,
     Cut: SimulatedRun._do_cut,
     Reconnect: SimulatedRun._do_reconnect,
     Join: SimulatedRun._do_join,
