@@ -97,7 +97,7 @@ class PredictedRun:
         changed: float | None = None
         for entry in new:
             command = entry.command if isinstance(entry, Executed) else entry
-            if isinstance(command.fault if isinstance(command, End) else command, Slow):
+            if isinstance(command, Slow) or (isinstance(command, End) and isinstance(command.fault, Slow)):
                 slow = {**self._now.cluster.slow, command.role: self._active.apply(command)}
                 changed = self._change(entry.at, slow=slow)
             elif isinstance(command, SetOptions):
