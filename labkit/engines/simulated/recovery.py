@@ -389,6 +389,16 @@ class Recovery:
         found += [f"{to}, which is cut off from {name}" for name, to in held]
         return "; ".join(found)
 
+    def unreachable(self, roles: Iterable[str]) -> str:
+        """Return a text about those of these roles that cannot answer the chief now; "" if all can."""
+        found = []
+        for role in map(self._by_name.__getitem__, roles):
+            why = role.down or ("is frozen" if role.name in self._frozen else "")
+            if not why and role is not self._chief and self._network.is_cut(self._chief, role):
+                why = f"is cut off from {self._chief.name}"
+            found += [f"{role.name}, which {why}"] if why else []
+        return "; ".join(found)
+
     def report_waiting(self, required_roles: Iterable[SimulatedRole]) -> bool:
         """Return whether the run waits for roles that will not be restarted automatically. If so, this is recorded once."""
         awaited = self.awaited(required_roles)

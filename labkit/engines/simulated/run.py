@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
 from ...nn import SparseParameters
 from ...roles.evaluator import Evaluator
-from ...roles.messages import Joined, Left
+from ...roles.messages import Joined, Left, Snapshot
 from ...trace.events import (
     EngineWarning,
     LinkCut,
@@ -70,6 +70,7 @@ from .run_lock import DeferredInterrupt, RunLock, TimeSlices
 __all__ = ["SimulatedRun"]
 
 FOREVER = 1 << 62
+EXAMINE = 1024  # turns after which it is examined whether the last evaluation waits for a role that cannot answer
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
@@ -289,7 +290,8 @@ class SimulatedRun(VirtualTimeEngine):
             if repeated and repeated[-1].turn == loop.turn and nanoseconds(repeated[-1].at) <= until:
                 self._repeat_command()
             else:
-                loop.pause = loop.turn + 1 if repeated or watch else self._slice_end
+                examined = loop.turn - loop.turn % EXAMINE + EXAMINE
+                loop.pause = loop.turn + 1 if repeated or watch else min(self._slice_end, examined)
                 outcome = loop.run(until)
                 if outcome is loop.EMPTY:
                     self._end_deadlocked()
@@ -301,6 +303,8 @@ class SimulatedRun(VirtualTimeEngine):
                     return False
             if watch is not None and watch.reached():
                 return False
+            if not loop.turn % EXAMINE:
+                self._end_if_unreachable()
         return False
 
     def _cannot_end(self) -> bool:
@@ -320,12 +324,14 @@ class SimulatedRun(VirtualTimeEngine):
             loop.turn += 1
             if subject.token == payload:
                 subject.wait_over()
+                self._end_if_unreachable(begins=True)
             return True
         loop.now = time
         if subject != self._execute_planned:  # a planned command is no turn: it is an entry of the log
             loop.turn += 1
         subject(*payload)
         self._end_if_finished()
+        self._end_if_unreachable()
         return True
 
     def _repeat_command(self) -> None:
@@ -391,6 +397,7 @@ class SimulatedRun(VirtualTimeEngine):
             if self.stopped_by is None:
                 _HANDLERS[type(command)](self, command)
                 self._end_if_finished()
+                self._end_if_unreachable()
         if isinstance(command, Stop):
             self.wait()
 
@@ -518,6 +525,23 @@ class SimulatedRun(VirtualTimeEngine):
         """Interrupt the chief, so that it makes a final evaluation and ends the run."""
         self.evaluator.stop_requested = reason
         self._chief.interrupt()
+        self._end_if_unreachable(begins=True)
+
+    def _end_if_unreachable(self, begins: bool = False) -> None:
+        """End the run without its last evaluation, if that would wait for a role that is lost, frozen or cut off from the chief.
+        `begins`: the chief is about to request the last snapshots; otherwise it is examined whether it waits for them.
+        """
+        limit, reason = self.plan.budget.seconds, self.evaluator.stop_requested
+        if reason is None and limit is not None and self._loop.now >= nanoseconds(limit):
+            reason = "seconds"
+        if reason is None or self.stopped_by is not None:
+            return
+        chief, recovery = self._chief, self._recovery
+        awaited = recovery.unreachable([chief.name])
+        if not awaited and (begins or Snapshot in (chief.waiting or ())):
+            awaited = recovery.unreachable(self.evaluator.observed(chief.context))  # type: ignore[arg-type]
+        if awaited:
+            self._end(reason, f"there is no last evaluation: it would wait for {awaited}")
 
     def role_returned(self, role: SimulatedRole) -> None:
         """Process the return of a coroutine. If it is the chief's, the run ends. If it is the last for which the run waits, a
