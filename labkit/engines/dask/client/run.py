@@ -93,7 +93,7 @@ __all__ = ["DaskRun"]
 
 MEMBERSHIP_EVENTS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # rows kept of each table of the trace; limits the memory of long runs
-STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop`, seconds
+STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop` and, if a role is lost, after the budget's seconds
 STOPPED_S = 30.0  # timeout of `Stop` for the end of the run, seconds
 TIMER_S = 0.05  # shortest interval between two `Timer` events, seconds
 FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkerHeartbeats)
@@ -541,6 +541,10 @@ class DaskRun(Engine):
         self.pauses.check_deadline(now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return RunEnd(self._stop_reason, "the chief did not answer, so there is no final evaluation")
+        limit = self.plan.budget.seconds
+        if limit is not None and self.clock.seconds > limit + STOP_S and self.members.missing:
+            awaited = "; ".join(f"{role}, which {self.members.why.get(role, 'is starting')}" for role in self.members.missing)
+            return RunEnd("seconds", f"there is no last evaluation: it would wait for {awaited}")
         if self.supervisor.client.status != "running":
             return self._end_after_loss(self.plan.role_ids, "the connection to the Dask scheduler is gone")
         if now >= self._timer_due:
