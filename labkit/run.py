@@ -566,7 +566,8 @@ class Run(HasDescription):
         role : str
             The role, as "worker-2".
         factor : float
-            How many times slower than normal, from 0.001 to 1000; 1 undoes it.
+            How many times slower than normal, from 0.001 to 1000; 1 undoes it. Normal is the speed that the cluster gives
+            the role (`slow=`). The factor replaces that of an earlier call, and multiplies those of temporary faults.
         """
         return self.execute(Slow(role, factor))
 

@@ -389,6 +389,8 @@ class Thaw(OnRole):
 class Slow(Lasting):
     """Fault: makes a role compute slower.
 
+    The factor multiplies that of the cluster (`slow=`) and, during a temporary fault, those of all other faults that act.
+
     Parameters
     ----------
     during : tuple of float, optional

@@ -126,6 +126,8 @@ def drawn_value(rng: random.Random, name: str, declared: Option) -> Any:
         return {f"worker-{rng.choice([0, 0, 1])}": math.exp(rng.uniform(math.log(0.2), math.log(20)))}
     if name == "costs":
         return Costs(cores=rng.randint(1, 4), hosts=1, background=rng.choice([0.0, 0.1]))
+    if name == "shape":  # of a hybrid: stages or pieces, and copies
+        return rng.choice(["1x2", "2x1", "2x2", "2x3", "3x2"])
     if declared.optional and rng.random() < 0.2:
         return None
     if declared.choices:

