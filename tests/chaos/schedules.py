@@ -242,8 +242,9 @@ def _fits(command: Command, plan: Plan, real: bool) -> bool:
     """Whether a command is possible in a run of this plan."""
     if command.word in ("join", "leave") and plan.elastic is None:
         return False
-    if real and not getattr(command, "restart", True):
-        return False
+    lasts = command.word in ("cut", "partition") and getattr(command, "until", None) is None
+    if real and (lasts or not getattr(command, "restart", True) or getattr(command, "chance", 0.0) > 0.7):
+        return False  # real time would pass without an end
     try:
         schedule_faults([command], plan)
     except lk.BadInput:  # nothing lies between a role and itself, for example
