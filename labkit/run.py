@@ -37,6 +37,7 @@ from .engines.commands import (
     Slow,
     Stop,
     Thaw,
+    check_has_end,
 )
 from .engines.faults import Faults, schedule_faults
 from .engines.plan import Plan, find_role, make_plan
@@ -510,6 +511,7 @@ class Run(HasDescription):
         """
         if self.done:
             raise BadInput(f"The run is over (stopped by {self.stopped_by}): nothing can be changed any more.")
+        check_has_end(command)
         self.engine.execute(command)
         return self
 
@@ -564,7 +566,8 @@ class Run(HasDescription):
         role : str
             The role, as "worker-2".
         factor : float
-            How many times slower than normal, from 0.001 to 1000; 1 undoes it.
+            How many times slower than normal, from 0.001 to 1000; 1 undoes it. Normal is the speed that the cluster gives
+            the role (`slow=`). The factor replaces that of an earlier call, and multiplies those of temporary faults.
         """
         return self.execute(Slow(role, factor))
 

@@ -346,7 +346,9 @@ def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]
     whole = begun(None, given.get("strategy", lk.AsyncPS(learning_rate=0.05)), faults=faults).advance(0.1).slow("worker-2", 3)
     assert again.engine.seconds == 0.1
-    assert all_of(again.wait())[1] == all_of(whole.wait())[1]
+    again, whole = all_of(again.wait()), all_of(whole.wait())
+    assert [entry["at"] for entry in again[1].pop("commands")] == [entry["at"] for entry in whole[1].pop("commands")]
+    assert again[1] == whole[1]
 
 
 def test_a_cluster_of_processes_of_format_1_is_read(tmp_path):

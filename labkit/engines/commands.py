@@ -12,15 +12,16 @@ Fault schedules (`faults.py`), the methods of `Run`, the buttons of the lab, the
 these values. A text is `word:part:part@start-stop`. The stop is omitted if there is none, and the start if it is 0. A log entry
 of a run in virtual time also has the turn of the event loop: `slow:worker-2:5@5#731`.
 
-A command is primitive if it concerns one role or one link and has no end. Engines execute only primitive commands;
-`commands(plan)` expands all other commands into primitive commands. Values are checked on construction. `check(roles)` raises
-`BadInput` for roles that a run does not have.
+A command is primitive if it concerns one role or one link. Engines execute only primitive commands; `commands(plan)` expands all
+other commands into primitive commands. A temporary fault, one with a stop, is followed by an `End`, which restores what was there
+before (`active_faults.py`). Values are checked on construction. `check(roles)` raises `BadInput` for roles that a run does not
+have.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -30,7 +31,7 @@ from ..trace.schema import nanoseconds
 from .plan import Plan, find_role
 
 __all__ = [
-    "COMMANDS", "EVERY", "LATEST", "RESEND_S", "Command", "Cut", "Delay", "Drop", "During", "Executed", "Freeze", "Inject",
+    "COMMANDS", "EVERY", "LATEST", "RESEND_S", "Command", "Cut", "Delay", "Drop", "During", "End", "Executed", "Freeze", "Inject",
     "Join", "Kill", "Lasting", "Leave", "OnLink", "OnLinks", "OnRole", "Pause", "Reconnect", "Restart", "Resume", "SetOptions",
     "Slow", "Stop", "Thaw", "Who", "check_supported", "check_who", "until_option", "from_dict", "log_text", "named",
     "not_executed", "parse_command", "parse_log", "read_entry", "at_option", "value_of_text",
@@ -54,8 +55,8 @@ def at_option() -> float:
 
 
 def until_option() -> float | None:
-    """Declare the field `until` of a command: the time, in engine seconds, at which it is undone; None: never."""
-    return option(None, low=0.0, high=LATEST, help="when it is undone, in engine seconds; None: never")
+    """Declare the field `until` of a command: the time, in engine seconds, at which it ends; None: never."""
+    return option(None, low=0.0, high=LATEST, help="when it ends, in engine seconds; None: never")
 
 
 class Command(HasOptions):
@@ -119,25 +120,20 @@ class Command(HasOptions):
         if role is not None and role == peer:
             raise BadInput(f"{self.word}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
 
-    def undone(self, at: float) -> Command:
-        """Return the primitive command that undoes this command.
+    def later(self, seconds: float) -> Self:
+        """Return a copy whose times are later.
 
         Parameters
         ----------
-        at : float
-            The time of the command, in engine seconds.
+        seconds : float
+            The time that is added.
 
         Returns
         -------
         Command
-            The command.
-
-        Raises
-        ------
-        BadInput
-            If there is no such command.
+            The copy.
         """
-        raise BadInput(f"{self.word}: there is no command that undoes it.")
+        return self.changed(at=seconds + self.at)
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with other values.
@@ -214,7 +210,7 @@ class Command(HasOptions):
 
 
 class Lasting(Command):
-    """A command that is undone at `until`. `during=(start, stop)` is equivalent to `at=start, until=stop`."""
+    """A command whose effect may end, at `until`. `during=(start, stop)` is equivalent to `at=start, until=stop`."""
 
     until: float | None
     during: During
@@ -237,18 +233,15 @@ class Lasting(Command):
 
     def commands(self, plan: Plan) -> list[Command]:
         begin = self._begin(plan)
-        return begin if self.until is None else begin + [command.undone(self.until) for command in begin]
+        return [*begin, *(End(command, self.until) for command in begin if self.until is not None)]
 
-    def _begin(self, plan: Plan) -> list[Command]:
+    def _begin(self, plan: Plan) -> Sequence[Lasting]:
         """Return the primitive commands that are executed at its start."""
-        begin = self.changed(until=None)
-        begin.check(plan.role_ids)
-        return [begin]
+        self.check(plan.role_ids)
+        return [self]
 
-    def check(self, roles: Mapping[str, Any]) -> None:
-        if self.until is not None:
-            raise BadInput(f"{self.text()} is two commands, one at its start and one at its end: inject it into the run.")
-        super().check(roles)
+    def later(self, seconds: float) -> Self:
+        return self.changed(at=seconds + self.at, until=None if self.until is None else seconds + self.until)
 
 
 class OnLinks(Lasting):
@@ -278,8 +271,8 @@ class OnLinks(Lasting):
         """The role at the other end of a primitive command's link; None: every other role."""
         return None if self.b == EVERY else _word(self.b)
 
-    def _begin(self, plan: Plan) -> list[Command]:
-        return [self.changed(a=role, b=peer, until=None) for role, peer in self._ends(plan)]
+    def _begin(self, plan: Plan) -> Sequence[Lasting]:
+        return [self.changed(a=role, b=peer) for role, peer in self._ends(plan)]
 
     def _ends(self, plan: Plan) -> list[tuple[str, str]]:
         """Return (role, peer) of each link, without repetition; peer "*": every other role."""
@@ -336,8 +329,6 @@ class Kill(OnRole):
 
     word, example = "kill", "kill:worker-1@2.0"
 
-    def undone(self, at: float) -> Command:
-        return Restart(self.role, at)
 
     def _words(self) -> list[str]:
         return [self.role] if self.restart else [self.role, FOR_GOOD]
@@ -385,8 +376,6 @@ class Freeze(Lasting):
 
     word, parts, example = "freeze", ("role",), "freeze:worker-1@1-3"
 
-    def undone(self, at: float) -> Command:
-        return Thaw(self.role, at)
 
 
 @dataclass(frozen=True)
@@ -399,6 +388,8 @@ class Thaw(OnRole):
 @dataclass(frozen=True)
 class Slow(Lasting):
     """Fault: makes a role compute slower.
+
+    The factor multiplies that of the cluster (`slow=`) and, during a temporary fault, those of all other faults that act.
 
     Parameters
     ----------
@@ -428,8 +419,6 @@ class Slow(Lasting):
 
     word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
 
-    def undone(self, at: float) -> Command:
-        return self.changed(factor=1.0, at=at)
 
 
 # links ----------------------------------------------------------------------------------------------------------------
@@ -468,8 +457,6 @@ class Delay(OnLinks):
 
     word, parts, example = "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
 
-    def undone(self, at: float) -> Command:
-        return self.changed(seconds=0.0, at=at)
 
 
 @dataclass(frozen=True)
@@ -512,8 +499,6 @@ class Drop(OnLinks):
 
     word, parts, example = "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
 
-    def undone(self, at: float) -> Command:
-        return self.changed(chance=0.0, at=at)
 
 
 class OnLink(Command):
@@ -538,17 +523,17 @@ class OnLink(Command):
 
 
 @dataclass(frozen=True)
-class Cut(OnLink):
+class Cut(OnLink, Lasting):
     """Cuts the link between `role` and `peer`; `peer=None`: its links to all other roles and to the client."""
 
     role: str = option("worker-0")
     peer: str | None = None
     at: float = at_option()
+    until: float | None = until_option()
+    during: During = field(default=None, repr=False)
 
     word, parts, example = "cut", ("role", "peer"), "cut:worker-1:server-0@3"
 
-    def undone(self, at: float) -> Command:
-        return Reconnect(self.role, self.peer, at)
 
 
 @dataclass(frozen=True)
@@ -560,6 +545,53 @@ class Reconnect(OnLink):
     at: float = at_option()
 
     word, parts, example = "reconnect", ("role", "peer"), "reconnect:worker-1:server-0@4"
+
+
+# the end of a temporary fault -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class End(Command):
+    """Ends a temporary fault: what was there before is restored. `fault`: the primitive command that began it, with `at=0`."""
+
+    fault: Lasting = Freeze(until=1.0)
+    at: float = at_option()
+
+    word, parts, example = "end", ("fault",), "end:slow:worker-2:5:4@4"
+
+    @property
+    def role(self) -> str:
+        """The role that the fault affects."""
+        return self.fault.role  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def peer(self) -> str | None:
+        """The role at the other end of the link; None: every other role, or the fault does not affect a link."""
+        return getattr(self.fault, "peer", None)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fault, Slow | Freeze | Delay | Drop | Cut) or self.fault.until is None:
+            raise BadInput(f"end: {shown(self.fault)} has no end; give for example lk.Slow('worker-1', 5, until=4.0).")
+        object.__setattr__(self, "fault", self.fault.changed(at=0.0))
+        super().__post_init__()
+
+    def later(self, seconds: float) -> Self:
+        return self.changed(at=seconds + self.at, fault=self.fault.later(seconds).changed(at=0.0))
+
+    def _words(self) -> list[str]:
+        return [self.fault.word, *self.fault._words(), _word(self.fault.until)]
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        kind, until = COMMANDS.get(words[0]), words[-1]
+        values = kind._read(words[1:-1]) if kind is not None and issubclass(kind, Lasting) and len(words) > 2 else None
+        if kind is None or values is None or not _is_number(until):
+            return None
+        return {"fault": kind(**values, until=float(until))}  # type: ignore[call-arg]
+
+    @classmethod
+    def _made(cls, values: dict[str, Any]) -> Self:
+        return cls(**(values | {"fault": from_dict(values.get("fault"))}))
 
 
 # the run --------------------------------------------------------------------------------------------------------------
@@ -649,9 +681,10 @@ class Inject(Command):
         super().__post_init__()
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """Raise `BadInput` unless this command is primitive and all roles that it names are in `roles`."""
+        """Raise `BadInput` unless these commands are primitive, all roles that they name are in `roles`, and faults end."""
         for command in self.scheduled:
             command.check(roles)
+            check_has_end(command, self.scheduled)
 
     def text(self, timed: bool = False) -> str:
         """Raise `BadInput`, because this command has no text form."""
@@ -669,7 +702,7 @@ class Inject(Command):
 COMMANDS: dict[str, type[Command]] = {
     kind.word: kind
     for kind in (
-        Slow, Kill, Restart, Freeze, Thaw, Delay, Drop, Cut, Reconnect, Join, Leave, SetOptions, Pause, Resume, Stop, Inject,
+        Slow, Kill, Restart, Freeze, Thaw, Delay, Drop, Cut, Reconnect, End, Join, Leave, SetOptions, Pause, Resume, Stop, Inject,
     )
 }  # fmt: skip
 
@@ -681,6 +714,12 @@ def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
     if type(command) not in supported:
         words = ", ".join(word for word, kind in COMMANDS.items() if kind in supported)
         raise BadInput(f"{command.word}: the engine of this run cannot do that; it can {words}. The run goes on.")
+
+
+def check_has_end(command: Command, ends: Iterable[Command] = ()) -> None:
+    """Raise `BadInput` if `command` begins a temporary fault whose `End` is not among `ends`."""
+    if isinstance(command, Lasting) and command.until is not None and End(command, command.until) not in ends:
+        raise BadInput(f"{command.text()} is two commands, one at its start and one at its end: inject it into the run.")
 
 
 # names of roles -------------------------------------------------------------------------------------------------------
@@ -873,7 +912,7 @@ def parse_log(text: str) -> tuple[Command | Executed, ...]:
 def _parsed_entry(text: str) -> Command | Executed:
     head, mark, turn = text.partition("#")
     command = _parsed(head, REPEATED) if "@" in head else None
-    if command is None or getattr(command, "until", None) is not None or (mark and not turn.isdecimal()):
+    if command is None or (mark and not turn.isdecimal()):
         raise BadInput(f"{text!r} is not something that is done to a run; one reads slow:worker-2:5@5.0.")
     return Executed(command, int(turn)) if mark else command
 

@@ -88,8 +88,8 @@ class Partition(OnLinks):
 
     word, parts, example = "partition", ("a", "b"), "partition:worker-1:*@2-4"
 
-    def _begin(self, plan: Plan) -> list[Command]:
-        return [Cut(role, None if peer == EVERY else peer, self.at) for role, peer in self._ends(plan)]
+    def _begin(self, plan: Plan) -> list[Cut]:
+        return [Cut(role, None if peer == EVERY else peer, self.at, self.until) for role, peer in self._ends(plan)]
 
     def _ends(self, plan: Plan) -> list[tuple[str, str]]:
         group = named(self.b if self.a == EVERY else self.a, plan)
@@ -176,7 +176,7 @@ def schedule_faults(faults: Faults, plan: Plan, since: float = 0.0) -> list[Comm
         commands.extend(fault.commands(plan))
     if since:
         plain = (entry.command if isinstance(entry, Executed) else entry for entry in commands)
-        commands = [command.changed(at=since + command.at) for command in plain]
+        commands = [command.later(since) for command in plain]
     return sorted(commands, key=attrgetter("at"))
 
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..calibration import Calibration
+from ..engines.active_faults import ActiveFaults
 from ..engines.cluster_spec import ClusterSpec
-from ..engines.commands import Command, Cut, Delay, Drop, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
+from ..engines.commands import Command, Cut, Delay, Drop, End, Executed, Freeze, Join, Kill, Leave, SetOptions, Slow
 from ..errors import LabkitError
 from ..formatting import short
 from ..roles.budget import Budget
@@ -56,6 +57,7 @@ class PredictedRun:
     def __init__(self, calibration: Calibration, settings: Settings, clock: Callable[[], float] = time.monotonic):
         self.settings, self._calibration, self._clock = settings, calibration, clock
         self._now = settings  # those of the last part
+        self._active = ActiveFaults(settings.cluster.slow)
         self._doubts = calibration.doubts_about(settings.problem, [(settings.strategy, settings.cluster)])
         self._parts: list[PredictedPart] = []  # finished ones
         self._start = 0  # ns of the part that is computed
@@ -95,8 +97,8 @@ class PredictedRun:
         changed: float | None = None
         for entry in new:
             command = entry.command if isinstance(entry, Executed) else entry
-            if isinstance(command, Slow):
-                slow = {**self._now.cluster.slow, command.role: command.factor}
+            if isinstance(command, Slow) or (isinstance(command, End) and isinstance(command.fault, Slow)):
+                slow = {**self._now.cluster.slow, command.role: self._active.apply(command)}
                 changed = self._change(entry.at, slow=slow)
             elif isinstance(command, SetOptions):
                 changed = self._change(entry.at, **command.options)

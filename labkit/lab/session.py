@@ -26,7 +26,7 @@ from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply
-from ..trace.role_states import slowed, undoable
+from ..trace.role_states import undoable
 from ..trace.schema import NANO
 from ..views.predicted import Predicted
 from .actions import (
@@ -507,12 +507,11 @@ class Session:
         """Return the command that undoes `command`, or None."""
         match command:
             case Slow():
-                if self.run is None:
-                    before = self.settings.cluster.slow
-                else:
-                    now = slowed(self.trace, self.trace.watermark())
-                    before = {self.trace.roles[role]: factor for role, factor in now.items()}
-                return Slow(command.role, before.get(command.role, 1.0))
+                before = self._normal(command.role)
+                for done in () if self.run is None else self.run.engine.commands:
+                    if isinstance(done.command, Slow) and done.command.until is None and done.command.role == command.role:
+                        before = done.command.factor * self._normal(command.role)
+                return Slow(command.role, before)
             case Cut():
                 return Reconnect(command.role, command.peer)
             case Kill():
@@ -521,9 +520,15 @@ class Session:
                 return Thaw(command.role)
         return None
 
+    def _normal(self, role: str) -> float:
+        """Return the slowdown factor of the cluster of the run or, before the first run, of the settings."""
+        return (self.settings.cluster if self.run is None else self.run.engine.cluster.spec).slow.get(role, 1.0)
+
     def _execute(self, command: Command) -> None:
         slow = {command.role: command.factor} if isinstance(command, Slow) else {}
         if self.active:
+            if isinstance(command, Slow):  # the lab shows factors that contain that of the cluster
+                command = replace(command, factor=command.factor / self._normal(command.role))
             self.run.execute(command)  # type: ignore[union-attr]
             if slow and self._pending is not None:
                 self._change_pending(slow={**self._pending.settings.cluster.slow, **slow})

@@ -73,7 +73,8 @@ class Oracle:
             return snapshot
 
         def evaluated(evaluator: Any, snapshots: Any) -> Any:
-            self.returned = [self.shown[s.shard, s.incarnation, s.version] for s in snapshots]
+            if evaluator.layout.replication != "local":
+                self.returned = [self.shown[s.shard, s.incarnation, s.version] for s in snapshots]
             return evaluate(evaluator, snapshots)
 
         for kind in (Shard, RowShard):
@@ -92,13 +93,15 @@ class Oracle:
 
     def _watch_states(self, monkeypatch: Any) -> None:
         to_state, restore = Shard.to_state, Shard.restore
+        states: list[frozenset[Any]] = []
 
         def saved(shard: Any) -> Any:
-            return {**to_state(shard), HELD: frozenset(shard.__dict__.get(HELD, ()))}
+            states.append(frozenset(shard.__dict__.get(HELD, ())))
+            return {**to_state(shard), HELD: len(states) - 1}  # a number, which can be part of a message to a backup
 
         def restored(shard: Any, state: Any, same: bool = False) -> None:
             restore(shard, state, same)
-            shard.__dict__[HELD] = set() if state is None else set(state[HELD])
+            shard.__dict__[HELD] = set() if state is None else set(states[state[HELD]])
             self._note_loss(shard)
 
         monkeypatch.setattr(Shard, "to_state", saved)
@@ -178,7 +181,7 @@ class Oracle:
         cluster = run.engine.cluster
         cost, every = nanoseconds(cluster.checkpoint_time), cluster.checkpoint_every
         every = max(nanoseconds(1.0), 19 * cost) if every is None else nanoseconds(every)
-        for role, instance, saved, undone in self.undone if not run.plan.layout.replication else ():
+        for role, instance, saved, undone in self.undone if not run.plan.layout.replication and not cluster.replicas else ():
             lost = max(time for (who, before), time in self.ended.items() if who == role and before < instance)
             overdue = [time for time in undone if saved + cost + every <= time < lost - cost]
             assert not overdue, f"{run.trace.roles[role]}#{instance}: saved at {saved} ns, and not at {overdue}"

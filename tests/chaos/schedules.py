@@ -1,200 +1,252 @@
-"""Seeded schedules of faults: a run, its cluster, and timed faults. The same seed gives the same schedule on every machine.
+"""Random runs with random commands: one generator, which draws every option of clusters and strategies and every command.
 
-Faults occur alone and together: at one instant, in the first milliseconds, twice in one role, in a role that is
-restarting, in all workers, in all servers, in the chief.
+`schedule(seed)` is a run of one strategy (in turn) on a drawn cluster, and the commands of its fault schedule. What can be drawn
+is read from the declarations: the fields of the command classes, and the options of clusters and strategies. An option that is
+declared later is drawn without a change here. The range of a number is its declared one, up to `CAPS`, which keep the tests
+short; `FIXED` lists what is not drawn, with the reason. The same seed gives the same schedule on every machine.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import labkit as lk
-from labkit.engines.plan import make_plan
+from labkit.engines.commands import EVERY, Command
+from labkit.engines.costs import Costs
+from labkit.engines.faults import KINDS, schedule_faults
+from labkit.engines.plan import Plan, make_plan
+from labkit.options import Option, options_of
 from labkit.strategies import STRATEGIES
 
-WORKERS = (2, 3, 4, 5, 6)
-DISTRIBUTIONS = (lk.Deterministic(0.02), lk.Exponential(0.02), lk.LogNormal(0.02, 0.8))
 DENSE = {"hidden": (8,) * 5, "batch_size": 8}
+GRADIENT_S, WORK_S = 0.02, 0.001  # mean times of a gradient and of a server's work
+
+FIXED: dict[str, str] = {  # of options and commands: why they are not drawn
+    "record": "without a record there is nothing to compare",
+    "learning_rate": "a run that diverges ends before its faults",
+    "hidden": "a property of the problem",
+    "stop": "the tests stop the runs",
+    "pause": "virtual time does not pass by itself",
+    "resume": "virtual time does not pass by itself",
+    "set": "learning rates are fixed",
+    "inject": "the drawn commands are injected",
+    "end": "part of a temporary fault",
+}
+# The highest drawn values of numbers. Times (s) are of the order of a run's length.
+CAPS: dict[str, float] = {
+    "workers": 6, "servers": 3, "max_workers": 8, "cores": 3, "latency": 0.05, "patience": 2.0, "restart_after": 0.8,
+    "checkpoint_every": 5.0, "checkpoint_time": 0.05, "evaluation_time": 0.05, "eval_every": 100, "clip_norm": 1.0,
+    "weight_decay": 0.01, "seconds": 0.3, "factor": 20.0, "rate": 3.0,
+}  # fmt: skip
+FLOORS = {"patience": 0.05, "checkpoint_every": 0.02, "factor": 0.1, "rate": 0.1, "bandwidth": 1e6, "clip_norm": 0.01}
+OTHER_INTEGERS = 6  # the cap of other integers
+
+# Options that change the form of a gradient, so that it is no mark in the parameters (`indicator`).
+FORM = (
+    "optimizer", "schedule", "weight_decay", "clip_norm", "codec", "compensation", "staleness_aware", "reduce", "beta", "rho",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Schedule:
-    """One run and its faults. `away`: roles that are killed and stay away; `back`: when they are restarted (None:
-    never). `span`: seconds in which faults begin.
-    """
+    """One run and its commands. `shape`: the options of the cluster; `real`: whether it is for processes."""
 
     seed: int
-    problem: Any
+    problem: lk.Problem
     strategy: Any
-    shape: dict[str, Any]  # arguments of the cluster
-    budget: Any
-    faults: tuple[Any, ...]
-    away: tuple[str, ...] = ()
-    back: float | None = None
-    span: float = 1.0
-    words: tuple[str, ...] = field(default=(), compare=False)
+    shape: dict[str, Any]
+    budget: lk.Budget
+    faults: tuple[Command, ...]
 
     def __str__(self) -> str:
-        faults = " ".join(self.words)
-        on_loss = self.strategy.on_loss
-        return f"{self.seed}: {self.strategy.name} on_loss={on_loss} {self.shape} {faults} away={self.away} back={self.back}"
+        declared = options_of(self.strategy).items()
+        options = {name: getattr(self.strategy, name) for name, one in declared if getattr(self.strategy, name) != one.default}
+        budget = {"updates": self.budget.updates, "seconds": self.budget.seconds}
+        faults = " ".join(fault.text() for fault in self.faults)
+        return f"{self.seed}: {self.strategy.name} {options} {self.shape} {budget} {faults}"
 
 
-def schedule(seed: int) -> Schedule:
-    """The schedule with this number."""
-    rng = random.Random(f"chaos {seed} False")
+def schedule(seed: int, marks: bool = False) -> Schedule:
+    """The schedule with this number. `marks`: with the default values of the options in `FORM`."""
+    rng = random.Random(f"schedule {seed}")
     names = sorted(STRATEGIES)
-    name = names[seed % len(names)]  # strategies in turn
-    kind = STRATEGIES[name]
+    kind = STRATEGIES[names[seed % len(names)]]  # strategies in turn
     suggested = kind.suggested_problem
     problem = lk.Problem(suggested["data"], batch_size=8) if "data" in suggested else lk.Problem("moons", **DENSE)
-    strategy = kind(on_loss=rng.choice(["wait", "continue"]), chief_works=rng.random() < 0.1)
-    servers = rng.choice([1, 2, 3]) if kind.uses_servers else None
-    workers = list(WORKERS)
-    rng.shuffle(workers)
-    shape = {"workers": workers[0], "servers": servers} | _shape(rng)
-    budget = lk.Budget(updates=rng.choice([30, 80, 150, 400]))
-    if "data" in kind.suggested_problem:  # updates that take long
-        budget = lk.Budget(updates=40)
-    for count in (*workers, 4):
-        shape["workers"] = count
-        plan = _fits(problem, strategy, shape, budget)
-        if plan is not None:
-            break
-    roles = [role.name for role in plan.layout.roles]
-    span = rng.choice([0.01, 0.5, 2.0])
-    faults, away = _faults(rng, roles, span, shape, False)
-    back = span + rng.uniform(0.2, 3.0) if away and rng.random() < 0.7 else None
-    words = tuple(fault.text() for fault in faults)
-    return Schedule(seed, problem, strategy, shape, budget, faults, away, back, span, words)
+    updates = rng.choice([20, 40] if "data" in suggested else [30, 80, 150])
+    budget = lk.Budget(updates=updates, seconds=rng.uniform(0.5, 5.0) if rng.random() < 0.2 else None)
+    for strategy, shape in candidates(rng, kind, marks):
+        try:
+            plan = make_plan(problem, strategy, lk.SimulatedCluster(**shape).spec, budget, seed)
+        except lk.BadInput:  # options that do not fit each other
+            continue
+        return Schedule(seed, problem, strategy, shape, budget, random_commands(rng, plan, shape))
+    raise AssertionError(kind)
 
 
-def _fits(problem: Any, strategy: Any, shape: dict[str, Any], budget: Any) -> Any:
-    small = {key: shape[key] for key in ("workers", "servers")}
-    try:
-        return make_plan(problem, strategy, lk.SimulatedCluster(**small).spec, budget, 0)
-    except lk.BadInput:  # a number of workers that this strategy does not support
-        return None
+def candidates(rng: random.Random, kind: Any, marks: bool) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Strategies and clusters, which may not fit each other; the later ones have fewer options that are not the default."""
+    for attempt in range(400):
+        rare = 0.5 * 0.99**attempt
+        shape = drawn_options(rng, lk.SimulatedCluster, rare)
+        if shape.get("max_workers") is not None:
+            shape["max_workers"] = max(shape["max_workers"], shape["workers"])
+        if "worker-1" in shape.get("slow", ()) and shape["workers"] == 1:
+            del shape["slow"]
+        options = {name: value for name, value in drawn_options(rng, kind, rare).items() if not (marks and name in FORM)}
+        try:
+            yield kind(**options), shape
+        except lk.BadInput:
+            continue
 
 
-def _shape(rng: random.Random) -> dict[str, Any]:
+# options --------------------------------------------------------------------------------------------------------------
+
+
+def drawn_options(rng: random.Random, kind: Any, rare: float) -> dict[str, Any]:
+    """Values of the options of a class. `rare`: the probability that an option is drawn; the others have their defaults. The
+    times of a gradient, the numbers of roles and the reaction to losses are always drawn."""
+    always = ("compute", "workers", "servers", "patience", "restart_after", "on_loss")
     return {
-        "compute": rng.choice(DISTRIBUTIONS),
-        "server_time": rng.choice([None, None, 0.001]),
-        "latency": rng.choice([0.0, 0.001, 0.02]),
-        "bandwidth": rng.choice([float("inf"), 1e6]),
-        "patience": rng.choice([0.2, 0.5, 2.0]),
-        "restart_after": rng.choice([0.0, 0.05, 0.3, 0.8]),
-        "checkpoint_every": rng.choice([None, 0.05, 0.3, 5.0]),
-        "checkpoint_time": rng.choice([0.0, 0.0, 0.002, 0.05]),
+        name: drawn_value(rng, name, declared)
+        for name, declared in options_of(kind).items()
+        if name not in FIXED and (rng.random() < rare or name in always)
     }
 
 
-def _faults(rng: random.Random, roles: list[str], span: float, shape: dict[str, Any], real: bool) -> Any:
-    made: list[Any] = []
-    away: list[str] = []
-    for _ in range(rng.choice([1, 2, 3, 4, 6]) if not real else rng.choice([1, 1, 2, 3])):
-        at = rng.choice([0.0, rng.uniform(0, 0.003), rng.uniform(0, span), rng.uniform(0, span)])
-        if real:
-            at += 0.1
-        if made and rng.random() < 0.25:  # at the same instant
-            at = made[-1].at
-        pick: Callable[..., list[Any]] = rng.choices(KINDS, WEIGHTS)[0]
-        made += pick(rng, roles, round(at, 4), shape)
+def drawn_value(rng: random.Random, name: str, declared: Option) -> Any:
+    """A value of one option: None if it is optional, an end of its range, or anything in between."""
+    if name in ("compute", "server_time"):
+        return drawn_distribution(rng, GRADIENT_S if name == "compute" else WORK_S)
+    if name == "slow":
+        return {f"worker-{rng.choice([0, 0, 1])}": math.exp(rng.uniform(math.log(0.2), math.log(20)))}
+    if name == "costs":
+        return Costs(cores=rng.randint(1, 4), hosts=1, background=rng.choice([0.0, 0.1]))
+    if name == "shape":  # of a hybrid: stages or pieces, and copies
+        return rng.choice(["1x2", "2x1", "2x2", "2x3", "3x2"])
+    if declared.optional and rng.random() < 0.2:
+        return None
+    if declared.choices:
+        return rng.choice(declared.choices)
+    if declared.names:
+        return drawn_object(rng, declared)
+    if declared.type is bool:
+        return rng.random() < 0.5
+    if declared.type in (int, float):
+        return drawn_number(rng, name, declared)
+    return declared.default
+
+
+def drawn_number(rng: random.Random, name: str, declared: Option) -> float:
+    """A number of the declared range, up to `CAPS`: an end of it, or a number whose logarithm is uniform."""
+    low = max(declared.low or 0.0, FLOORS.get(name, 0.0))
+    high = min(math.inf if declared.high is None else declared.high, CAPS.get(name, math.inf))
+    if declared.type is int:
+        return rng.randint(int(low), int(min(high, CAPS.get(name, OTHER_INTEGERS))))
     if rng.random() < 0.2:
-        gone = [rng.choice(roles)] if rng.random() < 0.6 else [r for r in roles if r.startswith("worker")]
-        at = round(rng.uniform(0, span) + (0.1 if real else 0.0), 4)
-        made += [lk.Kill(role, at=at, restart=False) for role in gone]
-        away += gone
-    return tuple(made), tuple(away)
+        return low if rng.random() < 0.5 or (math.isinf(high) and name != "bandwidth") else high
+    ends = max(low, 1e-4), high if high < 1e6 else max(low, 1e-4) * 100
+    return math.exp(rng.uniform(*map(math.log, ends)))
 
 
-def random_faults(rng: random.Random, roles: list[str], span: float, shape: dict[str, Any]) -> tuple[Any, ...]:
-    """Faults for processes that begin within `span` seconds. Killed roles are restarted."""
-    made, _ = _faults(rng, roles, span, shape, True)
-    return tuple(fault for fault in made if getattr(fault, "restart", True))
+def drawn_distribution(rng: random.Random, mean: float) -> lk.Distribution:
+    """A distribution of times with about this mean. Every class is drawn."""
+    made = [
+        lk.Deterministic(mean), lk.Exponential(mean), lk.LogNormal(mean, 0.8), lk.ShiftedExponential(mean / 2, mean / 2),
+        lk.Uniform(mean / 2, 1.5 * mean), lk.Pareto(mean / 2, 2.0),
+    ]  # fmt: skip
+    return rng.choice(made)
 
 
-# kinds of faults: each gives a list of them ---------------------------------------------------------------------------
+def drawn_object(rng: random.Random, declared: Option) -> Any:
+    """The text of an object, with its default arguments or with a number, where it needs one."""
+    name = rng.choice(list(declared.names))
+    for text in (name, f"{name}:0.1", f"{name}:4", f"{name}:10:0.5"):
+        try:
+            return declared.read(text) if declared.read is not None else text
+        except lk.BadInput:
+            continue
+    return declared.default
 
 
-def _one(rng: random.Random, roles: list[str]) -> str:
-    return rng.choice(roles)
+# commands -------------------------------------------------------------------------------------------------------------
 
 
-def _kill(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    return [lk.Kill(_one(rng, roles), at=at)]
+def random_commands(rng: random.Random, plan: Plan, shape: Mapping[str, Any], real: bool = False) -> tuple[Command, ...]:
+    """Commands that fit a plan. `real`: for processes, whose runs have begun at 0.1 s, and whose roles come back."""
+    span = rng.choice([0.01, 0.5, 2.0])
+    made: list[Command] = []
+    for _ in range(rng.choice([1, 1, 2, 3] if real else [1, 2, 3, 4, 6, 9])):
+        at = rng.choice([0.0, rng.uniform(0, 0.003), rng.uniform(0, span), rng.uniform(0, span)]) + 0.1 * real
+        if made and rng.random() < 0.5:  # when the last command has an effect, or just after that
+            at = made[-1].at + rng.choice([0.0, 1e-4, 0.5, 0.999, 1.0, 1.001, 1.5]) * related_time(rng, shape)
+        names = list(plan.role_ids)
+        roles = rng.sample(names, len(names))
+        if made and rng.random() < 0.4:  # of the same role
+            same = getattr(made[-1], "role", getattr(made[-1], "a", None))
+            roles.sort(key=lambda role: role != same)
+        command = drawn_command(rng, rng.choice(list(KINDS.values())), roles, round(at, 4), shape)
+        many = [command]
+        if rng.random() < 0.15 and hasattr(command, "role") and dataclasses.is_dataclass(command) and hasattr(command, "at"):
+            kinds = rng.choice(["worker", "server", ""])
+            many = [_of_role(command, role) for role in names if role.startswith(kinds)]
+        made += [one for one in many if one is not None and _fits(one, plan, real)]
+    return tuple(made)
 
 
-def _kill_twice(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    """The second time while it is absent, at the instant of its restart, or just after that."""
-    again = shape.get("restart_after", 0.8)
-    gap = rng.choice([0.0, again / 2, again, again + 0.001, again + 0.03])
-    role = _one(rng, roles)
-    return [lk.Kill(role, at=at), lk.Kill(role, at=at + gap)]
+def related_time(rng: random.Random, shape: Mapping[str, Any]) -> float:
+    """A time after which something happens: a restart, or the loss of a silent role."""
+    return rng.choice([shape.get("restart_after") or 0.0, shape.get("patience", 5.0)])
 
 
-def _kill_in_recovery(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    first, second = rng.choices(roles, k=2)
-    return [
-        lk.Kill(first, at=at),
-        lk.Kill(second, at=at + shape.get("restart_after", 0.8) + rng.choice([0, 1e-4, 0.01])),
-    ]
+def drawn_command(
+    rng: random.Random, kind: type[Command], roles: list[str], at: float, shape: Mapping[str, Any]
+) -> Command | None:  # fmt: skip
+    """A command of a class, whose fields are drawn. None if the class is not drawn, or the values are not allowed."""
+    if kind.word in FIXED:
+        return None
+    values: dict[str, Any] = {"at": at}
+    declared = options_of(kind)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if field.name in ("role", "a"):
+            values[field.name] = roles[0]
+        elif field.name == "roles":
+            values[field.name] = rng.choice([roles[0], roles[0].partition("-")[0]])
+        elif field.name in ("b", "peer"):
+            values[field.name] = rng.choice([None, roles[-1]] if field.name == "peer" else [EVERY, roles[-1], tuple(roles[1:3])])
+        elif field.name == "until":
+            lasts = rng.choice([0.3, 0.999, 1.0, 3.0]) * related_time(rng, shape)
+            values["until"] = None if rng.random() < 0.2 else at + 1e-3 + lasts
+        elif field.name not in ("at", "during"):
+            values[field.name] = drawn_value(rng, field.name, declared[field.name])
+    if kind is lk.Preempt:
+        values["until"] = at + 2.0
+    try:
+        return kind(**values)
+    except lk.BadInput:
+        return None
 
 
-def _kill_all(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    kind = rng.choice(["worker", "server", "chief", ""])
-    gap = rng.choice([0.0, 0.01])
-    return [lk.Kill(r, at=at + i * gap) for i, r in enumerate(r for r in roles if r.startswith(kind))]
+def _of_role(command: Command, role: str) -> Command | None:
+    try:
+        return dataclasses.replace(command, role=role)  # type: ignore[type-var]
+    except (lk.BadInput, TypeError):  # a fault of links
+        return None
 
 
-def _freeze(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    patience = shape["patience"]
-    long = rng.choice([0.1, 0.9, 0.999, 1.0, 1.001, 1.5, 4.0])
-    until = None if rng.random() < 0.15 else at + patience * long
-    return [lk.Freeze(_one(rng, roles), at=at, until=until)]
-
-
-def _freeze_and_kill(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    role, patience = _one(rng, roles), shape["patience"]
-    return [
-        lk.Freeze(role, at=at, until=at + patience * 1.2),
-        lk.Kill(role, at=at + patience * rng.choice([0.5, 1.1, 1.3])),
-    ]
-
-
-def _slow(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    return [lk.Slow(_one(rng, roles), rng.choice([0.5, 3, 20]), at=at, until=at + rng.uniform(0.1, 1.0))]
-
-
-def _delay(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    a, b = rng.sample(roles, 2)
-    return [lk.Delay(a, rng.choice(["*", b]), rng.choice([0.001, 0.05, 0.3]), at=at, until=at + rng.uniform(0.1, 1.5))]
-
-
-def _drop(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    a, b = rng.sample(roles, 2)
-    until = rng.choice([None, at + 0.7])
-    return [lk.Drop(a, rng.choice(["*", b]), rng.choice([0.05, 0.3, 0.7]), at=at, until=until)]
-
-
-def _partition(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    group = tuple(rng.sample(roles, rng.choice([1, 1, 2]) if len(roles) > 2 else 1))
-    rest = [role for role in roles if role not in group]
-    other: Any = rng.choice(["*", rng.choice(rest)])
-    until = at + shape["patience"] * rng.choice([0.3, 0.99, 1.0, 1.2, 3.0])
-    return [lk.Partition(group if len(group) > 1 else group[0], other, at=at, until=until)]
-
-
-def _preempt(rng: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    kinds = sorted({role.partition("-")[0] for role in roles} - {"chief"})
-    return [lk.Preempt(rng.choice([0.3, 1.0, 3.0]), rng.choice(["*", *kinds]), at=at, until=at + 2.0)]
-
-
-KINDS = (
-    _kill, _kill_twice, _kill_in_recovery, _kill_all, _freeze, _freeze_and_kill, _slow, _delay, _drop, _partition, _preempt,
-)  # fmt: skip
-WEIGHTS = (5, 3, 3, 2, 5, 2, 1, 2, 2, 3, 1)
+def _fits(command: Command, plan: Plan, real: bool) -> bool:
+    """Whether a command is possible in a run of this plan."""
+    if command.word in ("join", "leave") and plan.elastic is None:
+        return False
+    lasts = command.word in ("cut", "partition") and getattr(command, "until", None) is None
+    if real and (lasts or not getattr(command, "restart", True) or getattr(command, "chance", 0.0) > 0.7):
+        return False  # real time would pass without an end
+    try:
+        schedule_faults([command], plan)
+    except lk.BadInput:  # nothing lies between a role and itself, for example
+        return False
+    return True

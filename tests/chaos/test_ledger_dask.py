@@ -18,7 +18,7 @@ from labkit.errors import ClusterError, LabkitError
 from labkit.strategies import STRATEGIES
 from tests.chaos.indicator import Records, computed, held_by_model, problem_for
 from tests.chaos.process_runs import agree, evaluated, reported, saved, started, withhold
-from tests.chaos.schedules import random_faults
+from tests.chaos.schedules import random_commands
 from tests.dask.helpers import nothing_left
 
 WHOLE = os.environ.get("LABKIT_TESTS") == "whole"
@@ -98,7 +98,7 @@ def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(dask_p
 
 
 def fitting(name, rng):
-    """(strategy, shape, roles) of a run that fits these processes."""
+    """(strategy, shape, plan) of a run that fits these processes."""
     kind = STRATEGIES[name]
     strategy = kind(on_loss=rng.choice(["wait", "continue"]))
     servers = rng.choice([1, 2]) if kind.uses_servers else None
@@ -106,16 +106,16 @@ def fitting(name, rng):
         with suppress(lk.BadInput):
             small = lk.SimulatedCluster(workers=workers, servers=servers)
             plan = make_plan(problem_for(kind, servers or 1), strategy, small.spec, lk.Budget(updates=1), 0)
-            return strategy, {"workers": workers, "servers": servers}, [role.name for role in plan.layout.roles]
+            return strategy, {"workers": workers, "servers": servers}, plan
     raise AssertionError(name)
 
 
 def faulty(seed, name, processes, folder):
     """A run of `name` with random faults, until it is over."""
     rng = random.Random(f"ledger {seed} {name}")
-    strategy, shape, roles = fitting(name, rng)
-    faults = random_faults(rng, roles, rng.choice([0.3, 1.0]), {"patience": 2.0})
+    strategy, shape, plan = fitting(name, rng)
     shape |= {"patience": 2.0, "checkpoint_every": rng.choice([None, 0.2])}
+    faults = random_commands(rng, plan, shape, real=True)
     print(seed, strategy, shape, [fault.text() for fault in faults])  # shown where the test fails
     run = started(processes, strategy, lk.Budget(updates=rng.choice([20, 40])), folder, faults, **shape)
     with suppress(ClusterError):
@@ -128,9 +128,9 @@ def faulty(seed, name, processes, folder):
 def stopped(seed, name, processes, folder):
     """A run of `name` that is stopped at some update, and a role that is killed at about that time."""
     rng = random.Random(f"stopped {seed} {name}")
-    strategy, shape, roles = fitting(name, rng)
+    strategy, shape, plan = fitting(name, rng)
     run = started(processes, strategy, lk.Budget(updates=10**6), folder, **shape)
-    role, first, update = rng.choice(roles), rng.random() < 0.5, rng.randrange(50)
+    role, first, update = rng.choice(list(plan.role_ids)), rng.random() < 0.5, rng.randrange(50)
     print(seed, strategy, shape, "kill", role, "before" if first else "after", "stop at", update)
     run.wait_for(lambda run: evaluated(run) >= 0 and run.summary()["updates"] >= update)
     stopping = threading.Thread(target=run.stop)

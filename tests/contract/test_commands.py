@@ -6,6 +6,7 @@ import labkit as lk
 from labkit.engines.commands import (
     COMMANDS,
     Cut,
+    End,
     Executed,
     Inject,
     Join,
@@ -30,6 +31,7 @@ ENDLESS = lk.Budget(updates=10**9)
 # One of each class, in a valid order; and the event to wait for before the next.
 EACH = [
     (lk.Slow("worker-0", 2.0), None),
+    (End(lk.Slow("worker-0", 3.0, until=1e6)), None),
     (lk.Delay("worker-0", "server-0", 0.001), None),
     (lk.Delay("worker-0", "server-0", 0.0), None),
     (lk.Drop("worker-0", chance=0.01), None),

@@ -77,3 +77,13 @@ def test_a_process_can_be_lost_during_a_pause(engine):
     run.wait_for("restarted", "worker-0")
     run.stop()
     closed(run)
+
+
+@slow_on_processes
+def test_a_budget_of_seconds_ends_a_run_that_has_lost_its_server(engine):
+    faults = [lk.Kill("server-0", at=0.3, restart=False)]
+    run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(seconds=0.6), time=0.005, faults=faults).wait()
+    assert run.stopped_by == "seconds"
+    assert "there is no last evaluation: it would wait for server-0, which was killed" in run.trace.ending["why"]
+    assert run.trace.ending["update"] >= 0
+    closed(run)

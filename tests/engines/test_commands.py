@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from labkit.engines.commands import (
     EVERY,
     Command,
     Cut,
+    End,
     Executed,
     Inject,
     Join,
@@ -57,7 +59,7 @@ BUILT = {
     Thaw: st.builds(Thaw, names, moments),
     lk.Delay: st.builds(lambda a, b, s, t: lk.Delay(a, b, s, **t), who, who, st.floats(0, 1e6), times),
     lk.Drop: st.builds(lambda a, b, c, t: lk.Drop(a, b, c, **t), who, who, st.floats(0, 0.95), times),
-    Cut: st.builds(Cut, names, peers, moments),
+    Cut: st.builds(lambda r, p, t: Cut(r, p, **t), names, peers, times),
     Reconnect: st.builds(Reconnect, names, peers, moments),
     Join: st.builds(Join, names, moments),
     Leave: st.builds(Leave, names, moments),
@@ -68,6 +70,8 @@ BUILT = {
     lk.Partition: st.builds(lambda a, b, t: lk.Partition(a, b, **t), who, who, times),
     lk.Preempt: st.builds(lambda r, w, t: lk.Preempt(r, w, **t), st.floats(1e-9, 1e3), who, times),
 }
+temporary = st.one_of(*(BUILT[kind] for kind in (lk.Slow, lk.Freeze, lk.Delay, lk.Drop, Cut)))
+BUILT[End] = st.builds(lambda fault, t: End(replace(fault, until=fault.at + 1.0), t), temporary, moments)
 texted = st.one_of(*BUILT.values())
 injected = st.builds(Inject, st.lists(st.one_of(*(BUILT[kind] for kind in COMMANDS.values() if kind is not Inject)), max_size=3))
 ALL = COMMANDS | FAULTS
@@ -150,7 +154,7 @@ def test_an_old_command_text_is_rewritten_in_the_current_format(entry):
     "wrong",
     [
         "kill:@1.0", "kill:w:x@1.0", "slow:worker-1@1.0", "cut:a:b:c@1", "drop:a@1", "stop:a@1", "kill:worker-1", "set:a@1",
-        "break:everything", "slow:worker-1:2@1-3", "kill:worker-1@1#x", "kill:worker-1@1#", "pause@1", "inject@1",
+        "break:everything", "end:kill:worker-1:3@3", "kill:worker-1@1#x", "kill:worker-1@1#", "pause@1", "inject@1",
     ],
 )  # fmt: skip
 def test_invalid_log_lines_are_refused(wrong):
@@ -231,7 +235,8 @@ ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
         (lk.Drop("worker-0", "worker-0"), r"drop\('worker-0', peer='worker-0'\): nothing lies between a role and itself"),
         (Cut("worker-0", "worker-0"), r"cut\('worker-0', peer='worker-0'\): nothing lies between a role and itself"),
         (Reconnect("worker-0", "worker-7"), "There is no role 'worker-7'"),
-        (lk.Slow("worker-0", 2, until=3.0), "slow:worker-0:2@0-3 is two commands, .*: inject it into the run"),
+        (End(lk.Slow("worker-7", 2, until=3.0)), "There is no role 'worker-7'"),
+        (Inject((lk.Slow("worker-0", 2, until=3.0),)), "slow:worker-0:2@0-3 is two commands, .*: inject it into the run"),
         (Inject((lk.Kill("worker-7", at=1.0),)), "There is no role 'worker-7'"),
     ],
 )
@@ -257,19 +262,15 @@ def test_commands_check_their_arguments_when_they_are_created(make, message):
         make()
 
 
-def test_a_command_names_the_one_that_undoes_it():
-    pairs = [
-        (lk.Kill("worker-1"), Restart("worker-1", 3.0)),
-        (lk.Freeze("worker-1"), Thaw("worker-1", 3.0)),
-        (lk.Slow("worker-1", 5), lk.Slow("worker-1", 1, at=3.0)),
-        (lk.Delay("worker-1", "server-0", 0.1), lk.Delay("worker-1", "server-0", 0.0, at=3.0)),
-        (lk.Drop("worker-1", "server-0", 0.1), lk.Drop("worker-1", "server-0", 0.0, at=3.0)),
-        (Cut("worker-1", "server-0"), Reconnect("worker-1", "server-0", 3.0)),
-    ]
-    for command, undo in pairs:
-        assert command.undone(3.0) == undo
-    with pytest.raises(lk.BadInput, match="leave: there is no command that undoes it"):
-        Leave("worker-1").undone(3.0)
+def test_a_temporary_fault_is_two_commands():
+    fault = lk.Slow("worker-0", 2, during=(1, 3))
+    run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=4))
+    with pytest.raises(lk.BadInput, match=r"slow:worker-0:2@1-3 is two commands, .*: inject it into the run"):
+        run.execute(fault)
+    with pytest.raises(lk.BadInput, match=r"end: .* has no end"):
+        End(lk.Slow("worker-0", 2))
+    assert fault.commands(run.plan) == [fault, End(fault, 3.0)]
+    assert [c.later(5.0) for c in fault.commands(run.plan)] == lk.Slow("worker-0", 2, during=(6, 8)).commands(run.plan)
 
 
 def test_scheduled_commands_that_were_not_executed_are_listed():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.commands import Executed, Thaw
+from labkit.engines.commands import End, Executed, Thaw
 from labkit.engines.faults import FAULTS, parse_fault, schedule_faults
 from labkit.engines.plan import make_plan
 from labkit.problem import Problem
@@ -99,17 +99,17 @@ def test_during_is_short_for_at_and_until(kind):
 # commands -------------------------------------------------------------------------------------------------------------
 
 
-def test_faults_expand_into_commands_about_one_role_or_link_without_an_end():
+def test_faults_expand_into_commands_about_one_role_or_link():
     made = schedule_faults([TEXTS[t] for t in list(TEXTS)[:5]], plan_of())
     assert made == [
-        lk.Freeze("worker-1", at=1.0),
+        lk.Freeze("worker-1", at=1.0, until=3.0),
         lk.Kill("worker-1", at=2.0),
         lk.Kill("worker-1", at=2.0, restart=False),
-        lk.Slow("worker-2", 5.0, at=2.0),
-        lk.Delay("worker-1", "server-0", 0.1, at=2.0),
-        Thaw("worker-1", at=3.0),
-        lk.Slow("worker-2", 1.0, at=4.0),
-        lk.Delay("worker-1", "server-0", 0.0, at=4.0),
+        (slow := lk.Slow("worker-2", 5.0, at=2.0, until=4.0)),
+        (delay := lk.Delay("worker-1", "server-0", 0.1, at=2.0, until=4.0)),
+        End(made[0], at=3.0),
+        End(slow, at=4.0),
+        End(delay, at=4.0),
     ]
     for command in made:
         command.check(plan_of().role_ids)
@@ -118,7 +118,7 @@ def test_faults_expand_into_commands_about_one_role_or_link_without_an_end():
 def test_times_are_counted_from_the_moment_of_the_injection():
     faults = [lk.Slow("worker-1", 5, during=(1, 2)), Executed(Thaw("worker-0", at=0.5), 12)]
     assert schedule_faults(faults, plan_of(), 10.0) == [
-        Thaw("worker-0", at=10.5), lk.Slow("worker-1", 5, at=11.0), lk.Slow("worker-1", 1, at=12.0),
+        Thaw("worker-0", at=10.5), (slow := lk.Slow("worker-1", 5, during=(11, 12))), End(slow, at=12.0),
     ]  # fmt: skip
     assert schedule_faults(faults, plan_of())[0] == Executed(Thaw("worker-0", at=0.5), 12)
 

@@ -29,7 +29,8 @@ from ...random_streams import NETWORK, role_stream
 from ...roles.messages import Message, copied_for_sending
 from ...trace.recorder import MESSAGE
 from ...trace.schema import EVALUATION, NANO, nanoseconds
-from ..commands import RESEND_S
+from ..active_faults import ActiveFaults, Conditions, Reason
+from ..commands import RESEND_S, Delay, Drop, End
 from .event_loop import DELIVER, EARLY, EventLoop
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ class Network:
         """Return (receiver, message) of all messages held by cut links, in order of sending."""
         return [] if self._faults is None else self._faults.held()
 
+    def is_cut(self, role: SimulatedRole, target: SimulatedRole) -> bool:
+        """Return whether the link between two roles holds messages."""
+        return self._faults is not None and self._faults.is_cut(role, target)
+
     def held_links(self) -> list[Link]:
         """Return the links that hold messages, without repetition."""
         return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
@@ -180,57 +185,56 @@ class LinkFaults:
         seed: int,
     ):  # fmt: skip
         self._arrival, self._loop, self._kind_ids, self._seed = arrival, loop, kind_ids, seed
-        self._delays: dict[Link, int] = {}  # ns
-        self._chances: dict[Link, float] = {}
+        self._active = ActiveFaults()
+        self._amounts: dict[Link, tuple[int, float]] = {}  # {link: (delay in ns, chance of loss)}, as far as known
         self._streams: dict[Link, np.random.Generator] = {}
         self._last: dict[Link, int] = {}  # when the last message of a link arrives
-        self._cuts: set[Link] = set()
+        self._cut: Conditions[None] = Conditions()
         self.isolated: set[str] = set()
         self._held: list[Mail] = []  # in order of sending
 
     # faults -----------------------------------------------------------------------------------------------------------
 
-    def delay(self, role: SimulatedRole, peer: SimulatedRole, time: int) -> None:
-        """Delay messages between two roles by `time` ns from now on."""
-        for link in _links(role, peer):
-            self._delays[link] = time
+    def change(self, command: Delay | Drop | End) -> float:
+        """Change delays or losses from now on. Returns the amount that now acts on the links of the command."""
+        self._amounts.clear()
+        return self._active.apply(command)
 
-    def drop(self, role: SimulatedRole, peer: SimulatedRole, chance: float) -> None:
-        """Lose transmissions between two roles with this probability from now on."""
-        for link in _links(role, peer):
-            self._chances[link] = chance
-
-    def cut(self, role: SimulatedRole, peer: SimulatedRole) -> None:
+    def cut(self, role: str, peer: str, reason: Reason) -> None:
         """Cut the link between two roles."""
-        self._cuts.update(_links(role, peer))
+        self._cut.begin(frozenset((role, peer)), reason, None)
 
     def isolate(self, names: Iterable[str]) -> None:
         """Cut the links between these roles and all roles on other nodes."""
         self.isolated.update(names)
 
-    def reconnect(self, role: SimulatedRole, peers: Iterable[SimulatedRole]) -> None:
-        """Undo `cut` between `role` and `peers`, and send the held messages."""
-        for peer in peers:
-            self._cuts.difference_update(_links(role, peer))
-        self.send_held()
+    def reconnect(self, role: str, peers: Iterable[str], reason: Reason) -> bool:
+        """Undo `cut` between `role` and `peers`, for a temporary fault or, if `reason` is None, for all reasons. Returns whether
+        all these links are connected. Held messages are sent by `send_held`."""
+        links = [frozenset((role, peer)) for peer in peers]
+        for link in links:
+            self._cut.end(link, reason)
+        return not any(self._cut.holds(link, None) for link in links)
 
     def send_held(self) -> None:
         """Send the held messages whose links are no longer cut."""
-        free = [mail for mail in self._held if not self._is_cut(mail.role, mail.target)]
-        self._held = [mail for mail in self._held if self._is_cut(mail.role, mail.target)]
+        free = [mail for mail in self._held if not self.is_cut(mail.role, mail.target)]
+        self._held = [mail for mail in self._held if self.is_cut(mail.role, mail.target)]
         for mail in free:
             self._send(mail)
 
-    def _is_cut(self, role: SimulatedRole, target: SimulatedRole) -> bool:
+    def is_cut(self, role: SimulatedRole, target: SimulatedRole) -> bool:
+        """Return whether the link between two roles holds messages."""
         if role.node == target.node:
             return False
-        return role.name in self.isolated or target.name in self.isolated or (role.name, target.name) in self._cuts
+        link = frozenset((role.name, target.name))
+        return not self.isolated.isdisjoint(link) or self._cut.holds(link, None)
 
     # messages ---------------------------------------------------------------------------------------------------------
 
     def send(self, mail: Mail) -> None:
         """Send a message, or hold it if its link is cut."""
-        if self._is_cut(mail.role, mail.target):
+        if self.is_cut(mail.role, mail.target):
             self._held.append(mail)
         else:
             self._send(mail)
@@ -248,8 +252,8 @@ class LinkFaults:
         now, link = self._loop.now, (role.name, target.name)
         arrival, sent = now, 1
         if role.node != target.node and category != EVALUATION:
-            arrival = self._arrival(role, target, size) + self._delays.get(link, 0)
-            chance = self._chances.get(link)
+            delay, chance = self._amounts.get(link) or self._look_up(link)
+            arrival = self._arrival(role, target, size) + delay
             if chance:
                 sent, lost, again = transmissions(self._stream(link, role, target), chance)
                 arrival += lost * RESEND
@@ -266,6 +270,10 @@ class LinkFaults:
             self._last[link] = arrival
             self._loop.schedule(arrival, EARLY, DELIVER, target, message)
 
+    def _look_up(self, link: Link) -> tuple[int, float]:
+        self._amounts[link] = found = nanoseconds(self._active.delay(*link)), self._active.loss(*link)
+        return found
+
     def _stream(self, link: Link, role: SimulatedRole, target: SimulatedRole) -> np.random.Generator:
         """Return the random stream of a link. It depends only on the seed and the two roles."""
         if link not in self._streams:
@@ -274,6 +282,3 @@ class LinkFaults:
             self._streams[link] = role_stream(self._seed, spec.kind, spec.index, NETWORK, more=more)
         return self._streams[link]
 
-
-def _links(role: SimulatedRole, peer: SimulatedRole) -> tuple[Link, Link]:
-    return (role.name, peer.name), (peer.name, role.name)

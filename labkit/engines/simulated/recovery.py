@@ -14,6 +14,7 @@ worker is outside until a `Join`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from ...roles.group_restart import (
 )
 from ...trace.events import (
     GroupRestarted,
+    LinkReconnected,
     RoleFenced,
     RoleFrozen,
     RoleJoined,
@@ -38,6 +40,7 @@ from ...trace.events import (
 )
 from ...trace.schema import nanoseconds
 from ...trace.trace import Trace
+from ..active_faults import Conditions, Reason
 from ..cluster_spec import ClusterSpec
 from ..elastic import moving_roles
 from ..plan import Plan
@@ -77,9 +80,12 @@ class Recovery:
         self._frozen: dict[str, int] = {}
         self._isolated: dict[str, int] = {}  # roles that are cut off from all others
         self._serial = 0
-        # {role: incarnations that were declared lost but still exist; they are fenced when they recover}
-        self._fenced_frozen: dict[str, list[int]] = {}
-        self._fenced_isolated: dict[str, list[int]] = {}
+        self._process: Counter[str] = Counter()  # {role: number of its present process}
+        self._why_frozen: Conditions[int] = Conditions()  # of the processes of roles
+        self._why_isolated: Conditions[int] = Conditions()
+        # {(role, process): its incarnation, which was declared lost but still exists; it is fenced when it recovers}
+        self._fenced_frozen: dict[tuple[str, int], int] = {}
+        self._fenced_isolated: dict[tuple[str, int], int] = {}
         absent = plan.elastic.absent if plan.elastic else ()
         self.outside = set(absent)
         members.peers.update(
@@ -92,54 +98,70 @@ class Recovery:
     # faults and membership --------------------------------------------------------------------------------------------
 
     def kill(self, name: str, restart: bool) -> None:
-        """Kill the process of role `name`, with all roles on its node. `restart`: restart them after `restart_after`. Workers
-        that are outside have no process."""
+        """Kill the process of role `name`, with all roles on its node. `restart`: restart them after `restart_after`; those that
+        are lost already are restarted no later than without this kill. Workers that are outside have no process."""
         node = [role.name for role in self._node_of(name) if role.name not in self.outside]
         self._trace.event(RoleKilled(self._loop.now, name, restart, all(self._by_name[n].down for n in node)))
         self._lose([n for n in node if not self._by_name[n].down], "was killed")
-        self._restart_later([n for n in node if self._by_name[n].down] if restart else [], node)
+        if restart:
+            self._restart_later([n for n in node if self._by_name[n].down and n not in self._restarting])
+        for n in node if not restart else ():
+            self._restarting.pop(n, None)
 
     def restart(self, name: str) -> None:
         """Restart role `name` now, with the other lost roles of its node."""
         self._restart([role.name for role in self._node_of(name) if role.down and role.name not in self.outside])
 
-    def freeze(self, name: str) -> None:
+    def freeze(self, name: str, reason: Reason) -> None:
         """Suspend the process of role `name`. If it is still suspended after `patience` seconds, the role is declared lost."""
-        node = [role for role in self._node_of(name) if not role.down and role.name not in self._frozen]
+        node = [role for role in self._node_of(name) if not role.down]
+        for role in node:
+            self._why_frozen.begin(role.name, reason, self._process[role.name])
+        node = [role for role in node if role.name not in self._frozen]
         if node:
             self._trace.event(RoleFrozen(self._loop.now, name))
         for role in node:
             role.suspend()
         self._start_heartbeat_timeout([role.name for role in node], self._frozen)
 
-    def thaw(self, name: str) -> None:
-        """Resume a frozen process. If its role was declared lost in the meantime, the process is fenced."""
-        node = self._node_of(name)
-        if any(role.name in self._frozen or role.name in self._fenced_frozen for role in node):
+    def thaw(self, name: str, reason: Reason) -> None:
+        """Resume a frozen process, unless there is another reason. If its role was declared lost in the meantime, the process is
+        fenced."""
+        freed = {role: self._why_frozen.end(role.name, reason) for role in self._node_of(name)}
+        if any(freed.values()):
             self._trace.event(RoleThawed(self._loop.now, name))
-        for role in node:
-            self._fence(role, self._fenced_frozen, "woke up")
-            if self._frozen.pop(role.name, None) is not None:
+        for role, processes in freed.items():
+            self._fence(role, self._fenced_frozen, processes, "woke up")
+            if self._process[role.name] in processes and self._frozen.pop(role.name, None) is not None:
                 role.resume()
 
-    def isolate(self, name: str) -> None:
+    def isolate(self, name: str, reason: Reason) -> None:
         """Cut the node of role `name` off from all other nodes. If it is still cut off after `patience` seconds, its roles are
         declared lost.
         """
-        names = [r.name for r in self._node_of(name) if not r.down and r.name not in self._network.isolated()]
+        names = [role.name for role in self._node_of(name) if not role.down]
+        for member in names:
+            self._why_isolated.begin(member, reason, self._process[member])
+        names = [member for member in names if member not in self._network.isolated()]
         self._network.faults.isolate(names)
         self._start_heartbeat_timeout(names, self._isolated)
 
-    def reconnect(self, name: str) -> None:
-        """Reconnect the node of role `name`."""
-        for role in self._node_of(name):
-            self._end_isolation(role.name)
-            self._fence(role, self._fenced_isolated, "was connected again")
+    def reconnect(self, name: str, reason: Reason) -> None:
+        """Reconnect the node of role `name`, unless there is another reason. Held messages are sent by `Network.send_held`."""
+        freed = {role: self._why_isolated.end(role.name, reason) for role in self._node_of(name)}
+        if not self._why_isolated.holds(name, self._process[name]):
+            self._trace.event(LinkReconnected(self._loop.now, name, None))
+        for role, processes in freed.items():
+            if self._process[role.name] in processes:
+                self._end_isolation(role.name)
+            self._fence(role, self._fenced_isolated, processes, "was connected again")
 
     def join(self, name: str) -> None:
         """Add worker `name`, which is outside, to the run."""
         names = moving_roles(self._layout, name)
         self.outside.difference_update(names)
+        for one in names:
+            self._end_process(one)
         isolated = [one for one in names if one in self._network.isolated()]
         for one in isolated:  # the new instance has a new process
             self._end_isolation(one)
@@ -159,6 +181,7 @@ class Recovery:
                 self._end_instance(role)
             for timers in (self._restarting, self._frozen, self._isolated):
                 timers.pop(role.name, None)
+            self._why_frozen.discard(role.name, self._process[role.name])
             self._mark_down(role, LEFT)
         self.outside.update(names)
         self._network.discard_messages(set(names), sent=False)
@@ -173,10 +196,21 @@ class Recovery:
         node = self._by_name[name].node
         return [role for role in self._roles if role.node == node]
 
-    def _fence(self, role: SimulatedRole, fenced: dict[str, list[int]], after: str) -> None:
-        """Record that instances which were declared lost have recovered and are fenced."""
-        for incarnation in fenced.pop(role.name, ()):
-            self._trace.event(RoleFenced(self._loop.now, role.name, incarnation, after))
+    def _fence(
+        self, role: SimulatedRole, fenced: dict[tuple[str, int], int], processes: Iterable[int], after: str
+    ) -> None:
+        """Record which of these processes, whose instances were declared lost, have recovered and are fenced."""
+        for process in processes:
+            incarnation = fenced.pop((role.name, process), None)
+            if incarnation is not None:
+                self._trace.event(RoleFenced(self._loop.now, role.name, incarnation, after))
+
+    def _end_process(self, name: str, exists: bool = False) -> None:
+        """Give the next instance of a role another process. `exists`: the present process may still exist."""
+        if not exists:
+            self._why_frozen.discard(name, self._process[name])
+            self._why_isolated.discard(name, self._process[name])
+        self._process[name] += 1
 
     def _end_isolation(self, name: str) -> None:
         self._isolated.pop(name, None)
@@ -197,16 +231,18 @@ class Recovery:
         frozen = [name for name in names if self._frozen.get(name) == serial]
         for fenced, silent in ((self._fenced_frozen, frozen), (self._fenced_isolated, isolated)):
             for name in silent:
-                fenced.setdefault(name, []).append(self._by_name[name].recorder.incarnation)
+                fenced[name, self._process[name]] = self._by_name[name].recorder.incarnation
         if frozen or isolated:
-            self._lose(frozen + isolated, f"was silent for {self._heartbeat_timeout:g} s")
-            self._restart_later(frozen + isolated, frozen + isolated)
+            self._lose(frozen + isolated, f"was silent for {self._heartbeat_timeout:g} s", exists=True)
+            self._restart_later(frozen + isolated)
 
     # losses -----------------------------------------------------------------------------------------------------------
 
-    def _lose(self, names: list[str], why: str) -> None:
+    def _lose(self, names: list[str], why: str, exists: bool = False) -> None:
+        """Declare these roles lost. `exists`: their processes may still exist."""
         for name in names:
             self._end_isolation(name)
+            self._end_process(name, exists)
         lost = [self._by_name[name] for name in names]
         if not lost:
             return
@@ -261,10 +297,8 @@ class Recovery:
 
     # restarts ---------------------------------------------------------------------------------------------------------
 
-    def _restart_later(self, names: list[str], node: Iterable[str]) -> None:
-        """Restart the roles `names` after `restart_after`. Cancels earlier timers of the roles of `node`."""
-        for name in node:
-            self._restarting.pop(name, None)
+    def _restart_later(self, names: list[str]) -> None:
+        """Restart these roles after `restart_after`."""
         if not names or self._restart_after is None:
             return
         self._serial += 1
@@ -361,6 +395,16 @@ class Recovery:
         found = [f"{role.name}, which {role.down}" for role in away]
         held = [(name, to) for name, to in self._network.held_links() if name not in self.outside]
         found += [f"{to}, which is cut off from {name}" for name, to in held]
+        return "; ".join(found)
+
+    def unreachable(self, roles: Iterable[str]) -> str:
+        """Return a text about those of these roles that cannot answer the chief now; "" if all can."""
+        found = []
+        for role in map(self._by_name.__getitem__, roles):
+            why = role.down or ("is frozen" if role.name in self._frozen else "")
+            if not why and role is not self._chief and self._network.is_cut(self._chief, role):
+                why = f"is cut off from {self._chief.name}"
+            found += [f"{role.name}, which {why}"] if why else []
         return "; ".join(found)
 
     def report_waiting(self, required_roles: Iterable[SimulatedRole]) -> bool:

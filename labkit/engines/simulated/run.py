@@ -16,12 +16,11 @@ from threadpoolctl import ThreadpoolController
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
 from ...nn import SparseParameters
 from ...roles.evaluator import Evaluator
-from ...roles.messages import Joined, Left
+from ...roles.messages import Joined, Left, Snapshot
 from ...trace.events import (
     EngineWarning,
     LinkCut,
     LinkDelayed,
-    LinkEvent,
     LinkLossy,
     LinkReconnected,
     OptionsSet,
@@ -29,12 +28,14 @@ from ...trace.events import (
 )
 from ...trace.schema import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
 from ...trace.trace import Trace
+from ..active_faults import ActiveFaults, reason_of
 from ..base import Cluster, VirtualTimeEngine
 from ..commands import (
     Command,
     Cut,
     Delay,
     Drop,
+    End,
     Executed,
     Freeze,
     Inject,
@@ -69,6 +70,7 @@ from .run_lock import DeferredInterrupt, RunLock, TimeSlices
 __all__ = ["SimulatedRun"]
 
 FOREVER = 1 << 62
+EXAMINE = 1024  # turns after which it is examined whether the last evaluation waits for a role that cannot answer
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
@@ -146,8 +148,9 @@ class SimulatedRun(VirtualTimeEngine):
         self._schedule = [e.command if isinstance(e, Executed) else e for e in timed]
         for command in self._schedule:
             self._loop.call_at(nanoseconds(command.at), self._execute_planned, command)
-        for name, factor in spec.slow.items():
-            self._slow(name, factor)
+        self._active = ActiveFaults(spec.slow)
+        for name in spec.slow:
+            self._slow(name, self._active.slowdown(name))
         for role in self._roles:
             if not role.down:
                 self._loop.make_ready(role, None)
@@ -287,7 +290,8 @@ class SimulatedRun(VirtualTimeEngine):
             if repeated and repeated[-1].turn == loop.turn and nanoseconds(repeated[-1].at) <= until:
                 self._repeat_command()
             else:
-                loop.pause = loop.turn + 1 if repeated or watch else self._slice_end
+                examined = loop.turn - loop.turn % EXAMINE + EXAMINE
+                loop.pause = loop.turn + 1 if repeated or watch else min(self._slice_end, examined)
                 outcome = loop.run(until)
                 if outcome is loop.EMPTY:
                     self._end_deadlocked()
@@ -299,6 +303,8 @@ class SimulatedRun(VirtualTimeEngine):
                     return False
             if watch is not None and watch.reached():
                 return False
+            if not loop.turn % EXAMINE:
+                self._end_if_unreachable()
         return False
 
     def _cannot_end(self) -> bool:
@@ -318,12 +324,14 @@ class SimulatedRun(VirtualTimeEngine):
             loop.turn += 1
             if subject.token == payload:
                 subject.wait_over()
+                self._end_if_unreachable(begins=True)
             return True
         loop.now = time
         if subject != self._execute_planned:  # a planned command is no turn: it is an entry of the log
             loop.turn += 1
         subject(*payload)
         self._end_if_finished()
+        self._end_if_unreachable()
         return True
 
     def _repeat_command(self) -> None:
@@ -389,6 +397,7 @@ class SimulatedRun(VirtualTimeEngine):
             if self.stopped_by is None:
                 _HANDLERS[type(command)](self, command)
                 self._end_if_finished()
+                self._end_if_unreachable()
         if isinstance(command, Stop):
             self.wait()
 
@@ -418,11 +427,24 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _do_freeze(self, command: Freeze) -> None:
         self._log(command)
-        self._recovery.freeze(command.role)
+        self._recovery.freeze(command.role, reason_of(command))
 
     def _do_thaw(self, command: Thaw) -> None:
         self._log(command)
-        self._recovery.thaw(command.role)
+        self._recovery.thaw(command.role, None)
+
+    def _do_end(self, command: End) -> None:
+        """End a temporary fault."""
+        fault = command.fault
+        if isinstance(fault, Slow):
+            self._do_slow(command)
+        elif isinstance(fault, Freeze):
+            self._log(command)
+            self._recovery.thaw(command.role, fault)
+        elif isinstance(fault, Cut):
+            self._do_reconnect(command)
+        else:
+            self._change_links(command)
 
     def _do_join(self, command: Join) -> None:
         check_elastic(command, self.plan)
@@ -437,48 +459,39 @@ class SimulatedRun(VirtualTimeEngine):
             self._recovery.leave(command.role)
 
     def _do_cut(self, command: Cut) -> None:
-        role, peers = self._link_command(command, LinkCut)
-        faults = self._network.faults
-        if command.peer is not None:
-            for peer in peers:
-                faults.cut(role, peer)
-        elif peers:
-            self._recovery.isolate(role.name)
-
-    def _do_reconnect(self, command: Reconnect) -> None:
-        role, peers = self._link_command(command, LinkReconnected)
-        faults = self._network.faults
-        if command.peer is None and peers:
-            self._recovery.reconnect(role.name)
-        faults.reconnect(role, peers)
-
-    def _do_delay(self, command: Delay) -> None:
-        role, peers = self._link_command(command, LinkDelayed, command.seconds)
-        for peer in peers:
-            self._network.faults.delay(role, peer, nanoseconds(command.seconds))
-
-    def _do_drop(self, command: Drop) -> None:
-        role, peers = self._link_command(command, LinkLossy, command.chance)
-        for peer in peers:
-            self._network.faults.drop(role, peer, command.chance)
-
-    def _link_command(
-        self, command: Delay | Drop | Cut | Reconnect, event: type[LinkEvent], *more: float
-    ) -> tuple[SimulatedRole, list[SimulatedRole]]:
-        """Log and record a command about links. Returns its role and the peers at the other ends."""
-        role = self._by_name[command.role]
-        peers = self._roles if command.peer is None else [self._by_name[command.peer]]
         self._log(command)
-        self.trace.event(event(self._loop.now, command.role, command.peer, *more))
-        return role, [peer for peer in peers if peer is not role]
+        self.trace.event(LinkCut(self._loop.now, command.role, command.peer))
+        if command.peer is None:
+            self._recovery.isolate(command.role, reason_of(command))
+        else:
+            self._network.faults.cut(command.role, command.peer, reason_of(command))
 
-    def _do_slow(self, command: Slow) -> None:
-        self._slow(command.role, command.factor)
+    def _do_reconnect(self, command: Reconnect | End) -> None:
+        self._log(command)
+        role, peer, faults = command.role, command.peer, self._network.faults
+        reason = reason_of(command.fault) if isinstance(command, End) else None
+        if peer is None:
+            self._recovery.reconnect(role, reason)
+            if reason is None:
+                faults.reconnect(role, self._by_name, None)
+        elif faults.reconnect(role, [peer], reason):
+            self.trace.event(LinkReconnected(self._loop.now, role, peer))
+        faults.send_held()
+
+    def _change_links(self, command: Delay | Drop | End) -> None:
+        self._log(command)
+        amount = self._network.faults.change(command)
+        fault = command.fault if isinstance(command, End) else command
+        event = LinkDelayed if isinstance(fault, Delay) else LinkLossy
+        self.trace.event(event(self._loop.now, command.role, command.peer, amount))
+
+    def _do_slow(self, command: Slow | End) -> None:
+        self._slow(command.role, self._active.apply(command))
         self._log(command)
 
     def _slow(self, role: str, factor: float) -> None:
-        self._by_name[role].factor = float(factor)
-        self.trace.event(RoleSlowed(self._loop.now, role, float(factor)))
+        self._by_name[role].factor = factor
+        self.trace.event(RoleSlowed(self._loop.now, role, factor))
 
     def _do_inject(self, command: Inject) -> None:
         """Schedule the injected commands. When a run is repeated, those in its log are executed only from the log."""
@@ -512,6 +525,23 @@ class SimulatedRun(VirtualTimeEngine):
         """Interrupt the chief, so that it makes a final evaluation and ends the run."""
         self.evaluator.stop_requested = reason
         self._chief.interrupt()
+        self._end_if_unreachable(begins=True)
+
+    def _end_if_unreachable(self, begins: bool = False) -> None:
+        """End the run without its last evaluation, if that would wait for a role that is lost, frozen or cut off from the chief.
+        `begins`: the chief is about to request the last snapshots; otherwise it is examined whether it waits for them.
+        """
+        limit, reason = self.plan.budget.seconds, self.evaluator.stop_requested
+        if reason is None and limit is not None and self._loop.now >= nanoseconds(limit):
+            reason = "seconds"
+        if reason is None or self.stopped_by is not None:
+            return
+        chief, recovery = self._chief, self._recovery
+        awaited = recovery.unreachable([chief.name])
+        if not awaited and (begins or Snapshot in (chief.waiting or ())):
+            awaited = recovery.unreachable(self.evaluator.observed(chief.context))  # type: ignore[arg-type]
+        if awaited:
+            self._end(reason, f"there is no last evaluation: it would wait for {awaited}")
 
     def role_returned(self, role: SimulatedRole) -> None:
         """Process the return of a coroutine. If it is the chief's, the run ends. If it is the last for which the run waits, a
@@ -673,8 +703,9 @@ _HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {
     Restart: SimulatedRun._do_restart,
     Freeze: SimulatedRun._do_freeze,
     Thaw: SimulatedRun._do_thaw,
-    Delay: SimulatedRun._do_delay,
-    Drop: SimulatedRun._do_drop,
+    Delay: SimulatedRun._change_links,
+    Drop: SimulatedRun._change_links,
+    End: SimulatedRun._do_end,
     Cut: SimulatedRun._do_cut,
     Reconnect: SimulatedRun._do_reconnect,
     Join: SimulatedRun._do_join,

@@ -195,3 +195,45 @@ def test_an_answer_to_a_lost_incarnation_does_not_reach_the_next():
     mine = stale[sender == run.trace.roles.index("worker-3")]
     assert mine[-5:].tolist() == [3] * 5  # N - 1, as before
     closed(run)
+
+
+# the end waits for no recovery ----------------------------------------------------------------------------------------
+
+SILENT = {
+    "lost": lambda run, role: run.kill(role),
+    "lost for good": lambda run, role: run.kill(role, restart=False),
+    "frozen": lambda run, role: run.freeze(role),
+    "cut off": lambda run, role: run.cut(role),
+    "cut off from the chief": lambda run, role: run.cut("chief", role),
+}
+
+
+@pytest.mark.parametrize("fault", SILENT)
+@pytest.mark.parametrize("end", ["stop", "seconds"])
+@pytest.mark.parametrize(("strategy", "role"), [
+    (lk.AsyncPS(eval_every=10), "server-0"), (lk.SyncPS(eval_every=10), "server-1"), (lk.LocalSGD(eval_every=10), "worker-1"),
+    (lk.FSDP(eval_every=10), "worker-1"), (lk.Pipeline(eval_every=10), "worker-2"),
+], ids=lambda value: getattr(value, "name", value))  # fmt: skip
+def test_the_end_of_a_run_waits_for_no_recovery(strategy, role, end, fault):
+    servers = {"servers": 2} if strategy.uses_servers else {}
+    problem = lk.Problem("moons", hidden=(6,) * 5, batch_size=8, options={"samples": 240})
+    cluster = lk.SimulatedCluster(workers=3, compute=0.01, latency=0.001, patience=0.3, restart_after=0.1, **servers)
+    run = lk.train(problem, strategy, cluster, lk.Budget(seconds=2.0)).advance(1.9 if end == "seconds" else 0.5)
+    SILENT[fault](run.advance(0.095 if end == "seconds" else 0.0), role)
+    now = run.engine.seconds
+    run.stop() if end == "stop" else run.wait()
+    assert run.stopped_by == ("user" if end == "stop" else "seconds")
+    assert run.engine.seconds == (now if end == "stop" else 2.0)
+    assert f"it would wait for {role}, which " in run.trace.ending["why"]
+    assert run.trace.ending["update"] == run.trace.column("evaluations", "update")[-1] > 0
+    entries = ledger(run.trace)
+    assert entries["closes"] is True
+    assert not entries["missing"]
+
+
+def test_a_run_that_can_evaluate_ends_with_an_evaluation():
+    cluster = lk.SimulatedCluster(workers=3, compute=0.01, latency=0.001)
+    run = lk.train(lk.Problem("moons"), lk.AsyncPS(eval_every=10), cluster, lk.Budget(seconds=2.0)).advance(0.5)
+    run.freeze("worker-1").kill("worker-2").stop()
+    assert run.trace.ending["why"] == ""
+    assert run.trace.ending["update"] == run.trace.counters[run.trace.roles.index("server-0")].updates

@@ -354,7 +354,7 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     first.advance(0.2)
     first.stop()
     log = first.engine.commands
-    assert [entry.command.word for entry in log] == ["slow", "slow", "set", "slow", "set", "slow", "stop"]
+    assert [entry.command.word for entry in log] == ["slow", "slow", "set", "end", "set", "slow", "stop"]
 
     again = cluster.start(plan, commands=log)
     again.wait()

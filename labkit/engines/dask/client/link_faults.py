@@ -6,14 +6,14 @@ order replaces earlier orders, and the role applies the faults to its connection
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, TypedDict
 
 from ....roles.layout import Layout
 from ....trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected
-from ...commands import Cut, Delay, Drop, Reconnect
+from ...active_faults import ActiveFaults, Conditions, reason_of
+from ...commands import Cut, Delay, Drop, End, Reconnect
 from .membership import Membership
 from .run_record import RunRecord
 
@@ -34,59 +34,74 @@ NO_FAULT: Fault = {"delay": 0.0, "drop": 0.0, "cut": False}
 class LinkFaults:
     """The link faults of one run. Used by the run's thread only; never blocks.
 
-    `post(order, addresses, role, incarnation)` sends an order to an instance of a role.
+    `active`: the delays and losses of links. `post(order, addresses, role, incarnation)` sends an order to an instance of a role.
     """
 
     def __init__(
-        self, layout: Layout, members: Membership, record: RunRecord,
+        self, layout: Layout, members: Membership, record: RunRecord, active: ActiveFaults,
         post: Callable[[dict[str, Any], Iterable[str], str, int], None],
     ):  # fmt: skip
-        self._layout, self._members, self._record, self._post = layout, members, record, post
+        self._layout, self._members, self._record, self._active, self._post = layout, members, record, active, post
         self._roles = [role.name for role in layout.roles]
-        self._faults: dict[tuple[str, str | None], Fault] = {}  # {(role, peer): fault}; if peer is None, on all links of the role
+        self._cut: Conditions[None] = Conditions()  # of links
+        self._isolated: Conditions[int] = Conditions()  # of the incarnations of roles, all of whose links are cut
         self._numbers = count(1)  # numbers of the orders
 
     def cut(self, command: Cut) -> None:
         """Cut a link, or all links of a role. In the second case the link to the client is cut, too."""
-        self._change(command, LinkCut, {"cut": True})
+        reason = reason_of(command)
+        if command.peer is not None:
+            self._cut.begin(frozenset((command.role, command.peer)), reason, None)
+        for name in self._layout.roles_on_node(command.role) if command.peer is None else ():
+            self._isolated.begin(name, reason, self._members.incarnation[name])
+        self._changed(command, LinkCut)
 
     def reconnect(self, command: Reconnect) -> None:
         """Reconnect a link; frames that were held are sent."""
-        self._change(command, LinkReconnected, {"cut": False})
+        for peer in self._roles if command.peer is None else [command.peer]:
+            self._cut.end(frozenset((command.role, peer)), None)
+        self._reconnect(command)
 
-    def delay(self, command: Delay) -> None:
-        """Delay messages on a link by `command.seconds`."""
-        self._change(command, LinkDelayed, {"delay": command.seconds}, command.seconds)
+    def change(self, command: Delay | Drop) -> None:
+        """Delay messages on a link, or lose transmissions, which are retransmitted."""
+        kind = LinkDelayed if isinstance(command, Delay) else LinkLossy
+        self._changed(command, kind, self._active.apply(command))
 
-    def drop(self, command: Drop) -> None:
-        """Lose transmissions on a link with probability `command.chance`. Lost frames are retransmitted."""
-        self._change(command, LinkLossy, {"drop": command.chance}, command.chance)
+    def end(self, command: End) -> None:
+        """End a temporary fault of a link."""
+        fault = command.fault
+        if not isinstance(fault, Cut):
+            return self._changed(command, LinkDelayed if isinstance(fault, Delay) else LinkLossy, self._active.apply(command))
+        if fault.peer is not None:
+            self._cut.end(frozenset((fault.role, fault.peer)), fault)
+        self._reconnect(command)
 
-    def _change(
-        self, command: Cut | Reconnect | Delay | Drop, event: type[LinkEvent], change: dict[str, Any], *more: float
-    ) -> None:  # fmt: skip
+    def _reconnect(self, command: Reconnect | End) -> None:
+        """Reconnect a link or, if it has no peer, a role. Instances that were cut off and replaced are reconnected, too."""
+        reason = command.fault if isinstance(command, End) else None
+        nodes = self._layout.roles_on_node(command.role) if command.peer is None else ()
+        freed = {(name, incarnation) for name in nodes for incarnation in self._isolated.end(name, reason)}
+        self._changed(command, LinkReconnected)
+        for (name, incarnation), address in self._members.fenced.items():
+            if (name, incarnation) in freed:
+                self._post(_order(next(self._numbers), {}, False), [address], name, incarnation)
+
+    def _changed(self, command: Cut | Reconnect | Delay | Drop | End, event: type[LinkEvent], *more: float) -> None:
         role, peer = command.role, command.peer
-        for name in self._layout.roles_on_node(role) if peer is None and "cut" in change else {role}:
-            before = self._faults.get((name, peer), NO_FAULT)
-            self._faults[name, peer] = {**before, **change}  # type: ignore[typeddict-item]
         self._record.executed(command)
-        self._record.event(event, role, peer, *more)
+        if event is not LinkReconnected or not self._is_cut(role, peer):
+            self._record.event(event, role, peer, *more)
         self._send_orders([role, peer] if peer is not None else self._roles)
-        if isinstance(command, Reconnect) and peer is None:  # also reconnect instances that were cut off and replaced
-            for (name, incarnation), address in self._members.fenced.items():
-                if name == role:
-                    self._post(_order(next(self._numbers), {}, False), [address], role, incarnation)
+
+    def _is_cut(self, role: str, peer: str | None) -> bool:
+        return self.is_isolated(role) if peer is None else self._cut.holds(frozenset((role, peer)), None)
 
     def _combined_fault(self, role: str, peer: str) -> Fault:
         """Return the combined fault of the link between two roles. Links between roles on one node have no faults."""
         if peer in self._layout.roles_on_node(role):
             return NO_FAULT
-        faults = [self._faults.get(key, NO_FAULT) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
-        return {
-            "delay": sum(one["delay"] for one in faults),
-            "drop": 1.0 - math.prod(1.0 - one["drop"] for one in faults),
-            "cut": any(one["cut"] for one in faults),
-        }
+        cut = self._is_cut(role, peer) or self.is_isolated(role) or self.is_isolated(peer)
+        return {"delay": self._active.delay(role, peer), "drop": self._active.loss(role, peer), "cut": cut}
 
     def _send_orders(self, roles: Iterable[str]) -> None:
         for role in roles:
@@ -102,13 +117,11 @@ class LinkFaults:
 
     def is_isolated(self, role: str) -> bool:
         """Return whether all links of a role are cut, also the link to the client."""
-        return self._faults.get((role, None), NO_FAULT)["cut"]
+        return self._isolated.holds(role, self._members.incarnation[role])
 
-    def remove_cut(self, role: str) -> None:
-        """Remove the cut of all links of a role whose instance was lost. Its next instance starts elsewhere, and is connected."""
-        faults = self._faults.get((role, None))
-        if faults is not None and faults["cut"]:
-            self._faults[role, None] = {**faults, "cut": False}
+    def ended(self, role: str, incarnation: int) -> None:
+        """Notify the other roles if an instance that was isolated has ended. The next one starts elsewhere, and is connected."""
+        if self._isolated.holds(role, incarnation):
             self._send_orders([name for name in self._members.contact if name != role])
 
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from ....errors import BadInput, shown
 from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
-from ...commands import Command, Freeze, Kill, Restart, Thaw
+from ...active_faults import Conditions, reason_of
+from ...commands import Command, End, Freeze, Kill, Restart, Thaw
 from ...lifecycle import PRESENT
 from ..processes import boot_id, end_process, freeze_process, thaw_process, this_process
 from ..timeouts import KILL_S
@@ -63,7 +64,7 @@ class ProcessFaults:
     def __init__(self, local: bool, supervisor: Supervisor, record: RunRecord, handler: LossHandler):
         self._local, self._supervisor, self._record, self._handler = local, supervisor, record, handler
         self._members: Membership = supervisor.members
-        self._frozen: dict[str, list[tuple[str, Process]]] = {}  # {role: (Dask worker, process) of each frozen instance}
+        self._frozen: Conditions[tuple[str, Process]] = Conditions()  # of (Dask worker, process) of each role
 
     def kill(self, command: Kill, done: Done) -> None:
         """Kill the process of a role with SIGKILL. Raises `BadInput` if that is this process.
@@ -123,30 +124,37 @@ class ProcessFaults:
             why = self._members.why.get(role, "is starting")
             raise BadInput(f"{command.word}({shown(role)}): it is not present ({role} {why}).")
         self._check_not_own_process(role, process)
-        self._frozen.setdefault(role, []).append((address, process))
+        self._frozen.begin(role, reason_of(command), (address, process))
         self._record.executed(command)
         self._record.event(RoleFrozen, role)
         self._signal(address, process, freeze_process, done)
 
     def thaw(self, command: Thaw, done: Done) -> None:
         """Resume the process of a role with SIGCONT. Instances that were declared lost meanwhile are fenced when they report."""
-        role = command.role
-        frozen = self._frozen.pop(role, [])
-        if not frozen:
-            raise BadInput(f"thaw({shown(role)}): it is not frozen.")
+        freed = self._frozen.end(command.role, None)
+        if not freed:
+            raise BadInput(f"thaw({shown(command.role)}): it is not frozen.")
+        self._thaw(command, freed, done)
+
+    def end(self, command: End, done: Done) -> None:
+        """End a temporary freeze. The process stays frozen if there is another reason, and does not exist if it was killed."""
+        self._thaw(command, self._frozen.end(command.role, command.fault), done)
+
+    def _thaw(self, command: Thaw | End, freed: list[tuple[str, Process]], done: Done) -> None:
         self._record.executed(command)
-        self._record.event(RoleThawed, role)
-        *others, (address, process) = frozen
+        if not freed:
+            return done(None)
+        self._record.event(RoleThawed, command.role)
+        *others, (address, process) = freed
         for other in others:
             self._signal(*other, thaw_process, lambda error: None)
         self._signal(address, process, thaw_process, done)
 
     def thaw_all(self) -> None:
         """Resume all frozen processes of this machine. Called when the run has ended."""
-        for frozen in self._frozen.values():
-            for _, process in frozen:
-                if process[0] == boot_id():
-                    thaw_process(process)
+        for _, (_, process) in self._frozen.held():
+            if process[0] == boot_id():
+                thaw_process(process)
 
     def _check_not_own_process(self, role: str, process: Process | None) -> None:
         """Raise `BadInput` if `process` is this process."""

@@ -59,7 +59,7 @@ class Instances(Protocol):
     def admitted(self, role: str) -> None:
         """Called when the next instance of `role` is up."""
 
-    def dismissed(self, role: str) -> None:
+    def dismissed(self, role: str, incarnation: int) -> None:
         """Called when an instance of `role` has ended."""
 
     def begin_fields(self, role: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Recovery:
 
     def _dismiss(self, do: Dismiss) -> None:
         self._supervisor.give_up(do.role)
-        self._instances.dismissed(do.role)
+        self._instances.dismissed(do.role, do.incarnation)
 
     def _begin(self, do: Begin) -> None:
         self._order(do, {**do.order, "do": "begin", **self._instances.begin_fields(do.role)})

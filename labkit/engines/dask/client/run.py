@@ -25,12 +25,14 @@ from ....roles.group_restart import restarts_as_group, whole_replicas
 from ....trace.events import EngineWarning, Note, OptionsSet, RoleSlowed
 from ....trace.events import Event as TraceEvent
 from ....trace.trace import Trace
+from ...active_faults import ActiveFaults
 from ...base import Cluster, Engine
 from ...commands import (
     Command,
     Cut,
     Delay,
     Drop,
+    End,
     Executed,
     Freeze,
     Inject,
@@ -91,7 +93,7 @@ __all__ = ["DaskRun"]
 
 MEMBERSHIP_EVENTS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # rows kept of each table of the trace; limits the memory of long runs
-STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop`, seconds
+STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop` and, if a role is lost, after the budget's seconds
 STOPPED_S = 30.0  # timeout of `Stop` for the end of the run, seconds
 TIMER_S = 0.05  # shortest interval between two `Timer` events, seconds
 FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkerHeartbeats)
@@ -133,7 +135,8 @@ class DaskRun(Engine):
         self.accounting = FinalAccounting(plan, self.members, self.record, self.clock, self.checkpoints)
         self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, self._post_to, time.monotonic)
         self.final_evaluation = FinalEvaluation(self._order_chief, self.clock, time.monotonic)
-        self.links = LinkFaults(plan.layout, self.members, self.record, supervisor.post)
+        self.active = ActiveFaults(cluster.spec.slow)
+        self.links = LinkFaults(plan.layout, self.members, self.record, self.active, supervisor.post)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
         self.options = plan.strategy
@@ -441,8 +444,9 @@ class DaskRun(Engine):
             Thaw: processes.thaw,
             Cut: at_once(links.cut),
             Reconnect: at_once(links.reconnect),
-            Delay: at_once(links.delay),
-            Drop: at_once(links.drop),
+            Delay: at_once(links.change),
+            Drop: at_once(links.change),
+            End: self._end,
         }
 
     def _set(self, command: SetOptions, done: Done) -> None:
@@ -454,8 +458,18 @@ class DaskRun(Engine):
         self.event(OptionsSet, values)
         self._order({"do": "set", "options": values}, None, done)
 
-    def _slow(self, command: Slow, done: Done) -> None:
-        role, factor = command.role, command.factor
+    def _end(self, command: End, done: Done) -> None:
+        """End a temporary fault."""
+        if isinstance(command.fault, Slow):
+            self._slow(command, done)
+        elif isinstance(command.fault, Freeze):
+            self.processes.end(command, done)
+        else:
+            self.links.end(command)
+            done(None)
+
+    def _slow(self, command: Slow | End, done: Done) -> None:
+        role, factor = command.role, self.active.apply(command)
         self.record.executed(command)
         self.supervisor.set_factor(role, factor)
         self.event(RoleSlowed, role, factor)
@@ -527,6 +541,10 @@ class DaskRun(Engine):
         self.pauses.check_deadline(now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return RunEnd(self._stop_reason, "the chief did not answer, so there is no final evaluation")
+        limit = self.plan.budget.seconds
+        if limit is not None and self.clock.seconds > limit + STOP_S and self.members.missing:
+            awaited = "; ".join(f"{role}, which {self.members.why.get(role, 'is starting')}" for role in self.members.missing)
+            return RunEnd("seconds", f"there is no last evaluation: it would wait for {awaited}")
         if self.supervisor.client.status != "running":
             return self._end_after_loss(self.plan.role_ids, "the connection to the Dask scheduler is gone")
         if now >= self._timer_due:
@@ -610,9 +628,9 @@ class DaskRun(Engine):
         """Record an event of this kind at the current engine time. `fields`: its fields after the time."""
         self.record.event(kind, *fields)
 
-    def dismissed(self, role: str) -> None:
+    def dismissed(self, role: str, incarnation: int) -> None:
         """Update the components of the run after an instance of `role` has ended."""
-        self.links.remove_cut(role)
+        self.links.ended(role, incarnation)
         self._returned.discard(role)
         self._deadlock.reset(self.members.contact)
         self.pauses.lost(role)

@@ -7,6 +7,7 @@ from collections import Counter
 import psutil
 import pytest
 
+from labkit.engines.active_faults import ActiveFaults
 from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
 from labkit.engines.dask.client import process_faults
 from labkit.engines.dask.client.clock import EngineClock
@@ -42,7 +43,7 @@ class World:
         clock = EngineClock(lambda: 0)
         trace = types.SimpleNamespace(lock=threading.RLock(), event=self.events.append)
         self.record = RunRecord(trace, clock)
-        self.links = LinkFaults(self.layout, self.members, self.record, lambda *order: self.posted.append(order))
+        self.links = LinkFaults(self.layout, self.members, self.record, ActiveFaults(), lambda *order: self.posted.append(order))
         self.answer, self.answers_at_once, self.unanswered = None, True, []
         self.supervisor = types.SimpleNamespace(
             members=self.members, processes={where: (boot_id(), 10 + i, 0.0) for i, where in enumerate("abcd")}, call=self.call
@@ -89,15 +90,15 @@ def test_faults_of_one_link_are_combined():
     world = World()
     links = world.links
     links.cut(Cut("worker-0"))
-    links.delay(Delay("server-0", "worker-0", 0.1))
-    links.drop(Drop("worker-0", "server-0", 0.5))
-    links.drop(Drop("server-0", "*", 0.5))
-    assert links.order_for("worker-0")["links"]["server-0"] == {"cut": True, "delay": 0.1, "drop": 0.75}
+    links.change(Delay("server-0", "worker-0", 0.1))
+    links.change(Drop("worker-0", "server-0", 0.5))
+    links.change(Drop("server-0", "*", 0.5))
+    assert links.order_for("worker-0")["links"]["server-0"] == {"cut": True, "delay": 0.1, "drop": 0.5}
     assert links.order_for("worker-0")["isolated"]
     assert links.order_for("server-0")["links"]["worker-1"] == {"cut": False, "delay": 0.0, "drop": 0.5}
     links.reconnect(Reconnect("worker-0"))
-    assert links.order_for("server-0")["links"]["worker-0"] == {"cut": False, "delay": 0.1, "drop": 0.75}
-    links.drop(Drop("server-0", "*", 0.0))
+    assert links.order_for("server-0")["links"]["worker-0"] == {"cut": False, "delay": 0.1, "drop": 0.5}
+    links.change(Drop("server-0", "*", 0.0))
     assert links.order_for("server-0")["links"].keys() == {"worker-0"}
     newest = links.order_for("server-0")["number"]
     assert newest == links.order_for("worker-0")["number"] - 1
@@ -106,7 +107,7 @@ def test_faults_of_one_link_are_combined():
 
 def test_a_link_fault_is_sent_to_both_ends_and_that_of_a_role_to_all_its_peers():
     world = World()
-    world.links.delay(Delay("worker-0", "server-0", 0.1))
+    world.links.change(Delay("worker-0", "server-0", 0.1))
     assert [(addresses, role) for _, addresses, role, _ in world.posted] == [(["a"], "worker-0"), (["c"], "server-0")]
     world.posted.clear()
     world.links.cut(Cut("worker-0"))
@@ -125,7 +126,7 @@ def test_the_next_instance_of_an_isolated_role_is_not_isolated():
     world.links.cut(Cut("worker-0"))
     world.members.lose("worker-0", "was killed")
     world.posted.clear()
-    world.links.remove_cut("worker-0")
+    world.links.ended("worker-0", 0)
     assert {role for _, _, role, _ in world.posted} == {"worker-1", "server-0", "chief"}
     assert world.links.order_for("worker-0")["links"] == {}
     world.posted.clear()

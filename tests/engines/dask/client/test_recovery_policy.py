@@ -94,6 +94,21 @@ def test_a_role_killed_without_restart_stays_down_until_a_restart_is_requested()
     assert world.members.whole
 
 
+@pytest.mark.parametrize("layout", [servers(), ring()], ids=["servers", "ring"])
+def test_a_kill_of_a_lost_role_does_not_postpone_its_return(layout):
+    def returned(*again):
+        world = World(layout)
+        world.kill("worker-1")
+        for moment in again:
+            world.run(moment - world.now)
+            assert world.members.state["worker-1"] is State.LOST
+            world.kill("worker-1")
+        world.settle()
+        return at(world, RoleRestarted), submitted(world)
+
+    assert returned(0.1, 0.2, 0.3) == returned()
+
+
 def test_the_others_go_on_without_a_role_that_they_do_not_wait_for():
     world = World(servers(), on_loss="continue")
     world.kill("worker-1", restart=False)
