@@ -20,6 +20,8 @@ from .roles.budget import Budget
 from .run import Run
 from .spec import make_cluster, spec_of
 from .strategies import Strategy
+from .trace.events import EngineWarning
+from .trace.schema import nanoseconds
 
 __all__ = ["resume"]
 
@@ -109,18 +111,21 @@ def _repeated(
     store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None, timeout: float | None
 ) -> Run:
     log, reached = read_commands(store)
+    later, _, damage = read_reached(store)
     if budget is not None:  # without the command or budget that ended the run
         log = [entry for entry in log if not isinstance(entry.command, Stop)]
         save_manifest(store, plan, cluster, budget, manifest.commands, manifest.times_resumed)
     ahead = not_executed(manifest.commands, log)
     engine = cluster.start(plan, commands=[*log, *ahead], checkpoint=store.location)
     assert isinstance(engine, VirtualTimeEngine)
-    engine.advance(reached, timeout)
+    engine.advance(max(reached, later), timeout)
+    if damage:
+        engine.trace.event(EngineWarning(nanoseconds(engine.seconds), f"{damage.rstrip('.')}: the run was repeated to {reached:g} s only"))
     return Run(plan, engine)
 
 
 def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None) -> Run:
-    stopped_by = read_reached(store)[1]
+    _, stopped_by, damage = read_reached(store)
     if stopped_by is not None and budget is None:
         raise BadInput(
             f"The run in {shown(store.location)} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
@@ -130,4 +135,7 @@ def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, bu
     # Before the start: if the start fails, the next resumption still writes checkpoints that are newer than all earlier ones.
     save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.times_resumed)
     again.files.remove(REACHED)
-    return Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))
+    run = Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))
+    if damage:
+        run.trace.event(EngineWarning(0, f"{damage.rstrip('.')}: whether the run was over is unknown"))
+    return run
