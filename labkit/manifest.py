@@ -24,7 +24,7 @@ from .formats import Either, Form, Number, check_json
 from .serialization import NOT_IDENTIFYING, difference, fingerprint, to_dict
 from .spec import RunSpec, decoded_part, spec_of
 
-__all__ = ["Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]
+__all__ = ["RUN", "Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]
 
 RUN = "run.json"
 FORMAT = 2
@@ -148,7 +148,8 @@ def load_manifest(store: Store) -> Manifest:
 
 def _of_this_format(encoded: Any, location: str) -> dict[str, Any]:
     """Return the manifest in format 2. Format 1 is converted. Raises `BadInput` if it has another format."""
-    known = encoded.get("format") if isinstance(encoded, dict) else None
+    check_json(f"{RUN} in {shown(location)}", encoded, {"format": int})
+    known = encoded["format"]
     if known == 1:
         check_json(f"{RUN} in {shown(location)}", encoded, FORMAT_1)
         return _from_format_1(encoded)

@@ -224,7 +224,7 @@ def load(path: str | Path) -> Predictor:
     arrays = about.pop("arrays")
     form = ArrayForm("f", None if isinstance(network, nn.Recommender) else (network.inputs,), finite=True)
     try:
-        check(arrays, {"mean": form, "scale": form})
+        check({f"array.{name}": values for name, values in arrays.items()}, {"array.mean": form, "array.scale": form})
     except Mismatch as error:
         raise BadInput(f"{shown(str(path))} is damaged or not a labkit model: {error}.") from None
     return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"], about=about)

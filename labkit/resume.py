@@ -14,7 +14,7 @@ from .engines.plan import Plan, make_plan
 from .engines.storage.journal import REACHED, read_commands, read_reached
 from .engines.storage.store import Store
 from .errors import BadInput, shown
-from .manifest import Manifest, load_manifest, save_manifest, shards_of
+from .manifest import RUN, Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem
 from .roles.budget import Budget
 from .run import Run
@@ -86,25 +86,28 @@ def resume(
         raise BadInput(
             f"cluster={shown(cluster)}: the run in {shown(store.location)} is of the engine {shown(engine)}; give such a one."
         )
+    own = cluster is None
     if cluster is None:
         cluster = make_cluster(manifest.part("cluster", None))
     else:
         manifest.part("cluster", spec_of(cluster))
     plan = make_plan(problem, strategy, cluster.spec, manifest.budget if budget is None else budget)
-    _check_fits(manifest, plan, store.location)
+    if shards_of(plan) != manifest.shards:
+        raise _unfitting(manifest, cluster_is_own=own)
     if cluster.virtual_time:
         return _repeated(store, manifest, plan, cluster, budget, timeout)
     return _restored(store, manifest, plan, cluster, budget)
 
 
-def _check_fits(manifest: Manifest, plan: Plan, place: str) -> None:
-    """Raise `BadInput` if the saved states do not fit this plan."""
-    if shards_of(plan) != manifest.shards:
-        owners = ", ".join(name for name, _ in manifest.shards[:4])
-        raise BadInput(
-            f"cluster: the run in {shown(place)} has its parameters on {owners}; on this cluster they would be cut in "
-            "another way."
-        )
+def _unfitting(manifest: Manifest, cluster_is_own: bool) -> BadInput:
+    """Return the error for saved states that do not fit the plan."""
+    if cluster_is_own:
+        return BadInput(f"{RUN} in {shown(manifest.location)} is damaged: its shards are not those of its run.")
+    owners = ", ".join(name for name, _ in manifest.shards[:4])
+    return BadInput(
+        f"cluster: the run in {shown(manifest.location)} has its parameters on {owners}; on this cluster they would be cut in "
+        "another way."
+    )
 
 
 def _repeated(
@@ -120,7 +123,8 @@ def _repeated(
     assert isinstance(engine, VirtualTimeEngine)
     engine.advance(max(reached, later), timeout)
     if damage:
-        engine.trace.event(EngineWarning(nanoseconds(engine.seconds), f"{damage.rstrip('.')}: the run was repeated to {reached:g} s only"))
+        text = f"{damage.rstrip('.')}: the run was repeated to {reached:g} s only"
+        engine.trace.event(EngineWarning(nanoseconds(engine.seconds), text))
     return Run(plan, engine)
 
 

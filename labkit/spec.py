@@ -13,6 +13,7 @@ from typing import Any
 
 from .data import dataset_options
 from .engines.cluster_spec import ClusterSpec, check_slow
+from .engines.commands import Command, Executed
 from .engines.distributions import (
     DISTRIBUTIONS,
     Distribution,
@@ -246,7 +247,7 @@ def decoded_part(name: str, plain: Any) -> Any:
         made = from_dict(plain)
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from None
-    if not isinstance(made, KINDS[name]):
+    if not isinstance(made, KINDS[name]) or (name == "faults" and not all(isinstance(one, Command | Executed) for one in made)):
         raise BadInput(f"{name}: {shown(made)} is no {name} of a run.")
     return made
 

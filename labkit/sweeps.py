@@ -699,11 +699,9 @@ class _Store:
             return {}
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{shown(self.path)} cannot be read: {reason(error)}.") from None
-        header = _parsed(lines[0])
         if lines == [""]:
             return {}
-        if not isinstance(header, dict) or "labkit_sweep" not in header:
-            raise BadInput(f"{shown(self.path)} is not a file of a sweep; give another name.")
+        header: Any = from_json(lines[0], {"labkit_sweep": FORMAT, "labkit": str}, shown(self.path), "a file of a sweep")
         if header != self._header:
             raise BadInput(
                 f"{shown(self.path)} was written by labkit {header.get('labkit')}, and this is {self._header['labkit']}: results "
@@ -768,9 +766,3 @@ def _append(file: Any, line: Mapping[str, Any]) -> None:
     while rest:
         rest = rest[file.write(rest) :]
 
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None

@@ -38,9 +38,9 @@ __all__ = ["Calibration", "calibrate"]
 FORMAT = 1
 COUNT = Number(0, 1 << 62, int)
 FORM: Form = {
-    "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT, "parameters": (COUNT, COUNT),
-    "samples": (COUNT, COUNT), "latency": Number(0, MAX_S), "bandwidth": Either(None, Number(1e-6, 1e18)),
-    "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
+    "labkit_calibration": FORMAT, "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
+    "parameters": (COUNT, COUNT), "samples": (COUNT, COUNT), "latency": Number(0, MAX_S),
+    "bandwidth": Either(None, Number(1e-6, 1e18)), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
 }  # fmt: skip
 ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
@@ -302,16 +302,15 @@ class Calibration:
         BadInput
             If the values are not a calibration.
         """
-        if not isinstance(plain, Mapping) or plain.get("labkit_calibration") != FORMAT:
-            raise BadInput(f"{shown(plain)} is not a calibration of this version of labkit; calibrate again.")
         try:
             check(plain, FORM)
         except Mismatch as error:
-            raise BadInput(f"This calibration cannot be read: {error}.") from None
+            raise BadInput(f"This is not a calibration of this version of labkit ({error}); calibrate again.") from None
         bandwidth = math.inf if plain["bandwidth"] is None else plain["bandwidth"]
         return cls(
             Costs.from_dict(plain["costs"]), plain["problem"], tuple(plain["size"]), plain["evaluated"],
-            tuple(plain["parameters"]), tuple(plain["samples"]), plain["latency"], bandwidth, dict(plain["repeatability"]), tuple(plain["doubts"]),
+            tuple(plain["parameters"]), tuple(plain["samples"]), plain["latency"], bandwidth, dict(plain["repeatability"]),
+            tuple(plain["doubts"]),
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:

@@ -314,18 +314,17 @@ class Costs:
         """
         try:
             check(plain, FORM)
+            for name in plain:
+                if name not in {field.name for field in fields(cls)}:
+                    raise Mismatch(f"they have no field {shown(name)}")
         except Mismatch as error:
-            raise BadInput(f"costs={shown(plain)} cannot be read: {error}.") from None
-        made = dict(plain)
-        if made.keys() != {field.name for field in fields(cls)}:
-            raise BadInput(f"costs={shown(plain)} are not those of this version of labkit; calibrate again.")
+            raise BadInput(f"These costs are not those of this version of labkit ({error}); calibrate again.") from None
+        made = {field.name: plain[field.name] for field in fields(cls)}
         made |= {name: WorkCost(**made[name]) for name in ("gradient", "evaluation")}
         made |= {name: Linear(**made[name]) for name in ("update", "send", "receive")}
         if made["remote_send"] is not None:
             made["remote_send"] = Linear(**made["remote_send"])
-        for name in ("spread", "drift"):
-            factors = made[name]
-            made[name] = Measured(tuple(factors)) if isinstance(factors, list | tuple) else distribution_by_name(factors)
+        made |= {name: _factors(made[name]) for name in ("spread", "drift")}
         return cls(**made)
 
 
@@ -350,20 +349,28 @@ def costs_as_text(costs: Costs | None) -> str | None:
 
 def _parts(kind: type) -> Form:
     """Return the form of the encoded value of a class of costs. Its constructor checks the numbers."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
 
-    def made(plain: object) -> None:
-        check(plain, dict.fromkeys([field.name for field in fields(kind)], float))  # type: ignore[arg-type]
-        if len(plain) != len(fields(kind)):  # type: ignore[arg-type]
+    def made(plain: Any) -> None:
+        check(plain, dict.fromkeys(names, float))
+        if len(plain) != len(names):
             raise Mismatch("it has other fields")
-        kind(**plain)  # type: ignore[arg-type]
+        kind(**plain)
 
     return made
 
 
-FORM: Form = {
+def _factors(plain: Any) -> Distribution:
+    check(plain, Either([float], str))
+    made = Measured(tuple(plain)) if isinstance(plain, list | tuple) else distribution_by_name(plain)
+    if made is None:
+        raise Mismatch(f"{shown(plain)} is no distribution")
+    return made
+
+
+FORM: Form = {field.name: object for field in fields(Costs)} | {
     "gradient": _parts(WorkCost), "evaluation": _parts(WorkCost), "update": _parts(Linear), "send": _parts(Linear),
-    "receive": _parts(Linear), "remote_send": Either(None, _parts(Linear)), "spread": Either([float], str),
-    "drift": Either([float], str),
+    "receive": _parts(Linear), "remote_send": Either(None, _parts(Linear)), "spread": _factors, "drift": _factors,
 }  # fmt: skip
 _PAIRS = (  # fields that are pairs, what the numbers of a pair are, and the largest first number
     ("wake", ("seconds of waiting", "seconds of delay"), MAX_S),

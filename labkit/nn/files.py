@@ -99,7 +99,10 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
             name = shown(as_path("path", path))
             raise BadInput(f"{name} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
         check(header, HEADER, "header")
-        network = _rebuild(header["network"])
+        try:
+            network = _rebuild(header["network"])
+        except BadInput as error:  # its layers do not fit each other
+            raise Mismatch(f"header.network: {str(error).rstrip('.')}") from None
         params: Any = file.read("params", ArrayForm(network.dtype, (None if "seed" in header else network.size,)))
         if "seed" in header:
             ids = file.read("ids", ArrayForm(np.int64, (None,)))
@@ -147,10 +150,7 @@ def _rebuild(about: dict[str, Any]) -> Any:
 
 
 def _made(kind: Any, options: dict[str, Any], field: str) -> Any:
-    """Return a `kind` with these options. Raises `Mismatch` if one is missing or not allowed."""
+    """Return a `kind` with these options. Raises `Mismatch` or `BadInput` if one is missing or not allowed."""
     names = [option.name for option in dataclasses.fields(kind)]
-    check(options, dict.fromkeys(names, object), field)
-    try:
-        return kind(**{name: options[name] for name in names})
-    except BadInput as error:
-        raise Mismatch(f"{field}: {str(error).rstrip('.')}") from None
+    check(options, dict.fromkeys(names, Either(int, str)), field)
+    return kind(**{name: options[name] for name in names})

@@ -20,7 +20,7 @@ from ..errors import BadInput, shown
 from ..formats import Mismatch, check, open_arrays
 from ..paths import as_path, reason
 from .events import Event
-from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, table_form
+from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
 from .prediction_history import PredictionHistory
 from .recorder import Counters
 from .schema import ALL, CATEGORIES, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
@@ -114,8 +114,7 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
     """
     with open_arrays(path, "a labkit trace") as file:
         about: Any = file.read_json("about", {"kind": KIND, "format": int})
-        columns = {table: [column.name for column in schema.columns] for table, schema in TABLES.items()}
-        if about["format"] != FORMAT or about.get("columns") != columns:
+        if about["format"] != FORMAT:
             raise BadInput(
                 f"{shown(as_path('path', path))} is a trace of another labkit (format {about['format']}; this one reads format "
                 f"{FORMAT}). Read it with the labkit that wrote it, or run the experiment again."
@@ -147,6 +146,7 @@ def _rebuilt(
             table.append(int(role), values[first:last, 1:].tobytes())
         table.spilled, table.skipped = about["spilled"][name], about["skipped"][name]
     trace.events, trace.predictions = [Event.from_dict(plain) for plain in texts["events"]], predictions
+    check_names(trace.events, trace.roles)
     for instance, plain in sorted(texts["counters"].items(), key=lambda item: int(item[0])):
         trace.set_counters(int(instance), Counters.from_dict(plain))
     trace.reported_until = dict(about["until"])

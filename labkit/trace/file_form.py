@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..formats import ArrayForm, Either, Form, Mismatch, Number
+from ..errors import shown
+from ..formats import ArrayForm, Either, Form, Mismatch, Number, check
 from .events import Event
 from .recorder import Counters
 from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
 
-__all__ = ["ABOUT", "COUNTERS", "ENDING", "EVENTS", "FORMAT", "HEADER", "KIND", "check_codes", "table_form"]
+__all__ = ["ABOUT", "COUNTERS", "ENDING", "EVENTS", "FORMAT", "HEADER", "KIND", "check_codes", "check_names", "table_form"]
 
 KIND, FORMAT = "labkit trace", 2
 COUNT = Number(0, math.inf, int)
@@ -22,6 +24,7 @@ NAMED: Form = {str: object}
 ABOUT: Form = {
     "now": COUNT, "until": [(COUNT, COUNT)], "thinned": COUNT, "spilled": dict.fromkeys(TABLES, COUNT),
     "skipped": dict.fromkeys(TABLES, COUNT),
+    "columns": {name: tuple(column.name for column in table.columns) for name, table in TABLES.items()},
 }  # fmt: skip
 SAMPLES: Form = {
     "labels": [float], "classes": MAYBE, "shape": Either(None, (COUNT, COUNT)), "names": Either(None, [str]),
@@ -64,9 +67,8 @@ ENDING: Form = Either(None, {
 
 
 def _event(plain: object) -> None:
-    if not isinstance(plain, dict):
-        raise Mismatch("it is no table")
-    Event.from_dict(plain)
+    check(plain, {str: Either(None, bool, int, str, dict, float), "kind": str, "time": int, "recorder": int})
+    Event.from_dict(plain)  # type: ignore[arg-type]
 
 
 EVENTS: Form = [_event]
@@ -101,6 +103,16 @@ def check_codes(name: str, rows: np.ndarray, roles: int, messages: int, layers: 
         length = lengths.get(column.unit)
         if length is not None and not np.all((values >= _lowest(column)) & (values < length) & (values == np.floor(values))):
             raise Mismatch(f"table.{name}: its column {column.name} has numbers of no {column.unit} of the run")
+
+
+def check_names(events: Sequence[Event], roles: Sequence[str]) -> None:
+    """Raise `Mismatch` if an event is about, or was recorded by, a role that the run does not have."""
+    for i, event in enumerate(events):
+        for field in ("name", "peer"):
+            if (name := getattr(event, field, None)) and name not in roles:
+                raise Mismatch(f"events[{i}].{field} is {shown(name, 60)}, which is no role")
+        if not -1 <= event.recorder < len(roles):
+            raise Mismatch(f"events[{i}].recorder is {event.recorder}, which is no role")
 
 
 def _lowest(column: Column) -> int:
