@@ -20,13 +20,28 @@ from .engines.plan import Plan
 from .engines.storage.journal import COMMANDS, REACHED, read_json, read_reached, write_json
 from .engines.storage.store import Store, open_store
 from .errors import BadInput, shown
-from .serialization import NOT_IDENTIFYING, difference, fingerprint, from_dict, to_dict
-from .spec import RunSpec, spec_of
+from .formats import Either, Form, Number, check_json
+from .serialization import NOT_IDENTIFYING, difference, fingerprint, to_dict
+from .spec import RunSpec, decoded_part, spec_of
 
-__all__ = ["Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]
+__all__ = ["RUN", "Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]
 
 RUN = "run.json"
 FORMAT = 2
+OWN: Form = {"own": str, "fingerprint": dict}
+PART: Form = Either(OWN, {"lk": str})
+CLUSTER: Form = Either({"own": str, "fingerprint": {"engine": str}}, {"lk": str, "engine": str})
+SHARDS: Form = [(str, object)]
+AGE = Number(0, 1_000_000, int)  # times that a run was resumed
+MANIFEST: Form = {
+    "age": AGE, "shards": SHARDS,
+    "run": {"problem": PART, "strategy": PART, "cluster": CLUSTER, "budget": Either(None, {"lk": str}), "faults": [dict]},
+}  # fmt: skip
+FORMAT_1: Form = {
+    "age": AGE, "budget": Either(None, dict), "commands": [read_entry],
+    "parts": {name: Either({"own": str}, {"lk": str}) for name in ("problem", "strategy", "cluster")},
+    "prints": {"problem": dict, "strategy": dict, "cluster": {"engine": str}, "shards": SHARDS},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,12 +62,19 @@ class Manifest:
     @property
     def budget(self) -> Any:
         """The budget as given to `train`, possibly None."""
-        return from_dict(self.run["budget"])
+        return None if self.run["budget"] is None else self._decoded("budget")
 
     @property
     def commands(self) -> tuple[Command | Executed, ...]:
         """The commands of the run's fault schedule."""
-        return tuple(from_dict(command) for command in self.run["faults"])
+        return tuple(self._decoded("faults"))
+
+    def _decoded(self, name: str) -> Any:
+        """Return the part `name`, decoded. Raises `BadInput` if it is damaged, or was written by another version."""
+        try:
+            return decoded_part(name, self.run[name])
+        except BadInput as error:
+            raise BadInput(f"{RUN} in {shown(self.location)} cannot be used: {error}") from None
 
     def part(self, name: str, given: Any) -> Any:
         """Return the problem, strategy or `ClusterSpec` of the run. `given`: the part given to `resume`, or None.
@@ -69,10 +91,10 @@ class Manifest:
                     f"The {name} of the run in {shown(self.location)} is not labkit's own ({encoded['own']}): "
                     f"give it, as lk.resume({shown(self.location)}, {name}=...)."
                 )
-            return from_dict(encoded)
+            return self._decoded(name)
         if name == "cluster" and not given.virtual_time:  # real processes are not compared
             return given
-        before, now = encoded["fingerprint"] if own else fingerprint(from_dict(encoded)), fingerprint(given)
+        before, now = encoded["fingerprint"] if own else fingerprint(self._decoded(name)), fingerprint(given)
         if before != now:
             raise BadInput(
                 f"{name}={shown(given)}: the run in {shown(self.location)} has another one, {difference(before, now)}. "
@@ -120,13 +142,16 @@ def load_manifest(store: Store) -> Manifest:
             f"lk.train(..., checkpoint={shown(store.location)}) writes one."
         )
     encoded = _of_this_format(encoded, store.location)
+    check_json(f"{RUN} in {shown(store.location)}", encoded, MANIFEST)
     return Manifest(store.location, encoded["run"], encoded["shards"], encoded["age"])
 
 
 def _of_this_format(encoded: Any, location: str) -> dict[str, Any]:
     """Return the manifest in format 2. Format 1 is converted. Raises `BadInput` if it has another format."""
-    known = encoded.get("format") if isinstance(encoded, dict) else None
+    check_json(f"{RUN} in {shown(location)}", encoded, {"format": int})
+    known = encoded["format"]
     if known == 1:
+        check_json(f"{RUN} in {shown(location)}", encoded, FORMAT_1)
         return _from_format_1(encoded)
     if known != FORMAT:
         raise BadInput(
@@ -148,7 +173,7 @@ def _from_format_1(encoded: dict[str, Any]) -> dict[str, Any]:
     cluster = dict(run["cluster"])
     kind = cluster.get("lk")
     if kind == "DaskCluster":
-        cluster["scheduler"], cluster["compute"] = cluster.pop("target"), cluster.pop("pace")
+        cluster["scheduler"], cluster["compute"] = cluster.pop("target", None), cluster.pop("pace", None)
     if kind in ("SimulatedCluster", "DaskCluster"):
         cluster |= {"lk": "ClusterSpec", "engine": encoded["prints"]["cluster"]["engine"]}
     faults = [to_dict(read_entry(command)) for command in encoded["commands"]]
@@ -166,7 +191,7 @@ def _remove_previous_run(store: Store) -> None:
     """Remove the files of an earlier run that is over. Raises `BadInput` if it has not ended."""
     known = read_json(store, RUN)
     if known is not None and read_reached(store)[1] is None:
-        run = _of_this_format(known, store.location)["run"]
+        run = load_manifest(store).run
         strategy, problem = (_display_name(run[part]) for part in ("strategy", "problem"))
         raise BadInput(
             f"checkpoint={shown(store.location)} holds a run that has not ended ({strategy} on {problem}): "

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from . import nn
 from .description import Description, HasDescription
-from .errors import BadInput
+from .errors import BadInput, shown
+from .formats import ArrayForm, Mismatch, check
 from .options import as_number, as_numbers
 from .problem import Problem
 
@@ -221,4 +222,9 @@ def load(path: str | Path) -> Predictor:
     """
     network, parameters, about = nn.load_model(path)
     arrays = about.pop("arrays")
+    form = ArrayForm("f", None if isinstance(network, nn.Recommender) else (network.inputs,), finite=True)
+    try:
+        check({f"array.{name}": values for name, values in arrays.items()}, {"array.mean": form, "array.scale": form})
+    except Mismatch as error:
+        raise BadInput(f"{shown(str(path))} is damaged or not a labkit model: {error}.") from None
     return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"], about=about)

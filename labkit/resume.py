@@ -14,12 +14,14 @@ from .engines.plan import Plan, make_plan
 from .engines.storage.journal import REACHED, read_commands, read_reached
 from .engines.storage.store import Store
 from .errors import BadInput, shown
-from .manifest import Manifest, load_manifest, save_manifest, shards_of
+from .manifest import RUN, Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem
 from .roles.budget import Budget
 from .run import Run
 from .spec import make_cluster, spec_of
 from .strategies import Strategy
+from .trace.events import EngineWarning
+from .trace.schema import nanoseconds
 
 __all__ = ["resume"]
 
@@ -84,43 +86,50 @@ def resume(
         raise BadInput(
             f"cluster={shown(cluster)}: the run in {shown(store.location)} is of the engine {shown(engine)}; give such a one."
         )
+    own = cluster is None
     if cluster is None:
         cluster = make_cluster(manifest.part("cluster", None))
     else:
         manifest.part("cluster", spec_of(cluster))
     plan = make_plan(problem, strategy, cluster.spec, manifest.budget if budget is None else budget)
-    _check_fits(manifest, plan, store.location)
+    if shards_of(plan) != manifest.shards:
+        raise _unfitting(manifest, cluster_is_own=own)
     if cluster.virtual_time:
         return _repeated(store, manifest, plan, cluster, budget, timeout)
     return _restored(store, manifest, plan, cluster, budget)
 
 
-def _check_fits(manifest: Manifest, plan: Plan, place: str) -> None:
-    """Raise `BadInput` if the saved states do not fit this plan."""
-    if shards_of(plan) != manifest.shards:
-        owners = ", ".join(name for name, _ in manifest.shards[:4])
-        raise BadInput(
-            f"cluster: the run in {shown(place)} has its parameters on {owners}; on this cluster they would be cut in "
-            "another way."
-        )
+def _unfitting(manifest: Manifest, cluster_is_own: bool) -> BadInput:
+    """Return the error for saved states that do not fit the plan."""
+    if cluster_is_own:
+        return BadInput(f"{RUN} in {shown(manifest.location)} is damaged: its shards are not those of its run.")
+    owners = ", ".join(name for name, _ in manifest.shards[:4])
+    return BadInput(
+        f"cluster: the run in {shown(manifest.location)} has its parameters on {owners}; on this cluster they would be cut in "
+        "another way."
+    )
 
 
 def _repeated(
     store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None, timeout: float | None
 ) -> Run:
     log, reached = read_commands(store)
+    later, _, damage = read_reached(store)
     if budget is not None:  # without the command or budget that ended the run
         log = [entry for entry in log if not isinstance(entry.command, Stop)]
         save_manifest(store, plan, cluster, budget, manifest.commands, manifest.times_resumed)
     ahead = not_executed(manifest.commands, log)
     engine = cluster.start(plan, commands=[*log, *ahead], checkpoint=store.location)
     assert isinstance(engine, VirtualTimeEngine)
-    engine.advance(reached, timeout)
+    engine.advance(max(reached, later), timeout)
+    if damage:
+        text = f"{damage.rstrip('.')}: the run was repeated to {reached:g} s only"
+        engine.trace.event(EngineWarning(nanoseconds(engine.seconds), text))
     return Run(plan, engine)
 
 
 def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None) -> Run:
-    stopped_by = read_reached(store)[1]
+    _, stopped_by, damage = read_reached(store)
     if stopped_by is not None and budget is None:
         raise BadInput(
             f"The run in {shown(store.location)} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
@@ -130,4 +139,7 @@ def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, bu
     # Before the start: if the start fails, the next resumption still writes checkpoints that are newer than all earlier ones.
     save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.times_resumed)
     again.files.remove(REACHED)
-    return Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))
+    run = Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))
+    if damage:
+        run.trace.event(EngineWarning(0, f"{damage.rstrip('.')}: whether the run was over is unknown"))
+    return run

@@ -13,6 +13,7 @@ from typing import Any
 
 from .data import dataset_options
 from .engines.cluster_spec import ClusterSpec, check_slow
+from .engines.commands import Command, Executed
 from .engines.distributions import (
     DISTRIBUTIONS,
     Distribution,
@@ -31,9 +32,12 @@ from .roles.budget import Budget
 from .serialization import NotEncodable, fingerprint, from_dict, to_dict
 from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
-__all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]
+__all__ = ["FULL_SPEED", "PARTS", "RunSpec", "decoded_part", "make_cluster", "spec_of", "strategy_name"]
 
 PARTS = ("strategy", "cluster", "budget", "problem")  # the order in which an option is looked up
+KINDS: dict[str, Any] = {  # of the fields of a specification
+    "problem": Problem, "strategy": Strategy, "cluster": ClusterSpec, "budget": Budget, "faults": tuple,
+}  # fmt: skip
 NOT_SHARED = frozenset({"codec", "compensation"})  # options that a strategy does not take over from the one before
 FULL_SPEED = "full speed"  # instead of a distribution
 PACE = 0.1  # mean seconds of a gradient if it is not known
@@ -229,18 +233,23 @@ class RunSpec:
         """Return the specification that `to_dict` has encoded. Raises `BadInput` if this version does not know a name, or if a
         part is user-defined.
         """
-        kinds = {"problem": Problem, "strategy": Strategy, "cluster": ClusterSpec, "budget": Budget, "faults": tuple}
-        if not isinstance(plain, Mapping) or set(plain) != set(kinds):
-            raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(kinds)}.")
-        made = {}
-        for name, kind in kinds.items():
-            said = plain[name]
+        if not isinstance(plain, Mapping) or set(plain) != set(KINDS):
+            raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(KINDS)}.")
+        for name, said in plain.items():
             if isinstance(said, Mapping) and "own" in said:
                 raise BadInput(f"The {name} is not labkit's own ({said['own']}): only its name and a fingerprint are known.")
-            made[name] = from_dict(said)
-            if not isinstance(made[name], kind):
-                raise BadInput(f"{name}: {shown(made[name])} is no {name} of a run.")
-        return cls(**made)
+        return cls(**{name: decoded_part(name, plain[name]) for name in KINDS})
+
+
+def decoded_part(name: str, plain: Any) -> Any:
+    """Return the part `name` of a specification that `RunSpec.to_dict` has encoded. Raises `BadInput`, which names the part."""
+    try:
+        made = from_dict(plain)
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from None
+    if not isinstance(made, KINDS[name]) or (name == "faults" and not all(isinstance(one, Command | Executed) for one in made)):
+        raise BadInput(f"{name}: {shown(made)} is no {name} of a run.")
+    return made
 
 
 # clusters -------------------------------------------------------------------------------------------------------------

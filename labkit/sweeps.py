@@ -30,6 +30,7 @@ from .engines.base import Cluster
 from .engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
 from .engines.plan import make_plan
 from .errors import BadInput, LabkitError, shown
+from .formats import Either, Form, from_json
 from .formatting import count_text, number_text
 from .options import options_of, write_option
 from .paths import as_path, reason
@@ -59,6 +60,14 @@ RESULTS = (
     "bytes_per_gradient", "ledger_closes", "error",
 )  # fmt: skip
 ALWAYS = ("data", "strategy", "engine", "workers", "servers", "seed")
+NUMBER = Either(None, float)
+ROW: dict[str, Form] = dict.fromkeys(("data", "strategy", "engine"), str) | dict.fromkeys(("workers", "servers", "seed"), int)
+ROW |= dict.fromkeys(RESULTS, NUMBER)
+ROW |= dict.fromkeys(("stopped_by", "error"), Either(None, str)) | {
+    "ledger_closes": Either(None, False, True),
+}  # fmt: skip
+SETTING = Either(None, True, False, float, str)  # of an option that differs within the grid
+ENTRY: Form = {"key": str, "row": {str: SETTING} | ROW}
 
 
 @dataclass(frozen=True)
@@ -690,11 +699,9 @@ class _Store:
             return {}
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"{shown(self.path)} cannot be read: {reason(error)}.") from None
-        header = _parsed(lines[0])
         if lines == [""]:
             return {}
-        if not isinstance(header, dict) or "labkit_sweep" not in header:
-            raise BadInput(f"{shown(self.path)} is not a file of a sweep; give another name.")
+        header: Any = from_json(lines[0], {"labkit_sweep": FORMAT, "labkit": str}, shown(self.path), "a file of a sweep")
         if header != self._header:
             raise BadInput(
                 f"{shown(self.path)} was written by labkit {header.get('labkit')}, and this is {self._header['labkit']}: results "
@@ -702,9 +709,7 @@ class _Store:
             )
         found = {}
         for number, line in enumerate(lines[1:-1], 2):
-            entry = _parsed(line)
-            if not (isinstance(entry, dict) and set(entry) == {"key", "row"} and isinstance(entry["row"], dict)):
-                raise BadInput(f"{shown(self.path)}, line {number}: this is not the result of a run.")
+            entry: Any = from_json(line, ENTRY, f"{shown(self.path)}, line {number},", "the result of a run")
             found[entry["key"]] = entry["row"]
         return found
 
@@ -761,9 +766,3 @@ def _append(file: Any, line: Mapping[str, Any]) -> None:
     while rest:
         rest = rest[file.write(rest) :]
 
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None

@@ -1,6 +1,7 @@
 """`lk.resume`: continues a run whose program ended. In virtual time exactly; a different run is refused."""
 
 import json
+import re
 import subprocess
 import sys
 import uuid
@@ -143,7 +144,7 @@ def test_a_place_without_room_does_not_end_the_run(tmp_path, monkeypatch):
     run.slow("worker-2", 3).advance(0.1).slow("worker-2", 1).wait()
     warnings = [str(m) for m in run.trace.events if m.kind == "warning"]
     assert warnings == ["What is needed to resume this run could not be written: [Errno 28] No space left on device"]
-    assert read_reached(Store(tmp_path)) == (0.1, None)
+    assert read_reached(Store(tmp_path)) == (0.1, None, "")
 
 
 # refusals -------------------------------------------------------------------------------------------------------------
@@ -211,28 +212,21 @@ def test_resuming_from_an_empty_folder_is_refused(tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", ["run.json", "commands.json"])
-def test_damaged_run_files_are_refused(tmp_path, name):
-    with_commands(begun(tmp_path))
-    path = tmp_path / name
-    data = path.read_bytes()
-    at = data.index(b"worker-1" if name == "run.json" else b"0.03")
-    for bad in (data[:-5], data[: len(data) // 2], b"", b"[]", data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]):
-        path.write_bytes(bad)
-        with pytest.raises(lk.BadInput, match=f"{name} in .* is damaged"):
-            lk.resume(tmp_path)
-    path.write_bytes(data)
-    assert lk.resume(tmp_path).engine.seconds == 0.35
-
-
 def test_a_missing_progress_file_loses_no_commands(tmp_path):
-    """That file is not synced: without it the run resumes at its last command, and nothing else is lost."""
-    whole = with_commands(begun())
-    with_commands(begun(tmp_path))
-    (tmp_path / "reached.json").write_bytes(b"")
-    again = lk.resume(tmp_path)
-    assert again.engine.seconds == pytest.approx(0.2, abs=0.1)
-    assert all_of(again.wait()) == all_of(whole.wait())
+    """That file is not synced: without it the run resumes at its last command, and nothing else is lost; the log says so."""
+    whole = with_commands(begun()).wait()
+    for damaged in (True, False):
+        with_commands(begun(tmp_path / str(damaged)))
+        reached = tmp_path / str(damaged) / "reached.json"
+        reached.write_bytes(b"") if damaged else reached.unlink()
+        again = lk.resume(tmp_path / str(damaged))
+        assert again.engine.seconds == pytest.approx(0.2, abs=0.1)
+        warnings = [str(event) for event in again.trace.events if event.kind == "warning"]
+        assert len(warnings) == damaged
+        for text in warnings:
+            assert re.match(r"reached\.json in .* is damaged: .*: the run was repeated to 0\.\d+ s only$", text)
+        again.trace.events = [event for event in again.trace.events if event.kind != "warning"]
+        assert all_of(again.wait()) == all_of(whole)
 
 
 # a folder holds one run -----------------------------------------------------------------------------------------------

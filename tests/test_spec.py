@@ -343,15 +343,6 @@ def test_share_texts_of_before_are_read():
     assert (read.budget.seconds, read.budget.accuracy) == (7.5, None)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    st.sampled_from(sorted({*Settings().names})),
-    st.text(max_size=12) | st.sampled_from(["1e999", "nan", "9" * 5000, "::", "=", "[]"]),
-)
-def test_a_hostile_share_text(name, text):
-    read_or_refused(read_share_text, f"{name}={text}")
-
-
 @settings(max_examples=15, deadline=None)
 @given(small())
 def test_the_run_manifest(tmp_path_factory, spec):

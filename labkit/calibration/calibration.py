@@ -16,6 +16,7 @@ from ..engines.costs import MAX_S, Costs, WorkCost
 from ..engines.distributions import Deterministic, Distribution, Measured
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
+from ..formats import Either, Form, Mismatch, Number, check
 from ..formatting import bytes_text, count_text, duration, listed
 from ..nn.index_sets import Boxes
 from ..options import check_number
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 __all__ = ["Calibration", "calibrate"]
 
 FORMAT = 1
+COUNT = Number(0, 1 << 62, int)
+FORM: Form = {
+    "labkit_calibration": FORMAT, "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
+    "parameters": (COUNT, COUNT), "samples": (COUNT, COUNT), "latency": Number(0, MAX_S),
+    "bandwidth": Either(None, Number(1e-6, 1e18)), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
+}  # fmt: skip
 ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
 POLLING_S = 0.001  # how long a process polls before it sleeps, on processes
@@ -295,21 +302,16 @@ class Calibration:
         BadInput
             If the values are not a calibration.
         """
-        if not isinstance(plain, Mapping) or plain.get("labkit_calibration") != FORMAT:
-            raise BadInput(f"{shown(plain)} is not a calibration of this version of labkit; calibrate again.")
         try:
-            return cls(
-                Costs.from_dict(plain["costs"]), str(plain["problem"]), _integers(plain["size"], 3), int(plain["evaluated"]),
-                _integers(plain["parameters"], 2), _integers(plain["samples"], 2),
-                check_number("latency", plain["latency"], 0, MAX_S),
-                math.inf if plain["bandwidth"] is None else check_number("bandwidth", plain["bandwidth"], 1e-6, 1e18),
-                {str(k): float(v) for k, v in plain["repeatability"].items()},
-                tuple(map(str, plain["doubts"])),
-            )  # fmt: skip
-        except BadInput as error:
-            raise BadInput(f"This calibration cannot be read: {error}") from None
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BadInput(f"This calibration cannot be read: {type(error).__name__}: {error}.") from None
+            check(plain, FORM)
+        except Mismatch as error:
+            raise BadInput(f"This is not a calibration of this version of labkit ({error}); calibrate again.") from None
+        bandwidth = math.inf if plain["bandwidth"] is None else plain["bandwidth"]
+        return cls(
+            Costs.from_dict(plain["costs"]), plain["problem"], tuple(plain["size"]), plain["evaluated"],
+            tuple(plain["parameters"]), tuple(plain["samples"]), plain["latency"], bandwidth, dict(plain["repeatability"]),
+            tuple(plain["doubts"]),
+        )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
         """Write the calibration as JSON.
@@ -360,8 +362,8 @@ class Calibration:
             return cls.from_dict(json.loads(Path(name).read_text(encoding="utf-8")))
         except OSError as error:
             raise BadInput(f"{shown(name)} cannot be read: {reason(error)}.") from None
-        except BadInput:
-            raise
+        except BadInput as error:
+            raise BadInput(f"{shown(name)}: {error}") from None
         except (ValueError, RecursionError):
             raise BadInput(f"{shown(name)} is not a calibration: it is not JSON.") from None
 
@@ -586,10 +588,3 @@ def _half_range(values: Sequence[float]) -> float:
 def _range(values: Sequence[int]) -> tuple[int, int]:
     return min(values), max(values)
 
-
-def _integers(value: Any, count: int) -> Any:
-    """Return `value` as a tuple of integers. Raises `ValueError` if these are not `count`."""
-    found = tuple(int(each) for each in value) if isinstance(value, list | tuple) else ()
-    if len(found) != count:
-        raise ValueError(f"{count} integers are expected, not {len(found)}")
-    return found

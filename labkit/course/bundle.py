@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..formats import Form, Number, check_json, from_json
 from .schema import FORMAT, Assignment, parse
 
 __all__ = ["POINTS", "SUFFIX", "Bundle", "find_bundle", "read_bundle", "write_release"]
 
 SUFFIX = ".bundle.json"
 POINTS = ("points", "hidden", "partly", "by hand")
+WHAT = "a bundle of `labkit assign`"
+FORM: Form = {
+    "points": {str: dict.fromkeys(POINTS, Number(0, 1e9))}, "outputs": {str: [dict]},
+    "notebook": {"metadata": dict, "cells": list},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,18 +89,12 @@ def read_bundle(path: Path) -> Bundle:
         BadInput: the file cannot be read or is no bundle.
     """
     try:
-        raw = json.loads(path.read_bytes())
-        if raw["format"] != FORMAT:
-            raise BadInput(
-                f"{path} has format {raw['format']!r}; allowed: {FORMAT}. It was made by another version of labkit."
-            )
-        points = {question: {name: float(row[name]) for name in POINTS} for question, row in raw["points"].items()}
-        return Bundle(parse(raw["notebook"], str(path)), dict(raw["outputs"]), points)
-    except BadInput:
-        raise
+        data = path.read_bytes()
     except OSError as why:
         raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BadInput(
-            f"{path} is not a bundle of `labkit assign`: download it again from where you got the notebook."
-        ) from None
+    raw: Any = from_json(data, {"format": int}, str(path), WHAT)
+    if raw["format"] != FORMAT:
+        raise BadInput(f"{path} has format {raw['format']!r}; allowed: {FORMAT}. It was made by another version of labkit.")
+    check_json(str(path), raw, FORM, WHAT)
+    points = {question: {name: float(row[name]) for name in POINTS} for question, row in raw["points"].items()}
+    return Bundle(parse(raw["notebook"], str(path)), raw["outputs"], points)

@@ -324,6 +324,10 @@ def _labels(table: _Table) -> tuple[np.ndarray, tuple[str, ...]]:
             if not cell:
                 raise BadInput(f"{table.path.name}, line {line}, {table.target!r} is empty; it must be a label.")
         words, ids = np.unique(cells, return_inverse=True)
+        if len(words) < 2:
+            raise BadInput(
+                f"{table.path.name}: {table.target!r} is {shown(str(words[0]))} in every line; a classification needs two labels."
+            )
         return ids.astype(np.int64), tuple(str(word) for word in words)
     for (line, cell), value in zip(table.targets, values):
         if value is None or not (0 <= value < 2**53 and value == int(value)):

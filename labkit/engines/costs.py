@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import BadInput, shown
+from ..formats import Either, Form, Mismatch, check
 from ..options import as_number
 from .distributions import Deterministic, Distribution, Measured, distribution_as_text, distribution_by_name
 
@@ -312,21 +313,19 @@ class Costs:
             If the values are not costs.
         """
         try:
-            made = dict(plain)
-            made |= {name: WorkCost(**made[name]) for name in ("gradient", "evaluation")}
-            made |= {name: Linear(**made[name]) for name in ("update", "send", "receive")}
-            if made.keys() != {field.name for field in fields(cls)}:
-                raise BadInput(f"costs={shown(plain)} are not those of this version of labkit; calibrate again.")
-            if made["remote_send"] is not None:
-                made["remote_send"] = Linear(**made["remote_send"])
-            for name in ("spread", "drift"):
-                factors = made[name]
-                made[name] = Measured(tuple(factors)) if isinstance(factors, list | tuple) else distribution_by_name(factors)
-            return cls(**made)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            if isinstance(error, BadInput):
-                raise
-            raise BadInput(f"costs={shown(plain)} cannot be read: {type(error).__name__}: {error}.") from None
+            check(plain, FORM)
+            for name in plain:
+                if name not in {field.name for field in fields(cls)}:
+                    raise Mismatch(f"they have no field {shown(name)}")
+        except Mismatch as error:
+            raise BadInput(f"These costs are not those of this version of labkit ({error}); calibrate again.") from None
+        made = {field.name: plain[field.name] for field in fields(cls)}
+        made |= {name: WorkCost(**made[name]) for name in ("gradient", "evaluation")}
+        made |= {name: Linear(**made[name]) for name in ("update", "send", "receive")}
+        if made["remote_send"] is not None:
+            made["remote_send"] = Linear(**made["remote_send"])
+        made |= {name: _factors(made[name]) for name in ("spread", "drift")}
+        return cls(**made)
 
 
 def costs_from_text(text: str) -> Costs | None:
@@ -348,6 +347,31 @@ def costs_as_text(costs: Costs | None) -> str | None:
     return None if None in (plain["spread"], plain["drift"]) else json.dumps(plain, separators=(",", ":"))
 
 
+def _parts(kind: type) -> Form:
+    """Return the form of the encoded value of a class of costs. Its constructor checks the numbers."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+
+    def made(plain: Any) -> None:
+        check(plain, dict.fromkeys(names, float))
+        if len(plain) != len(names):
+            raise Mismatch("it has other fields")
+        kind(**plain)
+
+    return made
+
+
+def _factors(plain: Any) -> Distribution:
+    check(plain, Either([float], str))
+    made = Measured(tuple(plain)) if isinstance(plain, list | tuple) else distribution_by_name(plain)
+    if made is None:
+        raise Mismatch(f"{shown(plain)} is no distribution")
+    return made
+
+
+FORM: Form = {field.name: object for field in fields(Costs)} | {
+    "gradient": _parts(WorkCost), "evaluation": _parts(WorkCost), "update": _parts(Linear), "send": _parts(Linear),
+    "receive": _parts(Linear), "remote_send": Either(None, _parts(Linear)), "spread": _factors, "drift": _factors,
+}  # fmt: skip
 _PAIRS = (  # fields that are pairs, what the numbers of a pair are, and the largest first number
     ("wake", ("seconds of waiting", "seconds of delay"), MAX_S),
     ("cold", ("bytes of the parameters", "relative additional time"), math.inf),

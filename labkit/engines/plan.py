@@ -219,14 +219,9 @@ def build_parts(
             )
         )  # fmt: skip
     if spec.shard is not None:
-        parts.append(
-            (spec.store or Shard.make)(
-                spec=spec, plan=plan, objective=objective, recorder=recorder, clock=clock, watcher=watcher,
-                strategy=strategy,
-            )
-        )  # fmt: skip
+        parts.append(_shard(spec, plan, objective, recorder, clock, watcher, strategy))
     if spec.backs is not None:  # the copied shard has a separate recorder, which is discarded: the server records its updates
-        parts.append(_copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
+        parts.append(copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
         observed, every = plan.layout.observed, plan.strategy.eval_every
@@ -250,13 +245,19 @@ def build_parts(
     return tuple(parts)
 
 
-def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], objective: Any, strategy: Any) -> Shard:
-    recorder = Recorder(plan.role_ids[server.name], record=False, roles=len(plan.layout.roles))
-    shard: Shard = (server.store or Shard.make)(
-        spec=server, plan=plan, objective=objective, recorder=recorder, clock=clock, watcher=lambda _: None,
-        strategy=strategy,
+def _shard(
+    spec: RoleSpec, plan: Plan, objective: Any, recorder: Recorder, clock: Callable[[], int], watcher: Any, strategy: Any
+) -> Shard:  # fmt: skip
+    made: Shard = (spec.store or Shard.make)(
+        spec=spec, plan=plan, objective=objective, recorder=recorder, clock=clock, watcher=watcher, strategy=strategy,
     )  # fmt: skip
-    return shard
+    return made
+
+
+def copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], objective: Any, strategy: Any) -> Shard:
+    """Return a shard like that of role `server`, with a recorder of its own."""
+    recorder = Recorder(plan.role_ids[server.name], record=False, roles=len(plan.layout.roles))
+    return _shard(server, plan, objective, recorder, clock, lambda _: None, strategy)
 
 
 def make_coroutine(

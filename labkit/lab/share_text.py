@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..options import write_option
 from ..spec import strategy_name
 from ..strategies import STRATEGIES
@@ -63,4 +63,9 @@ def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, di
     more = {name: pairs.pop(name) for name in also if name in pairs}
     first = {name: pairs.pop(name) for name in ("strategy", "data") if name in pairs}
     settings = Settings().changed(**first)
-    return settings.changed(**{name: settings.read(name, text) for name, text in pairs.items()}), more
+    for name, written in pairs.items():
+        try:
+            settings = settings.changed(**{name: settings.read(name, written)})
+        except BadInput as error:
+            raise BadInput(f"{name}={shown(written, 60)}: {error}") from None
+    return settings, more

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, shown
+from ..formats import ArrayForm, Either, Form, Mismatch, Number, check, open_arrays
 from ..paths import as_path, reason
 from .embedding import EmbeddingBag
 from .layers import Dense
@@ -34,10 +33,13 @@ __all__ = ["FORMAT", "load_model", "save_model"]
 FORMAT = 2  # format 2 has embedding tables; models without a table are written as 1, which older versions can read
 KIND = "labkit model"
 PREFIX = "array."
-DAMAGED: tuple[type[BaseException], ...] = (
-    *(OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, OverflowError, RuntimeError, SyntaxError),
-    *(AttributeError, struct.error, zipfile.BadZipFile, zlib.error),
-)
+HEADER: Form = {
+    "network": {
+        "blocks": [(str, dict, Either(*ACTIVATIONS, None))], "loss": Either(*LOSSES), "dtype": Either("float32", "float64"),
+        "embedding?": dict,
+    },
+    "about": dict, "seed?": Number(0, 1 << 63, int),
+}  # fmt: skip
 
 
 def save_model(
@@ -90,48 +92,25 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
 
     Raises `BadInput` if the file is missing, damaged, not a labkit model, or of a newer format.
     """
-    name = as_path("path", path)
-    try:
-        members = _read(name)
-    except FileNotFoundError:
-        raise BadInput(f"There is no file {shown(name)}.") from None
-    except DAMAGED as why:
-        raise BadInput(f"{shown(name)} is damaged or not a labkit model: {reason(why)}.") from None
-    header = _header(name, members)
-    try:
-        network = _rebuild(header["network"])
-        params: Any = members["params"]
+    with open_arrays(path, "a labkit model", ratio=1) as file:
+        header: Any = file.read_json("header", {"kind": KIND, "format": Number(1, math.inf, int)})
+        version = header["format"]
+        if version > FORMAT:
+            name = shown(as_path("path", path))
+            raise BadInput(f"{name} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
+        check(header, HEADER, "header")
+        try:
+            network = _rebuild(header["network"])
+        except BadInput as error:  # its layers do not fit each other
+            raise Mismatch(f"header.network: {str(error).rstrip('.')}") from None
+        params: Any = file.read("params", ArrayForm(network.dtype, (None if "seed" in header else network.size,)))
         if "seed" in header:
-            params = SparseParameters(network.bag, members["ids"], params, int(header["seed"])).checked()
+            ids = file.read("ids", ArrayForm(np.int64, (None,)))
+            params = SparseParameters(network.bag, ids, params, header["seed"]).checked()
         _check_params(network, params)
-        about = dict(header["about"])
-    except DAMAGED as why:
-        raise BadInput(f"{shown(name)} is damaged: its header and its arrays do not fit ({why}).") from None
-    about["arrays"] = {k[len(PREFIX) :]: v for k, v in members.items() if k.startswith(PREFIX)}
-    return network, params, about
-
-
-def _read(name: str) -> dict[str, Array]:
-    """Read all arrays of the file. The file's check sums are verified before NumPy parses the arrays."""
-    with zipfile.ZipFile(name) as archive:
-        broken = archive.testzip()
-    if broken is not None:
-        raise ValueError(f"the check sum of {broken} is wrong")
-    with np.load(name, allow_pickle=False) as arrays:
-        return {key: arrays[key] for key in arrays.files}
-
-
-def _header(name: str, members: dict[str, Array]) -> dict[str, Any]:
-    try:
-        header = dict(json.loads(members["header"].tobytes()))
-        kind, version = header["kind"], int(header["format"])
-    except DAMAGED:
-        kind, version = None, 0
-    if kind != KIND or version < 1:
-        raise BadInput(f"{shown(name)} is not a labkit model.")
-    if version > FORMAT:
-        raise BadInput(f"{shown(name)} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
-    return header
+        names = [name for name in file.declared if name.startswith(PREFIX)]
+        arrays = {name[len(PREFIX) :]: file.read(name, ArrayForm("biufU")) for name in names}
+    return network, params, {**header["about"], "arrays": arrays}
 
 
 def _check_params(network: Network | Recommender, params: Any) -> None:
@@ -162,8 +141,16 @@ def _describe(network: Network | Recommender) -> dict[str, Any]:
 def _rebuild(about: dict[str, Any]) -> Any:
     if "embedding" in about:
         rest = {name: part for name, part in about.items() if name != "embedding"}
-        return Recommender.of(EmbeddingBag(**about["embedding"]), _rebuild(rest))
+        return Recommender.of(_made(EmbeddingBag, about["embedding"], "header.network.embedding"), _rebuild(rest))
     blocks = [
-        Block(name, Dense(**dense), ACTIVATIONS[act][0]() if act else None) for name, dense, act in about["blocks"]
+        Block(name, _made(Dense, dense, f"header.network.blocks[{i}]"), ACTIVATIONS[act][0]() if act else None)
+        for i, (name, dense, act) in enumerate(about["blocks"])
     ]
     return Network(blocks, LOSSES[about["loss"]](), about["dtype"])
+
+
+def _made(kind: Any, options: dict[str, Any], field: str) -> Any:
+    """Return a `kind` with these options. Raises `Mismatch` or `BadInput` if one is missing or not allowed."""
+    names = [option.name for option in dataclasses.fields(kind)]
+    check(options, dict.fromkeys(names, Either(int, str)), field)
+    return kind(**{name: options[name] for name in names})

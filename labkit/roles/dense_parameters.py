@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import RoleError
+from ..formats import ArrayForm, check
 from ..nn.codecs import Codec
 from ..nn.index_sets import Boxes
 from ..nn.optimizers import Optimizer
@@ -96,6 +97,13 @@ class DenseParameters:
             return {}
         learned = {} if self.correction is None else self.correction.arrays()
         return {"values": self._values.copy()} | self._optimizer.arrays() | learned
+
+    def check(self, arrays: Mapping[str, object]) -> None:
+        """Raise `Mismatch` if these are not the result of `arrays()` of such parameters."""
+        if not self.timing_only:
+            form = ArrayForm(self.dtype, self._values.shape, finite=True)
+            learned = {} if self.correction is None else self.correction.form()
+            check(arrays, {"values": form} | self._optimizer.form() | learned)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore the values and the state from the result of `arrays()`."""

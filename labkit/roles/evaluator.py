@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..formats import ArrayForm, Either, Form, check
+from ..nn import SparseParameters
 from ..trace.recorder import Recorder
 from .budget import Budget, Limits
 from .context import Context
@@ -21,6 +23,12 @@ from .part import Part, Work
 from .probe import Probe, ProbeInputs
 
 __all__ = ["Evaluator"]
+
+SCORE = Either(None, float)
+STATE: Form = {
+    "parameters": Either(None, SparseParameters, ArrayForm("f", (None,))), "update": int, "samples?": int, "loss": SCORE,
+    "accuracy": SCORE, "held?": Either(None, [(int, str)]),
+}  # fmt: skip
 
 
 class Evaluator(Part):
@@ -169,6 +177,11 @@ class Evaluator(Part):
             "accuracy": self.accuracy,
         }  # fmt: skip
         return state if self.contained is None else state | {"held": self.contained}
+
+    @staticmethod
+    def check_state(state: Mapping[str, Any]) -> None:
+        """Raise `Mismatch`, which names the entry, if `state`, read from a file, is not the result of `state()`."""
+        check(state, STATE)
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Restore the state that an earlier incarnation of the chief has saved; None: nothing was saved."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..formats import ArrayForm
 from ..nn import decay_weights
 from ..nn.optimizers import Optimizer, State
 
-__all__ = ["OptimizerState", "load_state", "saved_state"]
+__all__ = ["OptimizerState", "load_state", "saved_state", "state_form"]
 
 
 class OptimizerState:
@@ -31,6 +32,10 @@ class OptimizerState:
         """Return the state, copied, as entries of a checkpoint."""
         return saved_state("optimizer", self._state)
 
+    def form(self) -> dict[str, ArrayForm]:
+        """Return the form of `arrays()`."""
+        return state_form("optimizer", self._state)
+
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore the state from `arrays()`, or from a checkpoint that contains its entries."""
         load_state("optimizer", self._state, arrays)
@@ -39,6 +44,12 @@ class OptimizerState:
 def saved_state(name: str, state: State) -> dict[str, np.ndarray]:
     """Return copies of the arrays in `state` as "name:key"; work space (keys that begin with "_") is omitted."""
     return {f"{name}:{key}": value.copy() for key, value in state.items() if not key.startswith("_")}
+
+
+def state_form(name: str, state: State) -> dict[str, ArrayForm]:
+    """Return the form of `saved_state(name, state)`."""
+    saved = {f"{name}:{key}": value for key, value in state.items() if not key.startswith("_")}
+    return {key: ArrayForm(value.dtype, value.shape, finite=True) for key, value in saved.items()}
 
 
 def load_state(name: str, into: State, arrays: Mapping[str, np.ndarray]) -> None:

@@ -22,9 +22,10 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from ..errors import nearest
+from ..formats import Form, Number, check
 from ..nn.index_sets import Boxes
 from ..trace.recorder import Recorder
-from ..trace.schema import AFTER_END, REASONS
+from ..trace.schema import AFTER_END, REASONS, TABLES
 from .applied_log import AppliedLog
 from .budget import Limits
 from .dense_parameters import DenseParameters
@@ -38,6 +39,12 @@ __all__ = ["NEVER", "Shard", "ShardParameters"]
 
 NEVER = 1 << 62  # a time (ns) or a version that is not reached
 REDUCTIONS = ("mean", "sum")
+COUNT = Number(0, NEVER, int)
+STATE: Form = {
+    "version": COUNT, "generation": COUNT, "samples": COUNT, "gradients": int, "incarnation": COUNT, "rounds": COUNT,
+    "eras": [(COUNT, COUNT)], "applied": [(COUNT, COUNT, int)], "last": [(str, COUNT, int)], "dropped": [(str, COUNT, [int])],
+    "unheard?": [(int,) * len(TABLES["drops"].names)],
+}  # fmt: skip
 
 
 class ShardParameters(Protocol):
@@ -66,6 +73,9 @@ class ShardParameters(Protocol):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return copies of values and optimizer state, as entries of a checkpoint."""
+
+    def check(self, arrays: Mapping[str, Any]) -> None:
+        """Raise `Mismatch` if these are not the result of `arrays()` of such parameters, with finite numbers."""
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Restore the parameters and the state from the result of `arrays()`."""
@@ -267,6 +277,11 @@ class Shard(Part):
         if self._replicas:
             progress["replicas"] = self._replicas
         return self.log.to_state() | progress | self.parameters.arrays()
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise `Mismatch`, which names the entry, if `state`, read from a file, is not the state of such a shard."""
+        check(state, STATE)
+        self.parameters.check(state)
 
     def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
         """Restore the state from `to_state()` (None: keep the present state) and start a new generation. `same`: `state` is the

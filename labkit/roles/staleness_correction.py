@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import ArrayForm
 from ..nn.optimizers import State
-from .optimizer_state import load_state, saved_state
+from .optimizer_state import load_state, saved_state, state_form
 
 __all__ = ["StalenessCorrection", "staleness_correction"]
 
@@ -88,6 +89,10 @@ class StalenessCorrection:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return a copy of the state of the compensation, as entries of a checkpoint."""
         return saved_state("correction", self.state)
+
+    def form(self) -> dict[str, ArrayForm]:
+        """Return the form of `arrays()`."""
+        return state_form("correction", self.state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore `arrays()`."""

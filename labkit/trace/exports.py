@@ -10,9 +10,6 @@ import contextlib
 import json
 import math
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,8 +17,10 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadInput, shown
+from ..formats import Mismatch, check, open_arrays
 from ..paths import as_path, reason
 from .events import Event
+from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
 from .prediction_history import PredictionHistory
 from .recorder import Counters
 from .schema import ALL, CATEGORIES, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
@@ -32,12 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
 
-KIND, FORMAT = "labkit trace", 2
 TEXTS = ("about", "header", "events", "counters", "ending")
-DAMAGED: tuple[type[BaseException], ...] = (
-    *(OSError, EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError, MemoryError, OverflowError),
-    *(RuntimeError, SyntaxError, struct.error, zipfile.BadZipFile, zlib.error),
-)
 
 # .npz ---------------------------------------------------------------------------------------------------------------
 
@@ -118,55 +112,47 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
         ...
     labkit.errors.BadInput: There is no file 'missing.npz'.
     """
-    name = as_path("path", path)
-    try:
-        with np.load(name, allow_pickle=False) as members:
-            texts = {key: json.loads(members[key].tobytes()) for key in TEXTS[:1]}
-            about = _checked_about(name, texts["about"])
-            texts |= {key: json.loads(members[key].tobytes()) for key in TEXTS[1:]}
-            rows = {table: members[f"table.{table}"] for table in TABLES}
-            predictions = PredictionHistory.of(members, int(about["thinned"]))
-        return _rebuilt(about, texts, rows, predictions)
-    except BadInput:
-        raise
-    except FileNotFoundError:
-        raise BadInput(f"There is no file {shown(name)}.") from None
-    except DAMAGED as why:
-        raise BadInput(f"{shown(name)} is damaged or not a labkit trace: {reason(why)}.") from None
+    with open_arrays(path, "a labkit trace") as file:
+        about: Any = file.read_json("about", {"kind": KIND, "format": int})
+        if about["format"] != FORMAT:
+            raise BadInput(
+                f"{shown(as_path('path', path))} is a trace of another labkit (format {about['format']}; this one reads format "
+                f"{FORMAT}). Read it with the labkit that wrote it, or run the experiment again."
+            )
+        check(about, ABOUT, "about")
+        for table in TABLES:
+            file.fits(f"table.{table}", table_form(table))
+        header: Any = file.read_json("header", HEADER)
+        texts = {name: file.read_json(name, form) for name, form in zip(TEXTS[2:], (EVENTS, COUNTERS, ENDING))}
+        rows = {table: file.read(f"table.{table}", table_form(table)) for table in TABLES}
+        return _rebuilt(about, header, texts, rows, PredictionHistory.of(file, about["thinned"]))
 
 
-def _checked_about(name: str, about: object) -> dict[str, Any]:
-    """Check that this version of labkit can read the file, and return the description `about` of the file."""
-    if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise BadInput(f"{shown(name)} is not a labkit trace.")
-    columns = {table: [column.name for column in schema.columns] for table, schema in TABLES.items()}
-    if about["format"] != FORMAT or about["columns"] != columns:
-        wrote = about["format"]
-        raise BadInput(
-            f"{shown(name)} is a trace of another labkit (format {shown(wrote)}; this one reads format {FORMAT}). "
-            "Read it with the labkit that wrote it, or run the experiment again."
-        )
-    return about
-
-
-def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray], predictions: PredictionHistory) -> Trace:
-    """Create a trace from the contents of a file. Inconsistent contents raise one of `DAMAGED`."""
-    trace = Trace(texts["header"], keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
+def _rebuilt(
+    about: dict[str, Any], header: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray],
+    predictions: PredictionHistory,
+) -> Trace:  # fmt: skip
+    """Create a trace from the contents of a file. Raises `Mismatch` if they do not fit each other."""
+    trace = Trace(header, keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
+    roles = len(trace.roles)
+    for name in header["layout"]["observed"]:
+        if name not in trace.roles:
+            raise Mismatch(f"header.layout.observed names {shown(name)}, which is no role")
     for name, values in rows.items():
         table = trace.tables[name]
-        if values.dtype != table.dtype or values.ndim != 2 or values.shape[1] != len(table.columns):
-            raise ValueError(f"its table {name} has dtype {values.dtype} and shape {values.shape}")
-        roles, starts = np.unique(values[:, 0], return_index=True)
-        if np.any(np.diff(values[:, 0]) < 0) or not np.all(np.isin(roles, np.arange(len(trace.roles)))):
-            raise ValueError(f"its table {name} has rows of roles that are not in it")
-        for role, first, last in zip(roles.tolist(), starts, [*starts[1:], len(values)]):
+        check_codes(name, values, roles, len(header["messages"]), len(header["layers"]))
+        numbers, starts = np.unique(values[:, 0], return_index=True)
+        for role, first, last in zip(numbers.tolist(), starts, [*starts[1:], len(values)]):
             table.append(int(role), values[first:last, 1:].tobytes())
-        table.spilled, table.skipped = int(about["spilled"][name]), int(about["skipped"][name])
+        table.spilled, table.skipped = about["spilled"][name], about["skipped"][name]
     trace.events, trace.predictions = [Event.from_dict(plain) for plain in texts["events"]], predictions
+    check_names(trace.events, trace.roles)
     for instance, plain in sorted(texts["counters"].items(), key=lambda item: int(item[0])):
         trace.set_counters(int(instance), Counters.from_dict(plain))
-    trace.reported_until = {int(role): int(until) for role, until in about["until"]}
-    trace.ending, trace.now = texts["ending"], int(about["now"])
+    trace.reported_until = dict(about["until"])
+    if not set(trace.reported_until) <= set(range(roles)):
+        raise Mismatch("about.until has numbers of no role")
+    trace.ending, trace.now = texts["ending"], about["now"]
     return trace
 
 

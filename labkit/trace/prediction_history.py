@@ -9,10 +9,12 @@ they were batched, so equal runs keep equal entries.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+
+from ..formats import ArrayForm, Arrays, Mismatch
 
 __all__ = ["MAX_ENTRIES", "NO_ANSWER", "PredictedClasses", "PredictionHistory"]
 
@@ -82,19 +84,19 @@ class PredictionHistory:
         return dict(zip(MEMBERS, (when, samples, grid)))
 
     @classmethod
-    def of(cls, members: Mapping[str, np.ndarray], thinned: int = 0) -> PredictionHistory:
-        """Restore a history from the output of `arrays`; it is empty if the arrays are missing.
+    def of(cls, file: Arrays, thinned: int = 0) -> PredictionHistory:
+        """Restore a history from a file with the output of `arrays`; it is empty if the arrays are missing.
 
-        Raises `ValueError` if shapes or dtypes are inconsistent.
+        Raises `Mismatch` if they have another form.
         """
         history = cls()
         history.thinned = thinned
-        if MEMBERS[0] not in members:
+        if MEMBERS[0] not in file.declared:
             return history
-        when, samples, grid = (members[name] for name in MEMBERS)
-        kinds = [when.dtype == np.int64, samples.dtype == np.uint8, grid.dtype == np.uint8]
-        if not all(kinds) or when.shape != (len(samples), 2) or len(grid) != len(samples) or len(samples) > history.most:
-            raise ValueError(f"its predictions have shapes {when.shape}, {samples.shape} and {grid.shape}")
+        when = file.read(MEMBERS[0], ArrayForm(np.int64, (None, 2)))
+        samples, grid = (file.read(name, ArrayForm(np.uint8, (len(when), None))) for name in MEMBERS[1:])
+        if len(when) > history.most:
+            raise Mismatch(f"{MEMBERS[0]} has {len(when)} rows, not at most {history.most}")
         rows = zip(when.tolist(), samples, grid)
         history._kept = [
             PredictedClasses(time, update, classes.tobytes(), cells.tobytes()) for (time, update), classes, cells in rows

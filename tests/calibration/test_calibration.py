@@ -126,16 +126,6 @@ def test_other_files_are_refused(tmp_path, text):
         lk.Calibration.load(file)
 
 
-def test_values_that_cannot_be_are_refused(found):
-    plain = json.loads(json.dumps(found.to_dict()))
-    for name, value in (("latency", -1.0), ("latency", float("nan")), ("bandwidth", 0.0), ("size", "123")):
-        with pytest.raises(lk.BadInput, match=f"cannot be read: ({name}=|ValueError)"):
-            lk.Calibration.from_dict(plain | {name: value})
-    plain["costs"]["cores"] = -3
-    with pytest.raises(lk.BadInput, match="cannot be read: Costs: cores=-3"):
-        lk.Calibration.from_dict(plain)
-
-
 def test_it_shows_its_costs_and_its_doubts(found):
     assert found.doubts == ()
     lines = str(found).splitlines()

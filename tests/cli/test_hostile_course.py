@@ -14,7 +14,7 @@ import pytest
 from labkit.cli import doctor_checks, main, notebooks
 from labkit.course.authoring.assign import read_reference
 from labkit.course.authoring.release import release
-from labkit.course.bundle import read_bundle, write_release
+from labkit.course.bundle import write_release
 from labkit.course.grading import grade as grading
 from labkit.course.grading.batch import Batch
 from labkit.course.grading.nbval_run import RunResult
@@ -142,9 +142,3 @@ def unexpected_errors(document, read, value):
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_notebook_with_one_invalid_value_is_reported(folder, value):
     assert unexpected_errors(toy.notebook(), lambda path: read_reference(path, "seed"), value) == {}
-
-
-@pytest.mark.sample(1, slow=4)
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_a_bundle_with_one_invalid_value_is_reported(folder, value):
-    assert unexpected_errors(json.loads(Path("toy.bundle.json").read_text()), read_bundle, value) == {}

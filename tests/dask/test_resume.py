@@ -68,9 +68,14 @@ def test_a_run_that_is_over_goes_on_with_another_budget(tmp_path, cluster, strat
     run = lk.resume(tmp_path, cluster=on, budget=lk.Budget(updates=120)).wait()
     assert (run.stopped_by, updates(run)) == ("updates", 120)
     assert closes(run)["applied"] < 130
+    if strategy.name == "AsyncPS":
+        path = max(path for path in tmp_path.iterdir() if path.name.startswith("server-0."))
+        path.write_bytes(path.read_bytes()[:-1])
     again = lk.resume(tmp_path, cluster=on, budget=lk.Budget(updates=150)).wait()
     assert updates(again) == 150
     closes(again)
+    if strategy.name == "AsyncPS":
+        assert f": {path.name} is damaged (truncated)" in str(again.log)
 
 
 def test_a_role_lost_after_a_resume_begins_from_a_checkpoint_of_the_new_run(tmp_path, cluster):

@@ -87,19 +87,6 @@ def test_a_file_of_format_1_is_refused_by_name(tmp_path):
         lk.load_npz(path)
 
 
-def test_a_file_with_an_event_that_is_none_is_damaged(tmp_path):
-    trace = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(compute=0.1), lk.Budget(updates=5)).wait().trace
-    path = lk.save_npz(trace, tmp_path / "run.npz")
-    with np.load(path) as members:
-        found = dict(members)
-    found["events"] = np.frombuffer(json.dumps([{"kind": "exploded", "time": 1}]).encode(), np.uint8)
-    file = io.BytesIO()
-    np.savez(file, **found)
-    path.write_bytes(file.getvalue())
-    with pytest.raises(lk.BadInput, match=r"damaged.*no event of kind 'exploded'"):
-        lk.load_npz(path)
-
-
 # role states ----------------------------------------------------------------------------------------------------------
 
 

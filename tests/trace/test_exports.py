@@ -61,16 +61,8 @@ def test_a_run_that_goes_on_or_diverged_can_be_saved(tmp_path):
     json.loads(to_perfetto(loaded, tmp_path / "diverged.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_missing_damaged_foreign_and_newer_files_are_refused(tmp_path, trace):
-    path = save_npz(trace, tmp_path / "run.npz")
-    whole = path.read_bytes()
-    bad = tmp_path / "bad.npz"
-    for content in (b"", b"not a zip file", whole[: len(whole) // 2], whole[:-200]):
-        bad.write_bytes(content)
-        with pytest.raises(lk.BadInput, match="damaged or not a labkit trace"):
-            load_npz(bad)
-    with pytest.raises(lk.BadInput, match="no file"):
-        load_npz(tmp_path / "nothing.npz")
+def test_foreign_and_newer_files_are_refused(tmp_path, trace):
+    path, bad = save_npz(trace, tmp_path / "run.npz"), tmp_path / "bad.npz"
     np.savez(bad, x=np.arange(3))
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
         load_npz(bad)
@@ -81,14 +73,6 @@ def test_missing_damaged_foreign_and_newer_files_are_refused(tmp_path, trace):
         np.savez(bad, **changed_about(path, *change))
         with pytest.raises(lk.BadInput, match=text):
             load_npz(bad)
-
-
-def test_rows_that_do_not_fit_the_roles_are_refused(tmp_path, trace):
-    members = dict(np.load(save_npz(trace, tmp_path / "run.npz")))
-    members["table.applies"][:, 0] = 77
-    np.savez(tmp_path / "bad.npz", **members)
-    with pytest.raises(lk.BadInput, match="roles that are not in it"):
-        load_npz(tmp_path / "bad.npz")
 
 
 def changed_about(path, key, value):

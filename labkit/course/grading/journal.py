@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput
+from ...formats import Form, from_json
 from ..schema import Assignment
 from .lms import Student
 from .scores import QuestionScore, Result, TestScore
@@ -25,6 +26,17 @@ from .submissions import Submission
 __all__ = ["Journal", "fingerprint_of_reference", "fingerprint_of_submission", "write_atomically"]
 
 FORMAT = 1
+TEST = {"id": str, "points": float, "passed": bool, "hint": str, "detail": str}
+QUESTION: Form = {
+    "question": str, "tests": [TEST], "by_hand": float, "answers": {str: str}, "with_reference": bool,
+}  # fmt: skip
+STUDENT = {"name": str, "id": str, "platform": str, "late": bool, "key": str, "upload": int}
+ROW: Form = {
+    "format": int, "reference": str, "submission": str,
+    "result": {
+        "student": STUDENT, "path": str, "problem": str, "broken?": bool, "notes": [str], "questions": [QUESTION],
+    },
+}  # fmt: skip
 
 
 def fingerprint_of_reference(base: Assignment, variant: str) -> str:
@@ -100,15 +112,12 @@ class Journal:
         readable = 0
         for line in lines:
             try:
-                row = json.loads(line)
-                known = row["format"] == FORMAT
-                result = _result(row["result"])
-                key = str(row["submission"])
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                row: Any = from_json(line, ROW, "")
+            except BadInput:
                 continue
             readable += 1
-            if known and row["reference"] == self._reference_fingerprint:
-                self._results[key] = result
+            if row["format"] == FORMAT and row["reference"] == self._reference_fingerprint:
+                self._results[row["submission"]] = _result(row["result"])
             else:
                 self.other += 1
         if not readable and any(line.strip() for line in lines[:-1]):
@@ -161,10 +170,10 @@ def _result(data: Mapping[str, Any]) -> Result:
     """Restore a result from `Result.as_json`."""
     questions = []
     for each in data["questions"]:
-        tests = tuple(TestScore(**test) for test in each["tests"])
+        tests = tuple(TestScore(**{name: test[name] for name in TEST}) for test in each["tests"])
         more = {name: each[name] for name in ("question", "by_hand", "answers", "with_reference")}
         questions.append(QuestionScore(tests=tests, **more))
-    student = Student(**data["student"])
+    student = Student(**{name: data["student"][name] for name in STUDENT})
     return Result(
         student, data["path"], tuple(questions), tuple(data["notes"]), data["problem"], data.get("broken", False)
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -67,7 +68,10 @@ def decode_state(data: Bytes) -> dict[str, Any]:
     try:
         (size,) = COUNT.unpack_from(body)
         outline = json.loads(bytes(body[COUNT.size : COUNT.size + size]))
-        state = _decode_value(outline, _ArrayReader(body, COUNT.size + size))
+        arrays = _ArrayReader(body, COUNT.size + size)
+        state = _decode_value(outline, arrays)
+        if arrays.position != len(body):
+            raise ValueError("its arrays have another size")
     except Exception as error:  # the checksum is right, but labkit did not write this body
         raise DamagedCheckpoint(f"cannot be read: {error}") from None
     if not isinstance(state, dict):
@@ -127,9 +131,10 @@ class _ArrayReader:
         self.body, self.position = body, start
 
     def read(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-        count = int(np.prod(shape, dtype=np.int64))
-        size = count * dtype.itemsize
-        values = np.frombuffer(self.body[self.position : self.position + size], dtype, count) if size else np.empty(count, dtype)
+        if dtype.kind not in KINDS or not dtype.itemsize:
+            raise ValueError(f"an array of {dtype}")
+        size = math.prod(shape) * dtype.itemsize
+        values = np.frombuffer(self.body[self.position : self.position + size], dtype)
         self.position += size
         return values.copy().reshape(shape)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...errors import BadInput, shown
+from ...formats import Either, Form, Number, check_json, from_json
 from ...paths import reason
 from ..commands import Executed, read_entry
 from .store import Store
@@ -22,6 +23,7 @@ from .store import Store
 __all__ = ["RunJournal", "read_commands", "read_json", "read_reached", "save_commands", "save_reached", "write_json"]
 
 COMMANDS, REACHED = "commands.json", "reached.json"
+SECONDS = Number(0, 1e12)  # of engine time
 
 
 class RunJournal:
@@ -75,25 +77,29 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None) -> Non
 
 
 def read_commands(store: Store) -> tuple[list[Executed], float]:
-    """Return (the command log, the virtual seconds reached); `([], 0.0)` if there is none. Raises `BadInput` if it is damaged
-    or of an unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
+    """Return (the command log, the virtual seconds of its newest entry); `([], 0.0)` if there is none. Raises `BadInput` if it is
+    damaged or of an unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
     """
-    found = read_json(store, COMMANDS) or {"commands": [], "now": 0.0}
+    found = read_json(store, COMMANDS, {"format?": int})
+    if found is None:
+        return [], 0.0
+    where = f"{COMMANDS} in {shown(store.location)}"
     if found.get("format", 1) not in (1, 2):
-        where = f"{COMMANDS} in {shown(store.location)}"
         raise BadInput(f"{where} has another format than 1 or 2: it was written by another version of labkit.")
+    check_json(where, found, {"commands": [read_entry], "now": SECONDS})
     entries = [read_entry(plain) for plain in found["commands"]]
-    log = [entry if isinstance(entry, Executed) else Executed(entry) for entry in entries]
-    return log, max(found["now"], read_reached(store)[0])
+    return [entry if isinstance(entry, Executed) else Executed(entry) for entry in entries], float(found["now"])
 
 
-def read_reached(store: Store) -> tuple[float, str | None]:
-    """Return (engine seconds, what stopped the run or None); (0.0, None) if the file is missing or damaged."""
+def read_reached(store: Store) -> tuple[float, str | None, str]:
+    """Return (engine seconds, what stopped the run or None, what is wrong with the file or ""); (0.0, None, ...) if the file is
+    missing or damaged.
+    """
     try:
-        found = read_json(store, REACHED) or {}
-    except BadInput:
-        found = {}
-    return found.get("now", 0.0), found.get("stopped_by")
+        found = read_json(store, REACHED, {"now": SECONDS, "stopped_by": Either(None, str)}) or {}
+    except BadInput as error:
+        return 0.0, None, str(error)
+    return float(found.get("now", 0.0)), found.get("stopped_by"), ""
 
 
 def write_json(store: Store, name: str, values: Any, durable: bool = True) -> None:
@@ -102,21 +108,22 @@ def write_json(store: Store, name: str, values: Any, durable: bool = True) -> No
     store.files.put(name, [text.encode()], durable)
 
 
-def read_json(store: Store, name: str) -> Any:
-    """Return the values that `write_json` wrote; None if there is no such file. Raises `BadInput` if it is damaged."""
+def read_json(store: Store, name: str, form: Form = object) -> Any:
+    """Return the values that `write_json` wrote; None if there is no such file. Raises `BadInput` if it is damaged, or if the
+    values have another form.
+    """
+    where = f"{name} in {shown(store.location)}"
     try:
         data = store.files.get(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise BadInput(f"{name} in {shown(store.location)} cannot be read ({reason(error)}).") from None
-    try:
-        found = json.loads(data)
-        values, digest = found["said"], found["sha256"]
-    except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{name} in {shown(store.location)} is damaged: it cannot be read.") from None
-    if digest != _digest(values):
-        raise BadInput(f"{name} in {shown(store.location)} is damaged: its checksum does not match.")
+        raise BadInput(f"{where} cannot be read ({reason(error)}).") from None
+    found: Any = from_json(data, {"said": object, "sha256": str}, where)
+    values = found["said"]
+    if found["sha256"] != _digest(values):
+        raise BadInput(f"{where} is damaged: its checksum does not match.")
+    check_json(where, values, form)
     return values
 
 

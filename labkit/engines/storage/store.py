@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -23,11 +23,13 @@ from ...paths import as_path
 from .checkpoint_format import DamagedCheckpoint, decode_state, encode_state
 from .locations import Folder, Location, open_location
 
-__all__ = ["TAGS_PER_INCARNATION", "Store", "check_folder", "fingerprint", "open_store"]
+__all__ = ["TAGS_PER_INCARNATION", "Check", "Store", "check_folder", "fingerprint", "open_store"]
 
 SUFFIX = ".ckpt"
 TAGS_PER_INCARNATION = 10**12  # tags per incarnation of a role, for roles that number them by incarnation
 TAGS_PER_RESUMPTION = 10**18  # tags per resumption of a run
+
+Check = Callable[[dict[str, Any]], None]
 
 
 class Store:
@@ -83,39 +85,39 @@ class Store:
         for old in self.all_tags(role)[: -self.keep]:
             self.files.remove(self._file(role, old))
 
-    def read(self, role: str, tag: int | None = None) -> tuple[dict[str, Any], str] | None:
-        """Return (state, note) of the newest intact checkpoint of `role`, or of the checkpoint with this tag; None if there is
-        none.
+    def read(self, role: str, check: Check | None = None) -> tuple[dict[str, Any] | None, str]:
+        """Return (state, note): the newest intact state of `role`, or None if there is none.
 
-        The note is a text about newer checkpoints that are damaged, or "". Damaged files raise no error.
+        `check(state)` raises `ValueError` if a state has wrong contents; it then counts as damaged. The note is a text that names
+        the newer files that are damaged, and why, or "". Damaged files raise no error.
         """
-        damaged: list[tuple[int, str]] = []
-        for number in reversed(self.all_tags(role)) if tag is None else [tag]:
+        damaged: list[str] = []
+        for _, state in self._intact(role, check, damaged):
+            return state, ", ".join(damaged)
+        return None, ", ".join(damaged)
+
+    def read_all(self, role: str, check: Check | None = None) -> tuple[dict[int, dict[str, Any]], str]:
+        """Return ({tag: state}, note): all intact states of `role`, newest first, and a text that names the damaged files."""
+        damaged: list[str] = []
+        return dict(self._intact(role, check, damaged)), ", ".join(damaged)
+
+    def _intact(self, role: str, check: Check | None, damaged: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (tag, state) of the intact states, newest first. A text about every damaged file is appended to `damaged`."""
+        for tag in reversed(self.all_tags(role)):
             try:
-                state = self._load(role, number)
-            except DamagedCheckpoint as error:
-                damaged.append((number, str(error)))
-                continue
+                state = self._load(role, tag)
+                if check is not None:
+                    check(state)
             except FileNotFoundError:  # removed by its writer in the meantime
                 continue
-            return state, f"{_damage_text(role, damaged)}; the one before is used" if damaged else ""
-        return None
-
-    def damage_report(self, role: str) -> str:
-        """Return a text about the damaged checkpoints of `role`; "" if there are none."""
-        damaged = []
-        for number in reversed(self.all_tags(role)):
-            try:
-                self._load(role, number)
-            except DamagedCheckpoint as error:
-                damaged.append((number, str(error)))
-            except FileNotFoundError:
+            except (DamagedCheckpoint, ValueError) as error:
+                damaged.append(f"{self._file(role, tag)} is damaged ({str(error).rstrip('.')})")
                 continue
-        return _damage_text(role, damaged) if damaged else ""
+            yield tag, state
 
     def tags(self, role: str) -> list[int]:
         """Return the tags of the intact states of `role`, ascending."""
-        return [number for number in self.all_tags(role) if self.read(role, number) is not None]
+        return sorted(self.read_all(role)[0])
 
     def roles(self) -> list[str]:
         """Return the roles that have files here, sorted."""
@@ -171,12 +173,6 @@ def _parse_name(name: str) -> tuple[str, int] | None:
     """Return (role, number) of a file name; None if it is not a checkpoint."""
     role, _, number = name.removesuffix(SUFFIX).rpartition(".")
     return (unquote(role), int(number)) if name.endswith(SUFFIX) and role and number.isdigit() else None
-
-
-def _damage_text(role: str, damaged: list[tuple[int, str]]) -> str:
-    (number, why), *more = damaged
-    also = f" (and {len(more)} more)" if more else ""
-    return f"{role}'s newest checkpoint (version {number % TAGS_PER_INCARNATION}) is damaged ({why}){also}"
 
 
 def check_folder(checkpoint: Any) -> Path | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import RoleError
+from ...formats import ArrayForm, Mismatch, check
 from ...nn import EmbeddingBag
 from ...nn.optimizers import Optimizer
 from ...trace.recorder import Counters
@@ -136,6 +137,16 @@ class RowTable:
         rows = {"ids": self._ids, "pulls": self._pulls, "pushes": self._pushes, "rows": self._rows}
         kept = {name: array[:used].copy() for name, array in rows.items()}
         return kept | {f"memory:{name}": memory[:used].copy() for name, memory in self._memory.items()}
+
+    def check(self, arrays: Mapping[str, Any]) -> None:
+        """Raise `Mismatch` if these are not the result of `arrays()` of such a table."""
+        check(arrays, {"ids": ArrayForm(np.int64, (None,))})
+        ids = arrays["ids"]
+        counts, rows = ArrayForm(np.int64, ids.shape), ArrayForm(self._dtype, (len(ids), self._bag.columns), finite=True)
+        memory = {f"memory:{name}": rows for name in self._memory}
+        check(arrays, {"pulls": counts, "pushes": counts, "rows": rows} | memory)
+        if len(ids) and not (ids.min() >= 0 and ids.max() < self._bag.rows and len(np.unique(ids)) == len(ids)):
+            raise Mismatch("ids are not different rows of the table")
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore `arrays()`."""
@@ -267,6 +278,14 @@ class RowParameters:
             return {}
         learned = {} if self.correction is None else self.correction.arrays()
         return {"values": self._values.copy()} | self._optimizer.arrays() | learned | self.table.arrays()
+
+    def check(self, arrays: Mapping[str, Any]) -> None:
+        """Raise `Mismatch` if these are not the result of `arrays()` of such parameters."""
+        if not self.timing_only:
+            form = ArrayForm(self.dtype, self._values.shape, finite=True)
+            learned = {} if self.correction is None else self.correction.form()
+            check(arrays, {"values": form} | self._optimizer.form() | learned)
+            self.table.check(arrays)
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Restore `arrays()`."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import labkit as lk
 from labkit.engines.storage import locations
-from labkit.engines.storage.checkpoint_format import HEADER, DamagedCheckpoint, decode_state, encode_state
+from labkit.engines.storage.checkpoint_format import HEADER, decode_state, encode_state
 from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, check_folder, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
@@ -110,15 +110,14 @@ def test_values_that_cannot_be_stored_are_refused_with_their_place(store):
 
 
 def test_the_two_newest_checkpoints_are_kept(store):
-    assert store.read("server-0") is None
+    assert store.read("server-0") == (None, "")
     assert store.tags("server-0") == []
     for tag in (1, 5, 240):
         store.write("server-0", {"version": tag}, tag)
         store.write("server-01", {"version": tag}, tag)  # a name that begins alike
     assert store.tags("server-0") == [5, 240]
     assert store.read("server-0") == ({"version": 240}, "")
-    assert store.read("server-0", 5) == ({"version": 5}, "")
-    assert store.read("server-0", 1) is None
+    assert store.read_all("server-0") == ({240: {"version": 240}, 5: {"version": 5}}, "")
     assert store.roles() == ["server-0", "server-01"]
 
 
@@ -144,14 +143,14 @@ def test_a_resumed_run_has_newer_tags_than_its_predecessors(store):
     assert again.read("server-0") == ({"tag": 3 * TAGS_PER_INCARNATION + 240}, "")
     (older, old) = again.tags("server-0")
     assert older < old < 0
-    assert again.read("server-0", older) == ({"tag": 5}, "")
+    assert again.read_all("server-0")[0][older] == {"tag": 5}
     again.write("server-0", {"tag": 0}, 0)
     assert again.tags("server-0") == [old, 0]
     assert again.read("server-0") == ({"tag": 0}, "")
     store.write("server-0", {"tag": 241}, 241)  # a role of the first run is still there
     assert Store(store.location, times_resumed=1).read("server-0") == ({"tag": 0}, "")
     overwrite(again, "server-0", 0, lambda data: data[:-1])
-    assert again.read("server-0")[1].startswith("server-0's newest checkpoint (version 0) is damaged")
+    assert again.read("server-0")[1] == f"server-0.{TAGS_PER_RESUMPTION}.ckpt is damaged (truncated)"
 
 
 def test_any_name_of_a_role(store):
@@ -193,36 +192,9 @@ def test_jumps_of_the_system_clock_are_tolerated(store, monkeypatch):
     assert store.tags("chief") == [3, 4]
 
 
-# damage ---------------------------------------------------------------------------------------------------------------
+# damage: see also tests/test_files.py ---------------------------------------------------------------------------------
 
 WHOLE = b"".join(encode_state(STATE))
-
-
-def accepted(data):
-    """Whether these bytes are read as a checkpoint; if not, they are refused as damaged."""
-    try:
-        decode_state(data)
-    except DamagedCheckpoint:
-        return False
-    return True
-
-
-def test_truncated_at_any_length():
-    assert accepted(WHOLE)
-    lengths = {*range(HEADER.size + 20), *range(0, len(WHOLE), 7), len(WHOLE) - 1}
-    assert [length for length in lengths if accepted(WHOLE[:length])] == []
-
-
-def test_any_flipped_bit_is_found():
-    for at in range(len(WHOLE)):  # every byte, each bit of some of them
-        for bit in range(8) if at < HEADER.size else [at % 8]:
-            bad = bytearray(WHOLE)
-            bad[at] ^= 1 << bit
-            assert not accepted(bytes(bad)), (at, bit)
-
-
-def test_invalid_bytes_are_a_damaged_checkpoint():
-    assert [data for data in (b"", b"PK\3\4" + bytes(100), WHOLE + b"\0", WHOLE * 2) if accepted(data)] == []
 
 
 def overwrite(store, role, tag, change):
@@ -244,20 +216,18 @@ def test_a_damaged_checkpoint_is_replaced_by_its_predecessor(store, change, why)
     overwrite(store, "server-0", 240, change)
     state, remark = store.read("server-0")
     assert state["version"] == 180
-    assert remark == (f"server-0's newest checkpoint (version 240) is damaged ({why}); the one before is used")
+    newest, before = (f"server-0.{version:012d}.ckpt is damaged ({why})" for version in (240, 180))
+    assert remark == newest
     assert store.tags("server-0") == [180]
-    assert store.read("server-0", 240) is None
     overwrite(store, "server-0", 180, change)
-    assert store.read("server-0") is None
-    assert store.damage_report("server-0") == f"server-0's newest checkpoint (version 240) is damaged ({why}) (and 1 more)"
+    assert store.read("server-0") == (None, f"{newest}, {before}")
 
 
 def test_a_checkpoint_under_a_wrong_name_is_ignored(tmp_path):
     store = Store(tmp_path)
     store.write("server-0", STATE, 3)
     os.rename(tmp_path / "server-0.000000000003.ckpt", tmp_path / "server-0.000000000009.ckpt")
-    assert store.read("server-0") is None
-    assert "belongs to another role" in store.damage_report("server-0")
+    assert store.read("server-0") == (None, "server-0.000000000009.ckpt is damaged (it belongs to another role)")
 
 
 # writing that fails ---------------------------------------------------------------------------------------------------
@@ -366,8 +336,8 @@ def test_with_two_writers_the_stored_checkpoint_is_always_complete(store):
         try:
             for tag in range(first, first + 40, 2):
                 store.write("server-0", {"version": tag, "values": np.full(500, tag)}, tag)
-                found = store.read("server-0")
-                assert found is None or (found[0]["values"] == found[0]["version"]).all()
+                found, _ = store.read("server-0")
+                assert found is None or (found["values"] == found["version"]).all()
         except Exception as error:
             failures.append(error)
 
@@ -377,7 +347,7 @@ def test_with_two_writers_the_stored_checkpoint_is_always_complete(store):
     for thread in threads:
         thread.join(180)
     assert failures == []
-    assert store.damage_report("server-0") == ""
+    assert store.read_all("server-0")[1] == ""
     assert store.read("server-0") is not None
     assert not [name for name in store.files.names() if "draft" in name]
 

@@ -130,7 +130,7 @@ class DaskRun(Engine):
         self.trace = Trace(plan.header(cluster.spec), keep=KEEP_ROWS)
         self.record = RunRecord(self.trace, self.clock)
         self.commands = self.record.commands
-        self.checkpoints = RunCheckpoints(store, resume)
+        self.checkpoints = RunCheckpoints(store, resume, lambda text: self.record.event(EngineWarning, text))
         self.folder = self.checkpoints.folder
         self.accounting = FinalAccounting(plan, self.members, self.record, self.clock, self.checkpoints)
         self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, self._post_to, time.monotonic)
@@ -160,7 +160,7 @@ class DaskRun(Engine):
     def _start(self, resume: Store | None) -> None:
         """Start the roles, then the run's thread."""
         spec, plan = self.cluster.spec, self.plan
-        restored = resumed_states(plan, resume) if resume else {}
+        restored, damaged = resumed_states(plan, resume) if resume else ({}, [])
         settings = {
             "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
             "factors": dict(spec.slow or {}), "local": self.connection.local, "every": spec.checkpoint_every,
@@ -171,6 +171,8 @@ class DaskRun(Engine):
             states = [state for state, _ in restored.values()]
             versions = [int(state["version"]) for state in states if state and "version" in state]
             self.trace.event(Note(0, f"resumed from update {min(versions, default=0)}"))
+            for text in damaged:
+                self.trace.event(EngineWarning(0, text))
         self.supervisor.start(settings)
         for role, factor in (spec.slow or {}).items():
             self.trace.event(RoleSlowed(0, role, float(factor)))

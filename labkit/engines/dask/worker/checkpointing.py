@@ -18,9 +18,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from ....formats import check
 from ....roles.evaluator import Evaluator
 from ....roles.shard import Shard
-from ...storage.store import TAGS_PER_INCARNATION
+from ...storage.store import TAGS_PER_INCARNATION, Check
 
 __all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
 
@@ -46,8 +47,8 @@ class CheckpointStore(Protocol):
     def write(self, role: str, state: dict[str, Any], tag: int) -> None:
         """Save a checkpoint."""
 
-    def read(self, role: str) -> tuple[dict[str, Any], str] | None:
-        """Return (newest checkpoint, note about damaged ones), or None if there is none."""
+    def read(self, role: str, check: Check | None = None) -> tuple[dict[str, Any] | None, str]:
+        """Return (newest intact checkpoint or None, note about damaged ones)."""
 
 
 class Checkpointing:
@@ -151,8 +152,7 @@ class Checkpointing:
         empty for a role without state.
         """
         state, same = given or (None, False)
-        found = (None if state is None else dict(state), "") if given is not None else self._read()
-        state, remark = found or (None, "")
+        state, remark = (None if state is None else dict(state), "") if given is not None else self._read(shard, evaluator)
         requested, begins = state, []
         if shard is not None and state is not None:
             self.saved_at = state.pop(TIME, None)
@@ -167,11 +167,18 @@ class Checkpointing:
         elif evaluator is not None and state is not None:
             evaluator.restore(state)
             begins = ["evaluation", evaluator.update, remark]
+        elif remark:
+            self._warn(f"restarted without a checkpoint: {remark}")
         return requested, begins
 
-    def _read(self) -> tuple[dict[str, Any], str] | None:
+    def _read(self, shard: Shard | None, evaluator: Evaluator | None) -> tuple[dict[str, Any] | None, str]:
+        def check_all(state: Mapping[str, Any]) -> None:
+            check(state, {f"{TIME}?": int})
+            if (part := shard or evaluator) is not None:
+                part.check_state(state)
+
         try:
-            return None if self._store is None else self._store.read(self._role)
+            return (None, "") if self._store is None else self._store.read(self._role, check_all)
         except OSError as error:
             self._report_failure(error)
-            return None
+            return None, ""

@@ -1,11 +1,18 @@
-"""Frequency of checkpoints of a shard, with a clock and a storage duration that the test sets."""
+"""Checkpoints of a shard: their frequency, with a clock and a storage duration that the test sets, and damaged ones."""
 
 import errno
+import itertools
 from itertools import chain, repeat
 
 import pytest
 
+import labkit as lk
+from labkit.engines.dask.client.checkpoints import RunCheckpoints
+from labkit.engines.dask.client.resume import resumed_states
 from labkit.engines.dask.worker.checkpointing import Checkpointing
+from labkit.engines.plan import copied_shard, make_plan
+from labkit.engines.storage.store import Store
+from labkit.trace.events import RoleRestarted
 
 
 class Shard:
@@ -90,3 +97,73 @@ def test_a_checkpoint_that_fails_is_reported_once_and_again_when_it_works():
     disk.full = True
     checkpoints.save(None, 0)
     assert len(reported) == 3
+
+
+# damaged checkpoints --------------------------------------------------------------------------------------------------
+
+PLAN = make_plan(lk.Problem("moons", hidden=(3,)), lk.AsyncPS(), lk.SimulatedCluster(workers=2, servers=2).spec)
+
+
+def server(version=0):
+    shard = copied_shard(PLAN, PLAN.layout.roles[0], lambda: 0, PLAN.problem.objective(), PLAN.strategy)
+    shard.version = version
+    return shard
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Two checkpoints of both servers, at updates 5 and 9."""
+    made = Store(tmp_path)
+    for role, version in itertools.product(("server-0", "server-1"), (5, 9)):
+        made.write(role, copied_shard(
+            PLAN, PLAN.layout.roles[PLAN.role_ids[role]], lambda: 0, PLAN.problem.objective(), PLAN.strategy
+        ).to_state() | {"version": version}, version)  # fmt: skip
+    return made
+
+
+def damage(store, role, version, contents=None):
+    """Cut off a checkpoint, or write it with other contents; returns its name."""
+    name = f"{role}.{version:012d}.ckpt"
+    if contents is None:
+        store.files.put(name, [store.files.get(name)[:-1]])
+    else:
+        store.write(role, store.read_all(role)[0][version] | contents, version)
+    return name
+
+
+def test_a_restarted_role_names_damaged_checkpoints_and_begins_from_the_one_before(store):
+    warnings, shard = [], server()
+    newest = damage(store, "server-0", 9, {"samples": "many"})
+    requested, begins = Checkpointing("server-0", 1, store, None, warnings.append).restore(shard, None, None)
+    assert (shard.version, requested, warnings) == (5, None, [])
+    remark = f"{newest} is damaged (samples is 'many', not a whole number from 0 to 4.61169e+18)"
+    assert begins == ["checkpoint", 5, remark]
+    text = str(RoleRestarted(0, "server-0", 1, *begins[:2], remark=begins[2]))
+    assert text == f"server-0 restarted, restored from update 5 ({remark})"
+
+
+def test_a_restarted_role_without_intact_checkpoint_begins_from_the_first_weights_and_says_why(store):
+    shard = server()
+    names = [damage(store, "server-0", version) for version in (9, 5)]
+    _, begins = Checkpointing("server-0", 1, store, None, print).restore(shard, None, None)
+    assert begins == ["first weights", None, ", ".join(f"{name} is damaged (truncated)" for name in names)]
+    text = str(RoleRestarted(0, "server-0", 1, "first weights", remark=begins[2]))
+    assert text.startswith(f"server-0 restarted, restored from the first weights ({names[0]} is damaged")
+
+
+def test_a_resumed_run_names_damaged_checkpoints_and_what_is_used_instead(store):
+    name = damage(store, "server-1", 9)
+    states, notes = resumed_states(PLAN, store)
+    assert {role: state["version"] for role, (state, _) in states.items() if state} == {"server-0": 9, "server-1": 5}
+    assert notes == [f"server-1 starts from its checkpoint of update 5: {name} is damaged (truncated)"]
+    damage(store, "server-1", 5)
+    with pytest.raises(lk.BadInput, match=r"no checkpoint of server-1 is left \(server-1\.000000000009\.ckpt is damaged"):
+        resumed_states(PLAN, store)
+
+
+def test_the_client_names_damaged_checkpoints_once(store):
+    warnings = []
+    checkpoints = RunCheckpoints(store, None, warnings.append)
+    name = damage(store, "server-0", 9)
+    assert list(checkpoints.states("server-0")) == list(checkpoints.states("server-0")) == [5]
+    assert warnings == [f"{name} is damaged (truncated); an older checkpoint is used"]

@@ -1,0 +1,119 @@
+"""The form of the contents of a trace file, see `labkit.formats`: what the queries, the ledger and the panels rely on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import shown
+from ..formats import ArrayForm, Either, Form, Mismatch, Number, check
+from .events import Event
+from .recorder import Counters
+from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
+
+__all__ = ["ABOUT", "COUNTERS", "ENDING", "EVENTS", "FORMAT", "HEADER", "KIND", "check_codes", "check_names", "table_form"]
+
+KIND, FORMAT = "labkit trace", 2
+COUNT = Number(0, math.inf, int)
+MAYBE = Either(None, int)
+SCORE = Either(None, float)
+NAMED: Form = {str: object}
+
+ABOUT: Form = {
+    "now": COUNT, "until": [(COUNT, COUNT)], "thinned": COUNT, "spilled": dict.fromkeys(TABLES, COUNT),
+    "skipped": dict.fromkeys(TABLES, COUNT),
+    "columns": {name: tuple(column.name for column in table.columns) for name, table in TABLES.items()},
+}  # fmt: skip
+SAMPLES: Form = {
+    "labels": [float], "classes": MAYBE, "shape": Either(None, (COUNT, COUNT)), "names": Either(None, [str]),
+    "features": Either(None, [[float]]),
+    "plane": Either(None, {
+        "low": (float, float), "high": (float, float), "side": COUNT, "points": [(float, float)], "labels": [float],
+    }),
+}  # fmt: skip
+SHARES: Form = {
+    "shares": COUNT, "shared": bool, "first": [COUNT], "classes": COUNT, "names": Either(None, [str]), "counts": [[COUNT]],
+}  # fmt: skip
+HEADER: Form = {
+    "problem": {
+        "data": str, "batch_size": COUNT, "dtype": Either("float32", "float64"), "timing_only?": bool, "hidden?": [COUNT],
+        "partition?": str, "curvature?": object,
+    },
+    "strategy": {"name": str, "options": NAMED, "mean_staleness?": SCORE},
+    "cluster": {
+        "engine": str, "workers": COUNT, "bandwidth?": SCORE, "latency?": SCORE, "compute?": Either(None, str),
+        "slow?": {str: float},
+    },
+    "budget": {"updates?": COUNT, "samples?": COUNT, "epochs?": float, "seconds?": float, "accuracy?": SCORE},
+    "seed": int,
+    "layout": {
+        "roles": [{"name": str, "kind": str, "node": str, "shard": MAYBE, "part": Either(None, list), "data": MAYBE}],
+        "observed": [str], "replicated": bool, "copies": str, "positions": bool, "groups": {str: [str]},
+    },
+    "layers": [str], "messages": [str],
+    "samples?": Either({"none": str}, SAMPLES), "shares?": Either({"none": str}, SHARES),
+}  # fmt: skip
+HELD: Form = (int, {
+    "incarnation": COUNT, "rounds": COUNT, "eras": [(COUNT, COUNT)], "applied": [(COUNT, COUNT, int)], "time": COUNT,
+})  # fmt: skip
+ENDING: Form = Either(None, {
+    "stopped_by": str, "why": Either(None, str), "time": COUNT, "wall_seconds": SCORE,
+    "in_flight": [(int, COUNT, COUNT, int, COUNT)],
+    "update": MAYBE, "samples": MAYBE, "loss": SCORE, "accuracy": SCORE, "parameters_sha256": Either(None, str), "lost": [str],
+    "lost_lives": [(COUNT, COUNT)], "commands": [dict], "returned?": Either(None, {"held": [HELD], "over": Either(*REASONS)}),
+})  # fmt: skip
+
+
+def _event(plain: object) -> None:
+    check(plain, {str: Either(None, bool, int, str, dict, float), "kind": str, "time": int, "recorder": int})
+    Event.from_dict(plain)  # type: ignore[arg-type]
+
+
+EVENTS: Form = [_event]
+
+
+def _of_counter(value: object) -> Form:
+    """Return the form of a counter that is `value` at the start."""
+    if isinstance(value, list) and value:
+        return (int,) * len(value)
+    return {int: int} if isinstance(value, dict) else [int] if isinstance(value, list) else int
+
+
+COUNTERS: Form = {int: {f"{name}?": _of_counter(value) for name, value in Counters().to_dict().items()} | {
+    "applied?": {int: (COUNT, int)}, "hot?": [(int, int, int)], "open?": Either((Number(0, len(PHASES) - 1, int), int), ()),
+}}  # fmt: skip
+
+
+def table_form(name: str) -> ArrayForm:
+    """Return the form of a table."""
+    return ArrayForm(TABLES[name].dtype, (None, len(TABLES[name].columns)))
+
+
+def check_codes(name: str, rows: np.ndarray, roles: int, messages: int, layers: int) -> None:
+    """Raise `Mismatch` if rows of a table are not sorted by role, or have codes of no role, message, layer, ... of the run."""
+    lengths = {
+        "role": roles, "sender": roles, "message": messages, "layer": layers, "phase": len(PHASES), "category": len(CATEGORIES),
+        "reason": len(REASONS),
+    }  # fmt: skip
+    if np.any(np.diff(rows[:, 0]) < 0):
+        raise Mismatch(f"table.{name}: its rows are not sorted by role")
+    for column, values in zip(TABLES[name].columns, rows.T):
+        length = lengths.get(column.unit)
+        if length is not None and not np.all((values >= _lowest(column)) & (values < length) & (values == np.floor(values))):
+            raise Mismatch(f"table.{name}: its column {column.name} has numbers of no {column.unit} of the run")
+
+
+def check_names(events: Sequence[Event], roles: Sequence[str]) -> None:
+    """Raise `Mismatch` if an event is about, or was recorded by, a role that the run does not have."""
+    for i, event in enumerate(events):
+        for field in ("name", "peer"):
+            if (name := getattr(event, field, None)) and name not in roles:
+                raise Mismatch(f"events[{i}].{field} is {shown(name, 60)}, which is no role")
+        if not -1 <= event.recorder < len(roles):
+            raise Mismatch(f"events[{i}].recorder is {event.recorder}, which is no role")
+
+
+def _lowest(column: Column) -> int:
+    return RESTORED if column.unit == "sender" else 0
