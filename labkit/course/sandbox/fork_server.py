@@ -1,15 +1,13 @@
 """The fork server of student processes.
 
-`main(DESCRIPTOR, PROCESSOR_S)` loads the modules that a student process may use, because a confined process cannot open
-files. Then it forks a student process for each request on the socket DESCRIPTOR. Each role has its own process, so
-roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each student process in seconds; 0
+`main(DESCRIPTOR, PROCESSOR_S)` forks a student process for each request on the socket DESCRIPTOR. `launch` has loaded the
+modules that these may use. Each role has its own process, so roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each student process in seconds; 0
 means that student processes are not confined. The fork server ends when the other end of the socket is closed, for
 instance because the grader has ended.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import socket
@@ -25,19 +23,8 @@ from .student_process import StudentProcess
 
 __all__ = ["main"]
 
-PRELOADED = (
-    "abc", "asyncio", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
-    "decimal", "enum", "graphlib", "inspect", "pprint", "queue", "timeit", "traceback", "numpy.ma", "numpy.typing",
-    "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
-    "textwrap", "threading", "types", "typing", "uuid", "warnings", "numpy.linalg", "numpy.random", "numpy.fft",
-    "numpy.polynomial", "numpy.testing",
-)  # fmt: skip
-
-
 def main(descriptor: str, processor_s: str) -> None:
-    """Load the modules, then serve requests until the socket is closed."""
-    for name in PRELOADED:
-        importlib.import_module(name)
+    """Serve requests until the socket is closed."""
     serve(socket.socket(fileno=int(descriptor)), int(processor_s))
 
 

@@ -38,7 +38,10 @@ class StudentProcess:
             try:
                 self.grader.send(["done", getattr(self, "_" + what)(*arguments)])
             except BaseException as error:
-                self.grader.send(["raise", error_text(error), type(error).__name__])
+                self.grader.send(["raise", self._text(error), type(error).__name__])
+
+    def _text(self, error: BaseException) -> str:
+        return error_text(error) if self.cells is None else self.cells.error_text(error)
 
     def _load(self, cells: list[dict[str, Any]], tools: list[str]) -> list[tuple[str, str]]:
         restricted_api.install(tools)
@@ -89,7 +92,7 @@ class StudentProcess:
         try:
             result = fn(*args)
         except BaseException as error:
-            self.grader.send(["raise", error_text(error), type(error).__name__])
+            self.grader.send(["raise", self._text(error), type(error).__name__])
             return None, error
         self.grader.send(["done", None])
         return result, None
