@@ -1,13 +1,15 @@
 """The fork server of student processes.
 
 `main(DESCRIPTOR, PROCESSOR_S)` forks a student process for each request on the socket DESCRIPTOR. `launch` has loaded the
-modules that these may use. Each role has its own process, so roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each student process in seconds; 0
-means that student processes are not confined. The fork server ends when the other end of the socket is closed, for
-instance because the grader has ended.
+modules that these may use. Each role has its own process, so roles share no memory, as on a cluster. PROCESSOR_S is the
+limit of processor time of each student process in seconds; 0 means that student processes are not confined. The grader
+enforces the limit (`processes`); the kernel's, which is higher, ends a process that the grader does not wait for. The fork
+server ends when the other end of the socket is closed, for instance because the grader has ended.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import socket
@@ -22,6 +24,8 @@ from .proxies import GraderConnection
 from .student_process import StudentProcess
 
 __all__ = ["main"]
+
+MARGIN = 1.5  # the kernel's limit is higher by this factor: it counts clock ticks, which may deviate by more than 10%
 
 def main(descriptor: str, processor_s: str) -> None:
     """Serve requests until the socket is closed."""
@@ -67,7 +71,7 @@ def run_student_process(reading: int, writing: int, processor_s: int, parent: in
     os.closerange(max(reading, writing) + 1, 1024)
     end_with_parent(parent)
     if processor_s:
-        confine(processor_s)
+        confine(math.ceil(processor_s * MARGIN))
     setattr(time, "sleep", refuse_sleep)  # noqa: B010
     random.seed(0)  # numbers drawn from the global generator are the same in every run
     np.random.seed(0)

@@ -72,18 +72,17 @@ def post(ctx: Any, gradient: Any) -> None:
         ctx.send(server, gradient.push(shard))
 
 
-class _TypeHint(type):
-    """The class of a class that an answer may use in annotations only: any other use raises `AttributeError`."""
-
-    def _refuse(cls, *args: Any, **more: Any) -> Any:
-        raise AttributeError(f"lk.{cls.__name__} {UNAVAILABLE}, except as a type hint")
-
-    __call__ = __getattr__ = __instancecheck__ = __subclasscheck__ = _refuse
-
-
 def type_hint(name: str) -> type:
-    """Return a class for annotations. A subclass of it cannot be made."""
-    return _TypeHint(name, (), {"__init_subclass__": classmethod(_TypeHint._refuse), "__module__": "labkit"})
+    """Return a class that can be used in annotations only: a call, an attribute, a subclass or `isinstance` raises
+    `AttributeError`.
+    """
+
+    def refuse(cls: type, *args: Any, **more: Any) -> Any:
+        raise AttributeError(f"lk.{name} {UNAVAILABLE}, except as a type hint")
+
+    uses = ("__call__", "__getattr__", "__instancecheck__", "__subclasscheck__")
+    kind = type("TypeHint", (type,), dict.fromkeys(uses, refuse))
+    return kind(name, (), {"__init_subclass__": classmethod(refuse), "__module__": "labkit"})
 
 
 class RestrictedLabkit(types.ModuleType):
