@@ -2,7 +2,8 @@
 
 `sandbox.launch` calls `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`; the request is JSON on standard input.
 The process confines itself (with seccomp if the host supports it, else with limits of processor time and memory), and
-only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates. The requests and their answers are:
+only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates.
+The requests and their answers are:
 
     {"do": "list"}                                           -> {"members": [[index, path, time], ...]} or {"problem": ...}
     {"do": "about"}                                          -> {"assignment", "variant", "ran"} or {"problem": ...}

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ... import errors
-from ..regions import HIDDEN, has_region, in_region, released
+from ..regions import HIDDEN, has_region, released
 from ..schema import Assignment, Cell
 from .lms import Student
 from .nbval_run import CellResult, RunResult
@@ -184,7 +184,7 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]],
         return result.message or "a check did not pass"
     released_line = _is_released(cell, result)
     if not released_line or with_reference:
-        hint = _instructors_hint(result.message) if result.error == UNEXPECTED else ""
+        hint = result.message.partition(EXPECTED)[2] if result.error == UNEXPECTED else ""
         which = "a hidden check" if released_line is False else "a check"
         return f"{which} did not pass{': ' if hint else ''}{hint}"
     if result.error in (FAILED, UNEXPECTED):
@@ -196,14 +196,6 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]],
     return f"{result.error}: {result.message}" if result.message else f"a check did not pass ({result.error})"
 
 
-def _instructors_hint(message: str) -> str:
-    """Return the hint in the text of an `UnexpectedValue`, which ends in " was expected" or " was expected: HINT".
-
-    The value found, which the student chooses and which may contain the same words, stands before.
-    """
-    return "" if message.endswith(EXPECTED.rstrip(": ")) else message.rpartition(EXPECTED)[2]
-
-
 def _is_released(cell: Cell, result: CellResult) -> bool | None:
     """Whether the line of the test that raised the error is released; None if the line is not known."""
     if not has_region(cell.source, HIDDEN):
@@ -212,7 +204,8 @@ def _is_released(cell: Cell, result: CellResult) -> bool | None:
         return False
     found = _ENDED.match(result.detail)  # at the start, before any text of a student
     line = result.line or (int(found[1]) if found else 0)
-    return not in_region(cell.source.split("\n"), HIDDEN, line) if line else None
+    lines = cell.source.split("\n")[:line]
+    return [HIDDEN[1], *(at.strip() for at in lines if at.strip() in HIDDEN)][-1] == HIDDEN[1] if line else None
 
 
 def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:

@@ -25,8 +25,9 @@ class CellNamespace:
     """The names that cells define.
 
     A statement that raises is skipped and recorded in `failures`, so that a failed experiment in a helper cell does not
-    affect the functions around it; `missing` has the reasons by the names that it would have defined. `cells`: each is {"id", "source"}, or {"id", "functions": names, "values": {name:
-    value}} where the reference's answer replaces the student's. Then `function(name)` makes a function that calls the
+    affect the functions around it; `missing` has the reasons by the names that it would have defined. `cells`: each is
+    {"id", "source"}, or {"id", "functions": names, "values": {name: value}} where the reference's answer replaces the
+    student's. Then `function(name)` makes a function that calls the
     reference's function in another process.
     """
 

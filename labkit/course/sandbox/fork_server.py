@@ -29,10 +29,10 @@ MARGIN = 1.5  # the kernel's limit is higher by this factor: it counts clock tic
 
 def main(descriptor: str, processor_s: str) -> None:
     """Serve requests until the socket is closed."""
-    serve(socket.socket(fileno=int(descriptor)), int(processor_s))
+    serve(socket.socket(fileno=int(descriptor)), float(processor_s))
 
 
-def serve(control: socket.socket, processor_s: int) -> None:
+def serve(control: socket.socket, processor_s: float) -> None:
     """Fork a process for every pair of descriptors received; report how a process ended when asked.
 
     Requests: b"begin" with two descriptors, answered by the process id; b"end" and a process id, answered by the status of
@@ -61,7 +61,7 @@ def serve(control: socket.socket, processor_s: int) -> None:
         control.send(str(pid).encode())
 
 
-def run_student_process(reading: int, writing: int, processor_s: int, parent: int) -> None:
+def run_student_process(reading: int, writing: int, processor_s: float, parent: int) -> None:
     """Confine this forked process, keep only its two pipes open, and answer the grader until it ends."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):

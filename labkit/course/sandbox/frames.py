@@ -48,7 +48,7 @@ MAX_CLASSES = 50  # classes of named tuples of one sender: to make one takes 10,
 MAX_BITS = 100_000  # bits of a whole number
 MAX_FRACTION_BITS = 4_000  # bits of a numerator or denominator: to reduce a fraction takes a time quadratic in them
 DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:E-?[0-9]{1,3})?|Infinity|NaN)")  # so that an `int` of it has few digits
-MAX_SAME_HASH = 32  # keys of a dict or set with one hash, which are compared with each other; -1 and -2 have the same hash
+MAX_SAME_HASH = 100  # keys of a dict or set with one hash, which are compared with each other; -1 and -2 have the same hash
 
 # dict views and containers with their tags in a frame
 _VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -173,11 +173,11 @@ class Decoder:
     def _named_tuple(self, name: Any, fields: Any, items: list[Any]) -> Any:
         if len(fields) > MAX_FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
             raise ValueError("a named tuple")
-        kind = self._named.get((name, *fields))
+        kind: Any = self._named.get((name, *fields))
         if kind is None:
             if len(self._named) >= MAX_CLASSES:
                 raise ValueError("too many kinds of named tuples")
-            kind = self._named[(name, *fields)] = collections.namedtuple(str(name), fields)  # type: ignore[misc]
+            kind = self._named[(name, *fields)] = collections.namedtuple(name, fields)  # type: ignore[misc]
         return kind._make(items)
 
 
@@ -327,10 +327,12 @@ def _pairs(items: list[Any]) -> list[Any]:
 _BYTES: dict[str, Callable[[bytes], Value]] = {"bytes": bytes, "bytearray": bytearray}
 _TEXTS: dict[str, Callable[[str], Value]] = {"int": _int, "float": _float, "decimal": _decimal}
 _CONSTRUCTORS: dict[str, Callable[[list[Any]], Value]] = {
-    "complex": lambda items: complex(*items), "tuple": tuple, "set": lambda items: set(_distinct(items)),
-    "frozenset": lambda items: frozenset(_distinct(items)), "deque": collections.deque, "dict": lambda items: dict(_pairs(items)),
-    "ordered": lambda items: collections.OrderedDict(_pairs(items)), "counter": lambda items: collections.Counter(dict(_pairs(items))),
-    "defaults": lambda items: collections.defaultdict(None, _pairs(items)), "keys": lambda items: dict.fromkeys(_distinct(items)).keys(),
-    "values": lambda items: dict(enumerate(items)).values(), "items": lambda items: dict(_pairs(items)).items(), "range": _range,
-    "fraction": _fraction, "iterator": iter,
+    "complex": lambda items: complex(*items), "range": _range, "fraction": _fraction, "iterator": iter,
+    "tuple": tuple, "deque": collections.deque,
+    "set": lambda items: set(_distinct(items)), "frozenset": lambda items: frozenset(_distinct(items)),
+    "dict": lambda items: dict(_pairs(items)), "ordered": lambda items: collections.OrderedDict(_pairs(items)),
+    "counter": lambda items: collections.Counter(dict(_pairs(items))),
+    "defaults": lambda items: collections.defaultdict(None, _pairs(items)),
+    "keys": lambda items: dict.fromkeys(_distinct(items)).keys(), "items": lambda items: dict(_pairs(items)).items(),
+    "values": lambda items: dict(enumerate(items)).values(),
 }  # fmt: skip

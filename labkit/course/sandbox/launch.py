@@ -57,8 +57,8 @@ ALLOWED = {
 
 # Imported by the interpreter, by built-in types and by C code of the standard library when they are first used.
 INTERPRETER = (
-    "_compat_pickle", "_pydatetime", "_pylong", "_strptime", "ast", "codecs", "copyreg", "encodings.aliases", "encodings.ascii", "encodings.base64_codec", "encodings.big5",
-    "encodings.bz2_codec", "encodings.cp1250", "encodings.cp1251", "encodings.cp1252", "encodings.cp437", "encodings.cp850",
+    "_compat_pickle", "_pydatetime", "_pylong", "_strptime", "ast", "codecs", "copyreg", "encodings.aliases", "encodings.ascii",
+    "encodings.base64_codec", "encodings.big5", "encodings.bz2_codec", "encodings.cp1250", "encodings.cp1251", "encodings.cp1252", "encodings.cp437", "encodings.cp850",
     "encodings.euc_jp", "encodings.euc_kr", "encodings.gb18030", "encodings.gbk", "encodings.hex_codec", "encodings.idna",
     "encodings.iso8859_1", "encodings.iso8859_15", "encodings.iso8859_2", "encodings.iso8859_5", "encodings.koi8_r",
     "encodings.latin_1", "encodings.mac_roman", "encodings.punycode", "encodings.quopri_codec", "encodings.raw_unicode_escape",
@@ -67,7 +67,7 @@ INTERPRETER = (
     "encodings.utf_8_sig", "encodings.uu_codec", "encodings.zlib_codec", "linecache", "re", "tokenize", "traceback",
     "tracemalloc", "unicodedata", "warnings",
 )  # fmt: skip
-# Imported by answers. Left out is what needs files, processes, a network, a terminal or a window, and what Python 3.13 has not.
+# Imported by answers. Left out is what needs files, processes, a network, a terminal or a window, or is deprecated.
 ANSWERS = (
     "abc", "argparse", "array", "asyncio", "atexit", "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "calendar", "cmath",
     "cmd", "code", "codeop", "collections", "collections.abc", "colorsys", "concurrent.futures", "concurrent.futures.thread",
@@ -77,7 +77,7 @@ ANSWERS = (
     "importlib.abc", "importlib.machinery", "importlib.metadata", "importlib.resources", "importlib.util", "inspect", "io",
     "ipaddress", "itertools", "json", "keyword", "locale", "logging", "logging.config", "logging.handlers", "lzma", "marshal",
     "math", "mmap", "numbers", "opcode", "operator", "optparse", "os", "os.path", "pathlib", "pdb", "pickle", "pickletools",
-    "pkgutil", "platform", "plistlib", "pprint", "profile", "pstats", "pydoc", "queue", "quopri", "random", "reprlib",
+    "pkgutil", "platform", "plistlib", "pprint", "profile", "pstats", "pydoc", "pyexpat", "queue", "quopri", "random", "reprlib",
     "resource", "rlcompleter", "runpy", "sched", "secrets", "select", "selectors", "shlex", "shutil", "signal", "site",
     "stat", "statistics", "string", "stringprep", "struct", "symtable", "sys", "sysconfig", "tempfile", "textwrap",
     "threading", "time", "timeit", "token", "tomllib", "trace", "types", "typing", "unittest", "unittest.mock",

@@ -48,7 +48,7 @@ class ForkServer:
     process, which runs in the temporary `folder`.
     """
 
-    def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
+    def __init__(self, confined: bool | None = None, processor_s: float = PROCESSOR_S):
         why = confinement_problem()
         if confined and why:
             raise ClusterError(f"Submitted code is not run here: {why}.")
@@ -171,7 +171,7 @@ class StudentConnection:
         try:
             frame, freed = self._decoder.decode()
             if self._decoder.text_bytes > MAX_TEXT_BYTES:
-                raise self.stop(f"it sent more than {MAX_TEXT_BYTES >> 20} MB of text, numbers and lists (an array may be larger)")
+                raise self.stop(f"it sent more than {MAX_TEXT_BYTES >> 20} MB of text, numbers and lists (arrays may have more)")
             if self.processor_share() > 1.0:
                 raise self._out_of_time()
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
@@ -217,7 +217,7 @@ class StudentConnection:
 
     def _out_of_time(self) -> ProcessEnded:
         most = self.server.processor_s
-        return self.stop(f"it used {most} s of processor time, which is the limit of a process (does a loop never end?)")
+        return self.stop(f"it used {most:g} s of processor time, which is the limit of a process (does a loop never end?)")
 
     def stop(self, why: str) -> ProcessEnded:
         """End the process, and return the error to raise."""

@@ -70,9 +70,9 @@ class SubmittedCode:
 
     `call` uses one process for all calls, so that globals and default arguments keep what a function stores in them, as
     in a notebook; but another process for the calls of hidden tests, so that a function cannot raise their arguments as an
-    error in a later visible test. `cells`: {"id", "source"}, or {"id", "defines": {name: kind}} where the reference's answer replaces
-    the student's. The reference's functions run in processes of `reference`, and only arguments and results are
-    exchanged. `secret`: if an error is raised in these cells, only its class is shown.
+    error in a later visible test. `cells`: {"id", "source"}, or {"id", "defines": {name: kind}} where the reference's
+    answer replaces the student's. The reference's functions run in processes of `reference`, and only arguments and
+    results are exchanged. `secret`: if an error is raised in these cells, only its class is shown.
     """
 
     def __init__(

@@ -133,10 +133,9 @@ import sys
 sys.path.insert(0, {folder!r})
 import launch
 launch.restrict(launch.ALLOWED[{module!r}])
+launch.preload({module!r})
 import importlib
-module = importlib.import_module({module!r})
-for name in getattr(module, "PRELOADED", ()):
-    importlib.import_module(name)
+importlib.import_module({module!r})
 importlib.import_module("labkit.course.sandbox.confine")
 print(*sys.modules)
 """
