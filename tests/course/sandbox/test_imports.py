@@ -42,9 +42,9 @@ def test_every_module_of_the_standard_library_is_preloaded_or_left_out_for_a_rea
 def test_every_preloaded_module_can_be_imported_in_a_student_process(server):
     names = [name for name in launch.ANSWERS if not name.startswith("_")]
     source = "import importlib\ndef f(name):\n    try: return importlib.import_module(name).__name__\n    except ImportError as error: return str(error)"
-    f = shared_answers([solution(source, f="function")], server).defined("q")["f"]
     same = {"numpy.core": "numpy._core", "os.path": "posixpath"}
-    found = {name: f(name) for name in names}
+    with shared_answers([solution(source, f="function")], server) as answers:
+        found = {name: answers.defined("q")["f"](name) for name in names}
     assert {name: said for name, said in found.items() if said not in (name, same.get(name)) and "numpy.core" not in name} == {}
 
 
@@ -70,7 +70,7 @@ PROGRAMS = {
     "codecs": "import codecs\nreturn codecs.encode('abc', 'rot13'), codecs.encode(b'abc', 'hex'), codecs.encode(b'a', 'base64')",
     "escapes": "return 'é\\n'.encode('unicode_escape'), b'\\\\n'.decode('unicode_escape'), '\\\\x41'.encode().decode('raw_unicode_escape')",
     "an unknown codec": "try:\n    'x'.encode('no-such-codec')\nexcept LookupError as error:\n    return str(error)",
-    "text of a large number": "import sys\nsys.set_int_max_str_digits(0)\nreturn len(str(10**20000)), int('7' * 20000) % 1000",
+    "text of a large number": "import sys\nsys.set_int_max_str_digits(0)\ntry:\n    return len(str(10**20000)), int('7' * 20000) % 1000\nfinally:\n    sys.set_int_max_str_digits(4300)",
     "decimals": "import decimal, fractions\nreturn f\"{decimal.Decimal('1234.5'):,.2f}\", str(fractions.Fraction('0.125'))",
     "statistics": "import statistics\nreturn statistics.NormalDist(0, 1).cdf(0), statistics.median([1, 2, 3]), statistics.quantiles(range(9))",
     "a warning": "import warnings\nwarnings.warn('careful')\nreturn x",
@@ -124,14 +124,16 @@ def test_what_python_imports_by_itself_is_loaded(server, here, recwarn):
     """In a student process, where C modules of this Python are files that cannot be opened."""
     cells = [solution("\n".join(function(body, f"f{i}") for i, body in enumerate(PROGRAMS.values())),
                       **{f"f{i}": "function" for i in range(len(PROGRAMS))})]  # fmt: skip
-    names, wrong = shared_answers(cells, server).defined("q"), []
-    for i, (name, body) in enumerate(PROGRAMS.items()):
-        try:
-            found = repr(names[f"f{i}"](1))
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"
-        if found != repr(here(body)):
-            wrong.append(f"{name}: {found}, and not {here(body)!r}")
+    wrong = []
+    with shared_answers(cells, server) as answers:
+        names = answers.defined("q")
+        for i, (name, body) in enumerate(PROGRAMS.items()):
+            try:
+                found = repr(names[f"f{i}"](1))
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+            if found != repr(here(body)):
+                wrong.append(f"{name}: {found}, and not {here(body)!r}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -174,8 +176,8 @@ def test_identifiers_of_any_language_are_read_and_run(name, tmp_path, server):
     raw = toy.solve(toy.RELEASED, q1=f"# q1 (keep this line)\n{NAMES[name]}")
     read = submission(raw, toy.REFERENCE, tmp_path)
     assert read.problem == ""
-    made = shared_answers([solution(read.answers.solutions["q1"], scaled="function")], server).defined("q")
-    assert made["scaled"](21) == 42
+    with shared_answers([solution(read.answers.solutions["q1"], scaled="function")], server) as answers:
+        assert answers.defined("q")["scaled"](21) == 42
 
 
 # notebooks ------------------------------------------------------------------------------------------------------------
@@ -206,8 +208,8 @@ NOTEBOOK = {
 @pytest.mark.parametrize("name", NOTEBOOK)
 def test_what_works_in_a_notebook_works_in_an_answer(name, server):
     source, want = NOTEBOOK[name]
-    f = shared_answers([solution(source, f="function")], server).defined("q")["f"]
-    course.expect("it", f(3), want)
+    with shared_answers([solution(source, f="function")], server) as answers:
+        course.expect("it", answers.defined("q")["f"](3), want)
 
 
 NO = restricted_api.UNAVAILABLE
@@ -232,9 +234,8 @@ MISSING = {
 @linux
 @pytest.mark.parametrize("source", MISSING)
 def test_what_is_missing_is_named_with_the_line_and_what_to_write(source, server):
-    f = shared_answers([solution(source, f="function")], server).defined("q")["f"]
-    with pytest.raises(lk.LabkitError) as raised:
-        f(1)
+    with shared_answers([solution(source, f="function")], server) as answers, pytest.raises(lk.LabkitError) as raised:
+        answers.defined("q")["f"](1)
     assert not [text for text in MISSING[source] if text not in str(raised.value)], str(raised.value)
 
 

@@ -355,9 +355,10 @@ def test_an_endless_loop_is_called_by_its_name_and_has_its_whole_time(loop, brie
         return status, seconds
 
     monkeypatch.setattr(brief, "kill", killed)
-    with shared_answers([solution(f"def f(x):\n    {ENDLESS[loop]}", f="function")], brief) as answers:
-        with pytest.raises(LabkitError, match=r"used 0.2 s of processor time, which is the limit .*does a loop never end"):
-            answers.defined("q")["f"](1)
+    said = r"used 0.2 s of processor time, which is the limit .*does a loop never end"
+    cell = solution(f"def f(x):\n    {ENDLESS[loop]}", f="function")
+    with shared_answers([cell], brief) as answers, pytest.raises(LabkitError, match=said):
+        answers.defined("q")["f"](1)
     assert used[-1] >= 0.2
 
 
@@ -371,9 +372,9 @@ def test_an_endless_loop_outside_of_functions_is_called_by_its_name(brief):
 def test_an_answer_that_comes_after_the_limit_is_none(brief):
     """The limit is not that of the moment at which the grader looks: a result of a process that has used more does not count."""
     source = "import time\ndef f(x):\n    while time.process_time() < 0.25: pass\n    return x"
-    with shared_answers([solution(source, f="function")], brief) as answers:
-        with pytest.raises(LabkitError, match="processor time"):
-            answers.defined("q")["f"](1)
+    cell = solution(source, f="function")
+    with shared_answers([cell], brief) as answers, pytest.raises(LabkitError, match="processor time"):
+        answers.defined("q")["f"](1)
 
 
 # shared state ---------------------------------------------------------------------------------------------------------
