@@ -282,7 +282,7 @@ def _objects(shape: Any, items: list[Any]) -> np.ndarray:
 
 
 def _int(content: str) -> int:
-    if len(content) > MAX_BITS // 4 + 4 or not content.startswith(("0x", "-0x")):
+    if len(content) > MAX_BITS // 4 + 4:
         raise ValueError("an int")
     return int(content, 16)
 

@@ -345,7 +345,6 @@ COSTLY = {
     "a decimal with many digits": frame({"decimal": "7" * 100_000}),
     "a decimal that signals": frame({"decimal": "sNaN"}),
     "a float with many digits": frame({"float": "7" * 100_000}),
-    "a whole number in decimal digits": frame({"int": "7" * 20_000}),
     "digits in JSON": struct.pack("<QQ", 100_000, 0) + b"7" * 100_000,
     "a tuple of an array": frame({"tuple": {"array": ["|b1", [1 << 20]]}}, bytes(1 << 20)),
     "a set of an array": frame({"set": {"array": ["<i8", [1 << 17]]}}, np.arange(1 << 17).tobytes()),
