@@ -263,7 +263,7 @@ def test_alternative_correct_answers_get_full_points(name, changes, here, course
     assert earned(result) == full(course.reference), [mark.hints for mark in result.questions]
 
 
-# gradients by difference quotients: by name, the quotient and its step
+# gradients by difference quotients: by name, the quotient and its step. "s3": relu, whose slope is constant except at 0
 QUOTIENTS = {
     "one-sided": ("(f(x + d) - f(x)) / h", 1e-7),
     "central": ("(f(x + d) - f(x - d)) / (2 * h)", 1e-5),
@@ -310,8 +310,9 @@ BY_QUOTIENTS = {
 OF_GRADIENTS = {"q1-weights", "q1-inputs", "q2-backward", "q3-slope", "q4-network"}
 
 
-@pytest.mark.parametrize("seed", [None, "s3"])  # tanh, and relu, whose slope is constant except at 0
-@pytest.mark.parametrize("name", QUOTIENTS)
+@pytest.mark.parametrize(
+    ("name", "seed"), [*((name, None) for name in QUOTIENTS), ("central", "s3"), ("central, a power of two", "s3")]
+)
 def test_difference_quotients_are_no_gradients(name, seed, here, server):
     course = Course.of("01", server, seed)
     put = textwrap.dedent(QUOTIENT.format(*QUOTIENTS[name]))
