@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import linecache
 import os
 import select
 from pathlib import Path
@@ -103,7 +104,8 @@ def run_here(rebuilt, server):
 
 
 def run_cell(cell, names):
-    stdout = io.StringIO()
+    stdout, lines = io.StringIO(), cell["source"].splitlines(keepends=True)
+    linecache.cache[cell["id"]] = (len(cell["source"]), None, lines, cell["id"])  # as IPython does
     try:
         with contextlib.redirect_stdout(stdout):
             exec(compile(cell["source"], cell["id"], "exec"), names)
