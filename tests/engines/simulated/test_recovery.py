@@ -226,7 +226,7 @@ def test_the_end_of_a_run_waits_for_no_recovery(strategy, role, end, fault):
     assert run.engine.seconds == (now if end == "stop" else 2.0)
     assert f"it would wait for {role}, which " in run.trace.ending["why"]
     assert run.trace.ending["update"] == run.trace.column("evaluations", "update")[-1] > 0
-    entries = balanced(run)
+    balanced(run)
 
 
 def test_a_run_that_can_evaluate_ends_with_an_evaluation():
