@@ -215,7 +215,8 @@ def write_calibration(folder):
         lk.WorkCost(1e-3), lk.Measured((0.9, 1.1)),
         send=lk.Linear(2e-5), receive=lk.Linear(3e-5), wake=((0.01, 1e-4),), cold=((1e6, 0.1),), speeds=(1.0, 0.5),
     )  # fmt: skip
-    made = lk.Calibration(costs, "moons", (50, 4, 200), 20, (1, 100), (1, 8), 1e-4, 1e9, {"gradient": 0.1}, ("a doubt",))
+    measured = {"latency": 1e-4, "bandwidth": 1e9, "repeatability": {"gradient": 0.1}, "doubts": ("a doubt",)}
+    made = lk.Calibration(costs, "moons", (50, 4, 200), 20, (1, 100), (1, 8), **measured, pace=lk.Exponential(0.1))
     return made.save(folder / "calibration.json")
 
 

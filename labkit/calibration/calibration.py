@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines.base import Cluster
 from ..engines.cluster_spec import ClusterSpec
 from ..engines.costs import MAX_S, Costs, WorkCost
-from ..engines.distributions import Deterministic, Distribution, Measured
+from ..engines.distributions import Deterministic, Distribution, Measured, mean_seconds
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
 from ..formats import Either, Form, Mismatch, Number, check
@@ -23,6 +23,8 @@ from ..options import check_number
 from ..paths import as_path, reason
 from ..problem import Problem
 from ..progress import TaskProgress, bar_for, check_progress
+from ..serialization import from_dict as decoded
+from ..serialization import to_dict as encoded
 from ..strategies import AsyncPS, HalvingDoubling, Strategy
 from ..table import Table
 from .fits import fit_linear, fit_work, quantiles, split_drift
@@ -37,10 +39,20 @@ __all__ = ["Calibration", "calibrate"]
 
 FORMAT = 1
 COUNT = Number(0, 1 << 62, int)
+MEASURED = "measured"  # as a pace: that of the calibrated cluster
+PACED = ("pace", "server_time")
+
+
+def _check_pace(plain: object) -> None:
+    if not isinstance(decoded(plain), Distribution | None):
+        raise Mismatch(f"{shown(plain, 60)} is no distribution")
+
+
 FORM: Form = {
     "labkit_calibration": FORMAT, "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
     "parameters": (COUNT, COUNT), "samples": (COUNT, COUNT), "latency": Number(0, MAX_S),
     "bandwidth": Either(None, Number(1e-6, 1e18)), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
+    "pace?": _check_pace, "server_time?": _check_pace,  # missing in files of older versions
 }  # fmt: skip
 ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
@@ -78,6 +90,8 @@ class Calibration:
         {quantity: half the range of the repetitions, relative to their median}.
     doubts : tuple of str
         What could not be measured, and what was not repeatable.
+    pace, server_time : Distribution, optional
+        The pace of gradients, and of updates of servers, of the cluster. None: full speed. The costs are those of full speed.
 
     See Also
     --------
@@ -105,9 +119,11 @@ class Calibration:
     bandwidth: float = math.inf
     repeatability: Mapping[str, float] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    pace: Distribution | None = None
+    server_time: Distribution | None = None
 
     def cluster(
-        self, workers: int = 4, servers: int | None = None, *, pace: Distribution | float | str | None = None,
+        self, workers: int = 4, servers: int | None = None, *, pace: Distribution | float | str | None = MEASURED,
         hosts: int | None = None, **options: Any,
     ) -> SimulatedCluster:  # fmt: skip
         """Return a simulated cluster with these costs.
@@ -118,14 +134,14 @@ class Calibration:
             The number of workers.
         servers : int, optional
             The number of servers. None: what the strategy needs.
-        pace : Distribution or float, optional
-            The pace of gradients. None: full speed.
+        pace : Distribution or float, default "measured"
+            The pace of gradients. "measured": that of the calibrated cluster. None: full speed.
         hosts : int, optional
             The number of hosts, each with the cores of the measured one, on which the roles are placed in turn. None: as many as
             were measured.
         **options : object
-            Further options of `SimulatedCluster`, as `slow={"worker-1": 3}`. `latency` and `bandwidth` between hosts are the
-            measured ones by default.
+            Further options of `SimulatedCluster`, as `slow={"worker-1": 3}`. `server_time`, and `latency` and `bandwidth` between
+            hosts, are those of the calibrated cluster by default.
 
         Returns
         -------
@@ -140,6 +156,8 @@ class Calibration:
                     "cores=16)), for example."
                 )
         costs = self.costs if hosts is None else replace(self.costs, hosts=hosts)
+        pace = self.pace if isinstance(pace, str) and pace == MEASURED else pace
+        options = {"server_time": self.server_time} | options
         if costs.hosts > 1:
             options = {"latency": self.latency, "bandwidth": self.bandwidth} | options
         return SimulatedCluster(workers=workers, servers=servers, compute=pace, costs=costs, **options)
@@ -166,7 +184,8 @@ class Calibration:
         per_byte = max(c.send.per_byte + c.receive.per_byte + 1.0 / self.bandwidth, 1.0 / MEMORY_BANDWIDTH)
         latency = max(c.send.fixed + c.receive.fixed + c.latency + self.latency, LEAST_LATENCY)
         return {
-            "compute": c.gradient(parameters, samples), "server_time": c.update(size), "latency": latency,
+            "compute": max(c.gradient(parameters, samples), mean_seconds(self.pace) or 0.0),
+            "server_time": max(c.update(size), mean_seconds(self.server_time) or 0.0), "latency": latency,
             "bandwidth": 1.0 / per_byte,
         }  # fmt: skip
 
@@ -243,6 +262,8 @@ class Calibration:
             rows.append(["link", bytes_text(size), duration(1e9 * (self.latency + size / self.bandwidth)), ""])
         where = f"{count_text(c.hosts, 'host')} with {count_text(c.cores, 'core')}"
         title = f"{self.problem}, {parameters:,} parameters, on {where}"
+        for name, paced in (("gradients", self.pace), ("updates of servers", self.server_time)):
+            title += "" if paced is None else f", {name} paced: {paced.describe()}"
         return Table(["operation", "of", "time", "repeatability"], rows, title)
 
     def figure(self) -> matplotlib.figure.Figure:
@@ -280,6 +301,7 @@ class Calibration:
             The values.
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "costs"}
+        plain |= {name: encoded(getattr(self, name)) for name in PACED}
         plain["bandwidth"] = None if math.isinf(self.bandwidth) else self.bandwidth  # JSON has no infinity
         return {"labkit_calibration": FORMAT, "costs": self.costs.to_dict()} | plain
 
@@ -310,7 +332,7 @@ class Calibration:
         return cls(
             Costs.from_dict(plain["costs"]), plain["problem"], tuple(plain["size"]), plain["evaluated"],
             tuple(plain["parameters"]), tuple(plain["samples"]), plain["latency"], bandwidth, dict(plain["repeatability"]),
-            tuple(plain["doubts"]),
+            tuple(plain["doubts"]), *(decoded(plain.get(name)) for name in PACED),
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
@@ -538,6 +560,8 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
         f"the {name} differed by ± {half:.0%} between repetitions" for name, half in repeatability.items()
         if half > WIDE and name in ("gradient", "cycle", "sharing")
     )]  # fmt: skip
+    if cluster.spec.slow:
+        doubts.append(f"slow={shown(dict(cluster.spec.slow))} of the calibrated cluster is not part of the predictions")
     if evaluations is None:
         doubts.append("evaluations were not measured")
     if not shared:
@@ -546,7 +570,7 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
     return Calibration(
         made, problem.name, (first.parameters, first.samples, first.size), evaluations.samples if evaluations else 0,
         _range([c.parameters for c in fast]), _range([c.samples for c in fast]), latency, bandwidth, repeatability,
-        tuple(doubts),
+        tuple(doubts), cluster.spec.compute, cluster.spec.server_time,
     )  # fmt: skip
 
 

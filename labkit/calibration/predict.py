@@ -18,7 +18,7 @@ from ..roles.budget import Budget
 from ..strategies import Strategy
 from ..sweeps import Setting, Sweep, as_several, as_strategy, execute
 from ..table import Table
-from .calibration import Calibration
+from .calibration import MEASURED, Calibration
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -108,7 +108,7 @@ class Predictions:
 def predict(
     problem: Problem | str, strategies: Strategy | str | Sequence[Strategy | str], calibration: Calibration,
     workers: int | Iterable[int] = (2, 4, 8, 16, 32, 64), *, servers: int | None = None,
-    pace: Distribution | float | str | None = None,
+    pace: Distribution | float | str | None = MEASURED,
     hosts: int | None = None, budget: Budget | None = None, seeds: int | Iterable[int] = 3, client: Client | str | None = None,
     path: str | os.PathLike[str] | None = None, progress: bool | None = None,
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None, **options: Any,
@@ -127,8 +127,8 @@ def predict(
         The numbers of workers. A strategy that cannot run with one of them is an error.
     servers : int, optional
         The number of servers, for strategies that use servers. None: what the strategy needs.
-    pace : Distribution or float, optional
-        The pace of gradients. None: full speed.
+    pace : Distribution or float, default "measured"
+        The pace of gradients. "measured": that of the calibrated cluster. None: full speed.
     hosts : int, optional
         The number of hosts. None: as many as were measured. For more, give the `latency` (seconds) and `bandwidth` (bytes per
         second) between hosts, which are measured with several hosts only.

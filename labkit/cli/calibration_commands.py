@@ -78,6 +78,7 @@ def predict(
     """
     from ..calibration import Calibration
     from ..calibration import predict as simulate
+    from ..calibration.calibration import MEASURED
     from ..errors import BadInput
 
     files = result_files(options)
@@ -97,8 +98,8 @@ def predict(
     made = simulate(
         specs[0].problem, [spec.strategy for spec in specs], known, workers,
         servers=next((spec.cluster.servers for spec in specs if spec.cluster.servers is not None), None),
-        pace=cluster.compute if "compute" in values else None, hosts=hosts, budget=specs[0].budget, seeds=seeds, client=client,
-        path=files["out"], **more,
+        pace=cluster.compute if "compute" in values else MEASURED, hosts=hosts, budget=specs[0].budget, seeds=seeds,
+        client=client, path=files["out"], **more,
     )  # fmt: skip
     show(made.sweep, str(made), {"doubts": made.doubts}, as_json)
     write(made.sweep, files, made.figure)
