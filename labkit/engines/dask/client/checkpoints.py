@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import weakref
 from typing import Any, Literal
 
+from ....files import temporary
 from ...storage.store import Store
 from .resume import without_accounting
 
@@ -30,7 +30,7 @@ class RunCheckpoints:
         self.times_resumed = resume.times_resumed if resume else 0
         self.folder: str | None = None
         if store is None:
-            self.folder = tempfile.mkdtemp(prefix="labkit-")
+            self.folder = str(temporary.new())
             weakref.finalize(self, _remove, self.folder, os.getpid())
         elif store:
             self.folder = str(store.location)

@@ -579,6 +579,7 @@ class DaskRun(Engine):
                 except Exception:  # continue, because threads that wait for the end of the run must be released
                     log.exception("Resources of run %s could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
+            self._release_folder()
             self._over.set()
             self._activity.close()
             self._release_callers()
