@@ -313,6 +313,7 @@ class DaskRun(Engine):
     def _handle_next(self) -> RunEnd | None:
         """Execute due commands, handle the next event if one arrives in time, and check the time limits."""
         self._execute_due()
+        self.processes.renew_leases()
         try:
             event = self.supervisor.queue.get(timeout=self._time_left())
         except Empty:
