@@ -19,11 +19,10 @@ from ....files import temporary
 from .credentials import new_security
 from .http_servers import Scheduler
 from .nannies import Nanny, OwnCluster, ProcessTable
-from .settings import MALLOC
+from .settings import MALLOC, SILENT
 
 __all__ = ["check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster"]
 
-LOG_NOTHING = 50  # logging level of Dask's servers
 MAX_FOLDER_BYTES = 80  # bytes of a folder's path; the path of a socket in it may have about 100
 
 
@@ -51,13 +50,13 @@ def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
     worker = {
         "cls": Nanny,
         "options": {
-            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": LOG_NOTHING,
+            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT,
             "local_directory": str(folder), "table": table,
         },
     }  # fmt: skip
     return OwnCluster(
         scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
-        worker=worker, security=common["security"], silence_logs=LOG_NOTHING, name="labkit",
+        worker=worker, security=common["security"], silence_logs=False, name="labkit",
     )  # fmt: skip
 
 
