@@ -39,7 +39,7 @@ from .forked import disown, in_forked_child
 from .http_servers import with_token
 from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster
 from .nannies import OwnCluster, ProcessTable
-from .settings import settings, silence
+from .settings import SILENT, settings, silence
 
 __all__ = ["DaskConnection"]
 
@@ -69,7 +69,7 @@ class OpenConnections:
     def close(self) -> None:
         """End all runs, then close all connections, the newest first. Nobody reads what Dask logs about this."""
         for name in ("distributed", "distributed.client"):  # the others inherit the level
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+            logging.getLogger(name).setLevel(SILENT)
         for end in (DaskConnection.end_runs, DaskConnection.close):
             for connection in reversed(self._open.copy()):
                 end(connection)

@@ -40,7 +40,7 @@ def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
     _put_sockets_into(folder)
     if sys.platform.startswith("linux"):
         forkserver.ensure_running()  # the fork server imports its modules while the key is generated
-    common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
+    common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security(), "local_directory": str(folder)}
     scheduler = {
         "plugins": [table],
         "dashboard": token is not None,
@@ -50,8 +50,7 @@ def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
     worker = {
         "cls": Nanny,
         "options": {
-            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT,
-            "local_directory": str(folder), "table": table,
+            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT, "table": table,
         },
     }  # fmt: skip
     return OwnCluster(

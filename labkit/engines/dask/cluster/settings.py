@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import sys
 import threading
@@ -16,7 +17,7 @@ from ..timeouts import CONNECT_S
 
 __all__ = ["MALLOC", "SILENT", "SharedContext", "settings", "silence"]
 
-SILENT = 50  # logging level of Dask's servers, in their processes and in this one
+SILENT = logging.CRITICAL + 1  # logging level of Dask's servers, in their processes and in this one
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 # With Dask's settings glibc returns memory to the kernel after every large free, so every large array causes page faults.
