@@ -15,16 +15,19 @@ import stat
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, ClassVar
+
+from .errors import BadInput, shown
+from .paths import reason
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FileLock", "TemporaryFolders", "lock_open_file", "sync_folder", "temporary", "whole_file", "write_text"]
+__all__ = ["FileLock", "TemporaryFolders", "lock_open_file", "reserved", "sync_folder", "temporary", "whole_file", "write_text"]
 
 PREFIX = "labkit-"  # of the names of temporary folders
 OF_FOLDER, OF_TEMPORARY_FOLDER = ".labkit-lock", ".labkit-temporary"  # names of the files that lock the folder which they are in
@@ -133,6 +136,25 @@ def _release(path: Path, descriptor: int, owner: int) -> None:
             path.unlink()  # while the lock is held: whoever has opened this file opens the next one instead
     with contextlib.suppress(OSError):
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def reserved(paths: Iterable[Path], by: str) -> Iterator[None]:
+    """Return a context in which no other program that asks for it writes these files, or files in these folders.
+
+    `by`: what may be writing them, for the error. Raises `BadInput` if another one has reserved one of them.
+    """
+    with contextlib.ExitStack() as held:
+        for path in paths:
+            lock = FileLock.of_folder(path) if path.is_dir() else FileLock.of_file(path)
+            try:
+                free = lock.acquire()
+            except OSError as error:
+                raise BadInput(f"{shown(str(path))} cannot be written: {reason(error)}.") from None
+            if free is False:
+                raise BadInput(f"{shown(str(path))} is being written by {by} ({lock.holder}); wait for it, or give another name.")
+            held.callback(lock.release)
+        yield
 
 
 # files that are replaced as a whole -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import labkit as lk
-from tests.dask.helpers import MOONS, another_client, nothing_left, path_of_labkit, plugins
+from tests.dask.helpers import MOONS, another_client, nothing_left, path_of_labkit
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -158,7 +158,7 @@ ENDS = {
     "by an error": ("run = start(); raise ValueError('mine')", 1, "ValueError: mine"),
     "by Ctrl-C": ("run = start(); signal.raise_signal(signal.SIGINT)", -signal.SIGINT, "KeyboardInterrupt"),
     "with two clusters, of which one is closed": ("a, b = both(); a.close()", 0, ""),
-    "with a cluster on a cluster": ("a = lk.DaskCluster(workers=1).open(); run = start(lk.DaskCluster(a.client, workers=1))", 0, ""),
+    "with a cluster on a cluster": ("a, b = both(); run = start(lk.DaskCluster(a.client, workers=1, may_kill=True))", 0, ""),
     "with clusters that were collected": ("both(); gc.collect(); sys.exit(len(children()))", 0, ""),
     "with a cluster of Dask": ("run = start(lk.DaskCluster(of_dask(), workers=1))", 0, ""),
     "with a lab": ("lab = lk.Lab('moons', lk.AsyncPS(), lk.DaskCluster(workers=1)).run()", 0, ""),
