@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from .engines.plan import Plan
 from .engines.storage.journal import COMMANDS, REACHED, read_json, read_reached, write_json
 from .engines.storage.store import Store, open_store
 from .errors import BadInput, shown
+from .files import FileLock
 from .formats import Either, Form, Number, check_json
 from .serialization import NOT_IDENTIFYING, difference, fingerprint, to_dict
 from .spec import RunSpec, decoded_part, spec_of
@@ -104,24 +105,26 @@ class Manifest:
 
 
 @contextmanager
-def written_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, commands: Any) -> Iterator[None]:
-    """Context manager for the start of a run. Writes `run.json` before any role writes a checkpoint, and removes it if
-    the start fails.
+def written_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, commands: Any) -> Iterator[FileLock | None]:
+    """Context manager for the start of a run. Locks the location, writes `run.json` before any role writes a checkpoint, and
+    undoes both if the start fails. Its value is the lock, for the run to hold.
 
     `checkpoint`: the argument of `train`; nothing is written if it names no location. Raises `BadInput` if the location contains
-    a run that has not ended, which would be overwritten.
+    a run that has not ended, which would be overwritten, or is locked.
     """
     store = open_store(checkpoint)
     if store is None:
-        yield
+        yield None
         return
-    _remove_previous_run(store)
-    save_manifest(store, plan, cluster, budget, commands)
-    try:
-        yield
-    except BaseException:
-        store.files.remove(RUN)
-        raise
+    lock = store.lock()
+    with ExitStack() as undone:
+        if lock is not None:
+            undone.callback(lock.release)
+        _remove_previous_run(store)
+        save_manifest(store, plan, cluster, budget, commands)
+        undone.callback(store.files.remove, RUN)
+        yield lock
+        undone.pop_all()
 
 
 def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands: Any, times_resumed: int = 0) -> None:

@@ -6,6 +6,7 @@ cannot be repeated: a new run starts, in which every role restores its last chec
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from .engines.base import Cluster, VirtualTimeEngine
@@ -60,8 +61,8 @@ def resume(
     Raises
     ------
     BadInput
-        If there is no run in `path`, if its files are damaged, if an argument differs from the run, or if the run was over and
-        no budget is given (Dask).
+        If there is no run in `path`, if its files are damaged, if an argument differs from the run, if the run was over and no
+        budget is given (Dask), or if a run that goes on, in this or another program, has the folder. (A URL has no lock.)
     ClusterError
         If the cluster cannot be started or reached.
 
@@ -71,14 +72,30 @@ def resume(
     >>> run = lk.train("digits", lk.SyncPS(), cluster, lk.Budget(seconds=2), checkpoint="run")
     >>> run.advance(1.0).summary()["updates"]
     100
+    >>> del run
 
-    In another program:
+    After its end, in another program:
 
     >>> run = lk.resume("run")
     >>> run.summary()["updates"], run.wait().summary()["updates"]
     (100, 200)
     """
     store = Store(path)
+    load_manifest(store)  # refuses a location without a run, in which no lock is created
+    with ExitStack() as undone:
+        lock = store.lock()
+        if lock is not None:
+            undone.callback(lock.release)
+        run = _resumed(store, problem, strategy, cluster, budget, timeout)
+        run.engine.hold(lock)
+        undone.pop_all()
+        return run
+
+
+def _resumed(
+    store: Store, problem: Problem | None, strategy: Strategy | None, cluster: Cluster | None, budget: Budget | None,
+    timeout: float | None,
+) -> Run:  # fmt: skip
     manifest = load_manifest(store)
     problem, strategy = manifest.part("problem", problem), manifest.part("strategy", strategy)
     engine = manifest.engine

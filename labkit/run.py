@@ -140,8 +140,9 @@ def train(
     plan = make_plan(problem, strategy, cluster.spec, budget, seed)
     commands = schedule_faults(faults, plan)
     _check_allowed(commands, cluster)
-    with written_manifest(checkpoint, plan, cluster, budget, commands):
+    with written_manifest(checkpoint, plan, cluster, budget, commands) as lock:
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
+        run.engine.hold(lock)
     if cluster is not meant:
         run.engine.trace.event(EngineWarning(0, f"{ENVIRONMENT_VARIABLE} is set: no processes, this run is in virtual time"))
     return run

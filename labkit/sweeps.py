@@ -15,6 +15,7 @@ import csv
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import itertools
 import json
 import math
@@ -30,6 +31,7 @@ from .engines.base import Cluster
 from .engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
 from .engines.plan import make_plan
 from .errors import BadInput, LabkitError, shown
+from .files import lock_open_file, write_text
 from .formats import Either, Form, from_json
 from .formatting import count_text, number_text
 from .options import options_of, write_option
@@ -295,12 +297,12 @@ class Sweep:
         BadInput
             If the file cannot be written.
         """
-        name = as_path("path", path)
+        name, text = as_path("path", path), io.StringIO()
+        writer = csv.DictWriter(text, list(self.rows[0]) if self.rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
         try:
-            with open(name, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(self.rows[0]) if self.rows else [], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(self.rows)
+            write_text(name, text.getvalue())
         except OSError as error:
             raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
         return Path(name)
@@ -724,7 +726,10 @@ class _Store:
         except OSError as error:
             raise self._unwritable(error) from None
         with file:
-            _lock(file, self.path)
+            if lock_open_file(file.fileno()) is False:
+                raise BadInput(
+                    f"{shown(self.path)} is being written by another sweep; wait for it, or give another name."
+                )
             try:
                 file.seek(0)
                 end = file.read().rfind(b"\n") + 1
@@ -744,20 +749,6 @@ class _Store:
 
     def _unwritable(self, error: OSError) -> BadInput:
         return BadInput(f"{shown(self.path)} cannot be written: {reason(error)}.")
-
-
-def _lock(file: Any, path: str) -> None:
-    """Lock an open file until it is closed. Raises `BadInput` if another process or sweep has locked it."""
-    try:
-        import fcntl
-    except ImportError:  # there are no such locks on this system
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BadInput(f"{shown(path)} is being written by another sweep; wait for it, or give another name.") from None
-    except OSError:  # a file system without locks
-        return
 
 
 def _append(file: Any, line: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from ..engines.costs import MAX_S, Costs, WorkCost
 from ..engines.distributions import Deterministic, Distribution, Measured, mean_seconds
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
+from ..files import write_text
 from ..formats import Either, Form, Mismatch, Number, check
 from ..formatting import bytes_text, count_text, duration, listed
 from ..nn.index_sets import Boxes
@@ -355,7 +356,7 @@ class Calibration:
         """
         name = as_path("path", path)
         try:
-            Path(name).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+            write_text(name, json.dumps(self.to_dict(), indent=1) + "\n")
         except OSError as error:
             raise BadInput(f"{shown(name)} cannot be written: {reason(error)}.") from None
         return Path(name)

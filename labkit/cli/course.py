@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BadInput
+from ..files import reserved
 from ..paths import reason
 from .command_group import FAILED, WholeNumber
 from .path_types import ExistingFile, PathType
@@ -197,7 +198,11 @@ def grade(
     reports = ReportFiles(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the batch in an orderly way.", err=True)
-    with stop_on_signals(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
+    written = [path for path in (csv_file, json_file, junit_file, journal_file, html_folder) if path is not None]
+    with (
+        reserved(written, "another `labkit grade`"), stop_on_signals(harness.stop),
+        Batch(base, seed, harness, workers, journal_file) as batch,
+    ):  # fmt: skip
         try:
             read = batch.read(submissions, policy, lms or "")
             for warning in read.warnings:
@@ -223,7 +228,7 @@ def grade(
                     f"{batch.graded} results are in {journal_file}; the same command continues the batch.", err=True
                 )
             raise KeyboardInterrupt from None
-    reports.finish()
+        reports.finish()
     _print_results(results, base)
     if batch.journal_error:
         click.echo(f"Warning: {plain(batch.journal_error)}.", err=True)

@@ -11,13 +11,13 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 from ..engines.commands import Stop
 from ..errors import BadInput, LabkitError, shown
+from ..files import write_text
 from ..narrative.log import log_lines
 from ..paths import reason
 from ..progress import Wait, bar_for
@@ -131,7 +131,7 @@ def write(outcome: Outcome, files: ResultFiles) -> None:
         to_perfetto(trace, files.perfetto)
     if files.log:
         try:
-            Path(files.log).write_text("".join(line + "\n" for line in log_lines(trace)), encoding="utf-8")
+            write_text(files.log, "".join(line + "\n" for line in log_lines(trace)))
         except OSError as why:
             raise BadInput(f"{shown(files.log)} cannot be written: {reason(why)}.") from None
     if files.figure:

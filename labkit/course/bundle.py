@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..files import write_text
 from ..formats import Form, Number, check_json, from_json
 from .schema import FORMAT, Assignment, parse
 
@@ -56,7 +57,7 @@ def write_release(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, content in zip(files, (notebook, bundle)):
-            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     except OSError as why:
         raise BadInput(f"{folder} cannot be written: {why.strerror or why}.") from None
     return files

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..description import Description, HasDescription
 from ..errors import LabkitError
+from ..files import FileLock
 from ..nn import SparseParameters
 from ..trace.trace import Trace
 from .cluster_spec import ClusterSpec
@@ -42,6 +43,18 @@ class Engine(ABC):
     supported_commands: frozenset[type[Command]]
     stopped_by: str | None
     error: LabkitError | None
+    _held: FileLock | None = None
+
+    def hold(self, lock: FileLock | None) -> None:
+        """Hold the lock of the folder of its checkpoints until the run is over, or is collected."""
+        self._held = lock
+        if self.stopped_by is not None:
+            self._release_folder()
+
+    def _release_folder(self) -> None:
+        """To be called when the run is over and `stopped_by` is set."""
+        if self._held is not None:
+            self._held.release()
 
     @property
     @abstractmethod

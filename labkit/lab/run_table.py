@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..files import write_text
 from ..narrative.table import run_row, runs_csv
 from ..run import Run
 from ..table import Table
@@ -111,7 +112,7 @@ class Runs(list[dict[str, Any]]):
         Path
             The path.
         """
-        Path(path).write_text(self.csv(), encoding="utf-8", newline="")
+        write_text(path, self.csv())
         return Path(path)
 
     def _table(self) -> Table:

@@ -7,18 +7,17 @@ name and then renamed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput, shown
+from ..files import whole_file
 from ..formats import ArrayForm, Either, Form, Mismatch, Number, check, open_arrays
 from ..paths import as_path, reason
 from .embedding import EmbeddingBag
@@ -74,17 +73,11 @@ def save_model(
         text = json.dumps(header).encode()
     except (TypeError, ValueError) as why:
         raise BadInput(f"about cannot be written as JSON: {why}.") from None
-    path = as_path("path", path)
-    part = Path(f"{path}.{os.getpid()}.part")
     try:
-        with open(part, "wb") as file:
+        with whole_file(as_path("path", path)) as file:
             np.savez(file, header=np.frombuffer(text, np.uint8), params=params, **more)  # type: ignore[arg-type]
-        os.replace(part, path)
     except OSError as why:
         raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:

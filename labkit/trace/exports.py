@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BadInput, shown
+from ..files import whole_file
 from ..formats import Mismatch, check, open_arrays
 from ..paths import as_path, reason
 from .events import Event
@@ -82,7 +83,7 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
     members = {f"table.{name}": rows for name, rows in arrays.items()} | predictions
     for name, value in zip(TEXTS, values):
         members[name] = np.frombuffer(json.dumps(_plain(value), allow_nan=False).encode(), np.uint8)
-    with _whole_file(path) as file:
+    with _new_file(path) as file:
         np.savez_compressed(file, **members)  # type: ignore[arg-type]
     return Path(path)
 
@@ -218,7 +219,7 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
         "strategy": header["strategy"]["name"], "engine": header["cluster"]["engine"], "seed": header["seed"],
         "messages_left_out": skipped,
     }  # fmt: skip
-    with _whole_file(path) as file:
+    with _new_file(path) as file:
         file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(_plain(other))},"traceEvents":[\n'.encode())
         first = True
         for event in _events(trace, messages):
@@ -370,21 +371,10 @@ def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str
 
 
 @contextlib.contextmanager
-def _whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside `path` for writing, and move it to `path` at the end. Devices and pipes are written
-    directly.
-    """
-    target = part = Path(as_path("path", path))
+def _new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open the file `path` for writing, see `whole_file`. Raises `BadInput` if it cannot be written."""
     try:
-        if target.is_file() or not target.exists():
-            part = target.with_name(f"{target.name}.{os.getpid()}.part")
-        with open(part, "wb") as file:
+        with whole_file(as_path("path", path)) as file:
             yield file
-        if part is not target:
-            os.replace(part, target)
     except OSError as why:
         raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
-    finally:
-        if part is not target:
-            with contextlib.suppress(OSError):
-                part.unlink()

@@ -21,11 +21,11 @@ from labkit.course.bundle import write_release
 from labkit.course.grading import batch, reports
 from labkit.course.grading.check import unsaved_warnings
 from labkit.course.grading.grade import GradingKey
-from labkit.course.grading.journal import write_atomically
 from labkit.course.grading.lms import Student
 from labkit.course.grading.scores import Result, zero_scores
 from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
+from labkit.files import write_text
 from tests.course import toy_reference as toy
 from tests.course.sharing import wait_for_ends
 
@@ -207,14 +207,14 @@ def test_check_warns_if_code_is_not_confined(tmp_path, monkeypatch):
 
 
 def test_a_report_that_cannot_be_written_does_not_affect_the_others(tmp_path, monkeypatch):
-    def write(path, text):
+    def write(path, text, sync):
         if path.suffix == ".json":
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_atomically(path, text)
+        write_text(path, text, sync)
 
     base = parse(toy.notebook(), "m")
     nothing = Result(Student("half \ud83d"), "x.ipynb", zero_scores(base), notes=("half \ud83d",))
-    monkeypatch.setattr(reports, "write_atomically", write)
+    monkeypatch.setattr(reports, "write_text", write)
     monkeypatch.setattr(batch, "make_key", lambda base, variant, harness: GradingKey(base, {}))
     monkeypatch.setattr(batch, "grade_all", lambda key, submissions, harness, jobs, done: done(0, nothing))
     monkeypatch.setattr(reports, "file_names", lambda students: ["half.html"])

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import labkit as lk
-from tests.dask.helpers import MOONS, another_client, nothing_left, path_of_labkit, plugins
+from tests.dask.helpers import MOONS, another_client, nothing_left, path_of_labkit
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -30,10 +30,10 @@ if __name__ == "__main__":
 class Program:
     """A script in a separate process group, and its descendants."""
 
-    def __init__(self, folder, body, *, guarded=True):
+    def __init__(self, folder, body, *, guarded=True, head=HEAD):
         script = folder / "script.py"
         body = textwrap.dedent(body).strip("\n")
-        script.write_text(HEAD + (MAIN + textwrap.indent(body, "    ") if guarded else "\n" + body) + "\n")
+        script.write_text(head + (MAIN + textwrap.indent(body, "    ") if guarded else "\n" + body) + "\n")
         self.marker = f"LABKIT_TEST_{os.getpid()}_{folder.name}"
         env = {**path_of_labkit(), self.marker: "1", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
@@ -106,13 +106,37 @@ def test_interrupted_while_starting(tmp_path):
     assert err.count("Traceback (most recent call last)") <= 2, err
 
 
-def test_a_killed_script_leaves_no_process(tmp_path):
-    program = Program(tmp_path, """
-        run = start()
-        print("up", flush=True)
-        run.wait()
-    """).until("up")  # fmt: skip
-    assert program.children
+# What the processes of a killed program are doing: a role is frozen or cut off, a run is paused, a cluster has no run, a process
+# never gives another thread the interpreter lock.
+STATES = """
+    frozen = start(lk.DaskCluster(workers=2))
+    frozen.freeze("worker-1").cut("worker-0")
+    paused = start(lk.DaskCluster(workers=1, pace=1000.0)).pause()
+    idle = lk.DaskCluster(workers=1).open()
+    os.mkfifo(fifo)
+    busy = idle.client.submit(compute, fifo)
+    open(fifo).close()
+    print("up", flush=True)
+    signal.pause()
+"""
+COMPUTE = """
+import os, re, signal
+
+def compute(fifo):
+    open(fifo, "w").close()
+    re.match("(a+)+b", "a" * 64)
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["as they are", "stopped by a signal"])
+def test_no_process_survives_a_killed_program(tmp_path, stopped):
+    """Whatever its processes are doing: the events are their ends, which the kernel reports."""
+    program = Program(tmp_path, f"fifo = {str(tmp_path / 'fifo')!r}\n" + textwrap.dedent(STATES), head=HEAD + COMPUTE).until("up")
+    workers = [child for child in program.children if child.ppid() != program.process.pid]
+    assert len(workers) == 10
+    if stopped:
+        for worker in workers:
+            worker.suspend()
     program.process.kill()
     program.end()
 
@@ -125,37 +149,63 @@ def test_a_script_without_a_main_guard_is_refused(tmp_path):
     assert err.count("Traceback") == 1
 
 
-def test_the_end_of_the_program_closes_its_clusters(tmp_path):
-    """One is forgotten; a run of the other one goes on when the program exits."""
-    program = Program(tmp_path, """
-        import gc, psutil
-        run = start(budget=lk.Budget(updates=50)).wait()
-        del run
-        gc.collect()
-        left = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
-        print("left", len(left), flush=True)
-        run = start()
-        print("up", flush=True)
-        raise SystemExit(7)
-    """)  # fmt: skip
-    assert program.process.stdout.readline() == "left 0\n"
-    code, _, err = program.until("up").end()
-    assert (code, err) == (7, "")
+# {how a program ends: (its statements, exit code, last line on standard error)}. It closes nothing.
+ENDS = {
+    "normally, with a run": ("run = start()", 0, ""),
+    "normally, with a run that is over": ("run = start(budget=lk.Budget(updates=50)).wait()", 0, ""),
+    "normally, without a run": ("cluster = lk.DaskCluster(workers=1).open()", 0, ""),
+    "by SystemExit": ("run = start(); raise SystemExit(7)", 7, ""),
+    "by an error": ("run = start(); raise ValueError('mine')", 1, "ValueError: mine"),
+    "by Ctrl-C": ("run = start(); signal.raise_signal(signal.SIGINT)", -signal.SIGINT, "KeyboardInterrupt"),
+    "with two clusters, of which one is closed": ("a, b = both(); a.close()", 0, ""),
+    "with a cluster on a cluster": ("a, b = both(); run = start(lk.DaskCluster(a.client, workers=1, may_kill=True))", 0, ""),
+    "with clusters that were collected": ("both(); gc.collect(); sys.exit(len(children()))", 0, ""),
+    "with a cluster of Dask": ("run = start(lk.DaskCluster(of_dask(), workers=1))", 0, ""),
+    "with a lab": ("lab = lk.Lab('moons', lk.AsyncPS(), lk.DaskCluster(workers=1)).run()", 0, ""),
+}
+OPEN = """
+import gc, psutil, signal, sys
+
+def children():
+    return [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+
+def both():
+    a, b = lk.DaskCluster(workers=1).open(), lk.DaskCluster(workers=1).open()
+    start(a), start(b)
+    return a, b
+
+def of_dask():
+    from distributed import Client, LocalCluster
+    return Client(LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None))
+"""
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_the_end_of_a_program_is_quiet_and_closes_its_clusters(tmp_path, way):
+    body, expected, last = ENDS[way]
+    code, out, err = Program(tmp_path, body, head=HEAD + OPEN).end()
+    assert (code, out, err.strip().rpartition("\n")[2]) == (expected, "", last), err
+    assert err.count("Traceback (most recent call last)") == bool(last), err
+    assert "distributed" not in err
 
 
 def test_a_killed_script_ends_its_roles_on_an_existing_cluster(tmp_path, cluster):
-    """The roles run in processes that continue: the roles end without a request."""
+    """The roles run in processes that continue: the roles end without a request, and the process that was frozen is thawed."""
     with another_client(cluster) as client:
         program = Program(tmp_path, f"""
             import pickle
             from distributed import Client
             security = pickle.loads({pickle.dumps(client.security)!r})
             client = Client({client.scheduler.address!r}, security=security, set_as_default=False)
-            run = start(lk.DaskCluster(client, workers=1))
+            run = start(lk.DaskCluster(client, workers=1, may_kill=True))
+            run.freeze("worker-0")
+            print(run.engine.supervisor.processes[run.engine.supervisor.where["worker-0"]][1], flush=True)
             print("up", flush=True)
             run.wait()
-        """).until("up")  # fmt: skip
-        assert len(plugins(client)) == 3
+        """)  # fmt: skip
+        frozen = psutil.Process(int(program.process.stdout.readline()))
+        program.until("up")
+        assert frozen.status() == psutil.STATUS_STOPPED
         program.process.kill()
         program.process.wait()
         nothing_left(client)

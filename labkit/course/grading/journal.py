@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput
+from ...files import lock_open_file, sync_folder
 from ...formats import Form, from_json
 from ..schema import Assignment
 from .lms import Student
 from .scores import QuestionScore, Result, TestScore
 from .submissions import Submission
 
-__all__ = ["Journal", "fingerprint_of_reference", "fingerprint_of_submission", "write_atomically"]
+__all__ = ["Journal", "fingerprint_of_reference", "fingerprint_of_submission"]
 
 FORMAT = 1
 TEST = {"id": str, "points": float, "passed": bool, "hint": str, "detail": str}
@@ -92,13 +93,7 @@ class Journal:
             )
         except OSError as why:
             raise BadInput(f"{self.path} cannot be written: {why.strerror or why}.") from None
-        try:
-            import fcntl
-        except ImportError:
-            return
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if lock_open_file(self._descriptor) is False:
             self.close()
             raise BadInput(
                 f"{self.path} is being written by another `labkit grade`; wait for it or name another file."
@@ -143,7 +138,7 @@ class Journal:
         """
         if self._descriptor is None:
             self._open()
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         assert self._descriptor is not None
         key = fingerprint_of_submission(submission)
         row = {"format": FORMAT, "reference": self._reference_fingerprint, "submission": key, "result": result.as_json()}
@@ -177,35 +172,3 @@ def _result(data: Mapping[str, Any]) -> Result:
     return Result(
         student, data["path"], tuple(questions), tuple(data["notes"]), data["problem"], data.get("broken", False)
     )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the content of a file atomically: at any instant the file has either the old or the new text.
-
-    Raises:
-    OSError: the file cannot be written; the old file is unchanged.
-    """
-    new = path.with_name(f".{path.name[:40]}.{os.getpid()}.new")  # 40 characters have at most 160 of 255 bytes
-    try:
-        with new.open("w", encoding="utf-8", errors="replace", newline="") as stream:  # JSON may have surrogates
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Synchronize the directory entry of a new file, if the system supports it."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput, LabkitError
+from ...files import temporary
 from .rebuild import ANSWERS_MODULE, SETUP_CELL, SOURCES, Rebuilt
 
 __all__ = ["CellResult", "Harness", "Interrupted", "RunResult", "require_nbval", "run_notebook"]
@@ -128,8 +129,8 @@ def run_notebook(rebuilt: Rebuilt, harness: Harness) -> RunResult:
         Interrupted: `harness.stop` was set.
     """
     with (
-        _folder() as folder,
-        _folder() as scratch,
+        temporary.within() as folder,
+        temporary.within() as scratch,
     ):  # two folders, because student processes learn the path of the second
         root = Path(folder)
         work = root / "work"
@@ -141,10 +142,6 @@ def run_notebook(rebuilt: Rebuilt, harness: Harness) -> RunResult:
         environment = {**_environment(root, harness), "TMPDIR": scratch}
         output = _run(_command(root, work, harness), work, environment, harness)
         return _result(root / REPORT, output, rebuilt)
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True)
 
 
 def _command(root: Path, work: Path, harness: Harness) -> list[str]:

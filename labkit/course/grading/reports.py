@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ...files import write_text
 from ..schema import Assignment
 from .feedback import file_names, page
-from .journal import write_atomically
 from .lms import Student
 from .scores import Result, format_points
 from .submissions import Submission
@@ -246,7 +246,7 @@ class ReportFiles:
         if path is None:
             return
         try:
-            write_atomically(path, text())
+            write_text(path, text(), sync=True)
         except OSError as why:
             self.failed[path] = f"{path} cannot be written: {why.strerror or why}."
         else:

@@ -13,17 +13,18 @@ import contextlib
 import math
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...errors import ClusterError, RoleError
+from ...files import temporary
 from . import frames
 from .confine import BROKEN, MEMORY, PROCESSOR_S, UNCONFINED, confinement_problem
 
@@ -53,8 +54,7 @@ class ForkServer:
         if confined and why:
             raise ClusterError(f"Submitted code is not run here: {why}.")
         self.confined, self.processor_s = not why if confined is None else confined, processor_s
-        self._folder = tempfile.TemporaryDirectory(prefix="labkit-role-")
-        self.folder = Path(self._folder.name)
+        self.folder = temporary.new()
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -110,7 +110,7 @@ class ForkServer:
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._folder.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> ForkServer:
         return self

@@ -5,14 +5,39 @@ A process is identified by the machine's boot, its pid and its start time, becau
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import multiprocessing
 import os
+import select
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import psutil
 
-__all__ = ["boot_id", "end_process", "freeze_process", "progress_of", "thaw_process", "this_process"]
+__all__ = [
+    "ENDS_WITH_PARENT", "LEASE_S", "Guard", "boot_id", "end_process", "end_with_parent", "freeze_on_lease", "freeze_process",
+    "progress_of", "thaw_on_lease", "thaw_process", "this_process",
+]  # fmt: skip
+
+LEASE_S = 20.0  # a nanny thaws a process this long after the last request to keep it frozen, seconds
+ENDS_WITH_PARENT = sys.platform.startswith("linux")  # whether `end_with_parent` ends suspended processes
+GUARD = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+number = int(sys.argv[1])
+try:
+    process = os.pidfd_open(number)
+    thaw = lambda: signal.pidfd_send_signal(process, signal.SIGCONT)  # never to another process with the same number
+except (AttributeError, OSError):
+    thaw = lambda: os.kill(number, signal.SIGCONT)
+os.read(0, 1)
+thaw()
+"""
 
 
 def boot_id() -> str:
@@ -46,6 +71,25 @@ def progress_of(pid: int) -> tuple[float, ...]:
     return (pid, used.user + used.system, switches.voluntary, time.monotonic() if waits else 0.0)
 
 
+def end_with_parent() -> None:
+    """End this process when its parent process ends, even if this process is suspended, or holds the interpreter lock.
+
+    For processes that `multiprocessing` has started from a fork server: on Linux the kernel sends SIGKILL when the parent's end
+    of their pipe is closed. Elsewhere there is no effect; Dask's own thread, which reads such a pipe, ends the process.
+    """
+    parent = multiprocessing.parent_process()
+    if not ENDS_WITH_PARENT or parent is None:
+        return
+    import fcntl
+
+    pipe = parent.sentinel
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([pipe], [], [], 0)[0]:  # it was closed before
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def end_process(process: Sequence[object]) -> None:
     """Kill a process of this machine (SIGKILL). No effect if it has ended."""
     _act(process, psutil.Process.kill)
@@ -59,6 +103,45 @@ def freeze_process(process: Sequence[object]) -> None:
 def thaw_process(process: Sequence[object]) -> None:
     """Resume a process of this machine (SIGCONT)."""
     _act(process, psutil.Process.resume)
+
+
+class Guard:
+    """Thaws a frozen process of this machine when this process has ended, however it ends. It is a small process itself."""
+
+    def __init__(self, process: Sequence[object]) -> None:
+        command = [sys.executable, "-I", "-S", "-c", GUARD, str(process[1])]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def end(self) -> None:
+        """End the guard, and leave the process as it is."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def freeze_on_lease(process: Sequence[object], renew: bool = False, dask_worker: Any = None) -> None:
+    """Suspend a process for `LEASE_S` seconds. `renew`: prolong this, unless it has been thawed. Runs in the process's nanny.
+
+    The client renews the lease while it wants the process to be frozen. Thus a process is thawed if its client is gone.
+    """
+    leases: dict[tuple[object, ...], asyncio.TimerHandle] = vars(dask_worker).setdefault("labkit_leases", {})
+    key = tuple(process)
+    if key in leases:
+        leases.pop(key).cancel()
+    elif renew:
+        return
+    else:
+        freeze_process(process)
+    leases[key] = asyncio.get_running_loop().call_later(LEASE_S, thaw_on_lease, process, dask_worker)
+
+
+def thaw_on_lease(process: Sequence[object], dask_worker: Any = None) -> None:
+    """Resume a process that was suspended by `freeze_on_lease`. Runs in its nanny."""
+    lease = vars(dask_worker).get("labkit_leases", {}).pop(tuple(process), None)
+    if lease is not None:
+        lease.cancel()
+    thaw_process(process)
 
 
 def _act(process: Sequence[object], act: Callable[[psutil.Process], None]) -> None:

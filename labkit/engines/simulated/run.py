@@ -608,6 +608,7 @@ class SimulatedRun(VirtualTimeEngine):
             lost_lives=recovery.lost_instances,
             commands=[entry.to_dict() for entry in self.commands],
         )  # fmt: skip
+        self._release_folder()
         for role in self._roles:
             role.close()
 

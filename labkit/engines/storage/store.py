@@ -8,6 +8,7 @@ declared lost still writes, its states do not replace those of the next incarnat
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +19,9 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from ...errors import BadInput, shown
+from ...files import FileLock
 from ...nn import SparseParameters
-from ...paths import as_path
+from ...paths import as_path, reason
 from .checkpoint_format import DamagedCheckpoint, decode_state, encode_state
 from .locations import Folder, Location, open_location
 
@@ -55,6 +57,27 @@ class Store:
     def local(self) -> bool:
         """Whether the location is a local folder, which may be inaccessible to roles on other hosts."""
         return isinstance(self.files, Folder)
+
+    def lock(self) -> FileLock | None:
+        """Reserve the location for one run, until the lock is released or collected. Returns None for a URL, which has no locks.
+
+        Raises `BadInput` if a run has reserved it.
+        """
+        if not isinstance(self.files, Folder):
+            return None
+        lock = FileLock.of_folder(self.files.path)
+        try:
+            free = lock.acquire()
+            if free is False:
+                gc.collect()  # it may be reserved for a run of this program to which nothing refers any more
+                free = lock.acquire()
+        except OSError as error:
+            raise BadInput(f"{shown(self.location)} cannot be written to ({reason(error)}).") from None
+        if free is False:
+            raise BadInput(
+                f"{shown(self.location)} belongs to a run in {lock.holder}, which has not ended. Stop it, or give another folder."
+            )
+        return lock
 
     def check(self) -> Store:
         """Create the location if necessary, and test a write. Raises `BadInput` if that fails. Returns the store."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ....files import temporary
 from ....paths import reason
 from ....roles.evaluator import Evaluator
 from ...storage.store import Check, Store
@@ -34,7 +34,7 @@ class RunCheckpoints:
         self.times_resumed = resume.times_resumed if resume else 0
         self.folder: str | None = None
         if store is None:
-            self.folder = tempfile.mkdtemp(prefix="labkit-")
+            self.folder = str(temporary.new())
             weakref.finalize(self, _remove, self.folder, os.getpid())
         elif store:
             self.folder = str(store.location)

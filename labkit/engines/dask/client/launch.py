@@ -5,12 +5,14 @@ In-memory data are sent with the task; Dask arrays are assembled on the Dask wor
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import cloudpickle
 from distributed import Client, Future
+from distributed.client import done_callback
 
 from ....errors import BadInput
 from ....roles.layout import RoleSpec
@@ -92,7 +94,7 @@ class Launcher:
         """Submit the task of one role instance to the Dask worker `address`. Does not wait.
 
         `strategy`: the strategy with changed options; None: the plan's. `done`: called with the future when the task
-        has ended. `restored`: see `RoleAssignment`.
+        has ended, on any thread. `restored`: see `RoleAssignment`.
         """
         index = self.plan.role_ids[role]
         spec = self.plan.layout.roles[index]
@@ -109,7 +111,16 @@ class Launcher:
             run_role, assignment, share, self._test if spec.kind == "chief" else None,
             key=f"{role}#{incarnation}-labkit-{self.run}", workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
-        future.add_done_callback(done)
+
+        def ended(its: Future) -> None:  # on Dask's event loop, and for an error on a thread: `done` fetches its text
+            if its.status == "error":
+                threading.Thread(target=done, args=(its,), name="labkit-fetch", daemon=True).start()
+            else:
+                done(its)
+
+        # `Future.add_done_callback` needs an executor, which starts no work any more while the program ends
+        loop: Any = self.client.loop
+        loop.add_callback(done_callback, future, ended)
         return future
 
 

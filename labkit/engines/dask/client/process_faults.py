@@ -2,10 +2,14 @@
 
 Nothing is simulated: the run detects the consequences of a command like those of a real fault. Signals are sent to
 processes that labkit started, and to other processes only if the cluster allows it.
+
+No process stays frozen after the client has ended, even by SIGKILL: processes of labkit's own are ended by the kernel
+(`processes.end_with_parent`), others on this machine are thawed by a `Guard`, and those on another machine by their nanny.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,7 +18,18 @@ from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
 from ...active_faults import Conditions, reason_of
 from ...commands import Command, End, Freeze, Kill, Restart, Thaw
 from ...lifecycle import PRESENT
-from ..processes import boot_id, end_process, freeze_process, thaw_process, this_process
+from ..processes import (
+    ENDS_WITH_PARENT,
+    LEASE_S,
+    Guard,
+    boot_id,
+    end_process,
+    freeze_on_lease,
+    freeze_process,
+    thaw_on_lease,
+    thaw_process,
+    this_process,
+)
 from ..timeouts import KILL_S
 from .membership import Membership
 from .recovery_events import Done
@@ -65,6 +80,8 @@ class ProcessFaults:
         self._local, self._supervisor, self._record, self._handler = local, supervisor, record, handler
         self._members: Membership = supervisor.members
         self._frozen: Conditions[tuple[str, Process]] = Conditions()  # of (Dask worker, process) of each role
+        self._guards: dict[Process, Guard] = {}
+        self._renew_at = 0.0  # when leases are to be renewed; 0: there are none
 
     def kill(self, command: Kill, done: Done) -> None:
         """Kill the process of a role with SIGKILL. Raises `BadInput` if that is this process.
@@ -127,7 +144,13 @@ class ProcessFaults:
         self._frozen.begin(role, reason_of(command), (address, process))
         self._record.executed(command)
         self._record.event(RoleFrozen, role)
-        self._signal(address, process, freeze_process, done)
+        if process[0] != boot_id():
+            self._renew_at = self._renew_at or time.monotonic() + LEASE_S / 4
+            return self._order_nanny(address, process, freeze_on_lease, done)
+        if not (self._local and ENDS_WITH_PARENT) and process not in self._guards:
+            self._guards[process] = Guard(process)
+        freeze_process(process)
+        done(None)
 
     def thaw(self, command: Thaw, done: Done) -> None:
         """Resume the process of a role with SIGCONT. Instances that were declared lost meanwhile are fenced when they report."""
@@ -145,31 +168,40 @@ class ProcessFaults:
         if not freed:
             return done(None)
         self._record.event(RoleThawed, command.role)
-        *others, (address, process) = freed
+        *others, last = freed
         for other in others:
-            self._signal(*other, thaw_process, lambda error: None)
-        self._signal(address, process, thaw_process, done)
+            self._resume(*other, lambda error: None)
+        self._resume(*last, done)
 
     def thaw_all(self) -> None:
-        """Resume all frozen processes of this machine. Called when the run has ended."""
-        for _, (_, process) in self._frozen.held():
-            if process[0] == boot_id():
-                thaw_process(process)
+        """Resume all frozen processes. Called when the run has ended."""
+        for _, (address, process) in self._frozen.held():
+            self._resume(address, process, lambda error: None)
+
+    def _resume(self, address: str, process: Process, done: Done) -> None:
+        if process[0] != boot_id():
+            return self._order_nanny(address, process, thaw_on_lease, done)
+        thaw_process(process)
+        if guard := self._guards.pop(process, None):
+            guard.end()
+        done(None)
+
+    def renew_leases(self) -> None:
+        """Keep the frozen processes on other machines frozen, if it is time to do so."""
+        if not self._renew_at or time.monotonic() < self._renew_at:
+            return
+        elsewhere = [each for _, each in self._frozen.held() if each[1][0] != boot_id()]
+        self._renew_at = time.monotonic() + LEASE_S / 4 if elsewhere else 0.0
+        for address, process in elsewhere:
+            self._supervisor.call(address, freeze_on_lease, (process, True), NANNY_S, lambda answer: None, nanny=True)
 
     def _check_not_own_process(self, role: str, process: Process | None) -> None:
         """Raise `BadInput` if `process` is this process."""
         if process is not None and process == this_process():
             raise BadInput(f"{role} runs in this process, which would be killed; start workers in processes.")
 
-    def _signal(self, address: str, process: Process, act: Callable[[Process], None], done: Done) -> None:
-        """Send a signal to a process.
-
-        On this machine it is sent directly. On another machine the nanny sends it, because the nanny runs even while
-        the process is stopped.
-        """
-        if process[0] == boot_id():
-            act(process)
-            return done(None)
+    def _order_nanny(self, address: str, process: Process, act: Callable[[Process], None], done: Done) -> None:
+        """Call `act` in the nanny of a process on another machine, which runs even while the process is suspended."""
 
         def answered(answer: Any) -> None:
             if not isinstance(answer, Exception):

@@ -318,6 +318,7 @@ class DaskRun(Engine):
     def _handle_next(self) -> RunEnd | None:
         """Execute due commands, handle the next event if one arrives in time, and check the time limits."""
         self._execute_due()
+        self.processes.renew_leases()
         try:
             event = self.supervisor.queue.get(timeout=self._time_left())
         except Empty:
@@ -599,6 +600,7 @@ class DaskRun(Engine):
                 except Exception:  # continue, because threads that wait for the end of the run must be released
                     log.exception("Resources of run %s could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
+            self._release_folder()
             self._over.set()
             self._activity.close()
             self._release_callers()

@@ -18,16 +18,15 @@ import datetime
 import os
 import secrets
 import ssl
-import stat
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import dask
 from distributed.security import Security
 
-__all__ = ["LocalSecurity", "new_security", "new_token", "private_folder"]
+from ....files import temporary
+
+__all__ = ["LocalSecurity", "new_security", "new_token"]
 
 VALID = datetime.timedelta(days=3650)  # a cluster may run for long; the key is not used after its end
 SKEW = datetime.timedelta(days=1)  # keeps the certificate valid if the clock is set back
@@ -83,7 +82,7 @@ def _private_file(content: bytes) -> Iterator[str]:
         finally:
             os.close(fd)
         return
-    fd, path = tempfile.mkstemp(prefix="labkit-")  # mode 0600
+    fd, path = tempfile.mkstemp(dir=temporary.program_folder())  # mode 0600
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
@@ -123,24 +122,3 @@ def new_security() -> LocalSecurity:
 def new_token() -> str:
     """Return a new token for a dashboard's address: 128 random bits as text."""
     return secrets.token_urlsafe(16)
-
-
-def private_folder() -> str:
-    """Return a folder for temporary files of Dask's processes, which only this user can read or change.
-
-    Dask puts the folder into every worker's `sys.path`. Dask's own default, `dask-scratch-space` in the system's folder
-    for temporary files, may belong to another user, who could then put modules there. The folder is the same for all
-    clusters of a user, so that Dask finds and removes the files of killed processes. It is created in the folder of
-    Dask's setting `temporary-directory`.
-    """
-    base = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
-    if not hasattr(os, "getuid"):  # Windows: the folder for temporary files is the user's own
-        return str(base)
-    folder = base / f"labkit-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            return tempfile.mkdtemp(prefix="labkit-", dir=base)  # `folder` belongs to another user, or is open to other users
-    return str(folder)

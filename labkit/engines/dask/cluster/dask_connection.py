@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import sys
 import threading
@@ -38,11 +39,43 @@ from .forked import disown, in_forked_child
 from .http_servers import with_token
 from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster
 from .nannies import OwnCluster, ProcessTable
-from .settings import settings
+from .settings import SILENT, settings, silence
 
 __all__ = ["DaskConnection"]
 
 LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, seconds
+
+
+class OpenConnections:
+    """The connections that are open, which are closed when the program ends. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._open: list[DaskConnection] = []
+
+    def add(self, connection: DaskConnection) -> None:
+        """Add a connection that is being opened."""
+        if not self._open:
+            atexit.register(self.close)  # runs before Dask's own handlers, because they were registered earlier
+        if connection not in self._open:
+            self._open.append(connection)
+
+    def discard(self, connection: DaskConnection) -> None:
+        """Remove a connection that is closed."""
+        if connection in self._open:
+            self._open.remove(connection)
+        if not self._open:
+            atexit.unregister(self.close)
+
+    def close(self) -> None:
+        """End all runs, then close all connections, the newest first. Nobody reads what Dask logs about this."""
+        for name in ("distributed", "distributed.client"):  # the others inherit the level
+            logging.getLogger(name).setLevel(SILENT)
+        for end in (DaskConnection.end_runs, DaskConnection.close):
+            for connection in reversed(self._open.copy()):
+                end(connection)
+
+
+open_connections = OpenConnections()
 
 
 class DaskProcesses(ABC):
@@ -134,7 +167,7 @@ class LocalProcesses(DaskProcesses):
         self._starting = starting
         self._cluster: OwnCluster | None = None
         self._table = ProcessTable()
-        self._cancelled = False
+        self._cancelled = self._silent = False
         self._failures = 0  # consecutive failures to replace lost processes
 
     @property
@@ -189,6 +222,8 @@ class LocalProcesses(DaskProcesses):
         self.close()  # releases what is left of a cluster that was closed from outside
         self._starting()
         self._table = ProcessTable()
+        silence.__enter__()
+        self._silent = True
         try:
             with settings, interrupts_blocked():
                 self._cluster = new_cluster(self._table, self._token)
@@ -257,6 +292,9 @@ class LocalProcesses(DaskProcesses):
             _close_in_order("the client", lambda: client.close(timeout=CLOSE_S))
         if cluster is not None:
             _close_in_order("the cluster", lambda: _end_cluster(cluster))
+        if self._silent:
+            self._silent = False
+            silence.__exit__(None, None, None)
 
     def disown(self) -> bool:
         """In a forked child: give up the parent's client and cluster. Returns False if there are none."""
@@ -410,7 +448,7 @@ class DaskConnection:
 
     def _before_start(self) -> None:
         self._ready = False
-        atexit.register(self.close)  # runs before Dask's own handlers, because they were registered earlier
+        open_connections.add(self)
 
     def _forked(self) -> None:
         """Disable this copy in a forked child. The processes and runs belong to the parent, which continues to use them."""
@@ -419,7 +457,7 @@ class DaskConnection:
             self._owner = os.getpid()
             return
         self._ready, self._closed = False, True
-        atexit.unregister(self.close)
+        open_connections.discard(self)
         runs, self.runs = self.runs, set()
         for run in runs:
             run.forked(
@@ -490,6 +528,7 @@ class DaskConnection:
                 )
             if self._closed:
                 raise ClusterError("This DaskCluster has been closed; make a new one.")
+            open_connections.add(self)
             client = self._processes.client
             return self._processes.connect() if client is None or client.status in ("closed", "closing") else client
 
@@ -584,14 +623,18 @@ class DaskConnection:
         if client is not None and in_async_call(client.loop):
             threading.Thread(target=self.close, name="labkit-close").start()  # called by a finalizer on Dask's own thread
             return
-        for run in list(self.runs):
-            run.execute(Stop("closed"))
+        self.end_runs()
         first, self._closed = not self._closed, True
         self._processes.cancel_start()  # before locking, because a start in progress holds the lock until it is aborted
         with self._lock:
             if first:
-                atexit.unregister(self.close)
+                open_connections.discard(self)
                 self._processes.close()
+
+    def end_runs(self) -> None:
+        """End the runs."""
+        for run in list(self.runs):
+            run.execute(Stop("closed"))
 
 
 def _is_running(cluster: OwnCluster | None) -> bool:

@@ -28,15 +28,21 @@ from tornado.httputil import (
     ResponseStartLine,
 )
 
+from ..processes import end_with_parent
+
 __all__ = ["Nanny", "Scheduler", "TokenGuard", "Worker", "with_token"]
 
 TOKEN = "labkit-token"  # name in the query of the first request; the cookie's name is this name and the port
 
 
 class Worker(distributed.Worker):
-    """A Dask worker without an HTTP server. `imported`: a pipe, in which it writes when its modules are imported."""
+    """A Dask worker without an HTTP server, whose process ends with its parent process.
+
+    `imported`: a pipe, in which it writes when its modules are imported.
+    """
 
     def __init__(self, *arguments: Any, imported: Connection, **more: Any) -> None:
+        end_with_parent()
         super().__init__(*arguments, **more)
         with contextlib.suppress(OSError), imported:  # the reader is gone: this process is about to be ended
             imported.send_bytes(b"imported")

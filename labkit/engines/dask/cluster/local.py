@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import multiprocessing.process
 import os
 import signal
 import sys
@@ -11,15 +12,18 @@ from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
+import dask
+
 from ....errors import BadInput
-from .credentials import new_security, private_folder
+from ....files import temporary
+from .credentials import new_security
 from .http_servers import Scheduler
 from .nannies import Nanny, OwnCluster, ProcessTable
-from .settings import MALLOC
+from .settings import MALLOC, SILENT
 
 __all__ = ["check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster"]
 
-LOG_NOTHING = 50  # logging level of Dask's servers
+MAX_FOLDER_BYTES = 80  # bytes of a folder's path; the path of a socket in it may have about 100
 
 
 def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
@@ -31,9 +35,12 @@ def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
     """
     for name in MALLOC:
         os.environ.pop(name, None)  # values left by an earlier cluster would override the configuration
+    # Dask puts the folder into every worker's `sys.path`, so no other user may write to it.
+    folder = temporary.program_folder(dask.config.get("temporary-directory", None))
+    _put_sockets_into(folder)
     if sys.platform.startswith("linux"):
         forkserver.ensure_running()  # the fork server imports its modules while the key is generated
-    common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
+    common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security(), "local_directory": str(folder)}
     scheduler = {
         "plugins": [table],
         "dashboard": token is not None,
@@ -43,14 +50,23 @@ def new_cluster(table: ProcessTable, token: str | None) -> OwnCluster:
     worker = {
         "cls": Nanny,
         "options": {
-            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": LOG_NOTHING,
-            "local_directory": private_folder(), "table": table,
+            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT, "table": table,
         },
     }  # fmt: skip
     return OwnCluster(
         scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
-        worker=worker, security=common["security"], silence_logs=LOG_NOTHING, name="labkit",
+        worker=worker, security=common["security"], silence_logs=False, name="labkit",
     )  # fmt: skip
+
+
+def _put_sockets_into(folder: Path) -> None:
+    """Make `multiprocessing` create its sockets in `folder`, unless it has a folder for them, which a killed program would leave.
+
+    This has no public interface. If another Python has another one, a killed program leaves a small folder `pymp-*`.
+    """
+    config = getattr(multiprocessing.process.current_process(), "_config", None)
+    if isinstance(config, dict) and len(os.fsencode(folder)) < MAX_FOLDER_BYTES:
+        config.setdefault("tempdir", str(folder))
 
 
 @contextlib.contextmanager

@@ -1,34 +1,40 @@
-"""Dask settings for the processes that labkit starts on this machine."""
+"""Settings of Dask for the processes that labkit starts on this machine."""
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import dask
-from distributed.utils import get_mp_context
+from distributed.utils import get_mp_context, silence_logging_cmgr
 
 from ..timeouts import CONNECT_S
 
-__all__ = ["MALLOC", "DaskSettings", "settings"]
+__all__ = ["MALLOC", "SILENT", "SharedContext", "settings", "silence"]
+
+SILENT = logging.CRITICAL + 1  # logging level of Dask's servers, in their processes and in this one
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 # With Dask's settings glibc returns memory to the kernel after every large free, so every large array causes page faults.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
-class DaskSettings:
-    """A context manager that applies some Dask settings while at least one of its contexts is open, in any thread.
+class SharedContext:
+    """A context manager that applies a change of global state while at least one of its contexts is open, in any thread.
 
-    Dask's configuration is global, and `dask.config.set` restores the values that it found. If two threads overlapped,
-    and the first one left first, the other one would restore the first one's values, and these would stay.
+    Dask's configuration and the levels of its loggers are global, and Dask restores the values that it found. If two contexts
+    overlapped, and the first one left first, the other one would restore the first one's values, and these would stay.
+
+    `change()`: a context manager that makes the change.
     """
 
-    def __init__(self, values: Callable[[], dict[str, Any]]) -> None:
-        self._values = values
+    def __init__(self, change: Callable[[], AbstractContextManager[object]]) -> None:
+        self._change = change
         self._lock = threading.Lock()
         self._contexts = 0
         self._applied: Any = None
@@ -36,7 +42,8 @@ class DaskSettings:
     def __enter__(self) -> None:
         with self._lock:
             if self._contexts == 0:
-                self._applied = dask.config.set(self._values())
+                self._applied = self._change()
+                self._applied.__enter__()
             self._contexts += 1
 
     def __exit__(self, *error: object) -> None:
@@ -84,4 +91,11 @@ def _fork_server() -> dict[str, str]:
     return method
 
 
-settings = DaskSettings(_for_own_processes)
+@contextmanager
+def _silent() -> Iterator[None]:
+    with silence_logging_cmgr(SILENT), silence_logging_cmgr(SILENT, root="bokeh"):
+        yield
+
+
+settings = SharedContext(lambda: dask.config.set(_for_own_processes()))
+silence = SharedContext(_silent)

@@ -5,7 +5,7 @@ import threading
 import dask
 import pytest
 
-from labkit.engines.dask.cluster.settings import MALLOC, DaskSettings, settings
+from labkit.engines.dask.cluster.settings import MALLOC, SharedContext, settings
 
 OPTION = "labkit-test.value"
 
@@ -13,7 +13,7 @@ OPTION = "labkit-test.value"
 @pytest.fixture
 def configured():
     with dask.config.set({OPTION: "the user's"}):
-        yield DaskSettings(lambda: {OPTION: "ours"})
+        yield SharedContext(lambda: dask.config.set({OPTION: "ours"}))
 
 
 def value():
