@@ -349,9 +349,11 @@ def test_the_run_manifest(tmp_path_factory, spec):
     place = tmp_path_factory.mktemp("run")
     run = lk.train(spec.problem, spec.strategy, make_cluster(spec.cluster), spec.budget, checkpoint=place)
     assert RunSpec.from_dict(load_manifest(Store(place)).run) == spec
+    expected = run.engine.cluster.spec
+    del run  # which reserves the folder
     again = lk.resume(place)
     assert (again.plan.strategy, again.plan.problem, again.plan.budget) == (spec.strategy, spec.problem, spec.budget)
-    assert again.engine.cluster.spec == run.engine.cluster.spec
+    assert again.engine.cluster.spec == expected
 
 
 # once -----------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Virtual time: exactness, reproducibility, queues for cores, cut-through networks, manual advance and replay."""
 
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 
@@ -209,10 +210,9 @@ def test_training_goes_on_while_the_last_evaluation_lasts():
 
 def test_a_run_with_an_evaluation_time_is_repeated_forked_and_resumed(tmp_path):
     cluster = lk.SimulatedCluster(workers=3, evaluation_time=0.02, **RANDOM)
-    place = str(tmp_path / "run")
-    run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=200), checkpoint=place).advance(0.1)
+    run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=200), checkpoint=tmp_path / "run").advance(0.1)
     run.kill("chief").advance(0.1)
-    fork, again = run.fork(0.15), lk.resume(place)
+    fork, again = run.fork(0.15), lk.resume(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
     assert again.engine.cluster == cluster
     done = [contents(r.wait().trace, in_order=False) for r in (run, fork, again)]
     assert done[0] == done[1] == done[2]
