@@ -61,7 +61,8 @@ def resume(
     ------
     BadInput
         If there is no run in `path`, if its files are damaged, if an argument differs from the run, or if the run was over and
-        no budget is given (Dask).
+        no budget is given (Dask). A damaged checkpoint is an error only if no other one is left of its role; the log names it,
+        and the checkpoint that is used instead.
     ClusterError
         If the cluster cannot be started or reached.
 
