@@ -62,7 +62,9 @@ def resume(
     ------
     BadInput
         If there is no run in `path`, if its files are damaged, if an argument differs from the run, if the run was over and no
-        budget is given (Dask), or if a run that goes on, in this or another program, has the folder. (A URL has no lock.)
+        budget is given (Dask), or if a run that goes on, in this or another program, has the folder. (A URL has no lock.) A
+        damaged checkpoint is an error only if no other one is left of its role; the log names it, and the checkpoint that is
+        used instead.
     ClusterError
         If the cluster cannot be started or reached.
 
