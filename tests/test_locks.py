@@ -61,7 +61,7 @@ def test_only_one_program_writes_and_a_killed_one_leaves_no_lock(tmp_path, what)
                 refused(tmp_path)
         other.kill()
     held = proceed(tmp_path)
-    with pytest.raises(lk.BadInput, match=f"{tmp_path}.* this program"):
+    with pytest.raises(lk.BadInput, match=f"{tmp_path}.*this program"):
         proceed(tmp_path)
     held = held.__exit__(None, None, None) if what == "reports" else held.stop()
     proceed(tmp_path)  # the first one has ended
