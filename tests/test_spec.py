@@ -358,9 +358,11 @@ def test_the_run_manifest(tmp_path_factory, spec):
     place = tmp_path_factory.mktemp("run")
     run = lk.train(spec.problem, spec.strategy, make_cluster(spec.cluster), spec.budget, checkpoint=place)
     assert RunSpec.from_dict(load_manifest(Store(place)).run) == spec
+    its = run.engine.cluster.spec
+    del run
     again = lk.resume(place)
     assert (again.plan.strategy, again.plan.problem, again.plan.budget) == (spec.strategy, spec.problem, spec.budget)
-    assert again.engine.cluster.spec == run.engine.cluster.spec
+    assert again.engine.cluster.spec == its
 
 
 # once -----------------------------------------------------------------------------------------------------------------

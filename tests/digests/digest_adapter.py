@@ -164,7 +164,7 @@ class Execution:
             engine = run.engine.cluster.start(run.plan, commands=run.engine.commands)
             self.runs.append(type(run)(run.plan, engine))
         elif verb == "resume_folder":
-            self.runs.pop()  # its program is gone
+            del run, self.runs[-1]  # its program is gone
             budget = lk.Budget(**options(arguments[0])) if arguments else None
             self.runs.append(lk.resume(self.folder, budget=budget))
         elif verb == "set":

@@ -1,5 +1,6 @@
 """Virtual time: exactness, reproducibility, queues for cores, cut-through networks, manual advance and replay."""
 
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 
@@ -212,7 +213,8 @@ def test_a_run_with_an_evaluation_time_is_repeated_forked_and_resumed(tmp_path):
     place = str(tmp_path / "run")
     run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=200), checkpoint=place).advance(0.1)
     run.kill("chief").advance(0.1)
-    fork, again = run.fork(0.15), lk.resume(place)
+    left = shutil.copytree(place, tmp_path / "left")  # as a program that is killed now would leave it
+    fork, again = run.fork(0.15), lk.resume(left)
     assert again.engine.cluster == cluster
     done = [contents(r.wait().trace, in_order=False) for r in (run, fork, again)]
     assert done[0] == done[1] == done[2]
