@@ -109,7 +109,7 @@ class FileLock:
             number = ""
         if number == str(os.getpid()):
             return "this program"
-        return f"process {number}" if number.isdigit() else "another process"
+        return f"process {number}" if number.isdigit() else "another program"
 
     @classmethod
     def forked(cls) -> None:
