@@ -212,12 +212,7 @@ def test_a_run_with_an_evaluation_time_is_repeated_forked_and_resumed(tmp_path):
     cluster = lk.SimulatedCluster(workers=3, evaluation_time=0.02, **RANDOM)
     run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=200), checkpoint=tmp_path / "run").advance(0.1)
     run.kill("chief").advance(0.1)
-<<<<<<< HEAD
     fork, again = run.fork(0.15), lk.resume(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
-=======
-    left = shutil.copytree(place, tmp_path / "left")  # as a program that is killed now would leave it
-    fork, again = run.fork(0.15), lk.resume(left)
->>>>>>> ends
     assert again.engine.cluster == cluster
     done = [contents(r.wait().trace, in_order=False) for r in (run, fork, again)]
     assert done[0] == done[1] == done[2]
