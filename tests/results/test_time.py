@@ -1,5 +1,7 @@
 """Throughput, waiting and response times, against their formulas."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,18 @@ def test_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
     harmonic = np.sum(1 / np.arange(1, workers + 1))
     assert harmonic == pytest.approx(2.7179 if workers == 8 else 9.788, abs=5e-4)
     assert slowest.mean() / 1e9 == pytest.approx(harmonic, rel=0.02)
+
+
+# faults ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "down"), [(0.1, 5.0), (0.2, 5.0), (0.2, 1.0)])
+def test_preempted_workers_are_available_for_the_share_of_renewal_theory(rate, down):
+    """A worker is present for 1 / rate seconds on average, in which it completes 1 / (exp(rate c) - 1) gradients of c seconds, and
+    absent for `down` seconds. (A preemption of an absent worker has no effect.)"""
+    c, workers, seconds = 0.2, 20, 400.0
+    cluster = lk.SimulatedCluster(workers=workers, compute=c, restart_after=down)
+    problem = lk.Problem("digits", hidden=(), timing_only=True)
+    run = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(seconds=seconds), faults=lk.Preempt(rate)).wait()
+    expected = workers / ((math.exp(rate * c) - 1) * (1 / rate + down))
+    assert run.summary()["updates"] / seconds == pytest.approx(expected, rel=0.05)
