@@ -1,6 +1,7 @@
 """Faults on links and processes as the client executes them: requests, signals, events and the log; no run is needed."""
 
 import threading
+import time
 import types
 from collections import Counter
 
@@ -17,7 +18,7 @@ from labkit.engines.dask.client.process_faults import ProcessFaults, check_allow
 from labkit.engines.dask.client.recovery_events import Heartbeat, RoleUp, WorkerJoined, WorkerLeft
 from labkit.engines.dask.client.recovery_policy import Killed, RecoveryPolicy, Timer
 from labkit.engines.dask.client.run_record import RunRecord
-from labkit.engines.dask.processes import boot_id, this_process
+from labkit.engines.dask.processes import LEASE_S, boot_id, this_process
 from labkit.engines.lifecycle import State
 from labkit.errors import BadInput
 from labkit.roles.layout import Layout, RoleSpec
@@ -252,12 +253,18 @@ def test_frozen_roles_are_thawed_after_the_end_of_the_run(signals):
     assert world.words == ["freeze", "thaw", "freeze"]
 
 
-def test_a_process_on_another_host_is_frozen_by_its_nanny_or_the_missing_nanny_is_reported(signals):
+def test_a_process_on_another_host_is_frozen_by_its_nanny_or_the_missing_nanny_is_reported(signals, monkeypatch):
     world = World(local=False)
     world.supervisor.processes["a"] = process = ("another boot", 10, 0.0)
     world.processes.freeze(Freeze("worker-0"), world.done.append)
     assert signals == []
     assert [(address, arguments, nanny) for address, _, arguments, nanny in world.called] == [("a", (process,), True)]
+    now = time.monotonic()
+    for seconds, orders in ((0, 1), (LEASE_S / 2, 2), (LEASE_S / 2, 2), (LEASE_S, 3)):  # it is renewed twice in a lease
+        monkeypatch.setattr(process_faults.time, "monotonic", lambda seconds=seconds: now + seconds)
+        world.processes.renew_leases()
+        assert len(world.called) == orders
+    assert {arguments for _, _, arguments, _ in world.called[1:]} == {(process, True)}
     world.answer = OSError("there is no nanny")
     world.processes.thaw(Thaw("worker-0"), world.done.append)
     assert world.done[0] is None
