@@ -136,9 +136,10 @@ def _rebuilt(
     """Create a trace from the contents of a file. Raises `Mismatch` if they do not fit each other."""
     trace = Trace(header, keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
     roles = len(trace.roles)
-    for name in header["layout"]["observed"]:
-        if name not in trace.roles:
-            raise Mismatch(f"header.layout.observed names {shown(name)}, which is no role")
+    for field, names in (("layout.observed", header["layout"]["observed"]), ("absent", header.get("absent", ()))):
+        for name in names:
+            if name not in trace.roles:
+                raise Mismatch(f"header.{field} names {shown(name)}, which is no role")
     for name, values in rows.items():
         table = trace.tables[name]
         check_codes(name, values, roles, len(header["messages"]), len(header["layers"]))

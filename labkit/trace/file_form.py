@@ -52,11 +52,12 @@ HEADER: Form = {
         "roles": [{"name": str, "kind": str, "node": str, "shard": MAYBE, "part": Either(None, list), "data": MAYBE}],
         "observed": [str], "replicated": bool, "copies": str, "positions": bool, "groups": {str: [str]},
     },
-    "layers": [str], "messages": [str],
+    "absent?": [str], "layers": [str], "messages": [str],
     "samples?": Either({"none": str}, SAMPLES), "shares?": Either({"none": str}, SHARES),
 }  # fmt: skip
 HELD: Form = (int, {
     "incarnation": COUNT, "rounds": COUNT, "eras": [(COUNT, COUNT)], "applied": [(COUNT, COUNT, int)], "time": COUNT,
+    "partial?": bool,
 })  # fmt: skip
 ENDING: Form = Either(None, {
     "stopped_by": str, "why": Either(None, str), "time": COUNT, "wall_seconds": SCORE,
