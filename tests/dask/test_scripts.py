@@ -176,7 +176,7 @@ def both():
 
 def of_dask():
     from distributed import Client, LocalCluster
-    return Client(LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None))
+    return Client(LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address="127.0.0.1:0"))
 """
 
 
