@@ -37,12 +37,12 @@ BUNDLE = ExistingFile("the bundle of the assignment (.bundle.json)")
 
 @click.command(short_help="Create the release of an assignment.")
 @click.argument("reference", type=REFERENCE)
-@click.option("--out", "folder", type=PATH, required=True, metavar="DIR", help="The folder for the two files.")
+@click.option("--out", "folder", type=PATH, required=True, metavar="DIR", help="The folder for the three files.")
 @click.option(
     "--variant", "seed", metavar="SEED", help="Draw a variant (default: the first choices, as written in the notebook)."
 )
 def assign(reference: Path, folder: Path, seed: str | None) -> None:
-    """Make the release of REFERENCE: the students' notebook, and the bundle for `labkit check`.
+    """Make the release of REFERENCE: the students' notebook, the bundle for `labkit check`, and pytest.ini for `pytest --nbval`.
 
     The reference notebook's own solutions must pass all tests.
     """
@@ -58,7 +58,8 @@ def assign(reference: Path, folder: Path, seed: str | None) -> None:
 
     by_hand = f" and {format_points(made.by_hand)} by hand" if made.by_hand else ""
     click.echo(f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the reference notebook passes all tests.")
-    click.echo(f"Give students both files: {made.notebook} and {made.bundle}")
+    files = made.files
+    click.echo(f"Give students all three files: {files.notebook}, {files.bundle} and {files.configuration}")
 
 
 @click.command(short_help="Check your solution of an assignment.")
