@@ -121,8 +121,8 @@ def test_nbval_check_and_the_notebook_agree(name, tmp_path, here):
         assert nbval[what].keys() == kernel[what].keys() == hints.keys(), what
         for test, hint in hints.items():
             error, text = kernel[what][test]
-            assert f"{error}: {text}" in nbval[what][test]
             said = text.partition("\n")[0]
+            assert f"{error}: {said}" in nbval[what][test]
             assert hint == said or hint.startswith((f"{error}: {said}", f"{said} (cell"))
 
 
@@ -137,13 +137,12 @@ def test_the_configuration_beside_the_notebook_is_read(tmp_path):
     reference = parse(toy.notebook(), "toy")
     files = write_release(course / "week 1", release(reference, "first"), {}, {})
     toy.write(files.notebook.parent, with_answers(json.loads(files.notebook.read_text()), toy.RIGHT), "my answers.ipynb")
-    for start, named in (
-        (course / "week 1", "my answers.ipynb"), (course, "week 1/my answers.ipynb"), (tmp_path / "other", "../course/week 1"),
-        (tmp_path / "other", str(course / "week 1" / "my answers.ipynb")),
+    run = [sys.executable, "-m", "pytest", "--nbval"]
+    for start, named, more in (
+        (course, "week 1/toy.ipynb", ["--collect-only"]), (tmp_path / "other", str(course / "week 1"), ["--collect-only"]),
+        (course / "week 1", "my answers.ipynb", []),
     ):  # fmt: skip
-        command = [sys.executable, "-m", "pytest", "--nbval", "--collect-only", named]
-        done = subprocess.run(command, cwd=start, capture_output=True, text=True)
+        done = subprocess.run([*run, *more, named], cwd=start, capture_output=True, text=True)
         assert f"rootdir: {course / 'week 1'}\nconfigfile: {CONFIGURATION}" in done.stdout, (named, done.stdout)
-    done = subprocess.run([*command[:-2], named], cwd=start, capture_output=True, text=True)
-    assert "1 skipped" in done.stdout
-    assert done.returncode == 0, done.stdout
+        assert done.returncode == 0, done.stdout
+    assert "1 skipped" in done.stdout  # the cell for the live cluster
