@@ -200,7 +200,8 @@ def grade(
         click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the batch in an orderly way.", err=True)
     with stop_on_signals(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
         try:
-            read = batch.read(submissions, policy, lms or "")
+            written = [csv_file, json_file, junit_file, journal_file, html_folder]
+            read = batch.read(submissions, policy, lms or "", [path for path in written if path])
             for warning in read.warnings:
                 click.echo(f"Warning: {plain(warning)}.", err=True)
             chosen = batch.plan(read.found, only)
@@ -308,8 +309,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def plain(text: str) -> str:
-    """Return the text on one line, without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    """Return the text on one line, without control characters and marks of direction."""
+    from ..course.grading.plain_text import shown_text
+
+    return "".join(letter if letter.isprintable() else " " for letter in shown_text(text))
 
 
 class ProgressBar:

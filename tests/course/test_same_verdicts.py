@@ -1,5 +1,5 @@
-"""Released assignments with right, wrong and missing answers: `pytest --nbval`, `labkit check` and the cells in a notebook's kernel
-agree on every test, and show the same hint. What pytest reads beside the notebook does not depend on where it is started.
+"""Released assignments with right, wrong and missing answers: `pytest --nbval`, `labkit check` and the cells in a notebook's
+kernel agree on every test, and show the same hint. What pytest reads beside the notebook does not depend on where it is started.
 """
 
 import copy
@@ -19,7 +19,6 @@ from labkit.course.authoring.release import release
 from labkit.course.bundle import CONFIGURATION, write_release
 from labkit.course.grading.check import check, open_notebook
 from labkit.course.grading.nbval_run import Harness
-from labkit.course.grading.rebuild import solutions_as_answers
 from labkit.course.schema import parse
 from tests.course import toy_reference as toy
 from tests.course.mutants import folded
@@ -128,7 +127,7 @@ def test_nbval_check_and_the_notebook_agree(name, tmp_path, here):
 
 @pytest.mark.slow
 def test_the_configuration_beside_the_notebook_is_read(tmp_path):
-    """From its folder, from above, from elsewhere with an absolute path, below another configuration, and for a renamed notebook."""
+    """From its folder and for a renamed notebook, from above, from elsewhere with an absolute path, below another one."""
     course = tmp_path / "course"
     for folder in (course / "week 1", tmp_path / "other"):
         folder.mkdir(parents=True)

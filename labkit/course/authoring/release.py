@@ -11,7 +11,7 @@ from ..schema import FORMAT, Assignment, Cell
 
 __all__ = ["points_by_question", "release"]
 
-# `pytest --nbval`: answers and tests fail if they raise an error, whatever they print; the cells for the live cluster are not run.
+# `pytest --nbval`: answers and tests fail if they raise an error, whatever they print; cells for the live cluster are not run.
 TAGS = {"solution": "nbval-ignore-output", "test": "nbval-ignore-output", "live": "nbval-skip"}
 
 

@@ -229,7 +229,8 @@ def _what(cell: Cell, line: int) -> str:
     """
     statements = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.stmt)]
     at_line = [node for node in statements if node.lineno <= line <= (node.end_lineno or line)]
-    for node in ast.walk(max(at_line, key=lambda node: node.lineno)) if at_line else ():
+    innermost = max(at_line, key=lambda node: node.lineno, default=None)
+    for node in () if innermost is None or hasattr(innermost, "body") else ast.walk(innermost):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args and node.func.attr in _NAMED:
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
