@@ -184,7 +184,10 @@ class _Collector:
             name for cell in self.base.of_kind("solution") for name in defined_names(released(cell.source, "solution"))
         }
         not_code = {name: kind for name, kind in self.not_code.items() if name not in self.parts}
-        not_run = [f"the cell {name!r} is a {kind} cell now and is not run: make it a code cell" for name, kind in not_code.items()]
+        not_run = [
+            f"the cell {name!r} is a {kind} cell now and is not run: make it a code cell"
+            for name, kind in not_code.items()
+        ]
         if not self.parts and not _mentions("\n".join(self.waiting), expected):
             if not_run:
                 raise BadInput("; ".join(not_run))
