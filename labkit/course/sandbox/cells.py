@@ -117,7 +117,8 @@ def error_text(error: BaseException) -> str:
         where = f" (line {error.lineno}: {(error.text or '').strip()})"
     text = str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        text = f"the module {error.name} {restricted_api.UNAVAILABLE}; available: NumPy and the standard library"
+        available = "NumPy, and the standard library without files or processes"
+        text = f"the module {error.name} {restricted_api.UNAVAILABLE}; available: {available}"
     elif isinstance(error, PermissionError):
         text += " (graded code has no files, processes or network)"
     return f"{text[:500]}{where[:200]}"
