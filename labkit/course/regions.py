@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from ..errors import BadInput
 
@@ -20,6 +21,7 @@ __all__ = [
     "Region",
     "defined_names",
     "has_region",
+    "in_region",
     "normalize_newlines",
     "released",
     "replace_regions",
@@ -44,6 +46,12 @@ def normalize_newlines(source: str) -> str:
 def has_region(source: str, region: Region) -> bool:
     """Whether a line is one of the two delimiters."""
     return any(line.strip() in region for line in source.split("\n"))
+
+
+def in_region(lines: Sequence[str], region: Region, number: int) -> bool:
+    """Whether line `number`, counted from 1, is between the two delimiters."""
+    found = [line.strip() for line in lines[:number] if line.strip() in region]
+    return bool(found) and found[-1] == region[0]
 
 
 def replace_regions(source: str, region: Region, put: str = "") -> str:

@@ -7,16 +7,20 @@ the text of the error is in `Trial.error`. All numbers come from the engine's tr
 
 from __future__ import annotations
 
+import math
 import os
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..engines.simulated import SimulatedCluster
-from ..errors import Deadlock, LabkitError, RoleError
+from ..errors import Deadlock, LabkitError
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run, train
@@ -28,7 +32,7 @@ from ..trace.trace import Trace
 
 __all__ = [
     "CheckFailed", "Deadlocked", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "expect_close", "likely_mistake",
-    "same_parameters", "small_problem", "trial",
+    "plain_value", "same_parameters", "small_problem", "trial",
 ]  # fmt: skip
 
 # The text before a hint. It has a no-break space, which `repr` escapes, so that no value of a student's can contain this text.
@@ -260,9 +264,12 @@ def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1
         hint: the misunderstanding that is likely.
         tolerance: the allowed absolute and relative difference.
     """
-    if np.shape(got) != np.shape(want):
-        raise CheckFailed(f"{what} has shape {np.shape(got)} where {np.shape(want)} was expected: {hint}")
-    if not np.allclose(got, want, rtol=tolerance, atol=tolerance):
+    array, expected = _numbers(plain_value(got)), np.asarray(want)
+    if array is None:
+        raise UnexpectedValue(f"{what} is a {type(got).__name__} where an array of numbers{BEFORE_HINT}{hint}")
+    if array.shape != expected.shape:
+        raise UnexpectedValue(f"{what} has shape {array.shape} where {expected.shape}{BEFORE_HINT}{hint}")
+    if not np.allclose(array, expected, rtol=tolerance, atol=tolerance):
         raise CheckFailed(f"{what} is not what was expected: {hint}")
     print(f"{what}: as expected")
 
@@ -278,17 +285,72 @@ def likely_mistake(got: Any, mistakes: Mapping[str, Any], otherwise: str = "", t
     return next((text for text, wrong in mistakes.items() if _equal(got, wrong, tolerance)), otherwise)
 
 
-def _equal(got: Any, want: Any, tolerance: float) -> bool:
+def plain_value(value: object) -> Any:
+    """Return a value of a student's as it is compared: without anything that decides itself what it equals.
+
+    An array of a subclass of `ndarray` becomes an array with all its elements, also those under a mask. A member of
+    `class Op(str, Enum)`, or another instance of a subclass of `str`, `int` or `float`, becomes that text or number. A
+    `Fraction` or `Decimal` becomes a number, a named tuple a tuple, a range or `deque` a list, a set a `frozenset`. Items of
+    these, and of dicts, are converted, too. Any other value is returned unchanged.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        if array.dtype == object:
+            return [plain_value(item) for item in array.tolist()] if array.ndim else plain_value(array.item())
+        return array if array.ndim or array.dtype.kind not in "US" else array.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (Fraction, Decimal)):
+        whole = math.isfinite(value) and value == int(value)
+        return int(value) if whole else float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, tuple):
+        return tuple(map(plain_value, tuple.__iter__(value)))
+    if type(value) in (list, range, deque):
+        return list(map(plain_value, value))  # type: ignore[call-overload]
+    if type(value) in (set, frozenset):
+        return frozenset(map(plain_value, value))  # type: ignore[call-overload]
+    if type(value) is dict:
+        return {plain_value(key): plain_value(item) for key, item in value.items()}
+    return value
+
+
+def _numbers(value: object) -> np.ndarray | None:
+    """Return a plain value as an array; None if it is not a number, an array of numbers, or a nested list of them."""
+    if not isinstance(value, (np.ndarray, np.generic, int, float, complex, list, tuple)):
+        return None
     try:
-        a, b = np.asarray(got), np.asarray(want)
-        if a.dtype.kind in "iufb" and b.dtype.kind in "iufb":
-            return a.shape == b.shape and bool(np.allclose(a, b, rtol=tolerance, atol=tolerance))
-    except (TypeError, ValueError, RoleError):
+        array = np.asarray(value)
+        if array.dtype == object:  # whole numbers with many digits
+            array = array.astype(float)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return array if array.dtype.kind in "iufbc" else None
+
+
+def _equal(got: Any, want: Any, tolerance: float) -> bool:
+    got, want = plain_value(got), plain_value(want)
+    a, b = _numbers(got), _numbers(want)
+    if a is not None and b is not None and (a.dtype.kind == "c") == (b.dtype.kind == "c"):
+        return a.shape == b.shape and bool(np.allclose(a, b, rtol=tolerance, atol=tolerance))
+    if isinstance(got, np.ndarray) or isinstance(want, np.ndarray):  # of text
+        return type(got) is type(want) and got.shape == want.shape and got.tolist() == want.tolist()
+    if type(got) is not type(want):
         return False
-    return type(got) is type(want) and bool(got == want)
+    if isinstance(got, (list, tuple)):
+        return len(got) == len(want) and all(_equal(x, y, tolerance) for x, y in zip(got, want, strict=True))
+    if isinstance(got, dict):
+        return got.keys() == want.keys() and all(_equal(got[key], want[key], tolerance) for key in want)
+    return bool(got == want)
 
 
 def _plain(value: Any) -> str:
+    value = plain_value(value)
     if isinstance(value, float):
         return f"{value:.6g}"
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import linecache
 import os
 import select
 import traceback
@@ -136,7 +137,8 @@ def run_plainly(rebuilt):
 
 
 def run_cell(cell, names):
-    stdout = io.StringIO()
+    stdout, lines = io.StringIO(), cell["source"].splitlines(keepends=True)
+    linecache.cache[cell["id"]] = (len(cell["source"]), None, lines, cell["id"])  # as IPython does
     try:
         with contextlib.redirect_stdout(stdout):
             exec(compile(cell["source"], cell["id"], "exec"), names)

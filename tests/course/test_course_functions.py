@@ -1,5 +1,11 @@
 """Functions of `labkit.course` for test cells: leads and waits of trials, memory and duration of schedules, closeness."""
 
+import collections
+import enum
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -79,3 +85,113 @@ class TestExpectClose:
 
     def test_the_tolerance(self):
         course.expect_close("w", [2.1], [2], "why", tolerance=0.1)
+
+
+class Anything(np.ndarray):
+    """Equals everything, for operators and for the functions of NumPy."""
+
+    def __eq__(self, other):
+        return np.ones(self.shape, bool)
+
+    def __array_function__(self, func, types, args, kwargs):
+        return np.True_ if func in (np.allclose, np.array_equal) else np.shape(np.asarray(self))
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        return np.zeros(self.shape)
+
+
+class Op(str, enum.Enum):  # noqa: UP042  (as students write it)
+    FORWARD = "forward"
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = str.__hash__
+
+
+class Number(float):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = float.__hash__
+
+
+class Shaped:
+    """No array, but with a shape and a comparison of its own."""
+
+    shape = (2,)
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def matrix(values):
+    with warnings.catch_warnings(action="ignore", category=PendingDeprecationWarning):
+        return np.matrix(values)
+
+
+GARBAGE = [1.0, 99.0]  # where [1, 2] is right
+ARRAYS = {
+    "a masked array": np.ma.array(GARBAGE, mask=[0, 1]),
+    "a masked array, all masked": np.ma.array(GARBAGE, mask=True),
+    "a masked array with a fill value": np.ma.array(GARBAGE, mask=[0, 1], fill_value=2.0),
+    "a subclass": np.array(GARBAGE).view(Anything),
+    "a record array": np.array(GARBAGE).view(np.recarray),
+    "a matrix": matrix(GARBAGE),
+    "an array of objects": np.array([1.0, Number(99)], object),
+    "a list of numbers of one's own": [1.0, Number(99)],
+    "a masked array in a list": [np.ma.array(GARBAGE, mask=[0, 1])],
+    "a named tuple with a shape": collections.namedtuple("N", "shape")((2,)),
+    "an object with a shape": Shaped(),
+    "text": np.array(["1", "2"]),
+    "a structured array": np.array([(1, 2)], "i4,i4"),
+    "dates": np.array(["2020", "2021"], "M8[Y]"),
+    "None": None,
+    "a dict": {0: 1.0, 1: 2.0},
+    "not a number": [1.0, float("nan")],
+    "one number for all": 1.0,
+    "a complex part": [1.0, 2.0 + 1j],
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_values_that_decide_what_they_equal_are_not_equal(name):
+    """Neither as an array, nor as a value, nor as a wrong value for which there is a hint."""
+    with pytest.raises(course.CheckFailed, match="why"):
+        course.expect_close("w", ARRAYS[name], [1.0, 2.0], "why")
+    for want in ([1.0, 2.0], np.array([1.0, 2.0]), (1, 2), 2, "forward", [[1.0, 2.0]]):
+        with pytest.raises(course.CheckFailed, match=r"was expected$"):
+            course.expect("w", ARRAYS[name], want, {7: "seven", "backward": "the other one"})
+
+
+VALUES = {
+    "an enum": (Op.FORWARD, "forward", "backward"),
+    "an IntEnum": (enum.IntEnum("N", "A B")["B"], 2, 1),
+    "a number of one's own": (Number(1), 1, 2),
+    "text of NumPy": (np.str_("a"), "a", "b"),
+    "a fraction": (Fraction(3, 8), 0.375, 0.376),
+    "a large fraction": (Fraction(2**70), 2**70, 2**69),
+    "a decimal": (Decimal("0.375"), 0.375, 0.376),
+    "a tuple of fractions": ((Fraction(1, 2), 1), [0.5, 1], [0.5, 2]),
+    "an array of fractions": (np.array([Fraction(1, 2), 2], object), [0.5, 2], [0.5, 3]),
+    "a 0-d array": (np.array(2.0), 2, 3),
+    "a range": (range(3), [0, 1, 2], [0, 1, 3]),
+    "a deque": (collections.deque([1, 2]), [1, 2], [2, 1]),
+    "a schedule": ([(Op.FORWARD, np.int64(0))], [("forward", 0)], [("backward", 0)]),
+    "a table": ({Op.FORWARD: Number(1)}, {"forward": 1}, {"forward": 2}),
+    "a set": ({Op.FORWARD}, {"forward"}, {"backward"}),
+    "a named tuple": (collections.namedtuple("N", "a b")(1, 2), (1, 2), (1, 3)),
+    "arrays in a list": ([np.zeros(2), np.ones(3)], [[0, 0], [1, 1, 1]], [[0, 0], [1, 1, 2]]),
+    "arrays in a dict": ({"a": np.ones(2)}, {"a": [1, 1]}, {"a": [1, 2]}),
+    "a masked array without a mask": (np.ma.array([1.0, 2.0]), [1, 2], [1, 3]),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_numbers_and_text_of_any_kind_are_compared_by_their_value(name):
+    got, right, wrong = VALUES[name]
+    course.expect("it", got, right)
+    with pytest.raises(course.CheckFailed):
+        course.expect("it", got, wrong)

@@ -1,9 +1,9 @@
 """The process that reads one submission.
 
 `sandbox.launch` calls `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`; the request is JSON on standard input.
-The process loads its modules, confines itself (with seccomp if the host supports it, else with limits of processor time
-and memory), and only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which
-`reader` validates. The requests and their answers are:
+The process confines itself (with seccomp if the host supports it, else with limits of processor time and memory), and
+only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates.
+The requests and their answers are:
 
     {"do": "list"}                                           -> {"members": [[index, path, time], ...], "others": {...}}
                                                                 or {"problem": ...}
@@ -14,7 +14,6 @@ and memory), and only then reads the submission from DESCRIPTOR. It writes lines
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -29,14 +28,10 @@ from .submitted_notebook import MAX_FILE_BYTES, parse_submitted
 
 __all__ = ["main"]
 
-PRELOADED = ("ast", "bz2", "encodings.cp437", "encodings.utf_8_sig", "json", "lzma", "re", "stat", "zipfile", "zlib")
-
 
 def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: str) -> None:
-    """Load the modules, confine this process, read the submission, and answer. The process ends if the process `parent` ends."""
+    """Confine this process, read the submission, and answer. The process ends if the process `parent` ends."""
     end_with_parent(int(parent))
-    for name in PRELOADED:
-        importlib.import_module(name)
     request = json.loads(sys.stdin.buffer.read())
     most = int(memory)
     with os.fdopen(int(descriptor), "rb") as stream:

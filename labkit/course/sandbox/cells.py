@@ -9,7 +9,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -25,8 +25,9 @@ class CellNamespace:
     """The names that cells define.
 
     A statement that raises is skipped and recorded in `failures`, so that a failed experiment in a helper cell does not
-    affect the functions around it. `cells`: each is {"id", "source"}, or {"id", "functions": names, "values": {name:
-    value}} where the reference's answer replaces the student's. Then `function(name)` makes a function that calls the
+    affect the functions around it; `missing` has the reasons by the names that it would have defined. `cells`: each is
+    {"id", "source"}, or {"id", "functions": names, "values": {name: value}} where the reference's answer replaces the
+    student's. Then `function(name)` makes a function that calls the
     reference's function in another process.
     """
 
@@ -34,6 +35,7 @@ class CellNamespace:
         self.module = types.ModuleType("__main__")
         sys.modules["__main__"] = self.module
         self.failures: list[tuple[str, str]] = []
+        self.missing: dict[str, str] = {}
         self._flags = 0
         for cell in cells:
             if "source" in cell:
@@ -54,17 +56,23 @@ class CellNamespace:
                 code = compile(ast.Module([statement], []), place, "exec", self._flags, dont_inherit=True)
                 exec(code, self.module.__dict__)
             except BaseException as error:
-                self.failures.append((name, error_text(error)))
+                self.failures.append((name, self.error_text(error)))
+                self.missing.update(dict.fromkeys(_bound(statement), self.failures[-1][1]))
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
                 for alias in statement.names:
                     self._flags |= getattr(__future__, alias.name).compiler_flag
 
     def get(self, name: str) -> Any:
-        """Return the value of a name. Raises `BadInput`, with the text of the first failure, if the name is not defined."""
+        """Return the value of a name. Raises `BadInput`, with the reason or the first failure, if the name is not defined."""
         if name not in self.module.__dict__:
-            why = f": {self.failures[0][1]}" if self.failures else ""
-            raise BadInput(f"{name} is not defined{why}")
+            why = self.missing.get(name) or (self.failures[0][1] if self.failures else "")
+            raise BadInput(f"{name} is not defined{why and ': '}{why}")
         return self.module.__dict__[name]
+
+    def error_text(self, error: BaseException) -> str:
+        """Return an error as text; if a name is not defined because of an earlier failure, the text has that failure, too."""
+        why = self.missing.get(getattr(error, "name", None) or "") if isinstance(error, NameError) else None
+        return error_text(error) + (f"; before that: {why}" if why else "")
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return a description of a strategy class as plain values: options with defaults, message classes, and roles.
@@ -87,6 +95,18 @@ class CellNamespace:
         }  # fmt: skip
 
 
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names of the module that a statement defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
 def error_text(error: BaseException) -> str:
     """Return an error as one line of text, with the line of the submitted cell where the error was raised."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<cell ")]
@@ -96,4 +116,9 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         where = f" (line {error.lineno}: {(error.text or '').strip()})"
     text = str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        available = "NumPy, and the standard library without files or processes"
+        text = f"the module {error.name} {restricted_api.UNAVAILABLE}; available: {available}"
+    elif isinstance(error, PermissionError):
+        text += " (graded code has no files, processes or network)"
     return f"{text[:500]}{where[:200]}"

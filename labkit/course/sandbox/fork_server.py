@@ -1,15 +1,15 @@
 """The fork server of student processes.
 
-`main(DESCRIPTOR, PROCESSOR_S)` loads the modules that a student process may use, because a confined process cannot open
-files. Then it forks a student process for each request on the socket DESCRIPTOR. Each role has its own process, so
-roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each student process in seconds; 0
-means that student processes are not confined. The fork server ends when the other end of the socket is closed, for
-instance because the grader has ended.
+`main(DESCRIPTOR, PROCESSOR_S)` forks a student process for each request on the socket DESCRIPTOR. `launch` has loaded the
+modules that these may use. Each role has its own process, so roles share no memory, as on a cluster. PROCESSOR_S is the
+limit of processor time of each student process in seconds; 0 means that student processes are not confined. The grader
+enforces the limit (`processes`); the kernel's, which is higher, ends a process that the grader does not wait for. The fork
+server ends when the other end of the socket is closed, for instance because the grader has ended.
 """
 
 from __future__ import annotations
 
-import importlib
+import math
 import os
 import random
 import socket
@@ -25,23 +25,14 @@ from .student_process import StudentProcess
 
 __all__ = ["main"]
 
-PRELOADED = (
-    "abc", "asyncio", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
-    "decimal", "enum", "graphlib", "inspect", "pprint", "queue", "timeit", "traceback", "numpy.ma", "numpy.typing",
-    "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
-    "textwrap", "threading", "types", "typing", "uuid", "warnings", "numpy.linalg", "numpy.random", "numpy.fft",
-    "numpy.polynomial", "numpy.testing",
-)  # fmt: skip
-
+MARGIN = 1.5  # the kernel's limit is higher by this factor: it counts clock ticks, which may deviate by more than 10%
 
 def main(descriptor: str, processor_s: str) -> None:
-    """Load the modules, then serve requests until the socket is closed."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-    serve(socket.socket(fileno=int(descriptor)), int(processor_s))
+    """Serve requests until the socket is closed."""
+    serve(socket.socket(fileno=int(descriptor)), float(processor_s))
 
 
-def serve(control: socket.socket, processor_s: int) -> None:
+def serve(control: socket.socket, processor_s: float) -> None:
     """Fork a process for every pair of descriptors received; report how a process ended when asked.
 
     Requests: b"begin" with two descriptors, answered by the process id; b"end" and a process id, answered by the status of
@@ -70,7 +61,7 @@ def serve(control: socket.socket, processor_s: int) -> None:
         control.send(str(pid).encode())
 
 
-def run_student_process(reading: int, writing: int, processor_s: int, parent: int) -> None:
+def run_student_process(reading: int, writing: int, processor_s: float, parent: int) -> None:
     """Confine this forked process, keep only its two pipes open, and answer the grader until it ends."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
@@ -80,7 +71,7 @@ def run_student_process(reading: int, writing: int, processor_s: int, parent: in
     os.closerange(max(reading, writing) + 1, 1024)
     end_with_parent(parent)
     if processor_s:
-        confine(processor_s)
+        confine(math.ceil(processor_s * MARGIN))
     setattr(time, "sleep", refuse_sleep)  # noqa: B010
     random.seed(0)  # numbers drawn from the global generator are the same in every run
     np.random.seed(0)

@@ -3,11 +3,16 @@
 A frame consists of two lengths (8 bytes each, little-endian), JSON text, and the concatenated bytes of the arrays.
 Nothing is unpickled, and no class is looked up by a name that was received. Values keep their type, so that a check has
 the same result as in a notebook. These values can be sent: None, booleans, numbers, text, bytes, NumPy scalars and
-arrays (of numbers, of text, of objects that can be encoded; masked arrays and matrices), lists, tuples, named tuples,
-dicts, sets, ranges, views of dicts, the containers of `collections`, fractions, and references to objects that stay in
-the other process. An iterator arrives as an iterator over the items that the sender took from it. The sender raises an
-error for any other value, and the receiver for a malformed frame. The memory that a receiver needs for a frame is
-bounded by a constant multiple of `MAX_FRAME_BYTES` and `MAX_TEXT_BYTES`.
+arrays (of numbers, of text, of objects that can be encoded), lists, tuples, named tuples, dicts, sets, ranges, views of
+dicts, the containers of `collections`, fractions, decimals, and references to objects that stay in the other process. An
+iterator arrives as an iterator over the items that the sender took from it. A subclass whose comparisons differ from
+those of its values arrives as plain values: a masked array, a matrix or another subclass of `ndarray` as an array, with
+all its elements, and a member of `class Op(str, Enum)` as text. The sender raises an error for any other value, and the
+receiver for a malformed frame.
+
+What a receiver spends on a frame is bounded: the memory by a constant multiple of `MAX_FRAME_BYTES` and
+`MAX_TEXT_BYTES`, and the time by a constant multiple of the bytes. Therefore numbers have a limited size, keys of a dict
+or set that have the same hash are refused, and the classes of the named tuples of one sender are counted.
 """
 
 from __future__ import annotations
@@ -17,14 +22,16 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_FRAME_BYTES", "MalformedFrame", "decode", "encode"]
+__all__ = ["MAX_FRAME_BYTES", "Decoder", "MalformedFrame", "encode"]
 
 HEAD = struct.Struct("<QQ")
 MAX_FRAME_BYTES = 32 << 20  # bytes of one frame
@@ -37,7 +44,11 @@ DTYPE = re.compile(
 MAX_DEPTH = 40  # nested containers
 MAX_ITEMS = 100_000  # items of a range or an iterator
 MAX_FIELDS = 100  # fields of a named tuple
+MAX_CLASSES = 50  # classes of named tuples of one sender: to make one takes 10,000 times as long as to send its name
 MAX_BITS = 100_000  # bits of a whole number
+MAX_FRACTION_BITS = 4_000  # bits of a numerator or denominator: to reduce a fraction takes a time quadratic in them
+DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:E-?[0-9]{1,3})?|Infinity|NaN)")  # so that an `int` of it has few digits
+MAX_SAME_HASH = 100  # keys of a dict or set with one hash, which are compared with each other; -1 and -2 have the same hash
 
 # dict views and containers with their tags in a frame
 _VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -46,6 +57,7 @@ _DICTS: dict[type, str] = {
 }  # fmt: skip
 _SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", collections.deque: "deque"}
 
+_PLAIN: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 Value = Any  # a value of one of the types above; JSON and arrays have no narrower static type
 Refer = Callable[[object], Any]  # an object that stays in this process -> its reference (plain data), or None
 Find = Callable[[Any], object]  # a received reference (plain data) -> the object
@@ -69,26 +81,104 @@ def encode(value: Value, refer: Refer) -> bytes:
     return b"".join([HEAD.pack(len(text), size), text, *(array.tobytes() for array in arrays)])
 
 
-def decode(read: Callable[[int], bytes], find: Find) -> Value:
-    """Read and decode the next frame. `read(n)` returns exactly n bytes. Raises `MalformedFrame` if it cannot be decoded."""
-    length, size = HEAD.unpack(read(HEAD.size))
-    if length > MAX_TEXT_BYTES or length + size > MAX_FRAME_BYTES:
-        raise MalformedFrame(f"a frame of {length} + {size} bytes; allowed: {MAX_TEXT_BYTES}, and {MAX_FRAME_BYTES} in all")
-    text, body = read(length), read(size)
-    try:
-        packed = json.loads(text.decode("utf-8", "surrogatepass"))
-        return _unpack(packed, body, find, 0)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-        MemoryError,
-    ) as error:
-        raise MalformedFrame(f"the frame cannot be decoded: {type(error).__name__}") from None
+class Decoder:
+    """Decodes the frames of one sender. `read(n)`: returns exactly n bytes; `find`: returns the object of a reference.
+
+    `text_bytes`: the bytes of JSON text in all frames so far.
+    """
+
+    def __init__(self, read: Callable[[int], bytes], find: Find):
+        self._read, self._find, self.text_bytes = read, find, 0
+        self._named: dict[tuple[str, ...], Any] = {}  # the classes of named tuples by name and fields
+        self._body, self._offset = b"", 0  # of the current frame: bytes of arrays, and how many have been read
+
+    def decode(self) -> Value:
+        """Read and decode the next frame. Raises `MalformedFrame` if it cannot be decoded."""
+        length, size = HEAD.unpack(self._read(HEAD.size))
+        if length > MAX_TEXT_BYTES or length + size > MAX_FRAME_BYTES:
+            raise MalformedFrame(
+                f"a frame of {length} + {size} bytes; allowed: {MAX_TEXT_BYTES}, and {MAX_FRAME_BYTES} in all"
+            )
+        self.text_bytes += length
+        text, self._body, self._offset = self._read(length), self._read(size), 0
+        try:
+            return self._unpack(json.loads(text.decode("utf-8", "surrogatepass")), 0)
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            RecursionError,
+            ArithmeticError,
+            MemoryError,
+        ) as error:
+            raise MalformedFrame(f"the frame cannot be decoded: {type(error).__name__}") from None
+        finally:
+            self._body = b""
+
+    def _unpack(self, packed: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH + 2:
+            raise ValueError("too deep")
+        if type(packed) is list:
+            return [self._unpack(item, depth + 1) for item in packed]
+        if type(packed) is not dict:
+            return packed
+        ((what, content),) = packed.items()
+        if what == "array":
+            return self._array(content)
+        if what == "scalar":
+            return self._array([content, []])[()]
+        if what in _BYTES:
+            return _BYTES[what](self._array(["|u1", [content]]).tobytes())
+        if what in _TEXTS:
+            if type(content) is not str:
+                raise TypeError("text")
+            return _TEXTS[what](content)
+        if what == "objects":
+            return _objects(content[0], self._items(content[1], depth))
+        if what == "named":
+            return self._named_tuple(content[0], content[1], self._items(content[2], depth))
+        if what == "ref":
+            return self._find(self._items(content, depth))
+        return _CONSTRUCTORS[what](self._items(content, depth))
+
+    def _items(self, packed: Any, depth: int) -> list[Any]:
+        """Decode a list. (A constructor that is given an array would make an object of each of its elements.)"""
+        if type(packed) is not list:
+            raise TypeError("items")
+        return self._unpack(packed, depth + 1)
+
+    def _array(self, about: Any) -> np.ndarray:
+        """Return a copy of the next array of the frame."""
+        name, shape, *fixed = about
+        if not isinstance(name, str) or not DTYPE.fullmatch(name):
+            raise ValueError("dtype")
+        dtype = np.dtype(name)
+        if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
+            raise ValueError("shape")
+        size = math.prod(shape)
+        begin, end = self._offset, self._offset + size * dtype.itemsize
+        # an empty array with a large axis is an error too, because a reduction of it would be large
+        if end > len(self._body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > MAX_FRAME_BYTES:
+            raise ValueError("size")
+        self._offset = end
+        nonempty = size and dtype.itemsize
+        array = np.frombuffer(self._body, dtype, size, begin).reshape(shape).copy() if nonempty else np.zeros(shape, dtype)
+        if dtype.kind == "U" and size and np.frombuffer(array.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
+            raise ValueError("text")
+        array.flags.writeable = not fixed
+        return array
+
+    def _named_tuple(self, name: Any, fields: Any, items: list[Any]) -> Any:
+        if len(fields) > MAX_FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
+            raise ValueError("a named tuple")
+        kind: Any = self._named.get((name, *fields))
+        if kind is None:
+            if len(self._named) >= MAX_CLASSES:
+                raise ValueError("too many kinds of named tuples")
+            kind = self._named[(name, *fields)] = collections.namedtuple(name, fields)  # type: ignore[misc]
+        return kind._make(items)
 
 
 def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any:
@@ -112,14 +202,15 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
     if isinstance(value, np.generic):
         _pack_array(np.asarray(value), arrays)
         return {"scalar": arrays[-1].dtype.str}
-    if isinstance(value, np.ma.MaskedArray):
-        return {"masked": inside((np.asarray(value.data), np.ma.getmaskarray(value)))}
-    if kind is np.matrix:
-        return {"matrix": inside((np.asarray(value),))[0]}
     if isinstance(value, np.ndarray):
+        if value.size * value.dtype.itemsize > MAX_FRAME_BYTES:  # without a copy: it may be a broadcast
+            raise MalformedFrame(f"{value.size:,} elements at once; allowed: {MAX_FRAME_BYTES >> 20} MB")
         if value.dtype == object:
-            return {"objects": [list(value.shape), inside(value.ravel().tolist())]}
+            return {"objects": [list(value.shape), inside(np.asarray(value).ravel().tolist())]}
         return _pack_array(value, arrays)
+    for base, plain in _PLAIN.items():  # a subclass, for example a member of an `IntEnum`
+        if isinstance(value, base):
+            return _pack(plain(value), arrays, refer, depth)
     if kind is list:
         return inside(value)
     if kind in _SEQUENCES:
@@ -136,7 +227,11 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
     if kind is range:
         return {"range": inside((value.start, value.stop, value.step))} if len(value) <= MAX_ITEMS else _too_many("a range")
     if kind is Fraction:
-        return {"fraction": inside((value.numerator, value.denominator))}
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_FRACTION_BITS:
+            raise MalformedFrame(f"a fraction of whole numbers with more than {MAX_FRACTION_BITS:,} bits")
+        return {"fraction": [_pack(part, arrays, refer, depth) for part in (value.numerator, value.denominator)]}
+    if kind is Decimal:
+        return {"decimal": _decimal_text(value)}
     reference = refer(value)
     if reference is not None:
         return {"ref": _pack(reference, arrays, refer, depth + 1)}
@@ -145,9 +240,19 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
     if isinstance(value, Iterator):
         items = list(islice(value, MAX_ITEMS + 1))
         return {"iterator": inside(items)} if len(items) <= MAX_ITEMS else _too_many("an iterator")
+    if isinstance(value, Enum):
+        raise MalformedFrame(f"a member of the Enum {kind.__name__}: write `class {kind.__name__}(str, Enum)`, or return text")
     raise MalformedFrame(
         f"a {kind.__name__}: only numbers, text, arrays, and lists, tuples, dicts and sets of them can be sent"
     )
+
+
+def _decimal_text(value: Decimal) -> str:
+    sign, digits, exponent = value.as_tuple()
+    known = {"F": "Infinity", "n": "NaN"}.get(str(exponent)) or f"{''.join(map(str, digits))}E{exponent}"
+    if not DECIMAL.fullmatch(known):
+        raise MalformedFrame("a decimal with more than 1,000 digits, or an exponent of more than three")
+    return "-" * sign + known
 
 
 def _too_many(what: str) -> Any:
@@ -165,56 +270,6 @@ def _pack_array(value: np.ndarray, arrays: list[np.ndarray]) -> Any:
     )
 
 
-def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
-    offset = [0]  # bytes of `body` that have been read
-
-    def unpack(packed: Any, depth: int) -> Any:
-        if depth > MAX_DEPTH + 2:
-            raise ValueError("too deep")
-        if isinstance(packed, list):
-            return [unpack(item, depth + 1) for item in packed]
-        if not isinstance(packed, dict):
-            return packed
-        ((what, content),) = packed.items()
-        if what == "array":
-            return _array(content, body, offset)
-        if what == "scalar":
-            return _array([content, []], body, offset)[()]
-        if what in ("bytes", "bytearray"):
-            return _BYTES[what](_array(["|u1", [content]], body, offset).tobytes())
-        if what == "objects":
-            return _objects(content[0], unpack(content[1], depth + 1))
-        if what == "named":
-            return _named(content[0], content[1], unpack(content[2], depth + 1))
-        if what == "ref":
-            return find(unpack(content, depth + 1))
-        return _CONSTRUCTORS[what](unpack(content, depth + 1))
-
-    return unpack(packed, depth)
-
-
-def _array(about: Any, body: bytes, offset: list[int]) -> np.ndarray:
-    """Return a copy of the next array of the frame."""
-    name, shape, *fixed = about
-    if not isinstance(name, str) or not DTYPE.fullmatch(name):
-        raise ValueError("dtype")
-    dtype = np.dtype(name)
-    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
-        raise ValueError("shape")
-    size = math.prod(shape)
-    begin, end = offset[0], offset[0] + size * dtype.itemsize
-    # an empty array with a large axis is an error too, because a reduction of it would be large
-    if end > len(body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > MAX_FRAME_BYTES:
-        raise ValueError("size")
-    offset[0] = end
-    nonempty = size and dtype.itemsize
-    array = np.frombuffer(body, dtype, size, begin).reshape(shape).copy() if nonempty else np.zeros(shape, dtype)
-    if dtype.kind == "U" and size and np.frombuffer(array.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
-        raise ValueError("text")
-    array.flags.writeable = not fixed
-    return array
-
-
 def _objects(shape: Any, items: list[Any]) -> np.ndarray:
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32 or math.prod(shape) != len(items):
         raise ValueError("shape")
@@ -226,17 +281,28 @@ def _objects(shape: Any, items: list[Any]) -> np.ndarray:
     return made.reshape(shape)
 
 
-def _named(name: Any, fields: Any, items: list[Any]) -> Any:
-    if len(fields) > MAX_FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
-        raise ValueError("a named tuple")
-    kind: Any = collections.namedtuple(str(name), fields)  # type: ignore[misc]
-    return kind._make(items)
-
-
 def _int(content: str) -> int:
     if len(content) > MAX_BITS // 4 + 4:
         raise ValueError("an int")
     return int(content, 16)
+
+
+def _float(content: str) -> float:
+    if content not in ("inf", "-inf", "nan"):
+        raise ValueError("a float")
+    return float(content)
+
+
+def _decimal(content: str) -> Decimal:
+    if not DECIMAL.fullmatch(content):
+        raise ValueError("a decimal")
+    return Decimal(content)
+
+
+def _fraction(content: list[Any]) -> Fraction:
+    if not all(type(part) is int and part.bit_length() <= MAX_FRACTION_BITS for part in content):
+        raise ValueError("a fraction")
+    return Fraction(*content)
 
 
 def _range(content: list[Any]) -> range:
@@ -246,12 +312,27 @@ def _range(content: list[Any]) -> range:
     return made
 
 
-_BYTES: dict[str, Any] = {"bytes": bytes, "bytearray": bytearray}
-_CONSTRUCTORS: dict[str, Callable[[Any], Any]] = {
-    "int": lambda items: _int(items), "float": float, "complex": lambda items: complex(*items), "tuple": tuple, "set": set,
-    "frozenset": frozenset, "deque": collections.deque, "dict": dict, "ordered": collections.OrderedDict,
-    "counter": lambda items: collections.Counter(dict(items)), "defaults": lambda items: collections.defaultdict(None, items),
-    "keys": lambda items: dict.fromkeys(items).keys(), "values": lambda items: dict(enumerate(items)).values(),
-    "items": lambda items: dict(items).items(), "range": _range, "fraction": lambda items: Fraction(*items), "iterator": iter,
-    "masked": lambda items: np.ma.array(items[0], mask=items[1]), "matrix": np.asmatrix,
+def _distinct(keys: list[Hashable]) -> list[Hashable]:
+    """Return the keys of a dict or set. Raises `ValueError` if many have the same hash: each would be compared with all."""
+    if max(collections.Counter(map(hash, keys)).values(), default=0) > MAX_SAME_HASH:
+        raise ValueError("keys with the same hash")
+    return keys
+
+
+def _pairs(items: list[Any]) -> list[Any]:
+    _distinct([key for key, _ in items])
+    return items
+
+
+_BYTES: dict[str, Callable[[bytes], Value]] = {"bytes": bytes, "bytearray": bytearray}
+_TEXTS: dict[str, Callable[[str], Value]] = {"int": _int, "float": _float, "decimal": _decimal}
+_CONSTRUCTORS: dict[str, Callable[[list[Any]], Value]] = {
+    "complex": lambda items: complex(*items), "range": _range, "fraction": _fraction, "iterator": iter,
+    "tuple": tuple, "deque": collections.deque,
+    "set": lambda items: set(_distinct(items)), "frozenset": lambda items: frozenset(_distinct(items)),
+    "dict": lambda items: dict(_pairs(items)), "ordered": lambda items: collections.OrderedDict(_pairs(items)),
+    "counter": lambda items: collections.Counter(dict(_pairs(items))),
+    "defaults": lambda items: collections.defaultdict(None, _pairs(items)),
+    "keys": lambda items: dict.fromkeys(_distinct(items)).keys(), "items": lambda items: dict(_pairs(items)).items(),
+    "values": lambda items: dict(enumerate(items)).values(),
 }  # fmt: skip

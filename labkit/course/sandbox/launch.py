@@ -5,16 +5,22 @@ nor user packages are on the import path). Therefore the script imports nothing 
 of labkit that each process may import; the import of any other module of labkit fails. The packages of these modules
 are empty modules, because their `__init__` would import all strategies and collectives, which must not be in the memory
 of these processes.
+
+A confined process cannot open files, so it can import a module only if the module is loaded before. `PRELOADED` lists the
+modules of the standard library and of NumPy that are loaded: what Python itself imports while it runs code (`unicodedata`
+for an identifier that is not ASCII, codecs, `_strptime`), and, where submitted code runs, what an answer may import.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import types
+import warnings
 from pathlib import Path
 
-__all__ = ["ALLOWED"]
+__all__ = ["ALLOWED", "PRELOADED"]
 
 ALLOWED = {
     "labkit.course.sandbox.fork_server": (
@@ -49,6 +55,48 @@ ALLOWED = {
 }
 """By the module that a process runs: the modules of labkit that it may import."""
 
+# Imported by the interpreter, by built-in types and by C code of the standard library when they are first used.
+INTERPRETER = (
+    "_compat_pickle", "_pydatetime", "_pylong", "_strptime", "ast", "codecs", "copyreg", "encodings.aliases", "encodings.ascii",
+    "encodings.base64_codec", "encodings.big5", "encodings.bz2_codec", "encodings.cp1250", "encodings.cp1251",
+    "encodings.cp1252", "encodings.cp437", "encodings.cp850", "encodings.euc_jp", "encodings.euc_kr", "encodings.gb18030",
+    "encodings.gbk", "encodings.hex_codec", "encodings.idna", "encodings.iso8859_1", "encodings.iso8859_15",
+    "encodings.iso8859_2", "encodings.iso8859_5", "encodings.koi8_r", "encodings.latin_1", "encodings.mac_roman",
+    "encodings.punycode", "encodings.quopri_codec", "encodings.raw_unicode_escape", "encodings.rot_13", "encodings.shift_jis",
+    "encodings.unicode_escape", "encodings.utf_16", "encodings.utf_16_be", "encodings.utf_16_le", "encodings.utf_32",
+    "encodings.utf_32_be", "encodings.utf_32_le", "encodings.utf_7", "encodings.utf_8", "encodings.utf_8_sig",
+    "encodings.uu_codec", "encodings.zlib_codec", "linecache", "re", "tokenize", "traceback", "tracemalloc", "unicodedata",
+    "warnings",
+)  # fmt: skip
+# Imported by answers. Left out is what needs files, processes, a network, a terminal or a window, or is deprecated.
+ANSWERS = (
+    "abc", "argparse", "array", "asyncio", "atexit", "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "calendar",
+    "cmath", "cmd", "code", "codeop", "collections", "collections.abc", "colorsys", "concurrent.futures",
+    "concurrent.futures.thread", "configparser", "contextlib", "contextvars", "copy", "cProfile", "csv", "ctypes",
+    "dataclasses", "datetime", "decimal", "difflib", "dis", "doctest", "enum", "errno", "faulthandler", "fnmatch", "fractions",
+    "functools", "gc", "getopt", "gettext", "glob", "graphlib", "gzip", "hashlib", "heapq", "hmac", "html", "html.entities",
+    "html.parser", "importlib", "importlib.abc", "importlib.machinery", "importlib.metadata", "importlib.resources",
+    "importlib.util", "inspect", "io", "ipaddress", "itertools", "json", "keyword", "locale", "logging", "logging.config",
+    "logging.handlers", "lzma", "marshal", "math", "mmap", "numbers", "opcode", "operator", "optparse", "os", "os.path",
+    "pathlib", "pdb", "pickle", "pickletools", "pkgutil", "platform", "plistlib", "pprint", "profile", "pstats", "pydoc",
+    "pyexpat", "queue", "quopri", "random", "reprlib", "resource", "rlcompleter", "runpy", "sched", "secrets", "select",
+    "selectors", "shlex", "shutil", "signal", "site", "stat", "statistics", "string", "stringprep", "struct", "symtable", "sys",
+    "sysconfig", "tempfile", "textwrap", "threading", "time", "timeit", "token", "tomllib", "trace", "types", "typing",
+    "unittest", "unittest.mock", "urllib.parse", "uuid", "weakref", "xml.etree.ElementTree", "zipfile", "zipimport", "zlib",
+    "zoneinfo", "__future__", "numpy", "numpy.char", "numpy.core", "numpy.core.multiarray", "numpy.core.numeric",
+    "numpy.ctypeslib", "numpy.dtypes", "numpy.exceptions", "numpy.fft", "numpy.lib.array_utils", "numpy.lib.format",
+    "numpy.lib.mixins", "numpy.lib.npyio", "numpy.lib.recfunctions", "numpy.lib.scimath", "numpy.lib.stride_tricks",
+    "numpy.linalg", "numpy.ma", "numpy.ma.mrecords", "numpy.polynomial", "numpy.random", "numpy.rec", "numpy.strings",
+    "numpy.testing", "numpy.typing", "numpy.version",
+)  # fmt: skip
+READING = ("bz2", "json", "lzma", "stat", "zipfile", "zlib")
+
+PRELOADED = {
+    "labkit.course.sandbox.fork_server": (*INTERPRETER, *ANSWERS),
+    "labkit.course.grading.reader_process": (*INTERPRETER, *READING),
+}
+"""By the module that a process runs: what it loads before it is confined. A name that this Python does not have is skipped."""
+
 
 class AllowList:
     """An import finder that rejects every module of labkit except `modules`. The next finder handles other packages."""
@@ -75,10 +123,20 @@ def restrict(modules: tuple[str, ...]) -> None:
     sys.meta_path.insert(0, AllowList(modules))  # type: ignore[arg-type]
 
 
+def preload(module: str) -> None:
+    """Load the modules that the process `module` needs after it is confined."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that are deprecated
+        for name in PRELOADED[module]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+
 def main() -> None:
-    """Restrict the imports, then run the module."""
+    """Restrict the imports, load the modules, then run the module."""
     module, *arguments = sys.argv[1:]
     restrict(ALLOWED[module])
+    preload(module)
     importlib.import_module(module).main(*arguments)
 
 

@@ -1,13 +1,16 @@
 """Starts student processes, exchanges frames with them, and ends them. Runs in the grader.
 
 What a student process sends is treated as data only. `ProcessEnded` is raised if a process sleeps without using
-processor time, sends too much, or has ended; its text is the reason. An endless loop is ended by a limit on the number
-of frames or by the kernel's limit on processor time, never by wall time, so that scores do not depend on the load of the machine.
+processor time, uses too much of it, sends too much, or has ended; its text is the reason. An endless loop is ended by a
+limit on the number of frames or on processor time, never by wall time, so that scores do not depend on the load of the
+machine. Processor time is read from the process's clock, which is exact to a microsecond. (The kernel's own limit, and the
+times in /proc, count clock ticks.)
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -15,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ __all__ = ["ForkServer", "ProcessEnded", "StudentConnection"]
 
 MAX_FRAMES = 50_000  # frames that one process may send; a role in a trial of 100 updates sends about 1,000
 MAX_BYTES = 1 << 30  # bytes that one process may send
+MAX_TEXT_BYTES = 32 << 20  # of these, bytes of JSON text: to decode a byte takes up to half a microsecond
 MAX_IDLE_S = 8  # a process that should answer, but uses no processor time for so many seconds, is ended
 LAUNCH = Path(__file__).with_name("launch.py")
 
@@ -43,7 +48,7 @@ class ForkServer:
     process, which runs in the temporary `folder`.
     """
 
-    def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
+    def __init__(self, confined: bool | None = None, processor_s: float = PROCESSOR_S):
         why = confinement_problem()
         if confined and why:
             raise ClusterError(f"Submitted code is not run here: {why}.")
@@ -133,7 +138,7 @@ class StudentConnection:
         refer: Callable[[Any], Any],
     ):
         self.server, self.pid, self._reading, self._writing = server, pid, reading, writing
-        self._find, self._refer = find, refer
+        self._decoder, self._refer = frames.Decoder(self._read, find), refer
         self._frames, self._bytes, self._open, self._why, self._used = MAX_FRAMES, MAX_BYTES, True, "Ended.", 0.0
         os.set_blocking(writing, False)
 
@@ -164,7 +169,11 @@ class StudentConnection:
         if self._frames < 0:
             raise self.stop(f"it sent more than {MAX_FRAMES:,} requests, the limit of a process")
         try:
-            frame, freed = frames.decode(self._read, self._find)
+            frame, freed = self._decoder.decode()
+            if self._decoder.text_bytes > MAX_TEXT_BYTES:
+                raise self.stop(f"it sent more than {MAX_TEXT_BYTES >> 20} MB of text, numbers and lists (arrays may have more)")
+            if self.processor_share() > 1.0:
+                raise self._out_of_time()
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
                 raise frames.MalformedFrame("the frame is not a list that begins with a name")
             if not isinstance(freed, list) or not all(type(number) is int for number in freed):
@@ -190,16 +199,25 @@ class StudentConnection:
         return b"".join(parts)
 
     def _wait(self, descriptor: int, writing: bool = False) -> None:
-        """Wait until the pipe can be read (or written). If the process sleeps for `MAX_IDLE_S` seconds, end it."""
+        """Wait until the pipe can be read (or written). End the process if it sleeps for `MAX_IDLE_S` seconds, or if it has
+        used its processor time.
+        """
         poller = select.poll()
         poller.register(descriptor, select.POLLOUT if writing else select.POLLIN)
-        used, still = -1, 0
-        while not poller.poll(1000):
-            now, state = _processor(self.pid)
-            still = still + 1 if now == used and state in "ST" else 0
+        limit = self.server.processor_s if self.server.confined else math.inf
+        used, idle_s = processor_seconds(self.pid), 0.0
+        while not poller.poll(1000 * (step := min(max(limit - used, 0.001), 1.0))):  # one thread: its time is at most wall time
+            now = processor_seconds(self.pid)
+            idle_s = idle_s + step if now == used and _state(self.pid) in "ST" else 0.0
             used = now
-            if still >= MAX_IDLE_S:
+            if used > limit:
+                raise self._out_of_time()
+            if idle_s >= MAX_IDLE_S:
                 raise self.stop("it sleeps or waits without an effect: a role waits with `await ctx...` only")
+
+    def _out_of_time(self) -> ProcessEnded:
+        most = self.server.processor_s
+        return self.stop(f"it used {most:g} s of processor time, which is the limit of a process (does a loop never end?)")
 
     def stop(self, why: str) -> ProcessEnded:
         """End the process, and return the error to raise."""
@@ -210,9 +228,8 @@ class StudentConnection:
     def ended(self) -> ProcessEnded:
         """Return the error for a process that has exited or was killed by the kernel."""
         status = self.close()
-        most = self.server.processor_s
-        if os.WIFSIGNALED(status) and self._used > most - 0.5:
-            self._why = f"Ended: it used {most} s of processor time, which is the limit of a process."
+        if os.WIFSIGNALED(status) and self._used > self.server.processor_s:
+            self._why = str(self._out_of_time())
         elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             self._why = "Ended: it was killed by another process (is the memory of this machine sufficient?)."
         elif os.WIFSIGNALED(status):
@@ -229,7 +246,7 @@ class StudentConnection:
     def processor_share(self) -> float:
         """Return the used fraction of the process's limit of processor time; 0 if the process has no limit."""
         limit = self.server.processor_s * self.server.confined
-        return _processor(self.pid)[0] / os.sysconf("SC_CLK_TCK") / limit if limit and self._open else 0.0
+        return processor_seconds(self.pid) / limit if limit and self._open else 0.0
 
     def close(self) -> int:
         """End the process and return its status; 0 if it was closed before."""
@@ -242,11 +259,18 @@ class StudentConnection:
         return status
 
 
-def _processor(pid: int) -> tuple[int, str]:
-    """Return (ticks of processor time used, state) of a process. The state is "R" if it runs, "S" if it sleeps, ..."""
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that another process has used, in seconds; 0 if it has ended or the system does not tell."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)  # its CPUCLOCK_SCHED, as clock_getcpuclockid(3) returns it on Linux
+    except (OSError, AttributeError):
+        return 0.0
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process: "R" if it runs, "S" if it sleeps, "T" if it is stopped, ..."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            parts = stat.read().rpartition(")")[2].split()
+            return stat.read().rpartition(")")[2].split()[0]
     except OSError:
-        return 0, "R"  # the process has ended, or the system has no /proc; reading the pipe shows which
-    return int(parts[11]) + int(parts[12]), parts[0]
+        return "R"  # the process has ended, or the system has no /proc; reading the pipe shows which

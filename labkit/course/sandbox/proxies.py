@@ -32,6 +32,7 @@ class GraderConnection:
 
     def __init__(self, reading: int, writing: int):
         self._reading, self._writing = reading, writing
+        self._decoder = frames.Decoder(self.read, self._find)
         self._kinds: dict[str, type] = dict(restricted_api.MESSAGES)
         self.context: Any = None
         self.freed: list[int] = []
@@ -59,7 +60,7 @@ class GraderConnection:
 
     def receive(self) -> Any:
         """Return the grader's next frame."""
-        return frames.decode(self.read, self._find)
+        return self._decoder.decode()
 
     def request(self, *request: Any) -> Any:
         """Return the grader's answer to a request, which takes no engine time. If the answer is an error, raise it."""

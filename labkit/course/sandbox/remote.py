@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
+import linecache
+import sys
 import types
 from typing import Any
 
@@ -18,6 +20,7 @@ from ...roles import collectives, effects, servers
 from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
 from ...roles.messages import Message
 from ...strategies import Strategy
+from ..regions import HIDDEN, in_region
 from .request_validation import checked_kinds, checked_seconds, python_number
 from .restricted_api import AWAITED_TOOLS, MESSAGES
 from .session import ERRORS, Session, SubmittedCode
@@ -171,10 +174,24 @@ def _message_class(name: Any, fields: Any) -> type[Message]:
 
 
 def remote_function(code: SubmittedCode, name: str) -> Any:
-    """Return a function that calls the submission's function `name` in a student process. Arguments and result are copied."""
+    """Return a function that calls the submission's function `name` in a student process. Arguments and result are copied.
+
+    The calls of hidden tests are made in another process than those of visible ones.
+    """
 
     def function(*args: Any, **keywords: Any) -> Any:
-        return code.call(name, list(args), keywords)
+        return code.call(name, list(args), keywords, hidden=_called_by_hidden_test())
 
     function.__name__ = function.__qualname__ = name
     return function
+
+
+def _called_by_hidden_test() -> bool:
+    """Whether one of the lines of the notebook that are being executed is in a region of hidden tests."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        entry = linecache.cache.get(frame.f_code.co_filename)
+        if entry and len(entry) == 4 and entry[1] is None and in_region(entry[2], HIDDEN, frame.f_lineno):  # no file: a cell
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -69,9 +69,10 @@ class SubmittedCode:
     """The cells of a submission, the fork server of its processes, and the tools of labkit that it may use.
 
     `call` uses one process for all calls, so that globals and default arguments keep what a function stores in them, as
-    in a notebook. `cells`: {"id", "source"}, or {"id", "defines": {name: kind}} where the reference's answer replaces
-    the student's. The reference's functions run in processes of `reference`, and only arguments and results are
-    exchanged. `secret`: if an error is raised in these cells, only its class is shown.
+    in a notebook; but another process for the calls of hidden tests, so that a function cannot raise their arguments as an
+    error in a later visible test. `cells`: {"id", "source"}, or {"id", "defines": {name: kind}} where the reference's
+    answer replaces the student's. The reference's functions run in processes of `reference`, and only arguments and
+    results are exchanged. `secret`: if an error is raised in these cells, only its class is shown.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class SubmittedCode:
         self.server, self.tools, self.reference, self.secret = server, tools, reference, secret
         self.memory = memory or MemoryBudget()
         self._cells, self._prepared = cells, False
-        self._session: Session | None = None
+        self._sessions: dict[bool, Session] = {}  # by whether the calls are those of hidden tests
         self.reference_functions: frozenset[str] = frozenset()
 
     @property
@@ -111,23 +112,27 @@ class SubmittedCode:
         finally:
             session.close()
 
-    def call(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """Call a function in the process for all calls, and return the result. Raises what `Session.answer` raises."""
-        if self._session is not None and self._session.connection.processor_share() > RENEW_AT:
-            self.close()
-        if self._session is None:
-            self._session = Session(self, None, {})
+    def call(self, name: str, args: list[Any], keywords: dict[str, Any], hidden: bool = False) -> Any:
+        """Call a function in the process for these calls, and return the result. Raises what `Session.answer` raises.
+
+        `hidden`: whether a hidden test calls it.
+        """
+        session = self._sessions.get(hidden)
+        if session is not None and session.connection.processor_share() > RENEW_AT:
+            self._sessions.pop(hidden).close()
+            session = None
+        if session is None:
+            session = self._sessions[hidden] = Session(self, None, {})
         try:
-            return self._session.answer("call", name, args, keywords)
+            return session.answer("call", name, args, keywords)
         except ProcessEnded:
-            self.close()
+            self._sessions.pop(hidden).close()
             raise
 
     def close(self) -> None:
-        """End the process that is used for calls, and the process of the reference."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        """End the processes that are used for calls, and those of the reference."""
+        while self._sessions:
+            self._sessions.popitem()[1].close()
         if self.reference is not None:
             self.reference.close()
 
@@ -140,7 +145,8 @@ class Session:
         self.validator = RequestValidator()
         self._objects: dict[int, Any] = {}  # by the number of the reference
         self._sizes: dict[int, int] = {}
-        self._shards: list[Shard] = []
+        self._shards: dict[int, Shard] = {}  # by identity
+        self._iterators: set[int] = set()  # the numbers of references to iterators over mini-batches
         self._number = self._counted = 0
         self._reference_calls: Session | None = None  # a process of the reference that this one calls
         cells = code.cells
@@ -173,7 +179,9 @@ class Session:
         self._objects[self._number] = value
         self.validator.record(value)
         if isinstance(value, Shard):
-            self._shards.append(value)
+            self._shards[id(value)] = value
+        if isinstance(value, BatchIterator):
+            self._iterators.add(self._number)
         return self._number
 
     def _refer(self, value: Any) -> Any:
@@ -240,7 +248,7 @@ class Session:
             raise self.connection.stop(str(why).rstrip(".")) from None
 
     def _record_shards(self) -> None:
-        for shard in self._shards:
+        for shard in self._shards.values():
             self.validator.record_shard(shard)
 
     # frames -----------------------------------------------------------------------------------------------------------
@@ -271,6 +279,7 @@ class Session:
             received, freed = self.connection.receive()
             for number in freed:
                 self._objects.pop(number, None)
+                self._iterators.discard(number)
                 self._count(-self._sizes.pop(number, 0))
             if received[0] != "request":
                 if received[0] not in FRAMES or len(received) < FRAMES[received[0]]:
@@ -325,7 +334,7 @@ class Session:
         return self.ctx.rng.bit_generator.state
 
     def _batches(self) -> Any:
-        if sum(isinstance(value, BatchIterator) for value in self._objects.values()) >= MAX_ITERATORS:
+        if len(self._iterators) >= MAX_ITERATORS:
             raise BadInput(
                 f"ctx.batches() begins anew at every call; a role may keep {MAX_ITERATORS} of them at a time"
             )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, RoleError
 from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
 from . import restricted_api
 from .cells import CellNamespace, error_text
@@ -36,9 +36,23 @@ class StudentProcess:
         while True:
             what, *arguments = self.grader.receive()
             try:
-                self.grader.send(["done", getattr(self, "_" + what)(*arguments)])
+                self._answer(what, getattr(self, "_" + what)(*arguments), arguments)
             except BaseException as error:
-                self.grader.send(["raise", error_text(error), type(error).__name__])
+                self.grader.send(["raise", self._text(error), type(error).__name__])
+
+    def _answer(self, what: str, result: Any, arguments: list[Any]) -> None:
+        """Send a result. If it is a value that cannot be sent, raise `RoleError`, which says where it comes from."""
+        try:
+            self.grader.send(["done", result])
+        except RoleError as why:
+            if what not in ("call", "value"):
+                raise
+            code = getattr(self.cells.get(arguments[0]), "__code__", None) if what == "call" else None
+            where = f" ({code.co_filename[1:-1]}, line {code.co_firstlineno})" if code else ""
+            raise RoleError(f"{arguments[0]} {'returned' if what == 'call' else 'is'} {why}{where}") from None
+
+    def _text(self, error: BaseException) -> str:
+        return error_text(error) if self.cells is None else self.cells.error_text(error)
 
     def _load(self, cells: list[dict[str, Any]], tools: list[str]) -> list[tuple[str, str]]:
         restricted_api.install(tools)
@@ -89,7 +103,7 @@ class StudentProcess:
         try:
             result = fn(*args)
         except BaseException as error:
-            self.grader.send(["raise", error_text(error), type(error).__name__])
+            self.grader.send(["raise", self._text(error), type(error).__name__])
             return None, error
         self.grader.send(["done", None])
         return result, None

@@ -20,6 +20,11 @@ ATTACKS = (
     Attack("a loop of own work", put(worker="while True: await ctx.compute(int, cost=0)"), "more than"),
     Attack("a loop of notes", put(worker="while True: ctx.note('x' * 10_000)"), "more than"),
     Attack("a loop of messages", put(worker="while True: ctx.send('server-0', lk.Pull())"), "more than"),
+    Attack("a loop of long questions", put(
+        worker="while True:\n    try: ctx.peers([0] * 300_000)\n    except Exception: pass"), "MB of text"),
+    Attack("a loop of named tuples", put(
+        worker="import collections\nctx.save({'a': [collections.namedtuple(f'N{i}', 'a')(1) for i in range(200)]})"), "malformed"),
+    Attack("keys with the same hash", put(worker="ctx.save({'a': {i * (2**61 - 1) for i in range(9_000)}})"), "malformed"),
     Attack("a loop of big messages", put(
         worker="big = lk.Chunk(np.zeros(1 << 20), 0, 0)\nwhile True: ctx.send('server-0', big)").replace("lk.Weights)", "lk.Weights, lk.Chunk)", 1),
         "more than"),

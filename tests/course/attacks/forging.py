@@ -220,7 +220,7 @@ ATTACKS = (
     framed("os.close(ctx._grader._writing)", ENDED, "hanging up"),
     framed("os.close(ctx._grader._reading)", "", "deaf"),
     framed("os.dup2(ctx._grader._reading, ctx._grader._writing)", "not permitted", "ends swapped"),
-    framed("ctx._grader.read = lambda n: b''", "", "an empty line"),
+    framed("ctx._grader._decoder._read = lambda n: b''", "", "an empty line"),
     framed(
         "yield_ = type('E', (), {'__await__': lambda s: iter([('compute', 'os.system')])})()\nawait yield_",
         "",

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(
 
 SOURCE = """
 import collections
+from decimal import Decimal
+from fractions import Fraction
 seen, Pair = [], collections.namedtuple("Pair", "dx dw")
 base = np.arange(6.0).reshape(2, 3)
 fixed = np.arange(3.0); fixed.setflags(write=False)
@@ -34,8 +36,8 @@ ATOMS = (
     "2", "2.0", "True", "np.bool_(True)", "np.bool_(False)", "np.True_ & (1 < 2)", "np.float64(2)", "np.float32(2)", "np.int64(2)", "np.uint8(2)",
     "np.array(2.0)", "np.array(True)", "np.str_('two')", "'two'", "b'two'", "2 + 0j", "float('inf')", "2 ** 70", "None", "np.longdouble(2)",
     "base", "base[0]", "base.T", "base[:, ::2]", "base[::-1]", "base.copy()", "base.astype('f4')", "np.asfortranarray(base)", "fixed", "fixed[1:]",
-    "np.broadcast_to(2.0, (2, 3))", "np.zeros((0, 3))", "np.array(['a', 'bc'])", "np.array([base, None], object)", "np.matrix('1 2; 3 4')",
-    "np.ma.array([1.0, 2.0], mask=[0, 1])", "[2, 3]", "(2, 3)", "{2, 3}", "frozenset({2})", "range(2, 4)", "(i for i in (2, 3))", "map(int, '23')",
+    "np.broadcast_to(2.0, (2, 3))", "np.zeros((0, 3))", "np.array(['a', 'bc'])", "np.array([base, None], object)",
+    "Fraction(5, 2)", "Decimal('2.50')", "Decimal(2)", "[2, 3]", "(2, 3)", "{2, 3}", "frozenset({2})", "range(2, 4)", "(i for i in (2, 3))", "map(int, '23')",
     "zip((2, 3), (4, 5))", "iter([2, 3])", "reversed([3, 2])", "{'a': 2}.values()", "{'a': 2}.items()", "{'a': 2, 3: 4}", "Pair(1, base)",
     "collections.Counter('aab')", "collections.deque([2, 3])", "collections.OrderedDict(a=2)", "bytearray(b'ab')", "count()",
 )  # fmt: skip

@@ -133,10 +133,9 @@ import sys
 sys.path.insert(0, {folder!r})
 import launch
 launch.restrict(launch.ALLOWED[{module!r}])
+launch.preload({module!r})
 import importlib
-module = importlib.import_module({module!r})
-for name in getattr(module, "PRELOADED", ()):
-    importlib.import_module(name)
+importlib.import_module({module!r})
 importlib.import_module("labkit.course.sandbox.confine")
 print(*sys.modules)
 """
@@ -322,6 +321,60 @@ def test_threads_can_each_use_a_fork_server():
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(one, range(2))) == [[n + i for i in range(5)] for n in range(2)]
+
+
+# limits ---------------------------------------------------------------------------------------------------------------
+
+ENDLESS = {
+    "while": "while True: pass",
+    "an iterator": "import itertools\n    for _ in itertools.count(): pass",
+    "a sum": "return sum(range(10**13))",
+    "a number": "return 9**9**9**9",
+    "a pattern": "import re\n    re.match('(a+)+$', 'a' * 60 + 'b')",
+    "an error that is caught": "while True:\n        try: 1 / 0\n        except BaseException: pass",
+    "signals that are ignored": "import signal\n    signal.pthread_sigmask(0, range(1, 64))\n    signal.signal(24, signal.SIG_IGN)\n    while True: pass",
+    "an array": "a = np.ones((300, 300))\n    while True: a = a @ a / 300",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def brief():
+    """A fork server whose limit is a fraction of a second, less than the kernel's can be."""
+    with ForkServer(True, 0.2) as made:
+        yield made
+
+
+@linux
+@pytest.mark.parametrize("loop", ENDLESS)
+def test_an_endless_loop_is_called_by_its_name_and_has_its_whole_time(loop, brief, monkeypatch):
+    used, kill = [], brief.kill
+
+    def killed(connection):
+        status, seconds = kill(connection)
+        used.append(seconds)
+        return status, seconds
+
+    monkeypatch.setattr(brief, "kill", killed)
+    said = r"used 0.2 s of processor time, which is the limit .*does a loop never end"
+    cell = solution(f"def f(x):\n    {ENDLESS[loop]}", f="function")
+    with shared_answers([cell], brief) as answers, pytest.raises(LabkitError, match=said):
+        answers.defined("q")["f"](1)
+    assert used[-1] >= 0.2
+
+
+@linux
+def test_an_endless_loop_outside_of_functions_is_called_by_its_name(brief):
+    with shared_answers([solution("while True: pass\nv = 1", v="value")], brief) as answers:
+        assert "processor time" in repr(answers.defined("q")["v"])
+
+
+@linux
+def test_an_answer_that_comes_after_the_limit_is_none(brief):
+    """The limit is not that of the moment at which the grader looks: a result of a process that has used more does not count."""
+    source = "import time\ndef f(x):\n    while time.process_time() < 0.25: pass\n    return x"
+    cell = solution(source, f="function")
+    with shared_answers([cell], brief) as answers, pytest.raises(LabkitError, match="processor time"):
+        answers.defined("q")["f"](1)
 
 
 # shared state ---------------------------------------------------------------------------------------------------------
