@@ -14,8 +14,10 @@ from typing import Any
 import hypothesis
 import pytest
 
-# One lesson and one assignment represent their kind in the quick suite; the other notebooks belong to the slow suites.
-QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb", "02_synchronous_server.ipynb")
+# One lesson represents its kind in the quick suite; the others belong to the slow suites.
+QUICK_NOTEBOOKS = ("04_asynchronous_sgd.ipynb",)
+# Releases fail until they are solved; `tests/course/test_same_verdicts.py` runs solved copies.
+collect_ignore_glob = ["notebooks/assignments/*.ipynb"]
 ROOT = Path(__file__).parent
 NOTEBOOKS = ROOT / "notebooks"
 WHOLE = os.environ.get("LABKIT_TESTS") == "whole"  # all parameter sets of the slow suites
@@ -24,7 +26,7 @@ WHOLE = os.environ.get("LABKIT_TESTS") == "whole"  # all parameter sets of the s
 # that of the longest path above it. The report has a line for each entry.
 LAYERS = ("unit", "simulated", "contract", "dask", "chaos", "multihost", "browser")
 SUITES = {
-    "notebooks": ("simulated", "lessons and assignments, executed and compared with their outputs"),
+    "notebooks": ("simulated", "lessons, executed and compared with their outputs"),
     "tests": ("unit", "files, data sets, specifications, displays, documents, imports"),
     "tests/advisor": ("simulated", "predicted step times against the simulator and published formulas"),
     "tests/benchmarks": ("unit", "the benchmarks themselves"),

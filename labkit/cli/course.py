@@ -38,12 +38,12 @@ BUNDLE = ExistingFile("the bundle of the assignment (.bundle.json)")
 
 @click.command(short_help="Create the release of an assignment.")
 @click.argument("reference", type=REFERENCE)
-@click.option("--out", "folder", type=PATH, required=True, metavar="DIR", help="The folder for the two files.")
+@click.option("--out", "folder", type=PATH, required=True, metavar="DIR", help="The folder for the three files.")
 @click.option(
     "--variant", "seed", metavar="SEED", help="Draw a variant (default: the first choices, as written in the notebook)."
 )
 def assign(reference: Path, folder: Path, seed: str | None) -> None:
-    """Make the release of REFERENCE: the students' notebook, and the bundle for `labkit check`.
+    """Make the release of REFERENCE: the students' notebook, the bundle for `labkit check`, and pytest.ini for `pytest --nbval`.
 
     The reference notebook's own solutions must pass all tests.
     """
@@ -59,7 +59,8 @@ def assign(reference: Path, folder: Path, seed: str | None) -> None:
 
     by_hand = f" and {format_points(made.by_hand)} by hand" if made.by_hand else ""
     click.echo(f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the reference notebook passes all tests.")
-    click.echo(f"Give students both files: {made.notebook} and {made.bundle}")
+    files = made.files
+    click.echo(f"Give students all three files: {files.notebook}, {files.bundle} and {files.configuration}")
 
 
 @click.command(short_help="Check your solution of an assignment.")
@@ -204,7 +205,8 @@ def grade(
         Batch(base, seed, harness, workers, journal_file) as batch,
     ):  # fmt: skip
         try:
-            read = batch.read(submissions, policy, lms or "")
+            written = [csv_file, json_file, junit_file, journal_file, html_folder]
+            read = batch.read(submissions, policy, lms or "", [path for path in written if path])
             for warning in read.warnings:
                 click.echo(f"Warning: {plain(warning)}.", err=True)
             chosen = batch.plan(read.found, only)
@@ -312,8 +314,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def plain(text: str) -> str:
-    """Return the text on one line, without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    """Return the text on one line, without control characters and marks of direction."""
+    from ..course.grading.plain_text import shown_text
+
+    return "".join(letter if letter.isprintable() else " " for letter in shown_text(text))
 
 
 class ProgressBar:

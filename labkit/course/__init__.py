@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ..nn.finite_differences import central_differences
 from .scheduled_pipeline import ScheduledPipeline, activations_held, schedule_seconds
-from .testing import CheckFailed, Trial, expect, expect_close, same_parameters, small_problem, trial
+from .testing import CheckFailed, Trial, expect, expect_close, likely_mistake, same_parameters, small_problem, trial
 
 __all__ = [
     "CheckFailed", "ScheduledPipeline", "Trial", "activations_held", "central_differences", "expect", "expect_close",
-    "same_parameters", "schedule_seconds", "small_problem", "trial",
+    "likely_mistake", "same_parameters", "schedule_seconds", "small_problem", "trial",
 ]  # fmt: skip

@@ -1,8 +1,10 @@
-"""The public bundle of a release: the data with which `labkit check` compares a student's results.
+"""The files of a release: the notebook, pytest's configuration, and the public bundle with which `labkit check` compares results.
 
 The bundle contains the released notebook, the outputs of its tests with the reference notebook's solutions, and the
 points. It contains no solutions and no hidden tests. `check` takes the tests from the bundle, because the student's
 file may have been changed.
+
+`pytest --nbval NOTEBOOK` runs the visible tests, too, and reads the configuration in the folder of the notebook.
 """
 
 from __future__ import annotations
@@ -11,16 +13,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from ..files import write_text
 from ..formats import Form, Number, check_json, from_json
 from .schema import FORMAT, Assignment, parse
 
-__all__ = ["POINTS", "SUFFIX", "Bundle", "find_bundle", "read_bundle", "write_release"]
+__all__ = ["CONFIGURATION", "POINTS", "SUFFIX", "Bundle", "ReleaseFiles", "find_bundle", "read_bundle", "write_release"]
 
 SUFFIX = ".bundle.json"
+CONFIGURATION = "pytest.ini"
+_MADE = "# Made by `labkit assign`"
+# With --nbval-lax a cell fails if it raises an error, and not if it prints something else than when it was saved, such as a time.
+_CONFIGURATION = f"""{_MADE} for `pytest --nbval NOTEBOOK`: a cell fails if it raises an error.
+[pytest]
+required_plugins = nbval
+addopts = --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider
+"""
 POINTS = ("points", "hidden", "partly", "by hand")
 WHAT = "a bundle of `labkit assign`"
 FORM: Form = {
@@ -40,24 +50,37 @@ class Bundle:
     "by hand": of explain cells}."""
 
 
+class ReleaseFiles(NamedTuple):
+    """The files of a release, all for the students."""
+
+    notebook: Path
+    bundle: Path
+    configuration: Path
+
+
 def write_release(
     folder: Path, notebook: Mapping[str, Any], outputs: Mapping[str, Any], points: Mapping[str, Any]
-) -> tuple[Path, Path]:
-    """Write a released notebook and its bundle, and return their paths.
+) -> ReleaseFiles:
+    """Write a released notebook, its bundle, and the configuration for `pytest --nbval`.
 
     Raises:
-        BadInput: the folder cannot be written.
+        BadInput: the folder cannot be written, or has another configuration of pytest; nothing is written.
     """
     about = notebook["metadata"]["labkit"]
     bundle = {
         "format": FORMAT, "assignment": about["assignment"], "title": about["title"], "variant": about["variant"],
         "points": points, "outputs": outputs, "notebook": notebook,
     }  # fmt: skip
-    files = folder / f"{about['assignment']}.ipynb", folder / f"{about['assignment']}{SUFFIX}"
+    name = about["assignment"]
+    files = ReleaseFiles(folder / f"{name}.ipynb", folder / f"{name}{SUFFIX}", folder / CONFIGURATION)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, content in zip(files, (notebook, bundle)):
-            write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        if files.configuration.exists() and not files.configuration.read_bytes().startswith(_MADE.encode()):
+            raise BadInput(f"{files.configuration} is not from `labkit assign`; a release needs a folder without one.")
+        write_text(files.configuration, _CONFIGURATION)
+        for path, content in ((files.notebook, notebook), (files.bundle, bundle)):
+            write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "
+")
     except OSError as why:
         raise BadInput(f"{folder} cannot be written: {why.strerror or why}.") from None
     return files

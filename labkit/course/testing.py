@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..engines.simulated import SimulatedCluster
-from ..errors import LabkitError
+from ..errors import Deadlock, LabkitError
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run, train
@@ -30,11 +31,12 @@ from ..trace.schema import seconds
 from ..trace.trace import Trace
 
 __all__ = [
-    "CheckFailed", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "expect_close", "plain_value", "same_parameters",
-    "small_problem", "trial",
+    "CheckFailed", "Deadlocked", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "expect_close", "likely_mistake",
+    "plain_value", "same_parameters", "small_problem", "trial",
 ]  # fmt: skip
 
-BEFORE_HINT = " was expected: "
+# The text before a hint. It has a no-break space, which `repr` escapes, so that no value of a student's can contain this text.
+BEFORE_HINT = " was expected:\xa0"
 REMOTE = os.path.join("sandbox", "remote.py")  # as it is in tracebacks
 
 
@@ -46,8 +48,12 @@ class SubmissionFailed(CheckFailed):
     """The submitted code failed. Its text may have been chosen by the student, so it is not shown for a hidden check."""
 
 
+class Deadlocked(SubmissionFailed):
+    """A run of the submitted code ended because every role waits for another."""
+
+
 class UnexpectedValue(CheckFailed):
-    """A value differs from the expected one. For a hidden check only the hint after "was expected: " is shown."""
+    """A value differs from the expected one. For a hidden check only the hint after `BEFORE_HINT` is shown."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,15 @@ class Trial:
     """The results of a finished run.
 
     `error`: the error that ended the run ("" if it finished). `trace`: None if no run was started. `parameters`: the
-    final parameters, a flat array; None if the run failed. `run`: the run, None if none was started.
+    final parameters, a flat array; None if the run failed. `run`: the run, None if none was started. `deadlock`: whether
+    the run ended because every role waits for another.
     """
 
     error: str
     trace: Trace | None
     parameters: np.ndarray | None = None
     run: Run | None = field(default=None, repr=False, compare=False)
+    deadlock: bool = False
 
     @property
     def ok(self) -> bool:
@@ -155,12 +163,17 @@ class Trial:
             raise SubmissionFailed(f"The run did not start: {self.error}")
         return self.trace
 
-    def check(self) -> Trial:
-        """Return this trial. Raises `CheckFailed` if the run failed or a gradient is not accounted for."""
+    def check(self, what: str = "") -> Trial:
+        """Return this trial. Raises `CheckFailed` if the run failed or a gradient is not accounted for.
+
+        `what`: what is special about the run, such as "another number of workers", for the text; a literal string, which is
+        also shown if this check is hidden.
+        """
+        which = f"The run with {what}" if what else "The run"
         if self.error:
-            raise SubmissionFailed(f"The run failed: {self.error}")
+            raise (Deadlocked if self.deadlock else SubmissionFailed)(f"{which} failed: {self.error}")
         if not self.ledger["closes"]:
-            raise CheckFailed(f"Not every gradient is accounted for: {self.ledger}")
+            raise CheckFailed(f"{which}: not every gradient is accounted for: {self.ledger}")
         return self
 
 
@@ -189,16 +202,32 @@ def trial(
     try:
         strategy = strategy if isinstance(strategy, Strategy) else strategy()
         run = train(problem, strategy, virtual, Budget(updates=updates), seed=seed)
-        run.wait()
+        patience = _patience(virtual, updates)
+        run.advance(patience)
+        stuck = not run.done
+        (run.stop() if stuck else run).wait()
+        if stuck:
+            counts = ledger(run.trace)
+            text = (
+                f"{patience:,.0f} s of virtual time were not enough: {counts['computed']:,} gradients were computed, "
+                f"{counts['applied']:,} were applied. Is every gradient sent, and every step made?"
+            )
+            return Trial(text, run.trace, None, run)
     except (LabkitError, NotImplementedError, CheckFailed) as error:
         text = str(error) or type(error).__name__
         if REMOTE in text:  # the following lines of the traceback are labkit's
             text = text.partition("\n")[0]
-        return Trial(text, run.trace if run is not None else None, None, run)
+        return Trial(text, run.trace if run is not None else None, None, run, isinstance(error, Deadlock))
     except Exception as error:  # an error in labkit or an attack, which no honest strategy causes
         return Trial(f"the run crashed ({type(error).__name__})", run.trace if run is not None else None, None, run)
     parameters = run.engine.parameters
     return Trial("", run.trace, None if parameters is None else np.array(parameters), run)
+
+
+def _patience(cluster: SimulatedCluster, updates: int) -> float:
+    """Return a time in seconds, many times that of an honest run, after which a run has failed that makes no updates."""
+    gradient = float(np.mean(cluster.compute.draw(np.random.default_rng(0), 100))) if cluster.compute is not None else 1.0
+    return max(20 * (updates + 10) * gradient * max([1.0, *(cluster.slow or {}).values()]), 100.0)
 
 
 def same_parameters(first: Trial, second: Trial, tolerance: float = 1e-9) -> bool:
@@ -216,15 +245,15 @@ def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, 
     """Print the value if it is the expected value; else raise `UnexpectedValue` with the hint for the value found.
 
     Args:
-        what: the name of the value, for the text.
+        what: the name of the value, for the text; if the check is hidden, a literal string is shown, too.
         tolerance: the allowed absolute and relative difference between numbers; values of other types must be equal.
         hints: {a wrong value: the misunderstanding that leads to it}.
     """
     if _equal(got, want, tolerance):
         print(f"{what}: {_plain(want)}")  # `want` is printed, because equal values can print differently: 7 and 7.0
         return
-    hint = next((f": {text}" for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
-    raise UnexpectedValue(f"{what} {_plain(got)} where {_plain(want)} was expected{hint}")
+    hint = next((text for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
+    raise UnexpectedValue(f"{what}: {_plain(got)} where {_plain(want)}{BEFORE_HINT + hint if hint else ' was expected'}")
 
 
 def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1e-9) -> None:
@@ -243,6 +272,17 @@ def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1
     if not np.allclose(array, expected, rtol=tolerance, atol=tolerance):
         raise CheckFailed(f"{what} is not what was expected: {hint}")
     print(f"{what}: as expected")
+
+
+def likely_mistake(got: Any, mistakes: Mapping[str, Any], otherwise: str = "", tolerance: float = 1e-9) -> str:
+    """Return a hint for a wrong value.
+
+    Args:
+        mistakes: {a misunderstanding, in words: the value to which it leads}. The first whose value is `got` is returned.
+        otherwise: the hint for other values.
+        tolerance: the allowed absolute and relative difference between numbers.
+    """
+    return next((text for text, wrong in mistakes.items() if _equal(got, wrong, tolerance)), otherwise)
 
 
 def plain_value(value: object) -> Any:

@@ -8,6 +8,7 @@ import json
 import linecache
 import os
 import select
+import traceback
 from pathlib import Path
 
 import psutil
@@ -103,6 +104,38 @@ def run_here(rebuilt, server):
     return RunResult(found)
 
 
+class PlainAnswers:
+    """Answers that run in this process, as in a student's notebook; `RemoteAnswers` without processes."""
+
+    def __init__(self, sources):
+        self.cells, self.reference = list(sources["cells"]), list(sources.get("reference", ()))
+        self.names, self.correct = {"__name__": "__main__"}, {"__name__": "__main__"}
+
+    def defined(self, grade_id):
+        """Run the cells up to this one, and return what it defines."""
+        while self.cells:
+            cell = self.cells.pop(0)
+            names, own = (self.correct, self.reference) if cell["kind"] == "reference" else (self.names, None)
+            sources = [cell["source"]]
+            if own is not None:
+                last = [each["id"] for each in own].index(cell["id"]) + 1
+                sources, self.reference = [each["source"] for each in own[:last]], own[last:]
+            for source in sources:
+                exec(compile(source, cell["id"], "exec"), names)
+            if cell["id"] == grade_id:
+                found = {name: names[name] for name in cell["defines"]}
+                self.names.update(found)
+                return found
+
+
+def run_plainly(rebuilt):
+    """The results of a rebuilt notebook's cells, run in this process, with the answers in it, too."""
+    found, names = {SETUP_CELL: CellResult(True)}, {"__name__": "__main__", "answers": PlainAnswers(rebuilt.sources)}
+    for cell in rebuilt.notebook["cells"][1:]:
+        found[cell["metadata"]["labkit"]["cell"]] = run_cell(cell, names)
+    return RunResult(found)
+
+
 def run_cell(cell, names):
     stdout, lines = io.StringIO(), cell["source"].splitlines(keepends=True)
     linecache.cache[cell["id"]] = (len(cell["source"]), None, lines, cell["id"])  # as IPython does
@@ -110,7 +143,9 @@ def run_cell(cell, names):
         with contextlib.redirect_stdout(stdout):
             exec(compile(cell["source"], cell["id"], "exec"), names)
     except Exception as error:
-        return CellResult(False, type(error).__name__, str(error))
+        frames = traceback.extract_tb(error.__traceback__)
+        line = max((frame.lineno for frame in frames[1:2] if frame.filename == cell["id"]), default=0)
+        return CellResult(False, type(error).__name__, str(error), line=line)
     expected = "".join(output["text"] for output in cell["outputs"])
     if expected and stdout.getvalue() != expected:
         return CellResult(False, "NbCellError", stdout.getvalue())

@@ -95,7 +95,7 @@ class TestRefusals:
     def given_out(self, tmp_path):
         """(reference, released notebook) of the toy, with a bundle beside the notebook."""
         reference = toy.write(tmp_path, toy.notebook())
-        return reference, write_release(tmp_path / "out", release(parse(toy.notebook(), "m"), "first"), {}, {})[0]
+        return reference, write_release(tmp_path / "out", release(parse(toy.notebook(), "m"), "first"), {}, {}).notebook
 
     @pytest.mark.parametrize("missing", ["nbval", "pytest"])
     @pytest.mark.parametrize("command", ["assign", "check", "grade"])
@@ -202,7 +202,7 @@ def test_check_warns_if_code_is_not_confined(tmp_path, monkeypatch):
         lambda key, submission, harness: Result(submission.student, submission.path, ()),
     )
     made = release(parse(toy.notebook(), "m"), "first")
-    notebook, _ = write_release(tmp_path, made, {}, {})
+    notebook = write_release(tmp_path, made, {}, {}).notebook
     assert "it can only compute" in labkit("check", notebook).stderr
 
 

@@ -1,4 +1,4 @@
-"""Makes the release of an assignment: reads a reference notebook, writes the students' notebook and its bundle.
+"""Makes the release of an assignment: reads a reference notebook, writes the students' files.
 
 Before anything is written, the reference notebook's solutions must pass all its tests, and also the visible tests in
 the released notebook. This guarantees that every release can be solved and that `labkit check` can be passed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bundle import write_release
+from ..bundle import ReleaseFiles, write_release
 from ..grading.grade import record_outputs
 from ..grading.nbval_run import Harness
 from ..grading.rebuild import solutions_as_answers
@@ -25,8 +25,7 @@ __all__ = ["Released", "assign", "read_reference"]
 class Released:
     """The files that `assign` has written, and the points (`by_hand`: those of cells graded by hand)."""
 
-    notebook: Path
-    bundle: Path
+    files: ReleaseFiles
     name: str
     points: float
     by_hand: float
@@ -44,7 +43,7 @@ def read_reference(path: Path, seed: str | None) -> Assignment:
 
 
 def assign(path: Path, folder: Path, seed: str | None, harness: Harness) -> Released:
-    """Write the release of the reference notebook at `path`, and its bundle, into `folder`.
+    """Write the release of the reference notebook at `path`, with its bundle and the configuration for pytest, into `folder`.
 
     Raises:
         BadInput: the reference notebook breaks a rule or does not pass its own tests; nothing is written.
@@ -63,4 +62,4 @@ def assign(path: Path, folder: Path, seed: str | None, harness: Harness) -> Rele
     points = points_by_question(reference)
     files = write_release(folder, notebook, outputs, points)
     total, by_hand = (sum(row[name] for row in points.values()) for name in ("points", "by hand"))
-    return Released(*files, name=reference.name, points=total, by_hand=by_hand)
+    return Released(files, name=reference.name, points=total, by_hand=by_hand)

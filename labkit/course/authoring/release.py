@@ -11,8 +11,8 @@ from ..schema import FORMAT, Assignment, Cell
 
 __all__ = ["points_by_question", "release"]
 
-# An unsolved notebook passes nbval, because the cells to be solved are skipped.
-TAGS = ("nbval-ignore-output", "nbval-skip")
+# `pytest --nbval`: answers and tests fail if they raise an error, whatever they print; cells for the live cluster are not run.
+TAGS = {"solution": "nbval-ignore-output", "test": "nbval-ignore-output", "live": "nbval-skip"}
 
 
 def release(reference: Assignment, variant: str) -> dict[str, Any]:
@@ -41,8 +41,9 @@ def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, A
         metadata["deletable"] = False
     if cell.kind in ("given", "locked", "test"):
         metadata["editable"] = False
-    if cell.kind in ("solution", "test", "live"):
-        metadata["tags"] = sorted({*metadata.get("tags", ()), *TAGS})
+    if cell.kind in TAGS:
+        others = [tag for tag in metadata.get("tags", ()) if tag not in TAGS.values()]
+        metadata["tags"] = sorted([*others, TAGS[cell.kind]])
     made = {"cell_type": raw["cell_type"], "id": cell.key or f"c{cell.number - 1:02d}", "metadata": metadata}
     made["source"] = text.splitlines(keepends=True)
     return made | ({"execution_count": None, "outputs": []} if cell.is_code else {})

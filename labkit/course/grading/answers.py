@@ -89,6 +89,7 @@ class _Collector:
         self.waiting: list[str] = []
         self.explained: dict[str, str] = {}
         self.live: list[str] = []
+        self.not_code: dict[str, str] = {}  # the type of each solution cell that is not a code cell
         self.notes: list[str] = []
         self.dropped = 0
 
@@ -120,10 +121,9 @@ class _Collector:
 
     def _text(self, cell: SubmittedCell, known: str) -> None:
         name = cell.grade_id if cell.grade_id in self.solution_ids else known
-        if name in self.solution_ids and cell.source.strip() and name not in self.parts:
-            self.notes.append(
-                f"the cell {name!r} is a {cell.type or 'text'} cell now and is not run: make it a code cell"
-            )
+        lost = [name] if name in self.solution_ids else [found for _, found in self._parts(cell.source) if found]
+        if lost and cell.source.strip():
+            self.not_code |= {each: (cell.type or "text").replace("markdown", "Markdown") for each in lost}
         elif name in self.other_ids and self.other_ids[name].kind == "explain":
             self.explained[name] = "\n\n".join(filter(None, (self.explained.get(name, ""), cell.source)))
 
@@ -183,14 +183,22 @@ class _Collector:
         expected = {
             name for cell in self.base.of_kind("solution") for name in defined_names(released(cell.source, "solution"))
         }
+        not_code = {name: kind for name, kind in self.not_code.items() if name not in self.parts}
+        not_run = [
+            f"the cell {name!r} is a {kind} cell now and is not run: make it a code cell"
+            for name, kind in not_code.items()
+        ]
         if not self.parts and not _mentions("\n".join(self.waiting), expected):
+            if not_run:
+                raise BadInput("; ".join(not_run))
             raise BadInput("there is no solution cell in it: neither the ids nor the marker comments were found")
         helpers = sum(map(len, self.before.values())) + len(self.waiting)
         if helpers > MAX_HELPERS:
             raise BadInput(f"there are {helpers} extra code cells; allowed: {MAX_HELPERS}")
         for cell in self.base.of_kind("solution"):
-            if cell.id not in self.parts:
+            if cell.id not in self.parts and cell.id not in not_code:
                 self.notes.append(f"the cell {cell.id!r} is not in the notebook (deleted?)")
+        self.notes.extend(not_run)
         if helpers:
             self.notes.append(f"{helpers} extra code cell{'s' * (helpers > 1)} run too")
         if self.dropped:

@@ -18,13 +18,20 @@ from typing import Any, BinaryIO
 from ...errors import BadInput
 from .submitted_notebook import MAX_FILE_BYTES, too_large
 
-__all__ = ["DAMAGED", "MAX_FILES", "MAX_UNPACKED_BYTES", "ZipReader", "escapes_folder", "is_hidden", "members"]
+__all__ = [
+    "DAMAGED", "MAX_FILES", "MAX_UNPACKED_BYTES", "ZipReader", "escapes_folder", "is_drive", "is_hidden", "is_notebook_or_zip",
+    "made_by_a_program", "members",
+]  # fmt: skip
 
 MAX_FILES = 20_000  # files of any kind in one zip
 MAX_UNPACKED_BYTES = 2 * 2**30  # unpacked bytes of all zips of one submission
 MAX_PATH_LENGTH = 1_000  # characters of a path in a zip
+MAX_OTHERS = 4  # files that are named for a first name without a notebook
 MAX_DEPTH = 1  # levels of zips in a zip: a student's zip may be in the platform's zip
 
+_PROGRAMS = frozenset(
+    {"__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", ".ipynb_checkpoints", "__pycache__", ".pytest_cache", ".git"}
+)
 DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, EOFError, ValueError,
 )  # fmt: skip
@@ -35,14 +42,29 @@ def inner_path(member: zipfile.ZipInfo) -> PurePosixPath:
     return PurePosixPath(member.filename.replace("\\", "/"))
 
 
+def made_by_a_program(path: PurePosixPath) -> bool:
+    """Whether a path was added by a program, such as Jupyter's checkpoints and macOS's `__MACOSX`."""
+    return any(part in _PROGRAMS or part.startswith("._") for part in path.parts)
+
+
 def is_hidden(path: PurePosixPath) -> bool:
-    """Whether a path is hidden or was added by a program, such as Jupyter's checkpoints and `__MACOSX`."""
-    return any(part == "__MACOSX" or (part.startswith(".") and part not in ("..", ".")) for part in path.parts)
+    """Whether a path was added by a program, or is hidden. A first name may begin with a dot: it is a student's."""
+    return made_by_a_program(path) or any(part.startswith(".") and part != ".." for part in path.parts[1:])
+
+
+def is_notebook_or_zip(path: PurePosixPath) -> bool:
+    """Whether the name of a file is that of a notebook or a zip, also if it consists of the ending only."""
+    return path.name.lower().endswith((".ipynb", ".zip"))
+
+
+def is_drive(part: str) -> bool:
+    """Whether the first part of a path is a drive of Windows, as in `C:/x`. In other names a colon is a character."""
+    return len(part) == 2 and part[0].isascii() and part[0].isalpha() and part[1] == ":"
 
 
 def escapes_folder(path: PurePosixPath) -> bool:
     """Whether a path would be outside the folder into which the zip is unpacked."""
-    return path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts[:1])
+    return path.is_absolute() or ".." in path.parts or any(is_drive(part) for part in path.parts[:1])
 
 
 def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, PurePosixPath]]:
@@ -52,14 +74,15 @@ def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, P
         raise BadInput(f"the zip has {len(infos):,} files; allowed: {MAX_FILES:,}")
     for index, member in enumerate(infos):
         path = inner_path(member)
-        if member.is_dir() or path.suffix.lower() not in (".ipynb", ".zip"):
+        if member.is_dir() or not is_notebook_or_zip(path):
             continue
         if escapes_folder(path) or not is_hidden(path):
             yield index, member, path
 
 
-def members(stream: BinaryIO) -> list[list[Any]]:
-    """Return [index, path, time as YYYYMMDDHHMMSS] of each notebook and zip in a platform's zip.
+def members(stream: BinaryIO) -> tuple[list[list[Any]], dict[str, list[str]]]:
+    """Return [index, path, time as YYYYMMDDHHMMSS] of each notebook and zip in a platform's zip, and {first name: paths of some
+    files} of the first names that have neither.
 
     Raises:
     BadInput: the file is not a zip, or has too many files.
@@ -67,16 +90,31 @@ def members(stream: BinaryIO) -> list[list[Any]]:
     try:
         with zipfile.ZipFile(stream) as archive:
             rows: list[list[Any]] = []
+            first: set[str] = set()
             for index, member, path in _members(archive):
                 time = 0
                 for number in member.date_time:
                     time = time * 100 + number
                 rows.append([index, str(path)[:MAX_PATH_LENGTH], time])
-            return rows
+                first |= {*path.parts[:1]}
+            return rows, _others(archive, first)
     except DAMAGED as why:
         if isinstance(why, BadInput):
             raise
         raise BadInput(f"the zip cannot be read: {why or type(why).__name__}") from None
+
+
+def _others(archive: zipfile.ZipFile, known: set[str]) -> dict[str, list[str]]:
+    """Return {first name: paths of some files} of the first names that are not `known`."""
+    found: dict[str, list[str]] = {}
+    for member in archive.infolist():
+        path = inner_path(member)
+        first = PurePosixPath(*path.parts[:1])
+        if path.parts and str(first) not in known and not made_by_a_program(first):
+            files = found.setdefault(str(first)[:MAX_PATH_LENGTH], [])
+            if not member.is_dir() and not made_by_a_program(path) and len(files) < MAX_OTHERS:
+                files.append(str(path)[:MAX_PATH_LENGTH])
+    return found
 
 
 class ZipReader:
@@ -122,7 +160,7 @@ class ZipReader:
     ) -> Iterator[tuple[str, bytes | str]]:
         path = inner_path(member)
         shown = f"{prefix}{path}"[:MAX_PATH_LENGTH]
-        nested = path.suffix.lower() == ".zip"
+        nested = path.name.lower().endswith(".zip")
         if nested and depth >= MAX_DEPTH:
             return
         if len(str(path)) > MAX_PATH_LENGTH:

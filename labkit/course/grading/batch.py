@@ -79,16 +79,18 @@ class Batch:
         """The number of results."""
         return len(self.results)
 
-    def read(self, paths: Sequence[Path], policy: AttemptPolicy, platform: str) -> Submissions:
-        """Read all submissions.
+    def read(
+        self, paths: Sequence[Path], policy: AttemptPolicy, platform: str, reports: Sequence[Path] = ()
+    ) -> Submissions:
+        """Read all submissions. `reports`: files and folders of this batch's reports, which are no submissions.
 
         Raises:
         BadInput: there are no submissions.
         """
         found = self._run_in_thread(
-            lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop)
+            lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop, reports)
         )
-        if not found.found:
+        if not found.any_notebook:
             raise BadInput("there is nothing to grade: no .ipynb and no .zip was found.")
         return found
 

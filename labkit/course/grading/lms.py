@@ -20,6 +20,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from .plain_text import shown_text
+
 __all__ = ["PATTERNS", "Student", "plain_student", "platform_of_names", "student_of"]
 
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
@@ -81,5 +83,9 @@ def platform_of_names(parts: Collection[str]) -> tuple[str, int]:
 
 
 def display_name(name: str) -> str:
-    """Return a name as it is shown and compared: NFC, stripped, at most 200 characters."""
-    return unicodedata.normalize("NFC", name).strip()[:200]
+    """Return a name as it is shown and compared: NFC, stripped, at most 200 characters, without characters that are not shown.
+
+    Of a name that has no other characters, their codes are returned.
+    """
+    shown = shown_text(unicodedata.normalize("NFC", name)).strip()
+    return (shown or ascii(name)[1:-1])[:200]

@@ -92,8 +92,8 @@ class Reader:
     ) -> None:
         self._stop, self._processor_s, self._memory = stop or threading.Event(), processor_s, memory
 
-    def members(self, descriptor: int) -> list[Member]:
-        """Return the notebooks and zips in a platform's zip.
+    def members(self, descriptor: int) -> tuple[list[Member], dict[str, list[str]]]:
+        """Return the notebooks and zips in a platform's zip, and {first name: paths of some files} of first names without any.
 
         Raises:
         BadInput: the zip cannot be read.
@@ -103,11 +103,11 @@ class Reader:
             (answer,) = [*self._run(descriptor, {"do": "list"})] or [{}]
             if "problem" in answer:
                 raise BadInput(_text(answer["problem"], 1000))
-            rows = answer["members"]
-            return [Member(_count(index), _text(path, 1000), _count(at)) for index, path, at in rows]
+            found = [Member(_count(index), _text(path, 1000), _count(at)) for index, path, at in answer["members"]]
+            return found, {_text(name, 1000): _texts(paths, 1000) for name, paths in answer["others"].items()}
         except _ReaderEnded as why:
             raise BadInput(f"the zip cannot be read: {why}") from None
-        except (KeyError, TypeError, ValueError) as why:
+        except (KeyError, TypeError, ValueError, AttributeError) as why:
             if isinstance(why, BadInput):
                 raise
             raise BadInput("the zip cannot be read: its list is malformed") from None

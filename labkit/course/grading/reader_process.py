@@ -5,7 +5,8 @@ The process confines itself (with seccomp if the host supports it, else with lim
 only then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates.
 The requests and their answers are:
 
-    {"do": "list"}                                           -> {"members": [[index, path, time], ...]} or {"problem": ...}
+    {"do": "list"}                                           -> {"members": [[index, path, time], ...], "others": {...}}
+                                                                or {"problem": ...}
     {"do": "about"}                                          -> {"assignment", "variant", "ran"} or {"problem": ...}
     {"do": "read", "base", "indices", "zip", "most", "skip"} -> {"begin": path} and {"answers": ...} or {"problem": ...}, for
                                                                 each notebook; {"left": n} if n more were not read
@@ -73,9 +74,10 @@ class RequestHandler:
         self.memory = memory
 
     def list(self, stream: BinaryIO) -> None:
-        """Write the members of a platform's zip."""
+        """Write the members of a platform's zip, and the first names without a notebook."""
         try:
-            write({"members": archive.members(stream)})
+            members, others = archive.members(stream)
+            write({"members": members, "others": others})
         except BadInput as why:
             write({"problem": str(why)})
 

@@ -23,13 +23,13 @@ from ...files import write_text
 from ..schema import Assignment
 from .feedback import file_names, page
 from .lms import Student
+from .plain_text import shown_text, spreadsheet_cell
 from .scores import Result, format_points
 from .submissions import Submission
 
 __all__ = ["PLATFORMS", "ReportFiles", "best_of_each", "pass_rates", "platform_of", "to_csv", "to_json", "to_junit"]
 
 PLATFORMS = ("moodle", "canvas", "plain")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would evaluate a cell that begins with one of these
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -71,14 +71,10 @@ def to_csv(results: Sequence[Result], base: Assignment, platform: str) -> str:
     """Return CSV with one row for each student, and the columns of the platform ("moodle", "canvas" or "plain")."""
     make = {"moodle": _moodle, "canvas": _canvas, "plain": _plain}[platform]
     out = io.StringIO()
-    writer = csv.writer(out)
+    writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC)  # also what contains another program's separator
     for row in make(best_of_each(results), base):
-        writer.writerow([_cell(value) for value in row])
+        writer.writerow([spreadsheet_cell(value) for value in row])
     return out.getvalue()
-
-
-def _cell(value: str) -> str:
-    return f"'{value}" if value.startswith(_FORMULA) and value != "-" else value
 
 
 def _earned(result: Result) -> list[str]:
@@ -187,7 +183,7 @@ def to_junit(results: Sequence[Result], base: Assignment) -> str:
 
 
 def _xml(text: str) -> str:
-    return _NOT_XML.sub("?", re.sub("\x1b\\[[0-9;]*m", "", text))
+    return _NOT_XML.sub("?", shown_text(text))
 
 
 # files ----------------------------------------------------------------------------------------------------------------

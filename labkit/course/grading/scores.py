@@ -1,12 +1,13 @@
 """The scores of a submission by question, with hints for the student and details for the instructor.
 
 A test cell earns all of its points or none; nbval decides which. The hint is the text of the test's own
-`course.CheckFailed`, or the error if the failing line of the test is released. Nothing else of a hidden test is shown
-to the student.
+`course.CheckFailed`, or the error if the failing line of the test is released. Of another failed check that is hidden, a
+student is shown which property it checks (a literal string in its source), the instructor's hint, and the kind of error.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,13 +21,13 @@ from .nbval_run import CellResult, RunResult
 
 __all__ = ["QuestionScore", "Result", "TestScore", "format_points", "score_questions", "zero_scores"]
 
-CHECK_FAILED, FAILED, UNEXPECTED = (
-    "CheckFailed",
-    "SubmissionFailed",
-    "UnexpectedValue",
-)  # classes of labkit.course.testing
-EXPECTED = " was expected: "  # the text before a hint
+# classes of labkit.course.testing
+CHECK_FAILED, FAILED, DEADLOCKED, UNEXPECTED = "CheckFailed", "SubmissionFailed", "Deadlocked", "UnexpectedValue"
+# what a student is told of an error in a hidden check, whose text the submitted code may have chosen
+_HIDDEN = {FAILED: "the run failed", DEADLOCKED: "the run ended in a deadlock", UNEXPECTED: "another value was expected"}
+BEFORE_HINT = " was expected:\xa0"  # labkit.course.testing.BEFORE_HINT
 MAX_HINT_LENGTH = 600
+_NAMED = ("expect", "expect_close", "check")  # functions whose first argument says what is checked
 _ENDED = re.compile(r"-+\n\w+ +Traceback \(most recent call last\)\nCell In\[\d+\], line (\d+)")  # IPython's
 
 
@@ -182,12 +183,13 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]],
     """
     if result.error == CHECK_FAILED:
         return result.message or "a check did not pass"
-    released_line = _is_released(cell, result)
+    line = _line(cell, result)
+    released_line = _is_released(cell, line)
     if not released_line or with_reference:
-        hint = result.message.partition(EXPECTED)[2] if result.error == UNEXPECTED else ""
         which = "a hidden check" if released_line is False else "a check"
-        return f"{which} did not pass{': ' if hint else ''}{hint}"
-    if result.error in (FAILED, UNEXPECTED):
+        what = _what(cell, line)
+        return f"{which} did not pass{f' ({what})' if what else ''}{_instructors_words(result, with_reference)}"
+    if result.error in (FAILED, DEADLOCKED, UNEXPECTED):
         return result.message
     if result.error == "NbCellError":
         return f"it printed {_printed(result.outputs)!r} where {_printed(expected)!r} was expected"
@@ -196,16 +198,44 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]],
     return f"{result.error}: {result.message}" if result.message else f"a check did not pass ({result.error})"
 
 
-def _is_released(cell: Cell, result: CellResult) -> bool | None:
-    """Whether the line of the test that raised the error is released; None if the line is not known."""
+def _instructors_words(result: CellResult, with_reference: bool) -> str:
+    """Return what is known of an error without its text: the hint of the test, else the kind of error."""
+    hint = result.message.partition(BEFORE_HINT)[2] if result.error == UNEXPECTED else ""
+    kind = "" if with_reference else _HIDDEN.get(result.error, "it raised an error")
+    return f": {hint or kind}" if hint or kind else ""
+
+
+def _line(cell: Cell, result: CellResult) -> int:
+    """Return the line of the test that raised the error; 0 if it is not known."""
+    found = _ENDED.match(result.detail)  # at the start, before any text of a student
+    return result.line or (int(found[1]) if found else 0)
+
+
+def _is_released(cell: Cell, line: int) -> bool | None:
+    """Whether this line of the test is released; None if the line is not known."""
     if not has_region(cell.source, HIDDEN):
         return True
     if not released(cell.source, "test"):
         return False
-    found = _ENDED.match(result.detail)  # at the start, before any text of a student
-    line = result.line or (int(found[1]) if found else 0)
     lines = cell.source.split("\n")[:line]
     return [HIDDEN[1], *(at.strip() for at in lines if at.strip() in HIDDEN)][-1] == HIDDEN[1] if line else None
+
+
+def _what(cell: Cell, line: int) -> str:
+    """Return what the statement at this line checks: the literal string that is the first argument of `course.expect`,
+    `course.expect_close` or `Trial.check` in it; "" if there is none.
+
+    It is read in the source of the test, so submitted code cannot determine it.
+    """
+    statements = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.stmt)]
+    at_line = [node for node in statements if node.lineno <= line <= (node.end_lineno or line)]
+    innermost = max(at_line, key=lambda node: node.lineno, default=None)
+    for node in () if innermost is None or hasattr(innermost, "body") else ast.walk(innermost):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args and node.func.attr in _NAMED:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                return name.value
+    return ""
 
 
 def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:

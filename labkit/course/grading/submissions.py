@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from ...errors import BadInput
 from ..schema import Assignment
 from .answers import Answers
-from .archive import MAX_FILES, is_hidden
+from .archive import MAX_FILES, MAX_OTHERS, is_drive, is_hidden, is_notebook_or_zip, made_by_a_program
 from .attempts import LAST, AttemptPolicy
 from .lms import PATTERNS, Student, plain_student, platform_of_names, student_of
 from .reader import MAX_NOTEBOOKS, Reader, ReadNotebook
@@ -53,6 +53,8 @@ class Submissions:
 
     found: list[Submission]
     warnings: list[str]
+    any_notebook: bool
+    """Whether there is a notebook or a zip."""
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -77,6 +79,7 @@ def read_submissions(
     platform: str = "",
     jobs: int = 1,
     stop: threading.Event | None = None,
+    reports: Sequence[Path] = (),
 ) -> Submissions:
     """Read all submissions under these paths, by student, in a deterministic order.
 
@@ -86,6 +89,7 @@ def read_submissions(
     platform is recognized from the names).
     jobs: the number of reader processes at a time.
     stop: an event that ends all reader processes.
+    reports: files and folders of reports, which are no submissions.
 
     Raises:
         BadInput: a path does not exist.
@@ -93,7 +97,7 @@ def read_submissions(
     """
     check_paths(paths)
     reader = Reader(stop)
-    finder = _Finder(base.name, reader, platform)
+    finder = _Finder(base.name, reader, platform, reports)
     finder.find(paths)
     students = finder.students()
     with ThreadPoolExecutor(max(jobs, 1), thread_name_prefix="read") as pool:
@@ -104,7 +108,8 @@ def read_submissions(
                 stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return Submissions([*finder.refused, *(each for attempts in found for each in attempts)], finder.warnings)
+    submissions = [*finder.refused, *(each for attempts in found for each in attempts)]
+    return Submissions(submissions, finder.warnings, bool(finder.refused) or any(unit.files for unit in finder.units))
 
 
 # finding --------------------------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ class _File:
 
     @property
     def is_zip(self) -> bool:
-        return self.inner.suffix.lower() == ".zip"
+        return self.inner.name.lower().endswith(".zip")
 
 
 @dataclass
@@ -133,13 +138,26 @@ class _StudentFiles:
     student: Student
     where: str
     files: list[_File] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Paths of some other files, if there is neither a notebook nor a zip."""
+    shown: str = ""
+    """The first name, if there is neither."""
+
+    @property
+    def problem(self) -> str:
+        """Why there is nothing to read."""
+        if not self.others:
+            return "there is no file in it"
+        more = ", ..." if len(self.others) >= MAX_OTHERS else ""
+        return f"there is no notebook (.ipynb) and no zip, but {', '.join(self.others)}{more}"
 
 
 class _Finder:
     """Collects units (`_StudentFiles`), determines the platform of the first names, and groups the units by student."""
 
-    def __init__(self, assignment: str, reader: Reader, platform: str) -> None:
+    def __init__(self, assignment: str, reader: Reader, platform: str, reports: Sequence[Path] = ()) -> None:
         self.assignment, self.reader, self.platform = assignment, reader, platform
+        self.reports = {path.resolve() for path in reports}
         self.units: list[_StudentFiles] = []
         self.refused: list[Submission] = []
         self.warnings: list[str] = []
@@ -162,7 +180,7 @@ class _Finder:
             if one:
                 self._add_argument(path, known)
             elif path.is_dir():
-                self._add_container(path, self._in_folder(path))
+                self._add_container(path, *self._in_folder(path))
             else:
                 self._add_platform_zip(path)
 
@@ -174,15 +192,19 @@ class _Finder:
                 f"{path} gives no id, because it is a single argument. Give the folder or zip that contains it, or the platform "
                 "with --lms"
             )
-        unit = _StudentFiles(student or plain_student(path.name, str(path)), str(path.parent))
-        unit.files += self._in_folder(path) if path.is_dir() else [_on_disk(path, PurePosixPath(path.name))]
+        unit = _StudentFiles(student or plain_student(path.name, str(path)), str(path.parent), shown=path.name)
+        if path.is_dir():
+            unit.files, others = self._in_folder(path)
+            unit.others = [file for files in others.values() for file in files][:MAX_OTHERS]
+        else:
+            unit.files = [_on_disk(path, PurePosixPath(path.name))]
         self.units.append(unit)
 
     def _add_platform_zip(self, path: Path) -> None:
         try:
             with _open_regular_file(path) as descriptor:
-                members = self.reader.members(descriptor)
-            if not members:
+                members, others = self.reader.members(descriptor)
+            if not members and not others:
                 raise BadInput("the zip has no notebook in it")
         except BadInput as why:
             self.refused.append(Submission(str(path), plain_student(path.name, str(path)), problem=str(why)))
@@ -191,30 +213,46 @@ class _Finder:
         for member in members:
             inner = PurePosixPath(member.path)
             files.append(_File(path, f"{path.name}:{inner}", inner, member.time, member.index))
-        self._add_container(path, files)
+        self._add_container(path, files, others)
 
-    def _in_folder(self, path: Path) -> list[_File]:
-        """Return the notebooks and zips in a folder, by path. Symbolic links are not followed."""
-        files = []
+    def _in_folder(self, path: Path) -> tuple[list[_File], dict[str, list[str]]]:
+        """Return the notebooks and zips in a folder, by path, and {first name: paths of some files} of first names without any.
+
+        Symbolic links are not followed. The reports of this batch are left out.
+        """
+        files: list[_File] = []
+        others: dict[str, list[str]] = {}
         for folder, below, names in os.walk(path):
-            below.sort()
-            for name in sorted(names):
+            below[:] = sorted(name for name in below if (Path(folder) / name).resolve() not in self.reports)
+            for name in [*sorted(names), *below]:
                 file = Path(folder) / name
                 inner = PurePosixPath(file.relative_to(path).as_posix())
-                if not is_hidden(inner) and file.suffix.lower() in (".ipynb", ".zip"):
+                if made_by_a_program(inner) or file.resolve() in self.reports:
+                    continue
+                own = others.setdefault(inner.parts[0], [])
+                if name in below:
+                    if file.is_symlink():
+                        own.append(f"{inner} (a link)")
+                elif not is_hidden(inner) and is_notebook_or_zip(inner):
                     files.append(_on_disk(file, inner))
+                elif len(own) < MAX_OTHERS:
+                    own.append(str(inner))
             if len(files) > MAX_FILES:
                 raise BadInput(f"{path} has more than {MAX_FILES:,} notebooks and zips.")
-        return sorted(files, key=lambda file: file.inner.parts)
+        known = {file.inner.parts[0] for file in files}
+        files.sort(key=lambda file: file.inner.parts)
+        return files, {name: own for name, own in others.items() if name not in known}
 
-    def _add_container(self, path: Path, files: Sequence[_File]) -> None:
-        """Add a platform's zip or a folder, with one student for each first name."""
+    def _add_container(self, path: Path, files: Sequence[_File], others: Mapping[str, list[str]]) -> None:
+        """Add a platform's zip or a folder, with one student for each first name. `others`: {first name: paths of some files} of
+        the first names without a notebook or zip, which do not decide whether the names are a platform's.
+        """
         parts: dict[str, list[_File]] = {}
         for file in files:
             first = file.inner.parts[0] if file.inner.parts else ""
-            inside = not file.inner.is_absolute() and first != ".." and ":" not in first
+            inside = not file.inner.is_absolute() and first != ".." and not is_drive(first)
             parts.setdefault(first if inside else f"\0{file.inner}", []).append(file)
-        platform = self._platform(path, [part for part in parts if not part.startswith("\0")])
+        platform = self._platform(path, [part for part in parts if not part.startswith("\0")] or list(others))
         for part, own in parts.items():
             student = student_of(part, platform) if platform else None
             name = PurePosixPath(part[1:]).name if part.startswith("\0") else part
@@ -224,6 +262,10 @@ class _Finder:
                     f"{len(own)} files in {path} are under {name!r} and count as one student's. Each first name in the "
                     "given folder or zip is one student; give the one that contains the students' own folders"
                 )
+        for part, names in others.items():
+            student = student_of(part, platform) if platform else None
+            unit = _StudentFiles(student or plain_student(part, f"{path}/{part}"), str(path), others=names, shown=part)
+            self.units.append(unit)
 
     def _platform(self, path: Path, parts: Sequence[str]) -> str:
         if self.platform:
@@ -320,6 +362,9 @@ def _attempts(units: Sequence[_StudentFiles], base: Assignment, policy: AttemptP
         left += unread
     left += len(files) + max(len(found) - MAX_NOTEBOOKS, 0)
     found = found[:MAX_NOTEBOOKS]
+    if not found:
+        late = ("submitted late",) if units[0].student.late else ()
+        return [Submission(units[0].shown, units[0].student, problem=units[0].problem, notes=late)]
     return _select_attempts(found, left, policy)
 
 

@@ -88,7 +88,7 @@ def test_points_are_summed_by_question():
 
 class TestBundle:
     def test_the_bundle_beside_the_notebook_is_found(self, made, tmp_path):
-        notebook, bundle = write_release(tmp_path, made, {"q3-test": []}, {})
+        notebook, bundle, _ = write_release(tmp_path, made, {"q3-test": []}, {})
         assert find_bundle(notebook, "toy", None) == bundle
         assert find_bundle(tmp_path / "renamed.ipynb", "toy", None) == bundle
         assert find_bundle(tmp_path / "renamed.ipynb", "", None) == bundle
@@ -110,13 +110,13 @@ class TestAssign:
 
     def test_assign_writes_a_notebook_and_a_public_bundle(self, tmp_path):
         done = assign(toy.write(tmp_path, toy.notebook()), tmp_path / "out", "4", Harness())
-        bundle = json.loads(done.bundle.read_text())
+        bundle = json.loads(done.files.bundle.read_text())
         assert (done.points, done.by_hand) == (8, 2)
         assert bundle["outputs"]["q3-test"] == [{"output_type": "stream", "name": "stdout", "text": "7\n"}]
         assert set(bundle["outputs"]) == {"q1-test", "q1-more", "q2-test", "q3-test"}
-        assert bundle["notebook"] == json.loads(done.notebook.read_text())
+        assert bundle["notebook"] == json.loads(done.files.notebook.read_text())
         for secret in ("V[", "linearity", "secret", "HIDDEN", "the sum of"):
-            assert secret not in done.bundle.read_text()
+            assert secret not in done.files.bundle.read_text()
 
     @pytest.mark.parametrize(
         ("name", "old", "new", "message"),

@@ -59,7 +59,7 @@ def test_removed_lines_are_in_neither_file(path, tmp_path):
         made = release(reference, digest(reference, seed))
         _, kept = parted(reference.notebook)
         assert kept
-        for file in write_release(tmp_path, made, {}, {}):
+        for file in write_release(tmp_path, made, {}, {})[:2]:
             text = file.read_text()
             raw = json.loads(text)
             sources = ["".join(cell["source"]) for cell in raw.get("notebook", raw)["cells"]]

@@ -1,23 +1,41 @@
-"""The hint for a failed hidden test has the instructor's text only, and none that the submitted code can choose."""
+"""The hint for a failed hidden test has texts of the instructor only: what is checked, the hint, and the kind of error."""
 
 import pytest
 
 from labkit.course.grading.nbval_run import CellResult, RunResult
 from labkit.course.grading.scores import score_questions
 from labkit.course.schema import parse
-from labkit.course.testing import CheckFailed, SubmissionFailed, UnexpectedValue, expect
+from labkit.course.testing import CheckFailed, Deadlocked, SubmissionFailed, UnexpectedValue, expect
 from tests.course import toy_reference as toy
 
 HIDDEN, SEEN = 4, 2  # lines of the first test's cell, T1
 SILENT = "a hidden check did not pass"
 THEIRS = "The run failed: ValueError: I was asked for 17 workers"
+NAMED = """print(scaled(0))
+### BEGIN HIDDEN TESTS
+for n in (3, 17):
+    course.expect(
+        "three times",
+        scaled(n),
+        51, {17: "nothing is scaled"})
+    trial = course.trial(My(), workers=n).check("another number of workers")
+    course.expect(f"with {n}", scaled(n), 51)
+### END HIDDEN TESTS"""
 
 
-def hint(error, message, line):
+def hint(error, message, line, source=toy.T1, with_reference=False):
     traceback = f"{'-' * 20}\n{error.__name__}    Traceback (most recent call last)\nCell In[3], line {line}\n"
     result = CellResult(False, error.__name__, message, traceback)
-    marks = score_questions(parse(toy.notebook(), "toy"), RunResult({"q1-test": result}), {}, {})
+    raw = toy.notebook()
+    toy.find(raw, "q1-test")["source"] = source
+    marks = score_questions(parse(raw, "toy"), RunResult({"q1-test": result}), {}, {}, with_reference=with_reference)
     return marks[0].tests[0].hint
+
+
+def raised(got, want, hints=None):
+    with pytest.raises(UnexpectedValue) as error:
+        expect("loss", got, want, hints)
+    return str(error.value)
 
 
 def test_the_toy_notebook_has_the_expected_hidden_lines():
@@ -30,14 +48,32 @@ def test_the_toy_notebook_has_the_expected_hidden_lines():
     ("error", "message", "shown"),
     [
         (CheckFailed, "the sign is lost: did you square?", "the sign is lost: did you square?"),
-        (SubmissionFailed, THEIRS, SILENT),
-        (UnexpectedValue, "loss 17 where 4 was expected", SILENT),
-        (UnexpectedValue, "loss 17 where 4 was expected: a sum?", f"{SILENT}: a sum?"),
-        (ValueError, THEIRS, SILENT),
+        (SubmissionFailed, THEIRS, f"{SILENT}: the run failed"),
+        (Deadlocked, THEIRS, f"{SILENT}: the run ended in a deadlock"),
+        (UnexpectedValue, raised(17, 4), f"{SILENT}: another value was expected"),
+        (UnexpectedValue, raised(17, 4, {17: "a sum?"}), f"{SILENT}: a sum?"),
+        (ValueError, THEIRS, f"{SILENT}: it raised an error"),
     ],
 )
 def test_a_hidden_check_shows_only_the_text_of_the_instructor(error, message, shown):
     assert hint(error, message, HIDDEN + 1) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["17 where 4 was expected: 17", "17 was expected:\xa017", "\x00 was expected:\xa017", ["was expected:\xa017"]]
+)
+def test_a_value_cannot_imitate_a_hint(text):
+    assert hint(UnexpectedValue, raised(text, 4), HIDDEN + 1) == f"{SILENT}: another value was expected"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [(4, " (three times)"), (5, " (three times)"), (7, " (three times)"), (8, " (another number of workers)"), (9, ""), (3, "")],
+)
+def test_what_a_hidden_check_checks_is_read_in_its_source(line, shown):
+    """An f-string is not shown: it may contain what the hidden check uses."""
+    assert hint(Deadlocked, THEIRS, line, NAMED) == f"{SILENT}{shown}: the run ended in a deadlock"
+    assert hint(Deadlocked, THEIRS, line, NAMED, with_reference=True) == f"{SILENT}{shown}"
 
 
 @pytest.mark.parametrize("error", [CheckFailed, SubmissionFailed, UnexpectedValue])
@@ -46,5 +82,4 @@ def test_the_error_of_a_visible_check_is_shown(error):
 
 
 def test_expect_raises_the_text_that_hints_are_taken_from():
-    with pytest.raises(UnexpectedValue, match=r"^gate 3 where 2 was expected: off by one\?$"):
-        expect("gate", 3, 2, {3: "off by one?"})
+    assert raised(3, 2, {3: "off by one?"}).replace("\xa0", " ") == "loss: 3 where 2 was expected: off by one?"

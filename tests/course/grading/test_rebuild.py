@@ -136,11 +136,19 @@ class TestFindAnswers:
         assert ("solution", "q2", "") in sources(raw)
         assert "the cell 'q2' is not in the notebook (deleted?)" in found_in(raw).notes
 
-    def test_a_solution_cell_changed_to_text_is_noted(self):
+    @pytest.mark.parametrize("keep_ids", [True, False])
+    @pytest.mark.parametrize("kind", ["markdown", "raw"])
+    def test_solution_cells_that_are_no_code_cells_are_named(self, kind, keep_ids):
         raw = solved()
-        cell = toy.find(raw, "q2")
-        cell["cell_type"] = "markdown"
-        assert any("'q2' is a markdown cell now" in note for note in found_in(raw).notes)
+        toy.find(raw, "q2")["cell_type"] = kind
+        shown = "Markdown" if kind == "markdown" else kind
+        said = f"is a {shown} cell now and is not run: make it a code cell"
+        found = found_in(raw if keep_ids else without_metadata(raw, False)).notes
+        assert [note for note in found if "q2" in note] == [f"the cell 'q2' {said}"]
+        for name in ("q1", "q3"):
+            toy.find(raw, name)["cell_type"] = kind
+        with pytest.raises(BadInput, match=f"'q1' {said}; the cell 'q2' {said}; the cell 'q3' {said}"):
+            found_in(raw if keep_ids else without_metadata(raw, False))
 
     def test_edited_tests_are_ignored(self):
         raw = solved()

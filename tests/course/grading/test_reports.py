@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import re
+import unicodedata
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
+from labkit.cli.course import plain
 from labkit.course.grading.feedback import file_names, page
 from labkit.course.grading.lms import Student
 from labkit.course.grading.reports import best_of_each, pass_rates, platform_of, to_csv, to_json, to_junit
@@ -18,6 +21,12 @@ from labkit.course.schema import parse
 from tests.course import toy_reference as toy
 
 REFERENCE = parse(toy.notebook(), "m")
+# ruff: noqa: E501
+MARKS = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff\u2028\x00\x07\x1b\x7f\x85\x9b\t"
+HOSTILE = (
+    "=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1", "\r=1", "a;=HYPERLINK(1)", "a;-1", 'a";=1', "a; +1", "a;\t@x", "\uff1d1+1", "\uff0b1", "a;\uff20x",
+    "\u202e=1", "a;\u200f=1", "\x1b[31m=1", "\x1b]0;=1\x07", "x\n=1", "x\n;=1", "\ufeff=1", "\x9b31m=1", "a;\ufe63" + "1", "\u2028=1", MARKS + "=1",
+)  # fmt: skip
 EVIL = "<script>alert(1)</script>"
 
 
@@ -77,9 +86,21 @@ class TestCsv:
         for platform in ("moodle", "canvas", "plain"):
             assert len({len(row) for row in rows(to_csv([result(), nothing()], REFERENCE, platform))}) == 1
 
-    @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1"])
-    def test_formulas_in_names_are_escaped(self, name):
-        assert rows(to_csv([result(name)], REFERENCE, "plain"))[1][0] == f"'{name}"
+    @pytest.mark.parametrize("platform", ["moodle", "canvas", "plain"])
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_no_cell_is_evaluated_whatever_separates_columns(self, platform, name):
+        """The oracle is Python's reader of CSV with either separator, as a spreadsheet in another language reads the file."""
+        text = to_csv([result(name, hint=name, q1=1, notes=(name, "n")), nothing(name, name)], REFERENCE, platform)
+        assert not set(text) & set(MARKS)
+        cells = [cell for separator in ",;" for row in csv.reader(io.StringIO(text), delimiter=separator) for cell in row]
+        lines = [line.strip("\"' ") if line[:1] == '"' else line.strip() for cell in cells for line in cell.split("\n")]
+        assert len(cells) > 10
+        assert [line for line in lines if line != "-" and unicodedata.normalize("NFKC", line)[:1] in tuple("=+-@")] == []
+
+    @pytest.mark.parametrize("name", ["Ada", "Åsa", "Александр", "日本", "علی\u200cرضا", "हिन्दी", "O'Neil-Smith", "-"])
+    def test_names_of_people_are_not_changed(self, name):
+        assert rows(to_csv([result(name)], REFERENCE, "plain"))[1][0] == name
+        assert escape(name) in page(result(name), "t")
 
     def test_commas_quotes_and_line_ends_are_quoted(self):
         name = 'a,"b"\nc'
@@ -133,7 +154,7 @@ def test_junit_xml_has_failures_and_errors():
     cases = list(suite)
     assert [case.get("name") for case in cases] == ["q1", "q2", "q3"] * 2
     assert EVIL in cases[0].get("classname")
-    assert cases[0].find("failure").get("message") == "1 of 4 points. h?"
+    assert cases[0].find("failure").get("message") == "1 of 4 points. h"
     assert cases[3].find("error").get("message") == "it is not JSON"
 
 
@@ -171,13 +192,23 @@ class TestPage:
     def test_the_feedback_page_loads_no_external_resources(self):
         assert not re.search(r"https?:|url\(|@import", page(result(), "A toy"))
 
-    def test_file_names_are_valid_and_unique(self):
-        made = [
-            result(name)
-            for name in ("../../etc/passwd", "Ada", "ada", "Ada", "", "日本", "x" * 300, "CON.html", "a/b\\c:d")
-        ]
-        names = file_names([each.student for each in made])
-        assert len({name.lower() for name in names}) == len(names)
-        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,90}\.html", name) for name in names)
+    @pytest.mark.parametrize("text", HOSTILE)
+    def test_the_page_and_the_terminal_have_no_hidden_characters(self, text):
+        made = page(result(text, q1=1, hint=text, answer=text, notes=(text,)), text) + page(nothing(text, text), "t")
+        assert not set(made) & set(MARKS) - {"\t"}
+        assert plain(text).isprintable()
+        assert "[31m" not in made + plain(text)
+
+    def test_file_names_can_be_found_and_are_valid_and_unique(self):
+        known = {
+            "Ada": "Ada", "ada": "ada-2", "Александр": "Александр", "日本": "日本", "हिन्दी": "हिन्दी", "José": "José", "a/b\\c:d": "a_b_c_d",
+            "../../etc/passwd": "etc_passwd", "CON": "CON_", "nul": "nul_", "\u202eevil.exe": "evil_exe", "": "student", "...": "student-2",
+            "ＡＤＡ": "ＡＤＡ-3", "half \ud83d": "half",
+        }  # fmt: skip
+        names = file_names([Student(name) for name in known])
+        assert names == [f"{stem}.html" for stem in known.values()]
+        long = file_names([Student(letter * 300) for letter in "xщ日"] * 2)
+        assert all(len(name.encode()) <= 200 for name in long)
+        assert len(set(long)) == 6
         many = file_names([Student("a") for _ in range(20_000)])
         assert len(set(many)) == 20_000

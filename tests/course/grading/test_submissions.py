@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import stat
 import threading
 import tracemalloc
@@ -184,13 +185,15 @@ class TestFiles:
             (folder / "secret.ipynb").write_bytes(NOTEBOOK)
         (tmp_path / "in" / "x.ipynb").symlink_to(tmp_path / "secret.ipynb")
         (tmp_path / "in" / "folder").symlink_to(tmp_path / "elsewhere")
-        (each,) = read(tmp_path / "in")
-        assert each.answers is None
-        assert "link" in each.problem
+        found = read(tmp_path / "in")
+        assert [each.answers for each in found] == [None, None]
+        assert all("link" in each.problem for each in found)
 
     def test_a_folder_named_like_a_notebook_is_not_a_notebook(self, tmp_path):
         (tmp_path / "x.ipynb").mkdir()
-        assert read(tmp_path) == []
+        (each,) = read(tmp_path)
+        assert (each.answers, each.problem) == (None, "there is no file in it")
+        assert not read_all(tmp_path).any_notebook
 
     @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everything can be read here")
     def test_an_unreadable_file_is_reported(self, tmp_path):
@@ -301,6 +304,78 @@ class TestZip:
             made.writestr("__MACOSX/._ada.ipynb", b"")
             made.writestr(".ipynb_checkpoints/ada-checkpoint.ipynb", NOTEBOOK)
         assert [each.student.name for each in read(path)] == ["ada"]
+
+
+# {what a first name holds: the problem of its row, "" if it is graded}
+HELD = {
+    "toy.ipynb": "", "deep/er/toy.IPYNB": "", "work.zip": "no notebook in it", ".toy.ipynb": "no notebook",
+    ".git/toy.ipynb": "no file in it", "page.html": "but .*page.html", "answer.py": "no notebook", "scan.pdf": "no notebook",
+    "work.rar": "no notebook", "toy": "no notebook", "toy.ipynb.txt": "no notebook", "": "there is no file in it",
+}  # fmt: skip
+NAMES = (
+    "Ada", ".ada", "..ada", "Ada: the first", "A:B", "Ä", "Александр", "日本", "हिन्दी", "\u202eAda", "a;=1", "\x1b[31mred",
+    " ada ", "a" * 100,
+)  # fmt: skip
+EMPTY = io.BytesIO()
+zipfile.ZipFile(EMPTY, "w").close()
+
+
+def classes(pattern):
+    """{first name: what it holds} of classes in which every name holds each kind of file once. `pattern`: of the first names."""
+    for turn in range(len(HELD)):
+        kinds = list(HELD)[turn:] + list(HELD)[:turn]
+        yield {pattern.format(name, 100 + i): kinds[i % len(kinds)] for i, name in enumerate(NAMES)}
+
+
+class TestEveryFirstNameHasARow:
+    """The oracle is the list of names that were written."""
+
+    def check(self, found, held, name_of):
+        assert sorted(name_of(each) for each in found) == sorted(held)
+        for each in found:
+            problem = HELD[held[name_of(each)]]
+            assert (each.answers is not None) == (not problem), each
+            assert re.search(problem, each.problem), each
+
+    @pytest.mark.parametrize("turn", range(0, len(HELD), 4))
+    def test_in_a_folder(self, tmp_path, turn):
+        held = list(classes("{}"))[turn]
+        for name, inner in held.items():
+            path = tmp_path / name / inner
+            (path.parent if inner else path).mkdir(parents=True)
+            if inner:
+                path.write_bytes(EMPTY.getvalue() if inner.endswith("zip") else NOTEBOOK)
+        found = read_all(tmp_path)
+        self.check(found.found, held, lambda each: each.student.key.removeprefix(f"{tmp_path}/"))
+        assert not [warning for warning in found.warnings if "platform" in warning]
+
+    @pytest.mark.parametrize("pattern", ["{}", "{}_{}_assignsubmission_file_"])
+    @pytest.mark.parametrize("turn", range(0, len(HELD), 4))
+    def test_in_a_zip(self, tmp_path, pattern, turn):
+        held = dict(list(classes(pattern))[turn])
+        if "{}_" not in pattern:
+            held.pop(".ada"), held.pop("..ada")
+        members = {f"{name}/{inner}": EMPTY.getvalue() if inner.endswith("zip") else NOTEBOOK for name, inner in held.items()}
+        members |= {"__MACOSX/._x": b"", ".DS_Store": b""}
+        found = read(zipped(tmp_path / "all.zip", **members))
+        if pattern == "{}":
+            self.check(found, held, lambda each: each.student.key.removeprefix(f"{tmp_path}/all.zip/"))
+        else:
+            assert {each.student.platform for each in found} == {"moodle"}
+            ids = {name.split("_")[1]: inner for name, inner in held.items()}
+            self.check(found, ids, lambda each: each.student.id)
+
+    def test_files_at_the_first_level(self, tmp_path):
+        for name in ("ada.ipynb", ".bob.ipynb", "Eve: last.ipynb", "report.pdf", "marks.csv"):
+            (tmp_path / name).write_bytes(NOTEBOOK)
+        found = read(tmp_path, reports=[tmp_path / "marks.csv"])
+        assert {each.student.name: bool(each.answers) for each in found} == {
+            "ada": True, ".bob": True, "Eve: last": True, "report.pdf": False,
+        }  # fmt: skip
+
+    def test_a_drive_is_no_first_name(self, tmp_path):
+        path = zipped(tmp_path / "m.zip", **{"C:/x.ipynb": NOTEBOOK, "C: minor/x.ipynb": NOTEBOOK})
+        assert {each.student.name: each.problem[:12] for each in read(path)} == {"x": "its path in ", "C: minor": ""}
 
 
 ADA, EVE = "Ada_200_assignsubmission_file_", "Eve_9_assignsubmission_file_"
