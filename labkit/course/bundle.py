@@ -79,8 +79,7 @@ def write_release(
             raise BadInput(f"{files.configuration} is not from `labkit assign`; a release needs a folder without one.")
         write_text(files.configuration, _CONFIGURATION)
         for path, content in ((files.notebook, notebook), (files.bundle, bundle)):
-            write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "
-")
+            write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     except OSError as why:
         raise BadInput(f"{folder} cannot be written: {why.strerror or why}.") from None
     return files
