@@ -205,8 +205,7 @@ def grade(
         Batch(base, seed, harness, workers, journal_file) as batch,
     ):  # fmt: skip
         try:
-            written = [csv_file, json_file, junit_file, journal_file, html_folder]
-            read = batch.read(submissions, policy, lms or "", [path for path in written if path])
+            read = batch.read(submissions, policy, lms or "", written)
             for warning in read.warnings:
                 click.echo(f"Warning: {plain(warning)}.", err=True)
             chosen = batch.plan(read.found, only)
