@@ -229,11 +229,9 @@ class HostedRole(SimulatedRole):
 
     # instances --------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Create the coroutine, with its costs."""
-        super().begin()
-        self._coroutine = CostedCoroutine(self._coroutine, self)
-        self._resume = self._coroutine.send
+    def new_coroutine(self) -> CostedCoroutine:
+        """Return the coroutine, with the costs of what it does."""
+        return CostedCoroutine(super().new_coroutine(), self)
 
     def end_instance(self) -> None:
         """End the instance, with its work and the messages that have not left."""

@@ -166,14 +166,22 @@ class SimulatedRole(RoleCore):
 
     @property
     def begun(self) -> bool:
-        """Whether its coroutine exists."""
-        return self._coroutine is not None
+        """Whether it has had an instance."""
+        return self._resume is not None or self._coroutine is not None
 
     def begin(self) -> None:
-        """Create the coroutine. It runs when the role is resumed."""
+        """Begin an instance. Its coroutine is created in its first turn: Python warns of a coroutine that is dropped before."""
+        self._resume = self._first_turn
+
+    def new_coroutine(self) -> Any:
+        """Return the coroutine of a new instance."""
         assert self.make_coroutine is not None
-        self._coroutine = self.make_coroutine()
+        return self.make_coroutine()
+
+    def _first_turn(self, value: Any) -> Any:
+        self._coroutine = self.new_coroutine()
         self._resume = self._coroutine.send
+        return self._resume(value)
 
     def close(self) -> None:
         """Close the coroutine. Posts that it makes while it is closed, as in a `finally` block, have no effect."""
