@@ -124,7 +124,7 @@ def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
 def take(
     block: int, x: Any, y: Any, hold_out: HoldOut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or (m, k) floats.
+    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or floats like y.
 
     plan: "test" (the held-out rows), None (all training rows), or the worker of each training row.
     """
@@ -140,7 +140,7 @@ def take(
     values = ((x[rows] - mean) / scale).astype(hold_out.dtype)
     if hold_out.classes is not None:
         return values, y[rows].astype(np.int64)
-    return values, y[rows].astype(hold_out.dtype).reshape(len(rows), -1 if len(rows) else y[:1].size)
+    return values, y[rows].astype(hold_out.dtype)
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -60,8 +60,8 @@ class DaskDataset(Described):
         The number of rows of each block.
     offsets : tuple of int
         The position of the first training sample of each block.
-    targets : int, default: 1
-        The number of targets of a regression.
+    target_shape : tuple of int, default: ()
+        The shape of one target of a regression: () or (k,).
     image_shape : tuple of int, optional
         (height, width) if samples are pictures.
     about : str, default: ""
@@ -88,7 +88,7 @@ class DaskDataset(Described):
     blocks: list[tuple[Any, Any]]
     lengths: tuple[int, ...]
     offsets: tuple[int, ...]
-    targets: int = 1
+    target_shape: tuple[int, ...] = ()
     image_shape: tuple[int, int] | None = None
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -96,9 +96,6 @@ class DaskDataset(Described):
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.hold_out.dtype)
-
-    def _targets(self) -> int:
-        return self.targets
 
     def shares(
         self,
@@ -237,7 +234,7 @@ def from_dask(
     x: Any,
     y: Any,
     *,
-    classes: int | None,
+    classes: int | Sequence[str] | None,
     seed: int = 0,
     test_fraction: float = 0.2,
     standardize: bool = True,
@@ -255,8 +252,8 @@ def from_dask(
         The features, of shape (n, d). The number n may be unknown; then `x` and `y` must have the same blocks.
     y : dask.array.Array
         The labels, of shape (n,), or, for a regression, floats of shape (n,) or (n, k).
-    classes : int or None
-        The number of classes; None for a regression.
+    classes : int, sequence of str or None
+        The number of classes, or the name of each label; None for a regression.
     seed : int, default: 0
         Determines which samples are held out.
     test_fraction : float, default: 0.2
@@ -291,15 +288,15 @@ def from_dask(
     (4, 2, 1000)
     """
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
-    classes, name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
-    x, y = _aligned(x, y, classes)
-    hold_out = HoldOut(check_seed(seed), fraction, classes, kind.name)
+    (count, names), name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
+    x, y = _aligned(x, y, count)
+    hold_out = HoldOut(check_seed(seed), fraction, count, kind.name)
     blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
     seen = _survey_blocks(blocks, hold_out, standardize)
     mean, scale = seen.standard() if standardize else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     return DaskDataset(
         name=name,
-        classes=classes,
+        classes=count,
         mean=mean,
         scale=scale,
         hold_out=hold_out,
@@ -308,8 +305,9 @@ def from_dask(
         n_train=seen.n_train,
         n_test=sum(seen.rows) - seen.n_train,
         offsets=tuple(accumulate(seen.train[:-1], initial=0)),
-        targets=1 if y.ndim == 1 else int(y.shape[1]),
+        target_shape=tuple(int(length) for length in y.shape[1:]),
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
+        extra={"class_names": names} if names else {},
     )
 
 

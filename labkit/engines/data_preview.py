@@ -82,7 +82,7 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
     d = problem.dataset
     plain: dict[str, Any] = {
         "labels": d.y_test[: probe_inputs.samples].tolist(), "classes": d.classes, "shape": None, "features": None,
-        "names": list(d.extra["class_names"]) if "class_names" in d.extra else None, "plane": None,
+        "names": list(d.class_names) or None, "plane": None,
     }  # fmt: skip
     raw = d.raw(d.x_test[: probe_inputs.samples])
     if d.image_shape is not None:
@@ -139,7 +139,7 @@ def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
     kind = d.y_train if classes else 0
     width = max(classes, 1)
     counts = np.bincount(group * width + kind, minlength=rows * width).reshape(rows, width)
-    names = list(d.extra["class_names"]) if classes and "class_names" in d.extra else None
+    names = (list(d.class_names) or None) if classes else None
     return {
         "shares": shares, "shared": shared, "first": first.tolist(), "classes": classes, "names": names,
         "counts": counts.tolist(),
