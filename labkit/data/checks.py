@@ -51,7 +51,7 @@ def check_seed(seed: Any) -> int:
 
 def check_classes(classes: Any) -> tuple[int | None, tuple[str, ...]]:
     """Return the number of classes, or None, and their names, if they have names. Raises `BadInput` unless `classes` is None, a
-    whole number, at least 2, or at least two different names.
+    whole number, at least 2, or at least two names.
     """
     if not isinstance(classes, (list, tuple)) and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
         return (None if classes is None else check_whole("classes", classes, 2)), ()
@@ -75,8 +75,8 @@ def feature_names(what: str, x: Any) -> tuple[str, ...]:
 
 
 def by_name(what: str, x: Any, names: tuple[str, ...]) -> Any:
-    """Return the columns `names` of `x`, in this order, if `x` is a data frame with names; else `x` itself. Raises `BadInput` if a
-    column is missing.
+    """Return the columns `names` of `x`, in this order, if `x` is a data frame with names; else `x` itself. Raises `BadInput` if
+    a column is missing.
     """
     given = feature_names(what, x) if names else ()
     if not given or given == names:

@@ -47,6 +47,11 @@ class Described:
         raise NotImplementedError
 
     @property
+    def baseline_accuracy(self) -> float | None:
+        """The held-out accuracy of a constant answer, the most frequent class of the training samples; None if unknown."""
+        raise NotImplementedError
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, in the order of their ids; empty if the labels are numbers."""
         return tuple(self.extra.get("class_names", ()))
@@ -156,6 +161,10 @@ class Dataset(Described):
     @property
     def target_shape(self) -> tuple[int, ...]:
         return tuple(self.y_train.shape[1:])
+
+    @property
+    def baseline_accuracy(self) -> float | None:
+        return None if self.classes is None else float(np.mean(self.y_test == np.bincount(self.y_train).argmax()))
 
     def __repr__(self) -> str:
         what = f"{self.classes} classes" if self.classes is not None else f"{self.outputs} targets"

@@ -1,9 +1,10 @@
 """Data that stays on the cluster: Dask arrays, split, standardised and distributed to workers block by block.
 
-The client receives only small results: the length of each block, mean and variance (8 bytes per feature each), and the
-first error. Samples are not sent to the client, with two exceptions: `gathered()`, and the labels (8 bytes per sample)
-for a partition by label. The client sends tasks, which recompute from (seed, block) which rows they need. For a
-partition by label the client also sends the worker of each sample (4 bytes per sample).
+The client receives only small results: the length of each block, mean and variance (8 bytes per feature each), the
+number of samples of each class, and the first error. Samples are not sent to the client, with two exceptions:
+`gathered()`, and the labels (8 bytes per sample) for a partition by label. The client sends tasks, which recompute from
+(seed, block) which rows they need. For a partition by label the client also sends the worker of each sample (4 bytes
+per sample).
 
 Assignment. The n training samples have positions p = 0..n-1, block after block, shuffled within a block. If a is
 coprime to n, q = (a p + c) mod n is a permutation of 0..n-1. The numbers q are divided into one interval per worker, as
@@ -68,6 +69,8 @@ class DaskDataset(Described):
         One sentence with source and licence.
     extra : dict, optional
         Further facts.
+    baseline_accuracy : float, optional
+        The held-out accuracy of a constant answer, the most frequent class of the training samples.
 
     Examples
     --------
@@ -92,6 +95,7 @@ class DaskDataset(Described):
     image_shape: tuple[int, int] | None = None
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    baseline_accuracy: float | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -308,6 +312,7 @@ def from_dask(
         target_shape=tuple(int(length) for length in y.shape[1:]),
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
         extra={"class_names": names} if names else {},
+        baseline_accuracy=seen.baseline_accuracy(),
     )
 
 
