@@ -110,11 +110,12 @@ def _rounded(values: np.ndarray) -> Any:
     range_ = float(np.ptp(values))
     digits = 3 - floor(log10(range_)) if range_ > 0 else 6
     short = values.round(digits)
-    return short.astype(np.int64).tolist() if np.array_equal(short, short.round()) else short.tolist()
+    whole = np.array_equal(short, short.round()) and np.abs(short).max(initial=0) < 2**53
+    return short.astype(np.int64).tolist() if whole else short.tolist()
 
 
 def _rounded_points(points: np.ndarray) -> Any:
-    """Points (n, 2) as nested lists. Each coordinate is rounded by its own range: one may be a time of 1.7e9 s, the other 0 or 1."""
+    """Points (n, 2) as nested lists. Each coordinate is rounded by its own range: a time may be 1.7e9 s, and the other 0 or 1."""
     return [list(point) for point in zip(*map(_rounded, points.T))]
 
 
