@@ -44,6 +44,19 @@ __all__ = ["from_arrays", "from_csv"]
 Line = tuple[int, str]  # number of the line, from 1, and a cell
 
 
+class Known(Protocol):
+    """What a data set or a model knows about its features and classes."""
+
+    @property
+    def features(self) -> int: ...
+    @property
+    def feature_names(self) -> tuple[str, ...]: ...
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
+    def classes(self) -> int | None: ...
+
+
 def from_arrays(
     x: ArrayLike,
     y: ArrayLike,
@@ -51,6 +64,7 @@ def from_arrays(
     x_test: ArrayLike | None = None,
     y_test: ArrayLike | None = None,
     classes: int | Sequence[str] | None = None,
+    like: Known | None = None,
     name: str = "arrays",
     seed: int = 0,
     test_fraction: float = 0.2,
@@ -72,6 +86,9 @@ def from_arrays(
     classes : int or sequence of str, optional
         The number of classes: the labels are from 0 to `classes` - 1. Or their names, in the order of the ids. By default the
         largest label determines the number, and floats are the targets of a regression.
+    like : Dataset or Predictor, optional
+        The data set or the model for which the samples are: the columns of a data frame are found by their names, in any order,
+        and the classes keep their ids.
     name : str, default: "arrays"
         The name of the data set.
     seed : int, default: 0
@@ -92,7 +109,8 @@ def from_arrays(
     ------
     BadInput
         If there is a NaN or infinity (the message has the first row and column), a shape is wrong, lengths differ, a label is
-        missing, out of range or not whole, an array is empty, values are not numbers, or a column of `x_test` is missing.
+        missing, out of range or not whole, an array is empty, values are not numbers, a column of `x_test` or `like` is missing,
+        or the first column of a data frame numbers the rows (see `from_csv`).
 
     See Also
     --------
@@ -115,11 +133,19 @@ def from_arrays(
     classes, names = check_classes(classes)
     if (x_test is None) != (y_test is None):
         raise BadInput("x_test and y_test belong together; give both or neither.")
+    if like is not None:
+        x = by_name("x", x, like.feature_names)
+        classes, names = (like.classes, like.class_names) if classes is None else (classes, names)
     columns = feature_names("x", x)
+    frame: Any = x
+    if columns and like is None and ROW_NUMBERS.fullmatch(columns[0]) and _differ(list(map(str, frame[columns[0]])), Cells()):
+        raise BadInput(f"x: the column {shown(columns[0])} numbers the rows; leave it out, or, if it is a feature, rename it.")
     x_test = None if x_test is None else by_name("x_test", x_test, columns)
     y, y_test, words = _ids(y, y_test, names)
     classes = len(words) or classes
     x, image_shape = check_features("x", x)
+    if like is not None and x.shape[1] != like.features:
+        raise BadInput(f"x has {x.shape[1]} features; what was given as like=... has {like.features}.")
     y, labelled = check_targets("y", y, len(x), classes)
     if x_test is None:
         train, test = hold_out(x, y, fraction, seed)
@@ -172,19 +198,6 @@ def _count_classes(*labels: np.ndarray) -> int:
             "otherwise say how many classes there are (classes=...)."
         )
     return max(classes, 2)
-
-
-class Known(Protocol):
-    """What a data set or a model knows about its features and classes."""
-
-    @property
-    def features(self) -> int: ...
-    @property
-    def feature_names(self) -> tuple[str, ...]: ...
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
-    @property
-    def classes(self) -> int | None: ...
 
 
 def from_csv(
@@ -262,9 +275,9 @@ def from_csv(
     *A label* is a word, or a whole number from 0 on, which is the class id itself. If one label is a word, all are, and the words
     get the ids 0, 1, ... in sorted order, or in the order of `classes`. Missing labels and missing features are errors.
 
-    *A header* is a first line in which a feature is a word or the first cell is empty, or in which the target is a word while all
-    other targets are numbers, or a word that is nowhere else in its column while another label is there twice. A header of
-    numbers only has to be announced: ``header=True``.
+    *A header* is a first line in which a feature is a word, or in which the target is a word while all other targets are numbers,
+    or a word that is nowhere else in its column while another label is there twice (with a warning). A header of numbers only has
+    to be announced: ``header=True``.
 
     *A row number* is no feature. The first column is left out, with a warning, if it has no name, or one of "id", "index",
     "level_0", "row" and "Unnamed: 0", and its cells are whole numbers or words, all different, or ascending numbers. In a file
@@ -308,7 +321,7 @@ def from_csv(
     return replace(made, about=" ".join([made.about, *(f"{remark[0].upper()}{remark[1:]}" for remark in table.remarks)]))
 
 
-ROW_NUMBERS = re.compile(r"(id|index|level_0|row|unnamed: 0|)", re.IGNORECASE)
+ROW_NUMBERS = re.compile(r"(id|index|level_\d|row|unnamed: \d[.\d]*|)", re.IGNORECASE)
 COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "ZIP or Excel", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -376,15 +389,20 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rul
     features = [i for i in range(width) if i != column]
     if wanted:
         features = [_index(path, names, name, named) for name in wanted]
-    elif features[0] == 0 and _numbers_lines(first[1][0], _column(path, delimiter, 0), named, rule):
-        if len(features) == 1 and named:
-            raise BadInput(f"{path.name}: the only feature numbers the lines; a sample needs a feature.")
-        if len(features) > 1:
-            del features[0]
-            what = f"the first column, {shown(first[1][0])}," if named and first[1][0] else "the first column"
-            remarks.append(f"{what} numbers the lines and is left out; if it is a feature, name it otherwise in the header.")
+    while not wanted and features[0] == width - 1 - len(features) and (named or len(features) > 1):  # the first that is left
+        name = first[1][features[0]]
+        if named and not ROW_NUMBERS.fullmatch(name):
+            break
+        cells = _column(path, delimiter, features[0])
+        if not (_differ(cells, rule) if named else _counts_lines([name, *cells], rule)):
+            break
+        what = f"the column {shown(name)}" if named and name else "the first column"
+        if len(features) == 1:
+            raise BadInput(f"{path.name}: {what} numbers the lines, and there is no other feature.")
+        remarks.append(f"{what} numbers the lines and is left out; if it is a feature, name it otherwise in the header.")
+        del features[0]
     if like is not None and len(features) != like.features:
-        raise BadInput(f"{path.name} has {len(features)} features; the model or data set given as like=... has {like.features}.")
+        raise BadInput(f"{path.name} has {len(features)} features; what was given as like=... has {like.features}.")
     targets: list[Line] = []
     values: array[float] = array("d")
     for number, cells in lines if named else chain([first], lines):
@@ -405,10 +423,12 @@ def _column(path: Path, delimiter: str, i: int) -> list[str]:
 
 def _is_header(first: list[str], column: int, others: list[str], rule: Cells) -> tuple[bool, str]:
     """Return whether the first line is a header, and a remark if that is not certain. `others`: the targets of other lines."""
-    if not first[0] or any(rule.word(cell) for i, cell in enumerate(first) if i != column):
+    if any(rule.word(cell) for i, cell in enumerate(first) if i != column):
+        return True, ""
+    if first == ["", *map(str, range(len(first) - 1))]:  # a data frame without names, with its index
         return True, ""
     name, counts = first[column], Counter(cell for cell in others if not rule.missing(cell))
-    if not counts or name in counts or not rule.word(name) or len({*first}) < len(first):
+    if not counts or name in counts or not rule.word(name) or len({*first}) < len(first) or any(map(rule.missing, first[1:])):
         return False, ""
     if not any(map(rule.word, counts)):
         return True, ""
@@ -436,20 +456,21 @@ def _index(path: Path, names: list[str], name: str, named: bool) -> int:
     return names.index(name)
 
 
-def _numbers_lines(name: str, cells: list[str], named: bool, rule: Cells) -> bool:
-    """Return whether the first column, without its first cell, is a number or a name of the line, and no feature."""
-    if named and ROW_NUMBERS.fullmatch(name) is None:
+def _differ(cells: list[str], rule: Cells) -> bool:
+    """Return whether the cells of a column can be numbers or names of lines: no two are alike, and if they are fractions, they
+    are ascending.
+    """
+    if any(map(rule.missing, cells)) or len({*cells}) < len(cells):
         return False
-    values = [rule.number(cell) for cell in cells]
-    if not named:
-        values.insert(0, rule.number(name))
-        return len(values) > 2 and any(values == [start + i for i in range(len(values))] for start in (0.0, 1.0))
-    numbers = [value for value in values if value is not None]
-    if any(rule.missing(cell) for cell in cells) or len({*cells}) < len(cells):
-        return False
-    whole = all(value == int(value) for value in numbers)
+    numbers = [value for value in map(rule.number, cells) if value is not None]
     ascending = len(numbers) == len(cells) and all(a < b for a, b in pairwise(numbers))
-    return whole or ascending
+    return ascending or all(value == int(value) for value in numbers)
+
+
+def _counts_lines(cells: list[str], rule: Cells) -> bool:
+    """Return whether a column without a name counts 0, 1, 2, ... or 1, 2, 3, ..."""
+    values = [rule.number(cell) for cell in cells]
+    return len(values) > 2 and any(values == [start + i for i in range(len(values))] for start in (0.0, 1.0))
 
 
 def _target_column(path: Path, target: int | str, header: str | bool, first: list[str]) -> int:

@@ -75,7 +75,9 @@ A, B = np.arange(12)[::-1] % 7, np.arange(12) % 5
         (lines(["2019", *A], ["2020", *B], ["price", *(B + 0.5)]), {"regression": True}, True, False),
         (lines(["a", *A], ["2020", *B], ["2021", *NUMBERS]), {}, True, False),
         (lines(["2019", *A], ["2020", *B], ["2021", *NUMBERS]), {"header": True}, True, False),
-        (lines(["2019", *A], ["2020", *B], ["up", *WORDS]), {"target": "2019", "regression": True}, None, False),
+        (lines(["2019", *A], ["k", *WORDS]), {"target": "2019", "regression": True}, None, "line 2, 'k': 'up' is not"),
+        (lines(["2019", *A], ["NA", *B], ["rare", *WORDS]), {}, None, "line 1, 'column 1': 'NA'"),
+        (lines(["", *A], [8, *B], ["up", *WORDS]), {}, None, "line 1, 'column 0': ''"),
         (lines(A, B, WORDS), {}, False, False),
         (lines(A, B, NUMBERS), {}, False, False),
         (lines([3, *A], [3, *B], ["rare", *WORDS]), {}, False, False),  # names would be different
@@ -85,8 +87,8 @@ A, B = np.arange(12)[::-1] % 7, np.arange(12) % 5
     ],
 )
 def test_a_header(read, text, options, header, remark):
-    if header is None:  # a column that is named exists in a header only
-        check_refused([(lambda: read(text, **options), "line 2, 'up': 'up' is not allowed")])
+    if header is None:  # refused
+        check_refused([(lambda: read(text, **options), remark)])
         return
     made, remarks = read(text, standardize=False, **options)
     first = text.splitlines()[0].split(",")
@@ -152,8 +154,13 @@ def test_files_of_pandas_with_and_without_index(read):
         made, remarks = read(text)
         assert np.array_equal(made.x_train, plain.x_train)
         assert len(remarks) == 1
+    twice, remarks = read(frame.rename_axis("Unnamed: 0").reset_index().to_csv())
+    assert np.array_equal(twice.x_train, plain.x_train)
+    assert len(remarks) == 2
     numbered = frame.set_axis([0, 1, "kind"], axis=1)
     assert read(numbered.to_csv())[0].features == 2
+    numbers = frame.assign(kind=[0, 0, 1, 1, 2, 2]).set_axis([0, 1, 2], axis=1)
+    assert (samples(read(numbers.to_csv())[0]), read(numbers.to_csv())[0].features) == (6, 2)
 
 
 def test_true_and_false_are_numbers(read):

@@ -154,6 +154,9 @@ def test_a_second_file_keeps_the_classes_and_features_of_the_model(name, model, 
         x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
         assert (model.predict(data.raw(x)) == y).mean() > 0.95
         assert sorted(np.array(data.class_names)[y]) == sorted(frame.kind)
+    again = lk.from_arrays(frame, frame.kind, like=model)
+    assert (again.class_names, again.feature_names) == (model.class_names, model.feature_names)
+    assert (model.predict(again.raw(again.x_train)) == again.y_train).mean() > 0.95
 
 
 @pytest.mark.parametrize("name", SECOND)
@@ -177,6 +180,9 @@ def test_data_that_do_not_fit_the_model(model, tmp_path):
             (lambda: model.predict(FRAME.assign(b="word")), "its column 'b' has dtype"),
             (lambda: second(FRAME.rename(columns={"b": "c"})), "no column in t.csv 'b'"),
             (lambda: second(FRAME.assign(kind="other")), "no class 'other'.*line 2, 'kind'"),
+            (lambda: lk.from_arrays(FRAME[["a"]], FRAME.kind, like=model), "no column in x 'b'"),
+            (lambda: lk.from_arrays(FRAME, KIND + "er", like=model), "no class '"),
+            (lambda: lk.from_arrays(X[:, :1], KIND, like=model), "x has 1 features; .* has 2"),
             (lambda: second(FRAME, header=False), "no header"),
             (lambda: second(FRAME.assign(c=1.0)[["a", "b", "c", "kind"]], like=plain), "3 features; .* has 2"),
         ]

@@ -147,6 +147,8 @@ def test_bad_arrays():
         ({"x": pd.DataFrame({"p": X[:, 0], "when": pd.Timestamp(2024, 1, 1)})}, "its column 'when' has dtype datetime64"),
         ({"x": pd.DataFrame(with_cell(np.nan)).convert_dtypes()}, "x is nan at row 3, column 1"),
         ({"x": pd.DataFrame(X).astype("object")}, "its column 0 has dtype object"),
+        ({"x": pd.DataFrame({"Unnamed: 0": range(20), "p": X[:, 0]})}, "'Unnamed: 0' numbers the rows"),
+        ({"x": frame().reset_index()}, "'index' numbers the rows; leave it out"),
         ({"x": pd.DataFrame(X, columns=["p", "p"])}, "two columns 'p'"),
         ({"x": frame(), "x_test": frame()[["p"]], "y_test": Y}, "There is no column in x_test 'q'"),
         ({"x": X.reshape(10, 2, 2, 1), "y": Y[:10]}, r"give x\[\.\.\., 0\]"),
@@ -228,7 +230,7 @@ def test_bad_csv(csv):
         (WORDS, {"classes": ("rose", "iris")}, "no class 'daisy'.*line 5, 'kind'"),
         (WORDS, {"missing": ["Rose"]}, "line 2, 'kind' is 'rose', which means missing"),
         (WORDS, {"missing": "rose"}, "missing='rose' is not allowed"),
-        (",k\n0,x\n1,y\n", {}, "only feature numbers the lines"),
+        (",k\n0,x\n1,y\n2,y\n", {}, "numbers the lines, and there is no other feature"),
         ("1,2,0.5\n3,4,1\n", {}, "line 1, 'column 2': '0.5' is no label"),
         ("1,2,0\n3,4,1\n", {"regression": True, "classes": 2}, "contradict"),
     ]
