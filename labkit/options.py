@@ -393,7 +393,8 @@ def as_numbers(what: str, values: Any) -> np.ndarray:
     except Exception:  # raised by the value's `__array__` or `__iter__`
         raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
     if array.dtype.kind not in "biuf":
-        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
+        hint = f": give {what}.astype(float) if they are numbers written as text" if array.dtype.kind in "USO" else ""
+        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
     return array
 
 

@@ -33,7 +33,7 @@ class Cells:
     """The rule. `missing`: texts that mean that a value is missing."""
 
     def __init__(self, missing: Sequence[str] = MISSING):
-        if isinstance(missing, str) or not all(isinstance(text, str) for text in missing):
+        if not isinstance(missing, (list, tuple, set, frozenset)) or not all(isinstance(text, str) for text in missing):
             raise BadInput(f"missing={shown(missing)} is not allowed; it is a list of texts, as ['', 'NA'].")
         self._missing = frozenset(text.strip().lower() for text in missing)
 

@@ -155,6 +155,7 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | Non
     array = as_numbers(what, x)
     if array.ndim not in (2, 3):
         hint = f": give {what}[..., 0]" if array.ndim == 4 and array.shape[-1] == 1 else ""
+        hint = f": give {what}[:, None] if there is one feature" if array.ndim == 1 else hint
         raise BadInput(f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width){hint}.")
     if array.size == 0:
         raise BadInput(f"{what} is empty, shape {array.shape}; it needs at least one sample and one feature.")
@@ -181,16 +182,23 @@ def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | No
     return row, f"{labels[row]}; {allowed}"
 
 
-def as_text_labels(y: Any) -> list[str] | None:
-    """Return labels that are text as a list, in which a missing one is empty; None if `y` (n,) holds no text."""
+def as_text_labels(what: str, y: Any) -> list[str] | None:
+    """Return labels that are text as a list, in which a missing one is empty; None if `y` (n,) holds no text. Raises `BadInput` if
+    they are in several columns.
+    """
     if type(y).__module__.startswith(("scipy.sparse", "dask.")) or np.ma.isMaskedArray(y):
         return None
     try:
         array = np.asarray(y)
     except Exception:  # raised by the value's `__array__` or `__iter__`: `as_numbers` has the message
         return None
-    if array.ndim != 1 or array.dtype.kind not in "UO" or not any(isinstance(label, str) for label in array):
+    if array.dtype.kind not in "UO" or not any(isinstance(label, str) for label in array.flat):
         return None
+    if array.ndim != 1:
+        raise BadInput(
+            f"{what} has dtype {array.dtype} and shape {array.shape}; labels that are text are one a sample, shape ({len(array)},): "
+            f"give one column of {what}."
+        )
     return ["" if _is_missing(label) else str(label).strip() for label in array]
 
 

@@ -324,7 +324,8 @@ def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
         if not isinstance(a, da.Array):
             raise BadInput(f"{what} is a {type(a).__name__}; it must be a dask array (data frame: df.to_dask_array()).")
         if a.dtype.kind not in "biuf":
-            raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans).")
+            hint = ": replace words by whole numbers from 0, and name these (classes=[...])" if what == "y" else ""
+            raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
     if x.ndim != 2 or math.isnan(x.shape[1]) or x.shape[1] < 1:
         raise BadInput(f"x has shape {x.shape}; it must be (samples, features), with a known number of features.")
     if y.ndim not in ((1,) if classes else (1, 2)) or (y.ndim == 2 and not y.shape[1] >= 1):

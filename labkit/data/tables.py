@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -44,6 +44,7 @@ __all__ = ["from_arrays", "from_csv"]
 Line = tuple[int, str]  # number of the line, from 1, and a cell
 
 
+@runtime_checkable
 class Known(Protocol):
     """What a data set or a model knows about its features and classes."""
 
@@ -133,6 +134,7 @@ def from_arrays(
     classes, names = check_classes(classes)
     if (x_test is None) != (y_test is None):
         raise BadInput("x_test and y_test belong together; give both or neither.")
+    _check_like(like)
     if like is not None:
         x = by_name("x", x, like.feature_names)
         classes, names = (like.classes, like.class_names) if classes is None else (classes, names)
@@ -161,7 +163,7 @@ def from_arrays(
 
 def _ids(y: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[str, ...]]:
     """Return y and y_test, in which labels that are text are replaced by ids, and the names of the classes."""
-    given = {"y": as_text_labels(y), "y_test": as_text_labels(y_test)}
+    given = {"y": as_text_labels("y", y), "y_test": as_text_labels("y_test", y_test)}
     texts = {what: cells for what, cells in given.items() if cells is not None}
     if not texts:
         return y, y_test, names
@@ -198,6 +200,11 @@ def _count_classes(*labels: np.ndarray) -> int:
             "otherwise say how many classes there are (classes=...)."
         )
     return max(classes, 2)
+
+
+def _check_like(like: object) -> None:
+    if like is not None and (isinstance(like, type) or not isinstance(like, Known)):
+        raise BadInput(f"like={shown(like)} is not allowed; it is a data set or a model.")
 
 
 def from_csv(
@@ -295,6 +302,7 @@ def from_csv(
     kept, rule = None if name is None else check_name(name), Cells(missing)
     regression = check_truth("regression", regression)
     count, names = check_classes(classes)
+    _check_like(like)
     if like is not None:
         count, names = (count, names) if classes is not None else (like.classes, like.class_names)
         regression = regression or like.classes is None
