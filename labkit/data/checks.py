@@ -183,8 +183,8 @@ def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | No
 
 
 def as_text_labels(what: str, y: Any) -> list[str] | None:
-    """Return labels that are text as a list, in which a missing one is empty; None if `y` (n,) holds no text. Raises `BadInput` if
-    they are in several columns.
+    """Return labels that are text as a list, in which a missing one is empty; None if `y` (n,) holds no text. Raises `BadInput`
+    if they are in several columns.
     """
     if type(y).__module__.startswith(("scipy.sparse", "dask.")) or np.ma.isMaskedArray(y):
         return None
@@ -196,8 +196,8 @@ def as_text_labels(what: str, y: Any) -> list[str] | None:
         return None
     if array.ndim != 1:
         raise BadInput(
-            f"{what} has dtype {array.dtype} and shape {array.shape}; labels that are text are one a sample, shape ({len(array)},): "
-            f"give one column of {what}."
+            f"{what} has dtype {array.dtype} and shape {array.shape}; labels that are text have the shape (samples,): give one "
+            f"column of {what}."
         )
     return ["" if _is_missing(label) else str(label).strip() for label in array]
 
