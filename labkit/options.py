@@ -373,8 +373,13 @@ def as_number(value: Any, kind: type = float) -> Any:
 
 def as_numbers(what: str, values: Any) -> np.ndarray:
     """Return `values` as an array of real numbers or booleans. Raises `BadInput` if they are anything else. `what`: their name
-    in errors.
+    in errors. Missing values in nullable columns of pandas become NaN.
     """
+    package = type(values).__module__.split(".")[:2]
+    if package == ["scipy", "sparse"]:
+        raise BadInput(f"{what} is a sparse {type(values).__name__}; labkit takes dense arrays: give {what}.toarray().")
+    if package[0] == "pandas" and hasattr(values, "iloc"):
+        values = _of_pandas(what, values)
     if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
         place = tuple(int(p) for p in np.argwhere(np.ma.getmaskarray(values))[0])
         raise BadInput(
@@ -388,8 +393,30 @@ def as_numbers(what: str, values: Any) -> np.ndarray:
     except Exception:  # raised by the value's `__array__` or `__iter__`
         raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
     if array.dtype.kind not in "biuf":
-        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
+        hint = f": give {what}.astype(float) if they are numbers written as text" if array.dtype.kind in "USO" else ""
+        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
     return array
+
+
+def _of_pandas(what: str, values: Any) -> Any:
+    """Return a frame or series as an array of numbers. Raises `BadInput` with the name of a column that does not hold numbers."""
+    columns, arrays = [values.iloc[:, i] for i in range(values.shape[1])] if values.ndim == 2 else [values], []
+    for column in columns:
+        kind = getattr(column.dtype, "kind", "O")  # a nullable dtype has the kind of its numbers
+        if isinstance(column.dtype, np.dtype) or kind not in "biuf":
+            array = np.asarray(column)
+        elif column.isna().any():
+            array = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            array = column.to_numpy(dtype=np.float64 if kind == "f" else np.int64)
+        if array.dtype.kind not in "biuf":
+            name = "it" if values.ndim == 1 else f"its column {shown(column.name)}"
+            raise BadInput(
+                f"{what}: {name} has dtype {column.dtype}, and must hold real numbers (floats, integers or booleans): convert it "
+                "(astype, pandas.get_dummies), or leave it out."
+            )
+        arrays.append(array)
+    return arrays[0] if values.ndim == 1 else np.column_stack(arrays) if arrays else values.to_numpy()
 
 
 def check_number(

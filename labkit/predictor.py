@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import nn
+from .data import DaskDataset, Dataset, by_name
 from .description import Description, HasDescription
 from .errors import BadInput, shown
-from .formats import ArrayForm, Mismatch, check
+from .formats import ArrayForm, Form, Mismatch, check
 from .options import as_number, as_numbers
 from .problem import Problem
 
 __all__ = ["Predictor", "load"]
+
+
+NAMES: Form = {"class_names?": [str], "feature_names?": [str], "column_target?": bool}
+
+
+class Names(NamedTuple):
+    """What a model knows about its data: the names of classes and features, empty if they have none, and whether the single
+    target of a regression is a column, (n, 1), instead of (n,).
+    """
+
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    column_target: bool = False
+
+    @classmethod
+    def of(cls, dataset: Dataset | DaskDataset) -> Names:
+        """Return the names of a data set."""
+        return cls(dataset.class_names, dataset.feature_names, dataset.target_shape == (1,))
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any], features: int, outputs: int) -> Names:
+        """Remove the names from the header of a model file, and return them; a file of an older version has none. Raises
+        `Mismatch` if they do not fit the numbers of features and of outputs.
+        """
+        check(plain, NAMES, "header.about")
+        for name, due in (("class_names", outputs), ("feature_names", features)):
+            if (given := plain.get(name)) and not len(given) == len(set(given)) == due:
+                raise Mismatch(f"header.about.{name} are {shown(given, 60)}, not {due} different names")
+        classes, names = (tuple(plain.pop(name, ())) for name in ("class_names", "feature_names"))
+        return cls(classes, names, plain.pop("column_target", False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the names as the header of a model file has them."""
+        given = {"class_names": list(self.classes), "feature_names": list(self.features), "column_target": self.column_target}
+        return {name: value for name, value in given.items() if value}
 
 
 class Predictor(HasDescription):
@@ -36,8 +72,16 @@ class Predictor(HasDescription):
         The mean and the standard deviation of each feature, float64 of shape (d,).
     about : dict, optional
         A description of the problem in plain values.
+    names : Names, optional
+        What the model knows about its data.
     accuracy : float, optional
         The accuracy on held-out data, from 0 to 1.
+
+    Notes
+    -----
+    The names of classes and features are part of the model and of its file: `class_names` and `feature_names`, empty if the data
+    set had none. They are used when data come in again: columns of a data frame are found by their names, and
+    ``lk.from_csv(path, like=model)`` reads a file with the columns and the class ids of the model.
 
     Examples
     --------
@@ -61,6 +105,7 @@ class Predictor(HasDescription):
         mean: np.ndarray | None = None,
         scale: np.ndarray | None = None,
         about: dict[str, Any] | None = None,
+        names: Names | None = None,
         accuracy: float | None = None,
     ):
         self.parameters: Any = parameters
@@ -68,9 +113,31 @@ class Predictor(HasDescription):
         dataset = problem.dataset if problem is not None else None
         self.mean: Any = mean if dataset is None else dataset.mean
         self.scale: Any = scale if dataset is None else dataset.scale
+        self._names = names or (Names.of(dataset) if dataset is not None else Names())
         self.about = problem.describe() if problem is not None else about or {}
         if accuracy is not None and math.isfinite(accuracy):
             self.about["accuracy"] = accuracy
+
+    @property
+    def features(self) -> int:
+        """The number of features of a sample; for clicks, of its ids."""
+        return len(self.mean)
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes; None for a regression."""
+        network = getattr(self.network, "tower", self.network)  # of a recommender
+        return network.outputs if isinstance(network.loss, nn.SoftmaxCrossEntropy) else None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their ids; empty if the labels are numbers."""
+        return self._names.classes
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features, in the order of the columns; empty if they have none."""
+        return self._names.features
 
     def __repr__(self) -> str:
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
@@ -83,16 +150,15 @@ class Predictor(HasDescription):
         return Description(f"Predictor of {self.about.get('data', 'a model')}", tuple(rows))
 
     def _prepared(self, x: ArrayLike) -> np.ndarray:
-        """Return the network's input: standardised samples, or unchanged ids."""
+        """Return the network's input: standardised samples, or unchanged ids. Columns of a data frame are found by name."""
+        x = by_name("predict: x", x, self.feature_names)
         if isinstance(self.network, nn.Recommender):
             x = as_numbers("predict: x", x)
             return x[None] if x.shape == (self.network.bag.fields,) else x
         return self._standardise(x)
 
     def _standardise(self, x: ArrayLike) -> np.ndarray:
-        given = as_numbers("predict: x", x)
-        with np.errstate(over="ignore"):  # values that overflow become infinite and are rejected below
-            x = given.astype(self.network.dtype)
+        x = as_numbers("predict: x", x)
         features = len(self.mean)
         if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
             x = x[None]
@@ -102,12 +168,10 @@ class Predictor(HasDescription):
                 f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it."
             )
         if not np.isfinite(flat).all():
-            row, column = map(int, np.argwhere(~np.isfinite(flat))[0])
-            value = given.reshape(flat.shape)[row, column]
-            if np.isfinite(value):
-                raise BadInput(f"predict: sample {row} holds {value:g}; {self._largest()}.")
+            row = int(np.argwhere(~np.isfinite(flat))[0][0])
             raise BadInput(f"predict: sample {row} holds a number that is not finite.")
         with np.errstate(over="ignore", invalid="ignore"):
+            # in float64, as the data set: a float32 has too few digits for a feature with an offset
             standardised = ((flat - self.mean) / self.scale).astype(self.network.dtype, copy=False)
         self._check_finite(standardised, "is too far from the training data to be standardised")
         return standardised
@@ -140,21 +204,25 @@ class Predictor(HasDescription):
         ----------
         x : array_like
             Samples that are not standardised, of shape (n, features) or (n, height, width); for the held-out samples of a data
-            set, `dataset.raw(dataset.x_test)`. For clicks: ids, of shape (n, fields).
+            set, `dataset.raw(dataset.x_test)`. For clicks: ids, of shape (n, fields). Of a data frame, if the model has
+            `feature_names`, the columns with these names, in any order.
 
         Returns
         -------
         ndarray
-            The classes, int64 of shape (n,); or values, of shape (n, k).
+            The classes, int64 of shape (n,), whose names are `class_names`; or, for a regression, values in the shape that the
+            targets of the data set had, (n,) or (n, k).
 
         Raises
         ------
         BadInput
-            If a number is not finite, a number or the network's output overflows the network's dtype, or `x` has a wrong shape
-            or is not numeric.
+            If a number is not finite, a number or the network's output overflows the network's dtype, or `x` has a wrong shape,
+            is not numeric, or lacks a column.
         """
         scores = self._scores(x)
-        return self.network.loss.predict(scores)
+        predicted: np.ndarray = self.network.loss.predict(scores)
+        single = self.classes is None and scores.shape[1] == 1 and not self._names.column_target
+        return predicted[:, 0] if single else predicted
 
     def predict_proba(self, x: ArrayLike) -> np.ndarray:
         """Predict the probabilities of the classes.
@@ -191,7 +259,7 @@ class Predictor(HasDescription):
             The path.
         """
         arrays = {"mean": np.asarray(self.mean), "scale": np.asarray(self.scale)}
-        nn.save_model(path, self.network, self.parameters, self.about, arrays=arrays)
+        nn.save_model(path, self.network, self.parameters, self.about | self._names.to_dict(), arrays=arrays)
         return Path(path)
 
 
@@ -225,6 +293,8 @@ def load(path: str | Path) -> Predictor:
     form = ArrayForm("f", None if isinstance(network, nn.Recommender) else (network.inputs,), finite=True)
     try:
         check({f"array.{name}": values for name, values in arrays.items()}, {"array.mean": form, "array.scale": form})
+        names = Names.from_dict(about, len(arrays["mean"]), getattr(network, "tower", network).outputs)
     except Mismatch as error:
         raise BadInput(f"{shown(str(path))} is damaged or not a labkit model: {error}.") from None
-    return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"], about=about)
+    mean, scale = arrays["mean"], arrays["scale"]
+    return Predictor(None, parameters, network=network, mean=mean, scale=scale, about=about, names=names)

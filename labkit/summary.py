@@ -15,6 +15,7 @@ __all__ = ["Summary"]
 
 FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)  # commands that undo a fault are in the log only
 FAULTS_NAMED = 3
+HIGH_BASELINE = 0.6  # accuracy of a constant answer: above that of two classes that are about equally frequent
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Summary(HasDescription):
         -------
         dict
             Among others "updates", "gradients", "seconds" (engine time), "updates_per_second", "staleness" ({"mean", "p50",
-            ...}), "loss", "accuracy" (from 0 to 1), "time_to_accuracy" (s), "bytes_sent", "ledger" and "stopped_by". Values that
+            ...}), "loss", "accuracy" (from 0 to 1), "baseline_accuracy" (that of a constant answer, the most
+            frequent class of the training samples), "time_to_accuracy" (s), "bytes_sent", "ledger" and "stopped_by". Values that
             are not known are None.
         """
         return dict(self.values)
@@ -106,7 +108,7 @@ class Summary(HasDescription):
                 else f"mean {stale['mean']:.2f}, median {stale['p50']}, 95% within {stale['p95']}, max {stale['max']}",
             ),
             ("loss", number_text(v["loss"])),
-            ("accuracy", "none" if v["accuracy"] is None else f"{v['accuracy']:.1%} held out"),
+            ("accuracy", accuracy_text(v["accuracy"], v["baseline_accuracy"])),
             ("sent", bytes_text(sent)),
             ("ledger", ledger_text(book)),
         ]
@@ -128,6 +130,14 @@ def _faults(trace: Trace) -> tuple[str, ...]:
     with trace.lock:
         faults = sorted((e for e in trace.events if isinstance(e, FAULTS)), key=lambda event: event.time)
     return tuple(f"{event} at {seconds(event.time):.2f} s" for event in faults)
+
+
+def accuracy_text(accuracy: float | None, baseline: float | None) -> str:
+    """Return the accuracy as text, with that of a constant answer if this is high, or not exceeded."""
+    if accuracy is None:
+        return "none"
+    useful = baseline is None or (baseline < HIGH_BASELINE and baseline < accuracy)
+    return f"{accuracy:.1%} held out" + ("" if useful else f"; a constant answer has {baseline:.1%}")
 
 
 def ledger_text(book: dict[str, Any]) -> str:

@@ -272,7 +272,8 @@ def test_hostile_arguments_of_functions_are_refused(tmp_path, monkeypatch):
     fleet = lk.SimulatedCluster(workers=2, compute=0.01)
     trace = started(SMALL).wait().trace
     data = {"classes": None, "name": "mine", "seed": 0, "test_fraction": 0.2, "standardize": True, "dtype": "float32"}
-    table = {"path": "data.csv", "target": -1, "header": "auto", "regression": False, "delimiter": ","}
+    known = {"like": None}
+    table = {"missing": ["NA"], "path": "data.csv", "target": -1, "header": "auto", "regression": False, "delimiter": ","}
     resumed = {"path": "none", "problem": None, "strategy": None, "cluster": None, "budget": None, "timeout": None}
     functions = [
         ("young", lk.young, {"cost": 1.0, "mtbf": 100.0}),
@@ -283,9 +284,9 @@ def test_hostile_arguments_of_functions_are_refused(tmp_path, monkeypatch):
         ("to_perfetto", lk.to_perfetto, {"trace": trace, "path": "trace.json", "arrows": 10}),
         ("resume", lk.resume, resumed),
         ("advise", lk.advise, {"problem": SMALL, "cluster": fleet}),
-        ("from_arrays", lk.from_arrays, {"x": x, "y": y, **data}),
+        ("from_arrays", lk.from_arrays, {"x": x, "y": y, **data, **known}),
         ("from_arrays", lk.from_arrays, {"x": x, "y": y, "x_test": x, "y_test": y}),
-        ("from_csv", lk.from_csv, {**data, **table}),
+        ("from_csv", lk.from_csv, {**data, **known, **table}),
         ("from_dask", lk.from_dask, {"x": dask.from_array(x), "y": dask.from_array(y), **data, "classes": 2}),
         ("fit_scalability", lk.fit_scalability, {"throughput": {1: 10.0, 2: 19.0, 4: 33.0}}),
         ("ledger", lk.ledger, {"trace": trace, "t": 10**8}),

@@ -5,6 +5,7 @@
 """
 
 from .batches import Batch, Batches, NullBatches, batches_of_worker
+from .checks import by_name
 from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
@@ -38,6 +39,7 @@ __all__ = [
     "Partition",
     "Shared",
     "batches_of_worker",
+    "by_name",
     "draw_zipf",
     "from_arrays",
     "from_csv",

@@ -26,7 +26,7 @@ __all__ = ["Batch", "Batches", "NullBatches", "batches_of_worker"]
 
 
 class Batch(NamedTuple):
-    """A mini-batch. x: (b, d) floats; y: (b,) int64 labels or (b, k) floats; samples: b; epoch: that of the first sample."""
+    """A mini-batch. x: (b, d) floats; y: (b,) int64 labels, or floats, (b,) or (b, k); samples: b; epoch: of the first sample."""
 
     x: np.ndarray
     y: np.ndarray

@@ -7,7 +7,7 @@ are sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -18,6 +18,9 @@ from .checks import first_bad, label_error
 from .dataset import scale_of
 
 __all__ = ["HoldOut", "Survey", "join", "labels_of", "merge", "survey", "take"]
+
+
+CLASSES = 10_000  # the most whose samples are counted
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Survey:
 
     rows, train: the numbers of rows and of training rows of each block. mean: (d,) float64, of the training rows. m2:
     (d,) float64, the sum of their squared deviations from the mean. error: the first error as (block, row in the block
-    or None, description).
+    or None, description). labels: the number of training and of held-out rows of each class, (2, classes); without columns if it
+    is a regression, or has many classes.
     """
 
     rows: tuple[int, ...]
@@ -54,6 +58,7 @@ class Survey:
     mean: np.ndarray
     m2: np.ndarray
     error: tuple[int, int | None, str] | None = None
+    labels: np.ndarray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
 
     @property
     def n_train(self) -> int:
@@ -64,21 +69,31 @@ class Survey:
         """Return (mean, scale) of the training rows, (d,) each."""
         return self.mean, scale_of(self.mean, self.m2 / self.n_train)
 
+    def baseline_accuracy(self) -> float | None:
+        """Return the accuracy on the held-out rows if the answer is always the most frequent class; None if it is not known."""
+        train, test = self.labels
+        return float(test[train.argmax()] / test.sum()) if train.size and test.sum() else None
+
 
 def survey(block: int, x: Any, y: Any, hold_out: HoldOut, standardize: bool) -> Survey:
     """Check one block, x (n, d) and y (n,) or (n, k), and compute its statistics."""
     x, y = np.asarray(x), np.asarray(y)
     error = _first_error(x, y, hold_out, standardize)
-    train, _ = hold_out.rows(block, len(x))
-    width = x.shape[1]
-    if error or not len(train):
-        found = (block, *error) if error else None
-        return Survey((len(x),), (len(train),), np.zeros(width), np.zeros(width), found)
+    train, test = hold_out.rows(block, len(x))
+    width, classes = x.shape[1], hold_out.classes or 0
+    if error:
+        return Survey((len(x),), (len(train),), np.zeros(width), np.zeros(width), (block, *error))
+    counted = 0 < classes <= CLASSES
+    labels = np.zeros((2, classes if counted else 0), np.int64)
+    for found, rows in zip(labels, (train, test) if counted else ()):
+        found += np.bincount(y[rows].astype(np.int64), minlength=classes)
+    if not len(train):
+        return Survey((len(x),), (0,), np.zeros(width), np.zeros(width), labels=labels)
     with np.errstate(over="ignore", invalid="ignore"):
         values = x[train]
         mean = values.mean(axis=0, dtype=np.float64)
         m2 = values.var(axis=0, dtype=np.float64) * len(values)
-    return Survey((len(x),), (len(train),), mean, m2)
+    return Survey((len(x),), (len(train),), mean, m2, labels=labels)
 
 
 def _first_error(x: np.ndarray, y: np.ndarray, hold_out: HoldOut, standardize: bool) -> tuple[int | None, str] | None:
@@ -112,7 +127,8 @@ def _merge_two(a: Survey, b: Survey) -> Survey:
         step = b.mean - a.mean
         mean = a.mean + step * (b.n_train / total)
         m2 = a.m2 + b.m2 + step**2 * (a.n_train * b.n_train / total)
-    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.error or b.error)
+    labels = a.labels + b.labels if a.labels.shape == b.labels.shape else a.labels[:, :0]
+    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.error or b.error, labels)
 
 
 def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
@@ -124,7 +140,7 @@ def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
 def take(
     block: int, x: Any, y: Any, hold_out: HoldOut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or (m, k) floats.
+    """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or floats like y.
 
     plan: "test" (the held-out rows), None (all training rows), or the worker of each training row.
     """
@@ -140,7 +156,7 @@ def take(
     values = ((x[rows] - mean) / scale).astype(hold_out.dtype)
     if hold_out.classes is not None:
         return values, y[rows].astype(np.int64)
-    return values, y[rows].astype(hold_out.dtype).reshape(len(rows), -1 if len(rows) else y[:1].size)
+    return values, y[rows].astype(hold_out.dtype)
 
 
 def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, shown
+from ..errors import BadInput, nearest, shown
 from ..options import as_number, as_numbers
 
 __all__ = [
+    "as_text_labels",
+    "by_name",
     "check_classes",
     "check_dtype",
     "check_features",
@@ -23,6 +25,7 @@ __all__ = [
     "check_targets",
     "check_truth",
     "check_whole",
+    "feature_names",
     "first_bad",
     "label_error",
 ]
@@ -46,9 +49,42 @@ def check_seed(seed: Any) -> int:
     return check_whole("seed", seed, 0)
 
 
-def check_classes(classes: Any) -> int | None:
-    """Return the number of classes as an int, or None. Raises `BadInput` unless it is None or a whole number, at least 2."""
-    return None if classes is None else check_whole("classes", classes, 2)
+def check_classes(classes: Any) -> tuple[int | None, tuple[str, ...]]:
+    """Return the number of classes, or None, and their names, if they have names. Raises `BadInput` unless `classes` is None, a
+    whole number, at least 2, or at least two names.
+    """
+    if not isinstance(classes, (list, tuple)) and not (isinstance(classes, np.ndarray) and classes.ndim == 1):
+        return (None if classes is None else check_whole("classes", classes, 2)), ()
+    names = tuple(str(name) for name in classes)
+    if len(names) < 2 or len(set(names)) < len(names) or not all(isinstance(name, str) for name in classes):
+        raise BadInput(f"classes={shown(classes)} is not allowed; it is a number, or at least two different names.")
+    return len(names), names
+
+
+def feature_names(what: str, x: Any) -> tuple[str, ...]:
+    """Return the names of the columns of a data frame; empty if `x` is not one, or its columns are numbered. Raises `BadInput` if
+    two columns have the same name.
+    """
+    names = tuple(getattr(x, "columns", ()))
+    if not names or not all(isinstance(name, str) for name in names):
+        return ()
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise BadInput(f"{what} has two columns {shown(twice)}; give them different names.")
+    return names
+
+
+def by_name(what: str, x: Any, names: tuple[str, ...]) -> Any:
+    """Return the columns `names` of `x`, in this order, if `x` is a data frame with names; else `x` itself. Raises `BadInput` if
+    a column is missing.
+    """
+    given = feature_names(what, x) if names else ()
+    if not given or given == names:
+        return x
+    for name in names:
+        if name not in given:
+            raise nearest(f"column in {what}", name, given, f"The features are {', '.join(names)}.")
+    return x[list(names)]
 
 
 def check_fraction(test_fraction: Any) -> float:
@@ -118,7 +154,9 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | Non
     """
     array = as_numbers(what, x)
     if array.ndim not in (2, 3):
-        raise BadInput(f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width).")
+        hint = f": give {what}[..., 0]" if array.ndim == 4 and array.shape[-1] == 1 else ""
+        hint = f": give {what}[:, None] if there is one feature" if array.ndim == 1 else hint
+        raise BadInput(f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width){hint}.")
     if array.size == 0:
         raise BadInput(f"{what} is empty, shape {array.shape}; it needs at least one sample and one feature.")
     image_shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
@@ -144,8 +182,32 @@ def label_error(labels: np.ndarray, classes: int | None) -> tuple[int, str] | No
     return row, f"{labels[row]}; {allowed}"
 
 
+def as_text_labels(what: str, y: Any) -> list[str] | None:
+    """Return labels that are text as a list, in which a missing one is empty; None if `y` (n,) holds no text. Raises `BadInput`
+    if they are in several columns.
+    """
+    if type(y).__module__.startswith(("scipy.sparse", "dask.")) or np.ma.isMaskedArray(y):
+        return None
+    try:
+        array = np.asarray(y)
+    except Exception:  # raised by the value's `__array__` or `__iter__`: `as_numbers` has the message
+        return None
+    if array.dtype.kind not in "UO" or not any(isinstance(label, str) for label in array.flat):
+        return None
+    if array.ndim != 1:
+        raise BadInput(
+            f"{what} has dtype {array.dtype} and shape {array.shape}; labels that are text have the shape (samples,): give one "
+            f"column of {what}."
+        )
+    return ["" if _is_missing(label) else str(label).strip() for label in array]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+
+
 def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple[np.ndarray, bool]:
-    """Return (`y` as int64 labels (n,), True) or (`y` as float targets (n, k), False).
+    """Return (`y` as int64 labels (n,), True) or (`y` as float targets, (n,) or (n, k), False).
 
     If `classes` is given, y must be labels. Otherwise integers and booleans are labels, and floats are targets of a
     regression. Raises `BadInput` if the shape, the length or a value is wrong.
@@ -157,9 +219,13 @@ def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple
         raise BadInput(f"{what} has {len(array)} rows for {samples} samples; both must have the same number.")
     if classes is None and array.dtype.kind == "f":
         _refuse_nonfinite(what, array)
-        return array.reshape(samples, -1), False
+        return array, False
     if array.ndim != 1:
-        raise BadInput(f"{what} has shape {array.shape}; labels are one whole number a sample, shape ({samples},).")
+        several = f"{what}.argmax(axis=1) if there is a column for each class; floats for a regression"
+        raise BadInput(
+            f"{what} has shape {array.shape}; labels are one whole number a sample, shape ({samples},): give "
+            f"{f'{what}[:, 0]' if array.shape[1] == 1 else several}."
+        )
     error = label_error(array, classes)
     if error:
         raise BadInput(f"{what} at row {error[0]} (counted from 0) is {error[1]}.")

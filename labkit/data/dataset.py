@@ -3,11 +3,13 @@
     x_standardised = (x - mean) / scale,    with mean and scale of the *training* part only,
 
 so that no information leaks from the held-out part. Constant features get scale 1, so they become 0. `raw` is the
-inverse of `standardise`, for plots. All sums are computed in float64 for any dtype of the data set.
+inverse of `standardise`. All sums are computed in float64 for any dtype of the data set, and values that are not standardised
+are float64: a float32 has 7 digits, which are used up by an offset, as that of a time in seconds since 1970.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +29,7 @@ class Described:
     classes: int | None
     mean: np.ndarray
     scale: np.ndarray
+    extra: dict[str, Any]
 
     @property
     def features(self) -> int:
@@ -36,10 +39,27 @@ class Described:
     @property
     def outputs(self) -> int:
         """The width of the network's output: the number of classes or, in a regression, of targets."""
-        return self.classes if self.classes is not None else self._targets()
+        return self.classes if self.classes is not None else math.prod(self.target_shape)
 
-    def _targets(self) -> int:
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of one target: () for a label, and for a regression whose targets were given as (n,); else (k,)."""
         raise NotImplementedError
+
+    @property
+    def baseline_accuracy(self) -> float | None:
+        """The held-out accuracy of a constant answer, the most frequent class of the training samples; None if unknown."""
+        raise NotImplementedError
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their ids; empty if the labels are numbers."""
+        return tuple(self.extra.get("class_names", ()))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the features, from a header or a data frame; empty if they have none."""
+        return tuple(self.extra.get("feature_names", ()))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -72,9 +92,10 @@ class Described:
         Returns
         -------
         ndarray
-            The samples as they are in the source, of the same shape.
+            The samples as they are in the source, of the same shape: float64, whatever the data set's dtype is (ids are whole
+            numbers).
         """
-        return np.ascontiguousarray(x * self.scale + self.mean, dtype=self.dtype)
+        return np.ascontiguousarray(x * self.scale + self.mean, dtype=np.float64 if self.dtype.kind == "f" else self.dtype)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +109,8 @@ class Dataset(Described):
     x_train : ndarray
         The features of the training samples, float32 or float64 of shape (n, d), C-contiguous, read-only.
     y_train : ndarray
-        Their labels, int64 of shape (n,), or targets of a regression, floats of shape (n, k).
+        Their labels, int64 of shape (n,), or targets of a regression, floats of shape (n,) or (n, k), as they were given.
+        Predictions have the same shape.
     x_test, y_test : ndarray
         The held-out samples, in the same form.
     classes : int or None
@@ -101,7 +123,7 @@ class Dataset(Described):
     about : str, default: ""
         One sentence with source and licence.
     extra : dict, optional
-        Further facts, such as an exact solution.
+        Further facts, such as an exact solution, and the names of classes and features ("class_names", "feature_names").
 
     Examples
     --------
@@ -136,11 +158,16 @@ class Dataset(Described):
     def dtype(self) -> np.dtype[Any]:
         return self.x_train.dtype
 
-    def _targets(self) -> int:
-        return int(self.y_train.shape[1])
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return tuple(self.y_train.shape[1:])
+
+    @property
+    def baseline_accuracy(self) -> float | None:
+        return None if self.classes is None else float(np.mean(self.y_test == np.bincount(self.y_train).argmax()))
 
     def __repr__(self) -> str:
-        what = f"{self.classes} classes" if self.classes is not None else f"{self._targets()} targets"
+        what = f"{self.classes} classes" if self.classes is not None else f"{self.outputs} targets"
         return f"<Dataset {self.name}: {self.n_train} + {self.n_test} samples of {self.features} {self.dtype.name}, {what}>"
 
 

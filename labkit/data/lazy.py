@@ -1,9 +1,10 @@
 """Data that stays on the cluster: Dask arrays, split, standardised and distributed to workers block by block.
 
-The client receives only small results: the length of each block, mean and variance (8 bytes per feature each), and the
-first error. Samples are not sent to the client, with two exceptions: `gathered()`, and the labels (8 bytes per sample)
-for a partition by label. The client sends tasks, which recompute from (seed, block) which rows they need. For a
-partition by label the client also sends the worker of each sample (4 bytes per sample).
+The client receives only small results: the length of each block, mean and variance (8 bytes per feature each), the
+number of samples of each class, and the first error. Samples are not sent to the client, with two exceptions:
+`gathered()`, and the labels (8 bytes per sample) for a partition by label. The client sends tasks, which recompute from
+(seed, block) which rows they need. For a partition by label the client also sends the worker of each sample (4 bytes
+per sample).
 
 Assignment. The n training samples have positions p = 0..n-1, block after block, shuffled within a block. If a is
 coprime to n, q = (a p + c) mod n is a permutation of 0..n-1. The numbers q are divided into one interval per worker, as
@@ -60,14 +61,16 @@ class DaskDataset(Described):
         The number of rows of each block.
     offsets : tuple of int
         The position of the first training sample of each block.
-    targets : int, default: 1
-        The number of targets of a regression.
+    target_shape : tuple of int, default: ()
+        The shape of one target of a regression: () or (k,).
     image_shape : tuple of int, optional
         (height, width) if samples are pictures.
     about : str, default: ""
         One sentence with source and licence.
     extra : dict, optional
         Further facts.
+    baseline_accuracy : float, optional
+        The held-out accuracy of a constant answer, the most frequent class of the training samples.
 
     Examples
     --------
@@ -88,17 +91,15 @@ class DaskDataset(Described):
     blocks: list[tuple[Any, Any]]
     lengths: tuple[int, ...]
     offsets: tuple[int, ...]
-    targets: int = 1
+    target_shape: tuple[int, ...] = ()
     image_shape: tuple[int, int] | None = None
     about: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    baseline_accuracy: float | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.hold_out.dtype)
-
-    def _targets(self) -> int:
-        return self.targets
 
     def shares(
         self,
@@ -237,7 +238,7 @@ def from_dask(
     x: Any,
     y: Any,
     *,
-    classes: int | None,
+    classes: int | Sequence[str] | None,
     seed: int = 0,
     test_fraction: float = 0.2,
     standardize: bool = True,
@@ -255,8 +256,8 @@ def from_dask(
         The features, of shape (n, d). The number n may be unknown; then `x` and `y` must have the same blocks.
     y : dask.array.Array
         The labels, of shape (n,), or, for a regression, floats of shape (n,) or (n, k).
-    classes : int or None
-        The number of classes; None for a regression.
+    classes : int, sequence of str or None
+        The number of classes, or the name of each label; None for a regression.
     seed : int, default: 0
         Determines which samples are held out.
     test_fraction : float, default: 0.2
@@ -291,15 +292,15 @@ def from_dask(
     (4, 2, 1000)
     """
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
-    classes, name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
-    x, y = _aligned(x, y, classes)
-    hold_out = HoldOut(check_seed(seed), fraction, classes, kind.name)
+    (count, names), name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
+    x, y = _aligned(x, y, count)
+    hold_out = HoldOut(check_seed(seed), fraction, count, kind.name)
     blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
     seen = _survey_blocks(blocks, hold_out, standardize)
     mean, scale = seen.standard() if standardize else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     return DaskDataset(
         name=name,
-        classes=classes,
+        classes=count,
         mean=mean,
         scale=scale,
         hold_out=hold_out,
@@ -308,8 +309,10 @@ def from_dask(
         n_train=seen.n_train,
         n_test=sum(seen.rows) - seen.n_train,
         offsets=tuple(accumulate(seen.train[:-1], initial=0)),
-        targets=1 if y.ndim == 1 else int(y.shape[1]),
+        target_shape=tuple(int(length) for length in y.shape[1:]),
         about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
+        extra={"class_names": names} if names else {},
+        baseline_accuracy=seen.baseline_accuracy(),
     )
 
 
@@ -321,7 +324,8 @@ def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
         if not isinstance(a, da.Array):
             raise BadInput(f"{what} is a {type(a).__name__}; it must be a dask array (data frame: df.to_dask_array()).")
         if a.dtype.kind not in "biuf":
-            raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans).")
+            hint = ": replace words by whole numbers from 0, and name these (classes=[...])" if what == "y" else ""
+            raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
     if x.ndim != 2 or math.isnan(x.shape[1]) or x.shape[1] < 1:
         raise BadInput(f"x has shape {x.shape}; it must be (samples, features), with a known number of features.")
     if y.ndim not in ((1,) if classes else (1, 2)) or (y.ndim == 2 and not y.shape[1] >= 1):

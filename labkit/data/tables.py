@@ -7,21 +7,26 @@ determines the number of classes), and floats are targets of a regression.
 from __future__ import annotations
 
 import csv
-import math
 import os
+import re
+import warnings
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import chain
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from ..errors import BadInput, nearest, shown
 from ..paths import as_path
+from .cells import MISSING, Cells, label_ids
 from .checks import (
+    as_text_labels,
+    by_name,
     check_classes,
     check_dtype,
     check_features,
@@ -30,12 +35,27 @@ from .checks import (
     check_seed,
     check_targets,
     check_truth,
+    feature_names,
 )  # fmt: skip
 from .dataset import Dataset, build, hold_out
 
 __all__ = ["from_arrays", "from_csv"]
 
-Line = tuple[int, list[str]]
+Line = tuple[int, str]  # number of the line, from 1, and a cell
+
+
+@runtime_checkable
+class Known(Protocol):
+    """What a data set or a model knows about its features and classes."""
+
+    @property
+    def features(self) -> int: ...
+    @property
+    def feature_names(self) -> tuple[str, ...]: ...
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
+    def classes(self) -> int | None: ...
 
 
 def from_arrays(
@@ -44,7 +64,8 @@ def from_arrays(
     *,
     x_test: ArrayLike | None = None,
     y_test: ArrayLike | None = None,
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
+    like: Known | None = None,
     name: str = "arrays",
     seed: int = 0,
     test_fraction: float = 0.2,
@@ -56,14 +77,19 @@ def from_arrays(
     Parameters
     ----------
     x : array_like
-        The features, of shape (n, d), or pictures, of shape (n, height, width).
+        The features, of shape (n, d), or pictures, of shape (n, height, width). The names of a data frame's columns are kept
+        (`feature_names`).
     y : array_like
-        The labels, integers of shape (n,); or, for a regression, floats of shape (n,) or (n, k).
+        The labels, integers or text of shape (n,); or, for a regression, floats of shape (n,) or (n, k): predictions have the
+        same shape. Text becomes 0, 1, ... by the rule of `from_csv` (`class_names`).
     x_test, y_test : array_like, optional
         Held-out samples: both or neither. By default a part of the samples is held out at random.
-    classes : int, optional
-        The number of classes: the labels are from 0 to `classes` - 1. By default the largest label determines it, and floats are
-        the targets of a regression.
+    classes : int or sequence of str, optional
+        The number of classes: the labels are from 0 to `classes` - 1. Or their names, in the order of the ids. By default the
+        largest label determines the number, and floats are the targets of a regression.
+    like : Dataset or Predictor, optional
+        The data set or the model for which the samples are: the columns of a data frame are found by their names, in any order,
+        and the classes keep their ids.
     name : str, default: "arrays"
         The name of the data set.
     seed : int, default: 0
@@ -84,7 +110,8 @@ def from_arrays(
     ------
     BadInput
         If there is a NaN or infinity (the message has the first row and column), a shape is wrong, lengths differ, a label is
-        out of range or not whole, an array is empty, or values are not numbers.
+        missing, out of range or not whole, an array is empty, values are not numbers, a column of `x_test` or `like` is missing,
+        or the first column of a data frame numbers the rows (see `from_csv`).
 
     See Also
     --------
@@ -104,10 +131,23 @@ def from_arrays(
     """
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
     name, standardize = check_name(name), check_truth("standardize", standardize)
-    classes = check_classes(classes)
+    classes, names = check_classes(classes)
     if (x_test is None) != (y_test is None):
         raise BadInput("x_test and y_test belong together; give both or neither.")
+    _check_like(like)
+    if like is not None:
+        x = by_name("x", x, like.feature_names)
+        classes, names = (like.classes, like.class_names) if classes is None else (classes, names)
+    columns = feature_names("x", x)
+    frame: Any = x
+    if columns and like is None and ROW_NUMBERS.fullmatch(columns[0]) and _differ(list(map(str, frame[columns[0]])), Cells()):
+        raise BadInput(f"x: the column {shown(columns[0])} numbers the rows; leave it out, or, if it is a feature, rename it.")
+    x_test = None if x_test is None else by_name("x_test", x_test, columns)
+    y, y_test, words = _ids(y, y_test, names)
+    classes = len(words) or classes
     x, image_shape = check_features("x", x)
+    if like is not None and x.shape[1] != like.features:
+        raise BadInput(f"x has {x.shape[1]} features; what was given as like=... has {like.features}.")
     y, labelled = check_targets("y", y, len(x), classes)
     if x_test is None:
         train, test = hold_out(x, y, fraction, seed)
@@ -116,8 +156,23 @@ def from_arrays(
     if labelled and classes is None:
         classes = _count_classes(train[1], test[1])
     about = f"{name}: {len(x)} samples handed in as arrays; source and licence are their owner's."
+    extra = {"class_names": words, "feature_names": columns}
     options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "image_shape": image_shape}
-    return build(name, train, test, classes, about=about, **options)
+    return build(name, train, test, classes, about=about, extra={k: v for k, v in extra.items() if v}, **options)
+
+
+def _ids(y: Any, y_test: Any, names: tuple[str, ...]) -> tuple[Any, Any, tuple[str, ...]]:
+    """Return y and y_test, in which labels that are text are replaced by ids, and the names of the classes."""
+    given = {"y": as_text_labels("y", y), "y_test": as_text_labels("y_test", y_test)}
+    texts = {what: cells for what, cells in given.items() if cells is not None}
+    if not texts:
+        return y, y_test, names
+    if y_test is not None and len(texts) == 1:
+        raise BadInput("y and y_test differ in kind; the labels of both are text, or of both numbers.")
+    rows = [f"{what} at row {i} (counted from 0)" for what, cells in texts.items() for i in range(len(cells))]
+    ids, words = label_ids([cell for cells in texts.values() for cell in cells], names, Cells(), rows.__getitem__, "y")
+    first = len(texts["y"])
+    return ids[:first], None if y_test is None else ids[first:], words
 
 
 def _held_out(
@@ -128,6 +183,8 @@ def _held_out(
     if x_test.shape[1] != x.shape[1]:
         raise BadInput(f"x_test has {x_test.shape[1]} features and x has {x.shape[1]}; both must have the same number.")
     y_test, also_labelled = check_targets("y_test", y_test, len(x_test), classes)
+    if not labelled and not also_labelled and y_test[0].size == y[0].size:
+        y_test = y_test.reshape(len(y_test), *y.shape[1:])
     if also_labelled != labelled or y_test.shape[1:] != y.shape[1:]:
         raise BadInput("y and y_test differ in kind; both are whole-number labels, or both floats of the same width.")
     return x_test, y_test
@@ -145,12 +202,19 @@ def _count_classes(*labels: np.ndarray) -> int:
     return max(classes, 2)
 
 
+def _check_like(like: object) -> None:
+    if like is not None and (isinstance(like, type) or not isinstance(like, Known)):
+        raise BadInput(f"like={shown(like)} is not allowed; it is a data set or a model.")
+
+
 def from_csv(
     path: str | os.PathLike[str],
     *,
     target: int | str = -1,
     header: str | bool = "auto",
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
+    like: Known | None = None,
+    missing: Sequence[str] = MISSING,
     regression: bool = False,
     delimiter: str = ",",
     name: str | None = None,
@@ -161,8 +225,7 @@ def from_csv(
 ) -> Dataset:
     """Make a data set from a CSV file in UTF-8.
 
-    The file has one sample per line, one column of targets, and numbers in all other columns. Labels that are words become
-    0, 1, ... in sorted order; `extra["class_names"]` of the data set keeps the words, `extra["feature_names"]` the header.
+    The file has one sample per line, one column of targets, and numbers in all other columns.
 
     Parameters
     ----------
@@ -171,9 +234,15 @@ def from_csv(
     target : int or str, default: -1
         The column of labels (or of numbers, for a regression), by index or by its name in the header.
     header : bool or "auto", default: "auto"
-        Whether the first line is a header. "auto": it is if it has a feature that is not a number.
-    classes : int, optional
-        The number of classes. By default the labels determine it.
+        Whether the first line is a header. "auto": see the notes.
+    classes : int or sequence of str, optional
+        The number of classes, or their names in the order of the ids. By default the labels determine them.
+    like : Dataset or Predictor, optional
+        The data set or the model for which the file is read: its columns are found by their names, in any order, and its classes
+        keep their ids. Other columns are ignored.
+    missing : sequence of str, optional
+        The texts that mean that a value is missing, in any case of letters. An empty cell always does. By default those that
+        pandas knows (NA, N/A, NaN, null, None, #N/A, ...), "?" and ".".
     regression : bool, default: False
         Whether the targets are numbers.
     delimiter : str, default: ","
@@ -192,12 +261,34 @@ def from_csv(
     Returns
     -------
     Dataset
-        The data set, for `Problem(data=...)`.
+        The data set, for `Problem(data=...)`. Its `class_names` are the words of the labels, its `feature_names` those of the
+        header.
 
     Raises
     ------
     BadInput
-        If the file cannot be read, or a cell is not allowed. The message has the line, from 1, and the column.
+        If the file cannot be read, a cell is missing or not allowed, or a column of `like` does not exist. The message has the
+        line, from 1, and the column.
+
+    Warns
+    -----
+    UserWarning
+        If the first column numbers the lines and is left out, or if the first line is taken as a header by its target only.
+
+    Notes
+    -----
+    *A cell* is missing (`missing`), a number (digits with sign, point and exponent; True and False are 1 and 0), or a word.
+
+    *A label* is a word, or a whole number from 0 on, which is the class id itself. If one label is a word, all are, and the words
+    get the ids 0, 1, ... in sorted order, or in the order of `classes`. Missing labels and missing features are errors.
+
+    *A header* is a first line in which a feature is a word, or in which the target is a word while all other targets are numbers,
+    or a word that is nowhere else in its column while another label is there twice (with a warning). A header of numbers only has
+    to be announced: ``header=True``.
+
+    *A row number* is no feature. The first column is left out, with a warning, if it has no name, or one of "id", "index",
+    "level_0", "row" and "Unnamed: 0", and its cells are whole numbers or words, all different, or ascending numbers. In a file
+    without a header it is left out if it counts 0, 1, 2, ... or 1, 2, 3, ...
 
     Examples
     --------
@@ -205,45 +296,72 @@ def from_csv(
     >>> lines = ["length,width,kind", "5.1,3.5,setosa", "6.2,3.4,virginica", "5.9,3,virginica"]
     >>> _ = Path("iris.csv").write_text("\\n".join(lines))
     >>> data = lk.from_csv("iris.csv", test_fraction=0.3)
-    >>> data.extra["class_names"], data.extra["feature_names"]
+    >>> data.class_names, data.feature_names
     (('setosa', 'virginica'), ('length', 'width'))
     """
-    kept = None if name is None else check_name(name)
+    kept, rule = None if name is None else check_name(name), Cells(missing)
     regression = check_truth("regression", regression)
-    table = _read(Path(as_path("path", path)), target, header, delimiter)
-    x = np.frombuffer(table.values, dtype=np.float64).reshape(len(table.targets), -1)
-    extra: dict[str, Any] = {"feature_names": tuple(table.names)} if table.names else {}
+    count, names = check_classes(classes)
+    _check_like(like)
+    if like is not None:
+        count, names = (count, names) if classes is not None else (like.classes, like.class_names)
+        regression = regression or like.classes is None
+    if regression and classes is not None:
+        raise BadInput("regression=True and classes=... contradict each other; give one of them.")
+    table = _read(_local(path), target, header, delimiter, rule, like)
+    extra: dict[str, Any] = {"feature_names": table.features} if table.features else {}
     if regression:
-        y = np.array([_number(table.path, line, table.target, cell) for line, cell in table.targets])
-        if classes is not None:
-            raise BadInput("regression=True and classes=... contradict each other; give one of them.")
+        y = np.array([_number(rule, table.path, line, table.target, cell) for line, cell in table.targets])
     else:
-        y, words = _labels(table)
-        if words:
-            extra["class_names"] = words
-            classes = len(words) if classes is None else classes
+        lines = [line for line, _ in table.targets]
+        y, names = label_ids(
+            [cell for _, cell in table.targets], names, rule,
+            lambda i: f"{table.path.name}, line {lines[i]}, {table.target!r}", f"{table.path.name}: {table.target!r}",
+        )  # fmt: skip
+        if names:
+            extra["class_names"] = names
+            count = len(names) if count is None else count
     options: dict[str, Any] = {"test_fraction": test_fraction, "standardize": standardize, "dtype": dtype}
-    made = from_arrays(x, y, classes=classes, name=kept or table.path.stem, seed=seed, **options)
+    made = from_arrays(table.x, y, classes=count, name=kept or table.path.stem, seed=seed, **options)
     made.extra.update(extra)
-    return made
+    for remark in table.remarks:
+        warnings.warn(f"{table.path.name}: {remark}", UserWarning, stacklevel=2)
+    return replace(made, about=" ".join([made.about, *(f"{remark[0].upper()}{remark[1:]}" for remark in table.remarks)]))
 
 
-@dataclass
-class _Table:
-    """The contents of a file: features by row, and targets as text with their line numbers."""
+ROW_NUMBERS = re.compile(r"(id|index|level_\d|row|unnamed: \d[.\d]*|)", re.IGNORECASE)
+COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "ZIP or Excel", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+class _Table(NamedTuple):
+    """The contents of a file: features by row, and targets as text with their line numbers. `features`: their names, empty
+    without a header. `remarks`: sentences on what was decided.
+    """
 
     path: Path
     target: str
-    names: list[str]
-    values: array[float] = field(default_factory=lambda: array("d"))
-    targets: list[tuple[int, str]] = field(default_factory=list)
+    features: tuple[str, ...]
+    x: np.ndarray
+    targets: list[Line]
+    remarks: list[str]
 
 
-def _lines(path: Path, delimiter: str) -> Iterator[Line]:
+def _local(path: str | os.PathLike[str]) -> Path:
+    text = as_path("path", path)
+    if re.match(r"[a-zA-Z][\w+.-]+://", text):
+        raise BadInput(f"{shown(text)} is a URL; from_csv reads local files: download it first.")
+    return Path(text)
+
+
+def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, cells) of every line that is not blank."""
     if not (isinstance(delimiter, str) and len(delimiter) == 1):
         raise BadInput(f"delimiter={shown(delimiter)} is not allowed; it is one character.")
     try:
+        with path.open("rb") as file:
+            start = file.read(8)
+        if kind := next((kind for magic, kind in COMPRESSED.items() if start.startswith(magic)), ""):
+            raise BadInput(f"{path.name} is compressed ({kind}), and no CSV file; decompress it, or save it as CSV, first.")
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
             for cells in reader:
@@ -252,10 +370,10 @@ def _lines(path: Path, delimiter: str) -> Iterator[Line]:
     except OSError as error:
         raise BadInput(f"The file {shown(str(path))} cannot be read: {error.strerror or error}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path.name} is not a CSV file in UTF-8: {error}.") from None
+        raise BadInput(f"{path.name} is not a CSV file in UTF-8: {error}; save it as UTF-8.") from None
 
 
-def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> _Table:
+def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rule: Cells, like: Known | None) -> _Table:
     """Read the file as numbers and targets; the first line determines the number of columns."""
     if not isinstance(header, (str, bool)) or header not in ("auto", True, False):
         raise BadInput(f'header={shown(header)} is not allowed; it is "auto", True or False.')
@@ -265,20 +383,102 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> 
         raise BadInput(f"{path.name} is empty; it needs one line a sample.")
     width = len(first[1])
     if width < 2:
-        raise BadInput(f"{path.name} has one column; it needs a target and at least one feature (delimiter=...?).")
+        other = next((mark for mark in ";\t|," if mark in first[1][0]), "...")
+        raise BadInput(f"{path.name} has one column; it needs a target and at least one feature (delimiter={other!r}?).")
     column = _target_column(path, target, header, first[1])
-    features = [cell for i, cell in enumerate(first[1]) if i != column]
-    named = isinstance(target, str) or header is True or (header == "auto" and any(map(_is_word, features)))
-    names = first[1] if named else [f"column {i}" for i in range(width)]
-    table = _Table(path, names[column], features if named else [])
+    wanted, remarks = like.feature_names if like is not None else (), []
+    named = isinstance(target, str) or header is True
+    if header == "auto" and not named:
+        named = bool(wanted) and {*wanted} <= {*first[1]}
+        if not named:
+            named, remark = _is_header(first[1], column, _column(path, delimiter, column), rule)
+            remarks += [remark] if remark else []
+    names = _column_names(path, first[1]) if named else [f"column {i}" for i in range(width)]
+    features = [i for i in range(width) if i != column]
+    if wanted:
+        features = [_index(path, names, name, named) for name in wanted]
+    while not wanted and features[0] == width - 1 - len(features) and (named or len(features) > 1):  # the first that is left
+        name = first[1][features[0]]
+        if named and not ROW_NUMBERS.fullmatch(name):
+            break
+        cells = _column(path, delimiter, features[0])
+        if not (_differ(cells, rule) if named else _counts_lines([name, *cells], rule)):
+            break
+        what = f"the column {shown(name)}" if named and name else "the first column"
+        if len(features) == 1:
+            raise BadInput(f"{path.name}: {what} numbers the lines, and there is no other feature.")
+        remarks.append(f"{what} numbers the lines and is left out; if it is a feature, name it otherwise in the header.")
+        del features[0]
+    if like is not None and len(features) != like.features:
+        raise BadInput(f"{path.name} has {len(features)} features; what was given as like=... has {like.features}.")
+    targets: list[Line] = []
+    values: array[float] = array("d")
     for number, cells in lines if named else chain([first], lines):
         if len(cells) != width:
             raise BadInput(f"{path.name}, line {number} has {len(cells)} cells; the first line has {width}.")
-        table.targets.append((number, cells[column]))
-        table.values.extend(_number(path, number, names[i], cells[i]) for i in range(width) if i != column)
-    if not table.targets:
+        targets.append((number, cells[column]))
+        values.extend(_number(rule, path, number, names[i], cells[i]) for i in features)
+    if not targets:
         raise BadInput(f"{path.name} has a header and no samples; it needs one line a sample.")
-    return table
+    x = np.frombuffer(values, dtype=np.float64).reshape(len(targets), len(features))
+    return _Table(path, names[column], tuple(names[i] for i in features) if named else (), x, targets, remarks)
+
+
+def _column(path: Path, delimiter: str, i: int) -> list[str]:
+    """Return a column without its first cell, as text."""
+    return [cells[i] if i < len(cells) else "" for _, cells in _lines(path, delimiter)][1:]
+
+
+def _is_header(first: list[str], column: int, others: list[str], rule: Cells) -> tuple[bool, str]:
+    """Return whether the first line is a header, and a remark if that is not certain. `others`: the targets of other lines."""
+    if any(rule.word(cell) for i, cell in enumerate(first) if i != column):
+        return True, ""
+    if first == ["", *map(str, range(len(first) - 1))]:  # a data frame without names, with its index
+        return True, ""
+    name, counts = first[column], Counter(cell for cell in others if not rule.missing(cell))
+    if not counts or name in counts or not rule.word(name) or len({*first}) < len(first) or any(map(rule.missing, first[1:])):
+        return False, ""
+    if not any(map(rule.word, counts)):
+        return True, ""
+    remark = (
+        f"the first line is taken as a header, because {shown(name)} is no label of another line; give header=True to confirm "
+        "it, or header=False if it is a sample."
+    )
+    return (True, remark) if max(counts.values()) > 1 else (False, "")
+
+
+def _column_names(path: Path, header: list[str]) -> list[str]:
+    """Return the names of the columns. A column without a name gets "column i"."""
+    names = [name or f"column {i}" for i, name in enumerate(header)]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise BadInput(f"{path.name} has two columns {shown(twice)}; give them different names.")
+    return names
+
+
+def _index(path: Path, names: list[str], name: str, named: bool) -> int:
+    if not named:
+        raise BadInput(f"{path.name} has no header, and like=... finds features by their names; give header=True if it has one.")
+    if name not in names:
+        raise nearest(f"column in {path.name}", name, names, "It is a feature of what was given as like=...")
+    return names.index(name)
+
+
+def _differ(cells: list[str], rule: Cells) -> bool:
+    """Return whether the cells of a column can be numbers or names of lines: no two are alike, and if they are fractions, they
+    are ascending.
+    """
+    if any(map(rule.missing, cells)) or len({*cells}) < len(cells):
+        return False
+    numbers = [value for value in map(rule.number, cells) if value is not None]
+    ascending = len(numbers) == len(cells) and all(a < b for a, b in pairwise(numbers))
+    return ascending or all(value == int(value) for value in numbers)
+
+
+def _counts_lines(cells: list[str], rule: Cells) -> bool:
+    """Return whether a column without a name counts 0, 1, 2, ... or 1, 2, 3, ..."""
+    values = [rule.number(cell) for cell in cells]
+    return len(values) > 2 and any(values == [start + i for i in range(len(values))] for start in (0.0, 1.0))
 
 
 def _target_column(path: Path, target: int | str, header: str | bool, first: list[str]) -> int:
@@ -289,50 +489,25 @@ def _target_column(path: Path, target: int | str, header: str | bool, first: lis
         if target not in first:
             raise nearest(f"column in {path.name}", target, first)
         return first.index(target)
+    if isinstance(target, (list, tuple)):
+        raise BadInput(
+            f"target={shown(target)}: from_csv takes one column; for targets in several columns read the file into arrays, and "
+            "give y of shape (n, k) to from_arrays."
+        )
     if isinstance(target, bool) or not isinstance(target, int) or not -len(first) <= target < len(first):
         last = len(first) - 1
         raise BadInput(f"target={shown(target)} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")
     return target % len(first)
 
 
-def _is_word(cell: str) -> bool:
-    """Whether the cell is neither empty nor a number."""
-    return bool(cell) and _as_float(cell) is None
-
-
-def _as_float(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _number(path: Path, line: int, column: str, cell: str) -> float:
+def _number(rule: Cells, path: Path, line: int, column: str, cell: str) -> float:
     """Return the cell as a finite number. Raises `BadInput` with file, line and column if it is not a finite number."""
-    value = _as_float(cell)
-    if value is None or not math.isfinite(value):
-        raise BadInput(f"{path.name}, line {line}, {column!r}: {shown(cell)} is not allowed; it must be a finite number.")
+    value = rule.number(cell)
+    if value is None:
+        hint = ""
+        if rule.missing(cell):
+            hint = ", which means missing: leave the sample out, or fill the value in" if cell else ": fill the value in"
+        elif re.fullmatch(r"[+-]?[\d.]+,\d+", cell):
+            hint = ", with a point instead of the decimal comma"
+        raise BadInput(f"{path.name}, line {line}, {column!r}: {shown(cell)} is not allowed; it must be a finite number{hint}.")
     return value
-
-
-def _labels(table: _Table) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return class ids (n,) int64, and the words that they stand for (empty if the file has numbers as labels)."""
-    cells = [cell for _, cell in table.targets]
-    values = [_as_float(cell) for cell in cells]
-    if any(value is None for value in values):
-        for line, cell in table.targets:
-            if not cell:
-                raise BadInput(f"{table.path.name}, line {line}, {table.target!r} is empty; it must be a label.")
-        words, ids = np.unique(cells, return_inverse=True)
-        if len(words) < 2:
-            raise BadInput(
-                f"{table.path.name}: {table.target!r} is {shown(str(words[0]))} in every line; a classification needs two labels."
-            )
-        return ids.astype(np.int64), tuple(str(word) for word in words)
-    for (line, cell), value in zip(table.targets, values):
-        if value is None or not (0 <= value < 2**53 and value == int(value)):
-            raise BadInput(
-                f"{table.path.name}, line {line}, {table.target!r}: {shown(cell)} is no label; labels are words or whole "
-                "numbers from 0 on (for a regression: regression=True)."
-            )
-    return np.array(values, dtype=np.int64), ()

@@ -65,7 +65,7 @@ def _side(problem: Any) -> int:
 
 def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest corner of the drawn part of the plane, in raw (not standardised) coordinates."""
-    ends = dataset.raw(np.stack([dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)])).astype(float)
+    ends = dataset.raw(np.stack([dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)]))
     wide = np.where(ends[1] > ends[0], ends[1] - ends[0], 1.0)
     return ends[0] - MARGIN * wide, ends[1] + MARGIN * wide
 
@@ -82,7 +82,7 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
     d = problem.dataset
     plain: dict[str, Any] = {
         "labels": d.y_test[: probe_inputs.samples].tolist(), "classes": d.classes, "shape": None, "features": None,
-        "names": list(d.extra["class_names"]) if "class_names" in d.extra else None, "plane": None,
+        "names": list(d.class_names) or None, "plane": None,
     }  # fmt: skip
     raw = d.raw(d.x_test[: probe_inputs.samples])
     if d.image_shape is not None:
@@ -90,9 +90,9 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
         plain |= {"shape": list(pictures.shape[1:]), "features": _rounded(pictures.reshape(len(raw), -1))}
     elif d.features == 2:
         some = np.unique(np.linspace(0, d.n_train - 1, POINTS).astype(int))
-        low, high = (_rounded(end) for end in _extent(d))
-        points = {"points": _rounded(d.raw(d.x_train[some])), "labels": d.y_train[some].tolist()}
-        plain |= {"features": _rounded(raw), "plane": {"low": low, "high": high, "side": probe_inputs.side, **points}}
+        low, high = _rounded_points(np.stack(_extent(d)))
+        points = {"points": _rounded_points(d.raw(d.x_train[some])), "labels": d.y_train[some].tolist()}
+        plain |= {"features": _rounded_points(raw), "plane": {"low": low, "high": high, "side": probe_inputs.side, **points}}
     return plain
 
 
@@ -110,7 +110,13 @@ def _rounded(values: np.ndarray) -> Any:
     range_ = float(np.ptp(values))
     digits = 3 - floor(log10(range_)) if range_ > 0 else 6
     short = values.round(digits)
-    return short.astype(np.int64).tolist() if np.array_equal(short, short.round()) else short.tolist()
+    whole = np.array_equal(short, short.round()) and np.abs(short).max(initial=0) < 2**53
+    return short.astype(np.int64).tolist() if whole else short.tolist()
+
+
+def _rounded_points(points: np.ndarray) -> Any:
+    """Points (n, 2) as nested lists. Each coordinate is rounded by its own range: a time may be 1.7e9 s, and the other 0 or 1."""
+    return [list(point) for point in zip(*map(_rounded, points.T))]
 
 
 def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
@@ -139,7 +145,7 @@ def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
     kind = d.y_train if classes else 0
     width = max(classes, 1)
     counts = np.bincount(group * width + kind, minlength=rows * width).reshape(rows, width)
-    names = list(d.extra["class_names"]) if classes and "class_names" in d.extra else None
+    names = (list(d.class_names) or None) if classes else None
     return {
         "shares": shares, "shared": shared, "first": first.tolist(), "classes": classes, "names": names,
         "counts": counts.tolist(),

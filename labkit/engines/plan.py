@@ -104,6 +104,7 @@ class Plan:
             "messages": [k.__name__ for k in self.message_kinds],
             "samples": samples_in_plain(self.problem, self.probe_inputs, self.record),
             "shares": shares_in_plain(self.problem, self.layout.shares),
+            "baseline_accuracy": None if self.problem.timing_only else self.problem.dataset.baseline_accuracy,
         }
 
     @property

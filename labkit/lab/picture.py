@@ -28,7 +28,7 @@ def main(path: str) -> Path:
     reference = lk.train(problem, lk.SyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()
     run = lk.train(problem, lk.AsyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()
     data, model = problem.dataset, run.result()
-    raw, labels = data.x_test * data.scale + data.mean, data.y_test
+    raw, labels = data.raw(data.x_test), data.y_test
     predicted = model.predict(raw)
     wrong = int((predicted != labels).argmax())
     first = max(0, wrong - 6)

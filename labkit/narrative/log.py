@@ -272,4 +272,7 @@ def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
     said = said or f"stopped by {reason}"
     if why.startswith(said):
         return shortened(why)
+    baseline = trace.header.get("baseline_accuracy")
+    if reason == "accuracy" and baseline is not None and baseline >= target_accuracy(trace):
+        said += f", and a constant answer has {baseline:.1%}"
     return said + (f": {why}" if why else "")

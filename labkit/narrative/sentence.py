@@ -259,5 +259,7 @@ def _model_text(trace: Trace, t: int) -> str:
     if seen is None or not math.isfinite(seen[1]):
         return ""
     if reached is not None:
-        return f"{100 * target_accuracy(trace):g}% accuracy took {reached:.2f} s."
+        goal, baseline = target_accuracy(trace), trace.header.get("baseline_accuracy")
+        constant = f" A constant answer has {baseline:.1%}." if baseline is not None and baseline >= goal else ""
+        return f"{100 * goal:g}% accuracy took {reached:.2f} s.{constant}"
     return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {formatting.number_text(seen[1])}."

@@ -93,8 +93,9 @@ class SoftmaxCrossEntropy:
 class SquaredError:
     """Regression: y holds values, shape (batch, outputs), or (batch,) for a single output.
 
-    loss = 1/2 sum over outputs of (score - y)^2, derivative score - y. With one output, predictions have the shape (n,)
-    of y, because the difference of arrays of shapes (n, 1) and (n,) would silently have shape (n, n).
+    loss = 1/2 sum over outputs of (score - y)^2, derivative score - y. Predictions have the shape of the scores, (n, outputs);
+    `Predictor.predict` gives them that of the targets of its data set, because the difference of arrays of shapes (n, 1) and (n,)
+    would silently have shape (n, n).
     """
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
@@ -117,8 +118,8 @@ class SquaredError:
         return float(np.square(wrong).sum()) / (2 * len(scores)), None
 
     def predict(self, scores: Array) -> Array:
-        """Return values, shape (n, outputs), or (n,) for a single output."""
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        """Return values, shape (n, outputs)."""
+        return scores
 
     def probabilities(self, scores: Array) -> Array:
         """Raise `BadInput`: a regression has no classes."""

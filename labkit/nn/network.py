@@ -226,7 +226,7 @@ class Network(Stage):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return labels, shape (n,), int64; for a regression values, shape (n, outputs), or (n,) for a single output."""
+        """Return labels, shape (n,), int64; for a regression values, shape (n, outputs)."""
         return self.loss.predict(self.scores(params, x))
 
     def predict_proba(self, params: Array, x: Array) -> Array:

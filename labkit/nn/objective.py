@@ -40,7 +40,7 @@ class Objective(Protocol):
         """Return the outputs of the model, shape (n, outputs), which the loss converts to labels, values or probabilities."""
 
     def predict(self, params: Array, x: Array) -> Array:
-        """Return class labels, shape (n,), int64; or the values of a regression."""
+        """Return class labels, shape (n,), int64; or the values of a regression, shape (n, outputs)."""
 
     def predict_proba(self, params: Array, x: Array) -> Array:
         """Return the probabilities of the classes, shape (n, classes). Raises `BadInput` if there are no classes."""

@@ -53,7 +53,7 @@ HEADER: Form = {
         "observed": [str], "replicated": bool, "copies": str, "positions": bool, "groups": {str: [str]},
     },
     "absent?": [str], "layers": [str], "messages": [str],
-    "samples?": Either({"none": str}, SAMPLES), "shares?": Either({"none": str}, SHARES),
+    "samples?": Either({"none": str}, SAMPLES), "shares?": Either({"none": str}, SHARES), "baseline_accuracy?": SCORE,
 }  # fmt: skip
 HELD: Form = (int, {
     "incarnation": COUNT, "rounds": COUNT, "eras": [(COUNT, COUNT)], "applied": [(COUNT, COUNT, int)], "time": COUNT,

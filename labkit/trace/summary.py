@@ -46,6 +46,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "staleness": {k: v for k, v in staleness(trace).items() if k != "unknown"},
         "loss": _number(loss),
         "accuracy": _number(accuracy),
+        "baseline_accuracy": _number(header.get("baseline_accuracy")),
         "time_to_accuracy": time_to_accuracy(trace),
         "bytes_sent": bytes_sent(trace),
         "ledger": book,

@@ -19,7 +19,7 @@ from labkit.trace.exports import load_npz
 KEYS = [
     "strategy", "engine", "workers", "servers", "seed", "updates", "gradients", "seconds", "wall_seconds",
     "updates_per_second", "gradients_per_second", "samples_per_second", "staleness", "loss", "accuracy",
-    "time_to_accuracy", "bytes_sent", "ledger", "phases", "parameters_sha256", "stopped_by",
+    "baseline_accuracy", "time_to_accuracy", "bytes_sent", "ledger", "phases", "parameters_sha256", "stopped_by",
 ]  # fmt: skip
 SMALL = ("--dataset", "moons", "--hidden", "4", "--updates", "20")
 

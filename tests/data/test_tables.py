@@ -1,7 +1,13 @@
 """User data: valid tables are read unchanged, invalid ones are reported with the place of the error."""
 
+import bz2
+import gzip
+import lzma
+
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 
 import labkit as lk
 from labkit.data import from_arrays, from_csv
@@ -49,7 +55,7 @@ def test_kinds_of_targets():
     assert from_arrays(X, Y.astype(float), classes=5).outputs == 5
     assert from_arrays(X, Y > 1).classes == 2
     line = from_arrays(X, X[:, 0] / 2)
-    assert (line.classes, line.outputs, line.y_train.shape, line.y_train.dtype) == (None, 1, (16, 1), np.float32)
+    assert (line.classes, line.outputs, line.y_train.shape, line.y_train.dtype) == (None, 1, (16,), np.float32)
     assert from_arrays(X, X / 2).outputs == 2
 
 
@@ -58,6 +64,45 @@ def test_a_constant_feature_becomes_zero(value):
     made = from_arrays(np.column_stack([X, np.full(20, value)]), Y, dtype="float64")
     assert made.scale[2] == 1
     assert np.abs(made.x_train[:, 2]).max() < 1e-6
+
+
+def frame():
+    return pd.DataFrame(X, columns=["p", "q"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "labels"),
+    [
+        (lambda x: x.convert_dtypes(), lambda y: y),
+        (lambda x: x.astype("Float64"), lambda y: y.astype("Int64")),
+        (lambda x: x.astype("Float32"), lambda y: y.astype("category")),
+        (lambda x: x.astype({"p": "Int16", "q": float}), lambda y: y.astype("uint8")),
+        (lambda x: x.astype("double[pyarrow]"), lambda y: y.astype("int64[pyarrow]")),
+        (lambda x: x.astype("Sparse[float]"), lambda y: y.astype("UInt32")),
+    ],
+)
+def test_columns_of_pandas_without_missing_values_are_taken(columns, labels):
+    made = from_arrays(columns(frame()), labels(pd.Series(Y)), standardize=False)
+    plain = from_arrays(X, Y, standardize=False)
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        assert np.array_equal(getattr(made, name), getattr(plain, name)), name
+    assert (made.feature_names, plain.feature_names) == (("p", "q"), ())
+
+
+def test_labels_that_are_text():
+    words = np.array(["rose", "iris", "lily"])[Y]
+    for given in (words, words.tolist(), pd.Series(words), pd.Categorical(words), words.astype(object), pd.array(words)):
+        made = from_arrays(X, given, standardize=False)
+        assert made.class_names == ("iris", "lily", "rose")
+        assert np.array_equal(made.y_train, np.array([2, 0, 1])[from_arrays(X, Y).y_train])
+    named = from_arrays(X, words, x_test=X[:2], y_test=["lily", "lily"], classes=["rose", "tulip", "lily", "iris"])
+    assert (named.classes, named.y_test.tolist(), named.y_train.tolist()) == (4, [2, 2], np.array([0, 3, 2])[Y].tolist())
+    assert from_arrays(X, Y, classes=["a", "b", "c"]).class_names == ("a", "b", "c")
+
+
+def test_a_test_frame_with_other_columns():
+    swapped = from_arrays(frame(), Y, x_test=frame().assign(more=1)[["more", "q", "p"]], y_test=Y)
+    assert np.array_equal(swapped.x_test, swapped.x_train)
 
 
 def with_cell(value, row=3, column=1):
@@ -85,7 +130,31 @@ def test_bad_arrays():
         ({"y": np.where(Y == 1, np.nan, Y)}, "y is nan at row 1"),
         ({"y": np.eye(3, dtype=int)[Y]}, "one whole number a sample"),
         ({"y": Y * 1000}, "regression give y as floats"),
-        ({"y": [["a"]] * 20}, "y has dtype"),
+        ({"y": [["a"]] * 20}, r"y has dtype <U1 and shape \(20, 1\).* one column of y"),
+        ({"y": pd.DataFrame({"k": ["a", "b"] * 10, "l": "c"})}, r"shape \(20, 2\).* one column of y"),
+        ({"x": X.astype(str)}, r"give x\.astype\(float\)"),
+        ({"x": X[:, 0]}, r"give x\[:, None\]"),
+        ({"y": np.eye(3, dtype=int)[Y]}, r"give y\.argmax\(axis=1\)"),
+        ({"y": Y[:, None]}, r"give y\[:, 0\]"),
+        ({"y": np.where(Y == 1, "n/a", "word")}, "y at row 1 .* is 'n/a', which means missing"),
+        ({"y": [None, "a", *"abc" * 6]}, "y at row 0 .* is empty"),
+        ({"y": ["a"] * 20}, "only one class"),
+        ({"y": ["a", "b"] * 10, "classes": ["a", "c"]}, "no class 'b'.*y at row 1"),
+        ({"y": ["a", "b"] * 10, "x_test": X, "y_test": Y}, "labels of both are text"),
+        ({"classes": ["a"]}, "two different names"),
+        ({"classes": ["a", "a"]}, "two different names"),
+        ({"classes": ["a", "b"]}, "y at row 2 .* is 2; labels are whole numbers from 0 to 1"),
+        ({"x": scipy.sparse.csr_array(X)}, r"x is a sparse csr_array.* x\.toarray\(\)"),
+        ({"x": scipy.sparse.csc_matrix(X)}, r"x\.toarray\(\)"),
+        ({"x": pd.DataFrame(X, columns=["p", "q"]).assign(city="w")}, "x: its column 'city' has dtype"),
+        ({"x": pd.DataFrame({"p": X[:, 0], "when": pd.Timestamp(2024, 1, 1)})}, "its column 'when' has dtype datetime64"),
+        ({"x": pd.DataFrame(with_cell(np.nan)).convert_dtypes()}, "x is nan at row 3, column 1"),
+        ({"x": pd.DataFrame(X).astype("object")}, "its column 0 has dtype object"),
+        ({"x": pd.DataFrame({"Unnamed: 0": range(20), "p": X[:, 0]})}, "'Unnamed: 0' numbers the rows"),
+        ({"x": frame().reset_index()}, "'index' numbers the rows; leave it out"),
+        ({"x": pd.DataFrame(X, columns=["p", "p"])}, "two columns 'p'"),
+        ({"x": frame(), "x_test": frame()[["p"]], "y_test": Y}, "There is no column in x_test 'q'"),
+        ({"x": X.reshape(10, 2, 2, 1), "y": Y[:10]}, r"give x\[\.\.\., 0\]"),
         ({"classes": 1}, "classes=1 is not allowed"),
         ({"x_test": X}, "belong together"),
         ({"x_test": X[:, :1], "y_test": Y}, "x_test has 1 features and x has 2"),
@@ -129,7 +198,7 @@ def test_csv_headers_targets_and_delimiters(csv):
     first_label_is_a_word = from_csv(csv("1,2,rose\n3,4,iris\n"))
     assert first_label_is_a_word.n_train + first_label_is_a_word.n_test == 2
     line = from_csv(csv("1,2\n3,4\n5,7\n"), regression=True, standardize=False)
-    assert sorted(np.concatenate([line.y_train, line.y_test])[:, 0]) == [2, 4, 7]
+    assert sorted(np.concatenate([line.y_train, line.y_test])) == [2, 4, 7]
     assert line.classes is None
 
 
@@ -152,6 +221,19 @@ def test_bad_csv(csv):
         (WORDS, {"regression": True}, "line 2, 'kind': 'rose'"),
         (WORDS, {"classes": 2}, "is 2; labels are whole numbers from 0 to 1"),
         ("1,2,rose\n3,4,\n", {}, "line 2, 'column 2' is empty"),
+        ("a,k\n1,0\n2,NaN\n", {}, "line 3, 'k' is 'NaN', which means missing"),
+        ("a,k\nN/A,0\n2,1\n", {}, "line 2, 'a': 'N/A' is not allowed.* fill the value in"),
+        ("a,k\n1_000,0\n2,1\n", {}, "line 2, 'a': '1_000' is not allowed"),
+        ("a,k\ninf,0\n2,1\n", {}, "line 2, 'a': 'inf' is not allowed"),
+        ("a;k\n1,5;0\n2;1\n", {"delimiter": ";"}, "'1,5' is not allowed.*decimal comma"),
+        ("a;k\n1;0\n2;1\n", {}, "one column.*delimiter=';'"),
+        ("a,b,k\n1,2,x\n3,4,x\n", {}, "'k' is 'x' everywhere: there is only one class"),
+        ("a,a,k\n1,2,x\n3,4,y\n", {}, "two columns 'a'"),
+        (WORDS, {"target": ["a", "b"]}, "takes one column.*from_arrays"),
+        (WORDS, {"classes": ("rose", "iris")}, "no class 'daisy'.*line 5, 'kind'"),
+        (WORDS, {"missing": ["Rose"]}, "line 2, 'kind' is 'rose', which means missing"),
+        (WORDS, {"missing": "rose"}, "missing='rose' is not allowed"),
+        (",k\n0,x\n1,y\n2,y\n", {}, "numbers the lines, and there is no other feature"),
         ("1,2,0.5\n3,4,1\n", {}, "line 1, 'column 2': '0.5' is no label"),
         ("1,2,0\n3,4,1\n", {"regression": True, "classes": 2}, "contradict"),
     ]
@@ -167,6 +249,12 @@ def test_files_that_cannot_be_read(tmp_path, csv):
         from_csv(tmp_path)
     with pytest.raises(BadInput, match="not a CSV file in UTF-8"):
         from_csv(csv("é,1\n", encoding="utf-16"))
+    for kind, pack in {"gzip": gzip, "bzip2": bz2, "xz": lzma}.items():
+        (tmp_path / "packed.csv").write_bytes(pack.compress(WORDS.encode()))
+        with pytest.raises(BadInput, match=rf"compressed \({kind}\).*decompress"):
+            from_csv(tmp_path / "packed.csv")
+    with pytest.raises(BadInput, match="is a URL; from_csv reads local files"):
+        from_csv("https://example.org/iris.csv")
 
 
 def test_masked_values_are_refused():

