@@ -139,6 +139,10 @@ class DaskProcesses(ABC):
     def signs_of_life(self, client: Client) -> Mapping[str, Hashable]:
         """Return {address of a Dask worker: value that changes while it lives}. Raises the error of a failed request."""
 
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
+        return ""
+
     @abstractmethod
     def cancel_start(self) -> None:
         """Abort a start in progress, and prevent any later start."""
@@ -279,6 +283,10 @@ class LocalProcesses(DaskProcesses):
     def signs_of_life(self, client: Client) -> Mapping[str, Hashable]:
         """Return {address of a Dask worker: value that changes while its process lives}. Needs no request."""
         return self._table.signs_of_life()
+
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
+        return self._table.how_ended(address)
 
     def cancel_start(self) -> None:
         """Abort a start in progress, and prevent any later start."""
@@ -507,6 +515,10 @@ class DaskConnection:
         if client is None:
             raise OSError("the client is closed")
         return self._processes.signs_of_life(client)
+
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
+        return self._processes.how_ended(address)
 
     def dashboard_link(self) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none."""
