@@ -3,7 +3,8 @@
 A Dask client has one handler per topic, and the scheduler sends every event of a topic to every subscriber. So all runs
 share one fixed topic, and each client has one `EventRouter`. The router also receives events of Dask workers that join
 and leave (topic `all`), and of processes that a nanny ends because of their memory. If one of these topics has another
-handler already, that handler is called as well, and is restored in the end. The router unsubscribes when the last run has ended, before the client closes.
+handler already, that handler is called as well, and is restored in the end. The router unsubscribes when the last run has
+ended, before the client closes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class EventRouter:
     def _on_memory(self, event: tuple[float, Any]) -> Any:
         message = event[1]
         if isinstance(message, dict) and "worker" in message:
-            self._memory[message["worker"]] = f"ended by its nanny, because it used {int(message.get('rss', 0)) / 1e9:.2g} GB of memory"
+            used = int(message.get("rss", 0)) / 1e9
+            self._memory[message["worker"]] = f"ended by its nanny, because it used {used:.2g} GB of memory"
         return self._pass_on(MEMORY, event)
 
     def _pass_on(self, topic: str, event: tuple[float, Any]) -> Any:

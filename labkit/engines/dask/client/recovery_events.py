@@ -189,7 +189,7 @@ class WorkerJoined(Event):
 
 @dataclass(frozen=True)
 class WorkerLeft(Event):
-    """A Dask worker has left the cluster. `expected`: whether Dask has retired it. `how`: how its process ended, "" if unknown."""
+    """A Dask worker has left the cluster. `expected`: whether Dask has retired it. `how`: how its process ended, or ""."""
 
     worker: str
     expected: bool

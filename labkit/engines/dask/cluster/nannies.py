@@ -80,7 +80,7 @@ class ProcessTable(SchedulerPlugin):
             self._pids[name] = pid
 
     def ended(self, address: str, code: int) -> None:
-        """Record that the process of the Dask worker at `address` has ended with this exit code, as `multiprocessing` reports it."""
+        """Record that the process of the Dask worker at `address` has ended. `code`: as `multiprocessing` reports it."""
         with self._end_known:
             self._ends[address] = exit_text(code)
             self._end_known.notify_all()

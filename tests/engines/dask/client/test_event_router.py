@@ -86,7 +86,8 @@ def test_dask_workers_that_join_and_leave_concern_all_runs():
     client.hear("all", {"action": "something else"})
     client.hear("all", "no dict")
     how = "ended by its nanny, because it used 2.5 GB of memory"
-    expected = [recovery_events.WorkerJoined("a"), recovery_events.WorkerLeft("a", True), recovery_events.WorkerLeft("b", False, how)]
+    first, second = recovery_events.WorkerLeft("a", True), recovery_events.WorkerLeft("b", False, how)
+    expected = [recovery_events.WorkerJoined("a"), first, second]
     assert [left(queue) for queue in queues] == [expected, expected]
 
 

@@ -177,8 +177,8 @@ def test_a_role_whose_process_dies_each_time_it_begins_is_given_up_with_the_reas
     if ends:
         assert role in world.ended.roles
         assert world.ended.why == (
-            f"{' and '.join(world.ended.roles)} did not last: each of {ATTEMPTS} attempts ended within {LASTED_S:g} s, because the "
-            "process ended unexpectedly (signal 11, SIGSEGV)"
+            f"{' and '.join(world.ended.roles)} did not last: each of {ATTEMPTS} attempts ended within {LASTED_S:g} s, because "
+            "the process ended unexpectedly (signal 11, SIGSEGV)"
         )
     else:
         assert world.members.missing == [role]
