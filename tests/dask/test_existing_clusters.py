@@ -183,6 +183,11 @@ import importlib.metadata as metadata
 version = metadata.version
 metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else version(name)
 """
+PYTHON = """
+import platform
+
+platform.python_version_tuple = lambda: ("3", "10", "13")
+"""
 
 
 @pytest.mark.slow
@@ -190,10 +195,11 @@ metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else ver
 @pytest.mark.parametrize(
     ("preload", "pattern"),
     [(WITHOUT, "Dask worker at tcp://.* has no labkit; install labkit-distributed"),
-     (OTHER, "has labkit 0.0.9 and this process has .*; they must be equal")],
-    ids=["without labkit", "with another one"],
+     (OTHER, "has labkit 0.0.9 and this process has .*; they must be equal"),
+     (PYTHON, r"has CPython 3.10 and this process has CPython 3.*; they must be equal")],
+    ids=["without labkit", "with another one", "with another Python"],
 )  # fmt: skip
-def test_dask_workers_without_this_version_of_labkit_are_refused(tmp_path, preload, pattern):
+def test_dask_workers_without_these_versions_are_refused(tmp_path, preload, pattern):
     (tmp_path / "preload.py").write_text(preload)
     with (
         scheduler_and_workers(tmp_path, 1, tmp_path / "preload.py") as (address, _),

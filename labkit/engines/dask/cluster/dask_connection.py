@@ -1,7 +1,7 @@
 """The connection of a `DaskCluster` to Dask: the client, the processes behind it, and the checks of these processes.
 
 `DaskConnection` contains what is the same for all clusters: the lock, the runs, the number of roles on each Dask
-worker, and the check that a Dask worker answers and has the same version of labkit. It has one of two components with
+worker, and the check that a Dask worker answers and has the same versions. It has one of two components with
 the interface `DaskProcesses`. `LocalProcesses` starts and ends processes on this machine. `ExistingScheduler` connects
 to a scheduler.
 """
@@ -33,7 +33,7 @@ from ..failure_detector import FailureDetector
 from ..requests import heartbeats, run_on_scheduler, run_on_workers, server_type
 from ..stages import Stage, StartProgress
 from ..timeouts import ABSENT_S, ANSWER_S, CLOSE_S, CONNECT_S, KILLED_S, LOOK_S, REACH_S, SILENT_S, STARTS
-from ..worker.task import DISTRIBUTION, version
+from ..worker.task import check_versions, versions
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .http_servers import with_token
@@ -547,8 +547,8 @@ class DaskConnection:
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
         """Return the addresses of `nodes` Dask workers (`every`: of all), least used first.
 
-        All of them have answered a request, and have the same version of labkit. A local cluster is enlarged as needed.
-        Raises `BadInput` if an existing cluster is too small.
+        All of them have answered a request, and have the same versions (`check_versions`). A local cluster is enlarged as
+        needed. Raises `BadInput` if an existing cluster is too small.
         """
         self._processes.check_capacity(nodes)
         with self._lock:
@@ -583,12 +583,12 @@ class DaskConnection:
                     self._unresponsive.add(address)
                     continue
                 self._unresponsive.discard(address)
-                _check(address, answer)
+                check_versions(address, answer)
                 found.append(address)
         return found
 
     def _versions(self, client: Client, addresses: list[str]) -> dict[str, Any]:
-        """Ask Dask workers for their version of labkit. Returns {address: version, or the exception of a failed request}.
+        """Ask Dask workers for their versions. Returns {address: versions, or the exception of a failed request}.
 
         A request takes long on a busy machine: the connection is made, and labkit is imported. A Dask worker is asked
         again until it answers, or has given no sign of life for `SILENT_S` seconds.
@@ -598,7 +598,7 @@ class DaskConnection:
         detector.watch(waiting, time.monotonic())
         self._look_for(client, waiting, detector)
         while waiting:
-            answers.update(run_on_workers(client, waiting, ANSWER_S, version, lambda address: ()))
+            answers.update(run_on_workers(client, waiting, ANSWER_S, versions, lambda address: ()))
             late = [address for address in waiting if isinstance(answers[address], TimeoutError)]
             self._look_for(client, late, detector)
             silent = detector.silent(SILENT_S, time.monotonic())
@@ -679,16 +679,3 @@ def _dashboard_link(client: Client) -> str | None:
         return client.dashboard_link or None
     except Exception:  # an invalid setting
         return None
-
-
-def _check(address: str, answer: Any) -> None:
-    """Raise `ClusterError` unless the Dask worker has the same version of labkit. The Dask worker imports the code of roles."""
-    mine = version()
-    if isinstance(answer, Exception) and "No module named 'labkit" in str(answer):
-        raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")
-    if isinstance(answer, Exception):
-        raise ClusterError(f"The Dask worker at {address} cannot use labkit: {type(answer).__name__}: {answer}")
-    if answer != mine:
-        raise ClusterError(
-            f"The Dask worker at {address} has labkit {answer} and this process has {mine}; they must be equal."
-        )
