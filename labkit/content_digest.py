@@ -1,16 +1,16 @@
 """The content of values as a digest: a user's code and data in them included.
 
-A stored result belongs to the code and the data that made it. A name identifies neither: a strategy is edited, a schedule is another
-lambda, a Dask array has other numbers. So these are part of the digest:
+A stored result belongs to the code and the data that made it. A name identifies neither: a strategy is edited, a schedule is
+another lambda, a Dask array has other numbers. So these are part of the digest:
 
-- a user's functions and classes, by their bytecode, constants, defaults and closures, and by the functions, classes and values of
-  modules to which they refer, however far away. (The source would be that of the file, which may have been edited since it was imported.
-  Another version of Python has other bytecode, and so another digest.)
+- a user's functions and classes, by their bytecode, constants, defaults and closures, and by the functions, classes and values
+  of modules to which they refer, however far away. (The source would be that of the file, which may have been edited since it
+  was imported. Another version of Python has other bytecode, and so another digest.)
 - NumPy arrays by their bytes; Dask collections by their tokens, which contain their graphs;
 - other objects by their state, as it is pickled.
 
-Code of labkit, of Python and of installed packages is identified by its name. What cannot be identified, as a lock, is different in each
-process: it never equals anything that was stored.
+Code of labkit, of Python and of installed packages is identified by its name. What cannot be identified, as a lock, is different
+in each process: it never equals anything that was stored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def content_digest(value: object) -> str:
 
 def user_modules(value: object) -> set[str]:
     """Return the names of the modules with a user's code to which a value refers, except `__main__`."""
-    walk = _Walk()
+    walk = _WalkOfModules()
     walk.visit(value)
     return walk.modules - {"__main__", "__mp_main__"}
 
@@ -215,6 +215,17 @@ class _Walk:
             parts = [list(part) if isinstance(part, Iterator) else part for part in state]
             self._kept.append(parts)
             self._all("object", *parts)
+
+
+class _WalkOfModules(_Walk):
+    """A walk that makes no digest."""
+
+    def _add(self, *words: str) -> None:
+        pass
+
+    def _array(self, array: np.ndarray) -> None:
+        if array.dtype.hasobject:
+            super()._array(array)
 
 
 def _is_full(cell: types.CellType) -> bool:

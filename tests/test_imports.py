@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1] / "labkit"
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 
 # What each package may import of the others, besides itself and `FOR_ALL`.
-FOR_ALL = {"content_digest"} | {"description", "errors", "files", "formats", "formatting", "options", "paths", "random_streams", "table"}
+FOR_ALL = {"description", "errors", "files", "formats", "formatting", "options", "paths", "random_streams", "table"}
+FOR_ALL |= {"content_digest"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
     "nn": set(),

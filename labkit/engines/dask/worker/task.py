@@ -23,6 +23,7 @@ from ..transport.endpoint import Endpoint
 from ..transport.frames import Codec
 from .assignment import RoleAssignment
 from .command_channel import Command, CommandChannel, close_channel, open_channel
+from .packed import Packed
 from .role import RealRole
 
 __all__ = ["blocking_tasks", "check_versions", "clock", "run_role", "versions"]
@@ -31,11 +32,12 @@ DISTRIBUTION = "labkit-distributed"
 WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
 
-def run_role(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
+def run_role(packed: Packed, options: dict[str, Any], own: dict[str, Any], share: Any, test: Any) -> dict[str, Any]:
     """Run one role instance, and return its final report. Every role instance is one Dask task that runs this function.
 
-    Raises `ProtocolError` if the client uses another protocol.
+    `packed`, `options`, `own`: see `RoleAssignment.of`. Raises `ProtocolError` if the client uses another protocol.
     """
+    assignment = RoleAssignment.of(packed, options, **own)
     assignment.check()
     worker = get_worker()
     key = thread_state.key
