@@ -325,6 +325,7 @@ class ExistingScheduler(DaskProcesses):
 
     def __init__(self, target: str | Client):
         self._address = target if isinstance(target, str) else None
+        self.arrived = 0  # number of Dask workers, while a program waits for them
         self.client = target if isinstance(target, Client) else None
 
     @property
@@ -339,8 +340,8 @@ class ExistingScheduler(DaskProcesses):
         return client is not None and client.status == "running"
 
     def progress(self, wanted: int, ready: bool) -> StartProgress:
-        """Return that all processes are connected if the cluster is open (`ready`), else that none is."""
-        return StartProgress.of_processes([Stage.CONNECTED] * wanted if ready else [], wanted)
+        """Return that all processes are connected if the cluster is open (`ready`), else those that have arrived."""
+        return StartProgress.of_processes([Stage.CONNECTED] * (wanted if ready else self.arrived), wanted)
 
     def dashboard_link(self, client: Client) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none.
@@ -386,6 +387,7 @@ class ExistingScheduler(DaskProcesses):
         """
         try:
             found = sorted(heartbeats(client, REACH_S))
+            self.arrived = len(found)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
@@ -563,9 +565,26 @@ class DaskConnection:
                 if self._unresponsive:
                     others = f"{len(self._unresponsive)} more do not answer (frozen, or cut off)"
                     raise ClusterError(f"{needs} that answer; {others}.")
-                raise BadInput(f"{needs}; start more, or ask for fewer workers or servers.")
+                later = f"; if more are still starting, wait with cluster.open(wait=600) or client.wait_for_workers({nodes})"
+                raise BadInput(f"{needs}; start more, or ask for fewer workers or servers{'' if self.local else later}.")
             self._ready = True
             return found
+
+    def await_workers(self, nodes: int, limit: float, arrived: Callable[[], object]) -> None:
+        """Wait until a user's scheduler has `nodes` Dask workers, at most `limit` seconds. `arrived` is called when their number
+        has changed.
+
+        Raises `ClusterError` if the scheduler does not answer, or the cluster is closed.
+        """
+        until, before = time.monotonic() + limit, -1
+        while not self.local:
+            there = len(self._processes.worker_addresses(self.client()))
+            if there != before:
+                arrived()
+            if there >= nodes or time.monotonic() >= until:
+                return
+            before = there
+            time.sleep(LOOK_S)
 
     def _responsive(self, client: Client, nodes: int) -> list[str]:
         """Return up to `nodes` Dask workers that have answered a request.
