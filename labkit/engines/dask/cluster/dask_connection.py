@@ -37,7 +37,7 @@ from ..worker.task import check_versions, versions
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .http_servers import with_token
-from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster
+from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster, notebooks_not_imported
 from .nannies import OwnCluster, ProcessTable
 from .settings import SILENT, settings, silence
 
@@ -227,6 +227,7 @@ class LocalProcesses(DaskProcesses):
         self._starting()
         self._table = ProcessTable()
         silence.__enter__()
+        notebooks_not_imported.__enter__()
         self._silent = True
         try:
             with settings, interrupts_blocked():
@@ -302,6 +303,7 @@ class LocalProcesses(DaskProcesses):
             _close_in_order("the cluster", lambda: _end_cluster(cluster))
         if self._silent:
             self._silent = False
+            notebooks_not_imported.__exit__(None, None, None)
             silence.__exit__(None, None, None)
 
     def disown(self) -> bool:
