@@ -96,6 +96,8 @@ class Manifest:
         if name == "cluster" and not given.virtual_time:  # real processes are not compared
             return given
         before, now = encoded["fingerprint"] if own else fingerprint(self._decoded(name)), fingerprint(given)
+        if "code" not in before:  # written by an earlier labkit, which did not identify code
+            now = {key: value for key, value in now.items() if key in before}
         if before != now:
             raise BadInput(
                 f"{name}={shown(given)}: the run in {shown(self.location)} has another one, {difference(before, now)}. "

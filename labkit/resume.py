@@ -12,7 +12,7 @@ from pathlib import Path
 from .engines.base import Cluster, VirtualTimeEngine
 from .engines.commands import Stop, not_executed
 from .engines.plan import Plan, make_plan
-from .engines.storage.journal import REACHED, read_commands, read_reached
+from .engines.storage.journal import REACHED, past_text, read_commands, read_past, read_reached
 from .engines.storage.store import Store
 from .errors import BadInput, shown
 from .manifest import RUN, Manifest, load_manifest, save_manifest, shards_of
@@ -33,7 +33,8 @@ def resume(
 ) -> Run:  # fmt: skip
     """Continue a run after its program has ended.
 
-    A simulated run is repeated exactly, up to the time that it had reached. If it was over, it is over again.
+    A simulated run is repeated exactly, up to the time that it had reached. If it was over, it is over again. Processors of
+    another kind, and other versions of NumPy, compute other last digits: the log then says how the past differs.
 
     On Dask a new run starts, in which every role restores its newest complete checkpoint. Budgets of updates and samples
     continue; a budget of seconds starts anew. The commands and the faults of the earlier run are not repeated.
@@ -134,6 +135,7 @@ def _repeated(
 ) -> Run:
     log, reached = read_commands(store)
     later, _, damage = read_reached(store)
+    past = read_past(store)
     if budget is not None:  # without the command or budget that ended the run
         log = [entry for entry in log if not isinstance(entry.command, Stop)]
         save_manifest(store, plan, cluster, budget, manifest.commands, manifest.times_resumed)
@@ -143,6 +145,12 @@ def _repeated(
     engine.advance(max(reached, later), timeout)
     if damage:
         text = f"{damage.rstrip('.')}: the run was repeated to {reached:g} s only"
+        engine.trace.event(EngineWarning(nanoseconds(engine.seconds), text))
+    elif past and budget is None and engine.seconds >= later and (now := past_text(engine.trace, nanoseconds(later))) != past:
+        text = (
+            f"the past of this run differs from the one that was recorded: {now or 'no evaluation'} instead of {past} "
+            "(another processor, NumPy or BLAS computes other last digits)"
+        )
         engine.trace.event(EngineWarning(nanoseconds(engine.seconds), text))
     return Run(plan, engine)
 

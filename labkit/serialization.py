@@ -13,12 +13,14 @@ import dataclasses
 import hashlib
 import json
 import math
+import platform
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from .content_digest import content_digest
 from .data.partition import PARTITIONS
 from .engines.cluster_spec import ClusterSpec
 from .engines.commands import Command, Executed, read_entry
@@ -33,7 +35,7 @@ from .nn.schedules import SCHEDULES
 from .problem import Problem
 from .roles.budget import Budget
 from .roles.sparse.placement import PLACEMENTS
-from .strategies import STRATEGIES
+from .strategies import STRATEGIES, Strategy
 
 __all__ = ["CLASSES", "NOT_IDENTIFYING", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
 
@@ -130,18 +132,26 @@ def _fields(kind: Any) -> list[str]:
 
 
 def fingerprint(part: Any) -> Any:
-    """Return plain values that identify a problem, strategy or cluster: its description and, for a user's data in memory, the
-    SHA-256 of the data.
+    """Return plain values that identify a problem, strategy or cluster: its description, the SHA-256 of a user's data, and a
+    digest of all that is a user's code (`code`, with the version of Python, whose bytecode it is).
     """
     known_by = {name: value for name, value in part.describe().items() if name not in NOT_IDENTIFYING}
     if isinstance(part, Problem):
         known_by["sha256"] = _data_digest(part.data)
+    if isinstance(part, Problem | Strategy | ClusterSpec):
+        values = {name: getattr(part, name) for name in _fields(type(part)) if name != "data"}
+        plain = bool | int | float | str | None  # these are in the description
+        fields = {name: value for name, value in values.items() if not isinstance(value, plain)}
+        python = ".".join(platform.python_version_tuple()[:2])
+        known_by["code"] = {"python": python, "sha256": content_digest((type(part), fields))}
     return _as_json(known_by)
 
 
 def _data_digest(data: Any) -> str | None:
-    if not isinstance(getattr(data, "x_train", None), np.ndarray):
+    if data is None or isinstance(data, str):
         return None
+    if not isinstance(getattr(data, "x_train", None), np.ndarray):
+        return content_digest(data)
     found = hashlib.sha256()
     for values in (data.x_train, data.y_train, data.x_test, data.y_test):
         found.update(np.ascontiguousarray(values).data)

@@ -20,6 +20,7 @@ import itertools
 import json
 import math
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -503,7 +504,12 @@ def execute(
 def _finished(cells: Sequence[Cell], store: _Store | None) -> dict[str, dict[str, Any]]:
     """Return {key: row} of the runs that need not be executed."""
     found = store.read() if store is not None else {}
-    return {cell.key: found[cell.key] for cell in cells if cell.key in found and found[cell.key]["error"] is None}
+    rows = {}
+    for cell in cells:
+        row = found.get(cell.key)
+        if row is not None and row["error"] is None:
+            rows[cell.key] = dict(cell.columns) | {name: row[name] for name in RESULTS}
+    return rows
 
 
 def _interrupted(done: int, total: int, path: Any) -> str:
@@ -571,15 +577,20 @@ def _cells(settings: Sequence[Setting], seeds: Any) -> list[Cell]:
     differing = {part: _differing([getattr(each, part) for each in settings]) for part in ("strategy", "budget", "problem")}
     differing["cluster"] = _differing([each.cluster.spec for each in settings])
     cells: dict[str, Cell] = {}
+    named: list[dict[str, Any]] = []  # the columns of the settings so far
     for setting in settings:
         problem, strategy, cluster, budget = setting.problem, setting.strategy, setting.cluster, setting.budget
         plan = make_plan(problem, strategy, cluster.spec, budget)
         spec = RunSpec(problem, strategy, cluster.spec, budget)
         servers = sum(role.kind == "server" for role in plan.layout.roles)
-        columns = {
+        columns: dict[str, Any] = {
             "data": problem.name, "strategy": strategy.name, "engine": cluster.engine, "workers": cluster.spec.workers,
             "servers": servers,
         } | _varied_options(spec, differing)  # fmt: skip
+        alike = sum(columns == other for other in named)
+        named.append(columns.copy())
+        if alike:  # they differ only by code or data, which have no text
+            columns["strategy"] = f"{strategy.name} ({alike + 1})"
         for seed in _seeds(seeds, problem.seed):
             seeded = replace(problem, seed=seed)
             key = _key(replace(spec, problem=seeded), cluster)
@@ -611,7 +622,7 @@ def _varied_options(spec: RunSpec, differing: Mapping[str, set[str]]) -> dict[st
             try:
                 found[column] = value if isinstance(value, bool | int | float | str | None) else write_option(option, value)
             except BadInput:  # a user-defined object has no text
-                found[column] = shown(value)
+                found[column] = re.sub(r" at 0x[0-9a-fA-F]+", "", shown(value))
     return found
 
 

@@ -17,6 +17,7 @@ from labkit.engines.storage.journal import read_commands, read_json, read_reache
 from labkit.engines.storage.locations import Folder
 from labkit.engines.storage.store import Store
 from labkit.manifest import load_manifest
+from labkit.nn.network import Network
 from labkit.serialization import NotEncodable, from_dict, to_dict
 from labkit.spec import make_cluster, spec_of
 from labkit.strategies import STRATEGIES
@@ -427,3 +428,55 @@ def test_a_real_run_that_is_over_needs_another_budget(tmp_path):
     run = lk.resume(tmp_path, cluster=Paper(), budget=lk.Budget(seconds=9))
     assert run.plan.budget.seconds == 9
     assert lk.resume(tmp_path, cluster=Paper()).plan.budget.seconds == 9  # it continues with that one
+
+
+# another machine ------------------------------------------------------------------------------------------------------
+
+
+def other_last_digits(monkeypatch):
+    """Compute gradients as another processor does: with other last digits."""
+    gradient = Network.gradient
+
+    def changed(self, params, x, y, out):
+        loss = gradient(self, params, x, y, out)
+        np.nextafter(out, out + 1, out=out)
+        return loss
+
+    monkeypatch.setattr(Network, "gradient", changed)
+
+
+def differences(run):
+    return [str(event) for event in run.trace.events if event.kind == "warning" and "the past of this run differs" in str(event)]
+
+
+WAYS = {
+    "advanced": lambda run: run.advance(0.4),
+    "waited for": lambda run: run.wait_for(lambda run: run.summary()["updates"] >= 30),
+    "in steps": lambda run: [run.step() for _ in range(31)],
+    "with commands": lambda run: with_commands(run),
+    "over": lambda run: run.wait(),
+    "stopped": lambda run: run.advance(0.4).stop(),
+}
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name)
+@pytest.mark.parametrize("way", WAYS)
+def test_resume_says_when_the_machine_computes_another_past(tmp_path, monkeypatch, way, strategy):
+    run = begun(tmp_path, strategy)
+    WAYS[way](run)
+    losses = run.trace.column("evaluations", "loss").copy()
+    del run
+    same = lk.resume(tmp_path)
+    assert differences(same) == []
+    assert np.array_equal(same.trace.column("evaluations", "loss")[: len(losses)], losses)
+    del same
+    other_last_digits(monkeypatch)
+    changed = lk.resume(tmp_path)
+    assert not np.array_equal(changed.trace.column("evaluations", "loss")[: len(losses)], losses)
+    (text,) = differences(changed)
+    assert re.search(r"update \d+ at .* instead of update \d+ at .*another processor", text)
+
+
+def test_a_longer_budget_is_no_other_past(tmp_path):
+    begun(tmp_path).wait()
+    assert differences(lk.resume(tmp_path, budget=lk.Budget(seconds=2.0))) == []

@@ -8,7 +8,9 @@ import os
 import resource
 import signal
 import statistics
+from dataclasses import dataclass
 
+import dask.array as da
 import numpy as np
 import pandas
 import pytest
@@ -413,3 +415,88 @@ def test_runs_on_processes_are_part_of_a_sweep():
     rows = [(row["engine"], row["workers"], row["updates"]) for row in found.rows]
     assert rows == [("dask", 1, 20), ("dask", 2, 20), ("simulated", 2, 20)]
     assert json.loads(json.dumps(found.rows)) == list(map(dict, found.rows))
+
+
+# code and data in the key ---------------------------------------------------------------------------------------------
+
+
+def scaled(factor):
+    """A strategy whose server scales the learning rate by `factor`, which is only in a closure."""
+
+    @dataclass(frozen=True)
+    class Scaled(lk.AsyncPS):
+        async def server(self, ctx, shard):
+            async for request in ctx.inbox(lk.Push, lk.Pull):
+                if isinstance(request, lk.Push):
+                    await ctx.compute(shard.apply, request, factor * self.learning_rate)
+                ctx.send(request.sender, shard.weights())
+
+    return Scaled()
+
+
+def with_schedule(factor):
+    return lk.SyncPS(schedule=lambda update: factor)
+
+
+def with_arrays(column):
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    return lk.Problem(lk.from_arrays(x, (x[:, column] > 0).astype(int)), hidden=())
+
+
+def with_dask(column):
+    x = da.random.default_rng(0).normal(size=(200, 3), chunks=(100, 3))
+    return lk.Problem(lk.from_dask(x, (x[:, column] > 0).astype(int), classes=2), hidden=())
+
+
+def slowed(factor):
+    """A cluster with a user's distribution."""
+
+    @dataclass(frozen=True)
+    class Slowed(lk.Deterministic):
+        def draw(self, rng, n):
+            return np.full(n, 0.01 * (1 + factor))
+
+    return lk.SimulatedCluster(workers=2, compute=Slowed(0.01))
+
+
+CHANGES = {
+    "code of a strategy": lambda i: (PROBLEM, scaled(float(i)), cluster(2)),
+    "code of a schedule": lambda i: (PROBLEM, with_schedule(float(i)), cluster(2)),
+    "data in NumPy": lambda i: (with_arrays(i), lk.SyncPS(), cluster(2)),
+    "code of a distribution": lambda i: (PROBLEM, lk.SyncPS(), slowed(float(i))),
+    "data in Dask": lambda i: (with_dask(i), lk.SyncPS(), cluster(2)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_run_is_executed_again_and_an_unchanged_one_is_not(tmp_path, change):
+    """The oracle is a sweep without a file."""
+    file, executed = tmp_path / "sweep.jsonl", []
+
+    def rows(i, **more):
+        return lk.sweep(*CHANGES[change](i), SHORT, seeds=[0], progress=False, **more).rows
+
+    for i in (0, 1, 0, 1):
+        found = rows(i, path=file, on_result=lambda *row, i=i: executed.append(i))
+        assert found == rows(i)
+    assert executed == [0, 1]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_run_with_changed_code_or_data_is_not_resumed(tmp_path, change):
+    def parts(i):
+        return dict(zip(("problem", "strategy", "cluster"), CHANGES[change](i)))
+
+    run = lk.train(*CHANGES[change](0), SHORT, checkpoint=tmp_path)
+    run.advance(0.05)
+    state = run.summary()["updates"]
+    del run
+    with pytest.raises(lk.BadInput, match=r"has another one, (code\.)?sha256 .* instead of .* Only the same run can be resumed"):
+        lk.resume(tmp_path, **parts(1))
+    assert lk.resume(tmp_path, **parts(0)).summary()["updates"] == state
+
+
+def test_settings_that_differ_only_by_code_are_separate_rows():
+    found = lk.sweep(PROBLEM, [with_schedule(1.0), with_schedule(0.0)], cluster(2), SHORT, seeds=[0, 1], progress=False)
+    assert [row["strategy"] for row in found.rows] == ["SyncPS", "SyncPS", "SyncPS (2)", "SyncPS (2)"]
+    assert [line["runs"] for line in found.medians("loss")] == [2, 2]

@@ -148,9 +148,30 @@ def test_two_clusters_share_a_client_and_wait_for_ordinary_tasks(client):
 
 def test_too_few_workers(client):
     count = len(addresses(client))
-    why = rf"This run has {count + 2} nodes .* and the cluster has {count} Dask workers; start more"
+    why = rf"This run has {count + 2} nodes .* and the cluster has {count} Dask workers; start more.*wait_for_workers"
     with pytest.raises(lk.BadInput, match=why):
         lk.train(MOONS, lk.AsyncPS(), lk.DaskCluster(client, workers=count), lk.Budget(updates=5))
+
+
+@pytest.mark.parametrize("wait", [-1, float("inf"), float("nan"), "long", True])
+def test_a_time_to_wait_that_is_none_is_refused(client, wait):
+    with pytest.raises(lk.BadInput, match="give the seconds to wait for Dask workers"):
+        lk.DaskCluster(client, workers=2).open(wait=wait)
+
+
+def test_dask_workers_that_arrive_later_are_awaited(cluster, client):
+    count, seen = len(addresses(client)), []
+
+    def arrived(progress):
+        seen.append(str(progress))
+        if len(seen) == 1:
+            threading.Thread(target=cluster.resized(workers=count).open, name="arrive").start()
+
+    made = lk.DaskCluster(client, workers=1)
+    made.open(count + 1, wait=60, on_progress=arrived)
+    assert seen[0] == f"{count} of {count + 1} processes connected"
+    assert seen[-1] == f"{count + 1} of {count + 1} processes connected"
+    assert len(addresses(client)) > count
 
 
 def test_a_client_closed_by_other_code(cluster, client):
@@ -183,6 +204,11 @@ import importlib.metadata as metadata
 version = metadata.version
 metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else version(name)
 """
+PYTHON = """
+import platform
+
+platform.python_version_tuple = lambda: ("3", "10", "13")
+"""
 
 
 @pytest.mark.slow
@@ -190,10 +216,11 @@ metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else ver
 @pytest.mark.parametrize(
     ("preload", "pattern"),
     [(WITHOUT, "Dask worker at tcp://.* has no labkit; install labkit-distributed"),
-     (OTHER, "has labkit 0.0.9 and this process has .*; they must be equal")],
-    ids=["without labkit", "with another one"],
+     (OTHER, "has labkit 0.0.9 and this process has .*; they must be equal"),
+     (PYTHON, r"has CPython 3.10 and this process has CPython 3.*; they must be equal")],
+    ids=["without labkit", "with another one", "with another Python"],
 )  # fmt: skip
-def test_dask_workers_without_this_version_of_labkit_are_refused(tmp_path, preload, pattern):
+def test_dask_workers_without_these_versions_are_refused(tmp_path, preload, pattern):
     (tmp_path / "preload.py").write_text(preload)
     with (
         scheduler_and_workers(tmp_path, 1, tmp_path / "preload.py") as (address, _),

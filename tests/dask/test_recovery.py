@@ -4,6 +4,10 @@ One test for each trigger of the lifecycle of a role, and for each way of recove
 orders that get lost, is tested without processes in `tests/engines/dask/client/test_recovery_policy.py`.
 """
 
+import os
+import signal
+from dataclasses import dataclass
+
 import dask
 import numpy as np
 import pytest
@@ -49,12 +53,29 @@ def lost_incarnations(run):
 # killed ---------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Crashing(lk.AsyncPS):
+    """The process of the server ends each time the server begins."""
+
+    async def server(self, ctx, shard):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_a_process_that_dies_each_time_its_role_begins_ends_the_run_with_the_reason(started):
+    run = started(Crashing())
+    with pytest.raises(lk.ClusterError, match=r"server-0 did not last: each of 5 attempts .* \(signal 11, SIGSEGV\)"):
+        run.wait(progress=False)
+    assert len(events(run, "lost")) == 5
+    assert closes(run)
+
+
 def test_a_process_that_ends_unexpectedly_is_replaced_by_one_with_the_same_settings(small, started):
     run = further(started(on=small), 20)
     process = process_of(run, "worker-1")
     process.kill()
     lost = run.wait_for("lost", "worker-1")
-    assert (lost.incarnation, lost.reason) == (0, "ended unexpectedly")
+    assert lost.incarnation == 0
+    assert lost.reason == "ended unexpectedly (signal 9, SIGKILL, which the system sends if memory is short)"
     process.wait()
     assert run.wait_for("restarted", "worker-1").incarnation == 1
     computes(run, "worker-1", 1)

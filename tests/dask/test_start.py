@@ -188,7 +188,7 @@ def test_a_process_that_is_killed_at_any_stage_is_replaced(hold):
     with lk.DaskCluster(workers=1) as cluster:
         run = lk.train(MOONS, Held(), cluster, lk.Budget(updates=50)).wait()
         assert run.stopped_by == "updates"
-        assert any("ended while the run was starting. The start was retried" in note for note in notes(run))
+        assert any("ended while the run was starting (signal 9, SIGKILL" in note for note in notes(run))
         closes(run)
         assert killed.keys() == {"import", "connect", "role"}
         assert not pids(cluster) & set(killed.values())

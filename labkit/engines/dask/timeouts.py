@@ -25,6 +25,8 @@ BUSY_S = 10.0  # time after which a Dask worker whose threads execute tasks of o
 # Starting -------------------------------------------------------------------------------------------------------------
 
 STARTS = 3  # limit of consecutive failed starts of a process or a role
+ATTEMPTS = 5  # limit of consecutive incarnations of a role whose process ends by itself within LASTED_S seconds
+LASTED_S = 10.0  # a role that has been up for this time has started: the loss of its process is a new fault
 REACH_S = 7.0  # limit for the answer of a user's scheduler: long enough if packets are lost, and shorter than REPORT_S
 CONNECT_S = 600.0  # Dask's limits for connections between processes of labkit's own; signs of life decide much earlier
 ANSWER_S = 5.0  # time after which a request to a Dask worker is repeated, if the Dask worker lives

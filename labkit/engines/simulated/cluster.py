@@ -22,7 +22,8 @@ __all__ = ["SimulatedCluster"]
 class SimulatedCluster(HasOptions, Cluster):
     """A simulated cluster, which runs a strategy in virtual time.
 
-    Runs are exactly repeatable: the same arguments give the same trace, bit for bit. Runs with 10,000 workers have been measured.
+    Runs are exactly repeatable: the same arguments give the same trace, bit for bit, on processors of one kind. Runs with 10,000
+    workers have been measured.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ from ..elastic import check_elastic
 from ..error_texts import deadlock_text, divergence_text, failure_report, loss_text, render_failure
 from ..plan import Plan, find_role
 from ..role_core import Membership
-from ..storage.journal import RunJournal
+from ..storage.journal import RunJournal, past_text
 from ..storage.store import fingerprint, open_store
 from .checkpointing import Checkpoints
 from .event_loop import CHIEF_WAKE, EventLoop, RunEvent
@@ -373,7 +373,10 @@ class SimulatedRun(VirtualTimeEngine):
     def _save_reached(self) -> None:
         """Save the time reached, for a process that resumes the run."""
         if self.stopped_by is None and not self._commands_to_repeat:
-            self._journal.reached(self.seconds)
+            self._journal.reached(self.seconds, self._past)
+
+    def _past(self) -> str:
+        return past_text(self.trace, self._loop.now)
 
     def fork(self, at: float | None = None) -> SimulatedRun:
         """Return a new run that repeats this run up to `at` seconds (None: the present time).
@@ -599,7 +602,7 @@ class SimulatedRun(VirtualTimeEngine):
             why = divergence_text(evaluator.update, getattr(self._chief.strategy, "learning_rate", None))
         if self._chief.state is not None:
             self._journal.state(self._chief.name, self._chief.state, max(evaluator.update, 0))
-        self._journal.reached(self.seconds, stopped_by)
+        self._journal.reached(self.seconds, self._past, stopped_by)
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self._loop.now, wall_seconds=None, in_flight=self._in_flight(),
             update=evaluator.update, samples=evaluator.samples, loss=evaluator.loss, accuracy=evaluator.accuracy,

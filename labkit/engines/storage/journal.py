@@ -2,7 +2,7 @@
 
     run.json        the run manifest (written by labkit/manifest.py)
     commands.json   the command log of a run in virtual time; durable, written at every command
-    reached.json    the engine time reached, and what stopped the run
+    reached.json    the engine time reached, what stopped the run, and the newest evaluation
 
 A run in virtual time is determined by its manifest and its commands, so these files are sufficient to resume it.
 """
@@ -14,16 +14,24 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ...errors import BadInput, shown
 from ...formats import Either, Form, Number, check_json, from_json
 from ...paths import reason
+from ...trace.schema import seconds
+from ...trace.trace import Trace
 from ..commands import Executed, read_entry
 from .store import Store
 
-__all__ = ["RunJournal", "read_commands", "read_json", "read_reached", "save_commands", "save_reached", "write_json"]
+__all__ = [
+    "RunJournal", "past_text", "read_commands", "read_json", "read_past", "read_reached", "save_commands", "save_reached",
+    "write_json",
+]  # fmt: skip
 
 COMMANDS, REACHED = "commands.json", "reached.json"
 SECONDS = Number(0, 1e12)  # of engine time
+PROGRESS: Form = {"now": SECONDS, "stopped_by": Either(None, str), "past?": str}
 
 
 class RunJournal:
@@ -39,9 +47,9 @@ class RunJournal:
         """Save the command log after a command: see `save_commands`."""
         self._try(lambda store: save_commands(store, log, now))
 
-    def reached(self, now: float, stopped_by: str | None = None) -> None:
-        """Save the progress, after the run was advanced or has ended: see `save_reached`."""
-        self._try(lambda store: save_reached(store, now, stopped_by))
+    def reached(self, now: float, past: Callable[[], str], stopped_by: str | None = None) -> None:
+        """Save the progress, after the run was advanced or has ended: see `save_reached`. `past` is called if it is needed."""
+        self._try(lambda store: save_reached(store, now, stopped_by, past))
 
     def state(self, role: str, state: Mapping[str, Any], tag: int) -> None:
         """Save the state of a role: see `Store.write`."""
@@ -65,14 +73,14 @@ def save_commands(store: Store, log: Iterable[Executed], now: float) -> None:
     write_json(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
 
 
-def save_reached(store: Store, now: float, stopped_by: str | None = None) -> None:
-    """Save the time that a run has reached (engine seconds) and, if it is over, what stopped it.
+def save_reached(store: Store, now: float, stopped_by: str | None = None, past: Callable[[], str] = str) -> None:
+    """Save the time that a run has reached (engine seconds) and, if it is over, what stopped it. `past()`: see `past_text`.
 
     During a run this is written after every move. It is therefore not synced (it survives a killed process, but perhaps not a
     crash of the machine), and not written at all to a URL, where writes are slow.
     """
     if stopped_by is not None or store.local:
-        values = {"now": now, "stopped_by": stopped_by}
+        values = {"now": now, "stopped_by": stopped_by, "past": past()}
         write_json(store, REACHED, values, durable=stopped_by is not None)
 
 
@@ -96,10 +104,34 @@ def read_reached(store: Store) -> tuple[float, str | None, str]:
     missing or damaged.
     """
     try:
-        found = read_json(store, REACHED, {"now": SECONDS, "stopped_by": Either(None, str)}) or {}
+        found = read_json(store, REACHED, PROGRESS) or {}
     except BadInput as error:
         return 0.0, None, str(error)
     return float(found.get("now", 0.0)), found.get("stopped_by"), ""
+
+
+def read_past(store: Store) -> str:
+    """Return the past that a run in virtual time has recorded, see `past_text`; "" if there is none."""
+    try:
+        found = read_json(store, REACHED, PROGRESS) or {}
+    except BadInput:
+        return ""
+    return str(found.get("past", ""))
+
+
+def past_text(trace: Trace, now: int) -> str:
+    """Return the newest evaluation before `now` (ns) as text with all digits; "" if there was none.
+
+    A run that is repeated has the same text, unless the machine computes other numbers. Events at `now` itself do not count: a
+    run may have been left in the middle of an instant.
+    """
+    time, update, loss, accuracy = trace.column("evaluations", "time", "update", "loss", "accuracy")
+    before = np.flatnonzero(np.asarray(time) < now)
+    if not before.size:
+        return ""
+    i = before[-1]
+    about = f", accuracy {float(accuracy[i])!r}" if np.isfinite(accuracy[i]) else ""
+    return f"update {int(update[i])} at {seconds(int(time[i]))!r} s, loss {float(loss[i])!r}{about}"
 
 
 def write_json(store: Store, name: str, values: Any, durable: bool = True) -> None:

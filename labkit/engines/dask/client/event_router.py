@@ -2,8 +2,9 @@
 
 A Dask client has one handler per topic, and the scheduler sends every event of a topic to every subscriber. So all runs
 share one fixed topic, and each client has one `EventRouter`. The router also receives events of Dask workers that join
-and leave (topic `all`). If this topic has another handler already, that handler is called as well, and is restored in
-the end. The router unsubscribes when the last run has ended, before the client closes.
+and leave (topic `all`), and of processes that a nanny ends because of their memory. If one of these topics has another
+handler already, that handler is called as well, and is restored in the end. The router unsubscribes when the last run has
+ended, before the client closes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .recovery_events import Event, InternalError, WorkerJoined, WorkerLeft, rea
 __all__ = ["EventRouter", "router_of"]
 
 WORKERS = "all"  # Dask's own topic
+MEMORY = "worker-restart-memory"  # the topic on which Dask's nannies report that they end a process because of its memory
 log = logging.getLogger("labkit.engines.dask.client")
 
 
@@ -31,16 +33,18 @@ class EventRouter:
         self._client = client
         self._queues: dict[str, SimpleQueue[Event]] = {}
         self._lock = threading.Lock()
-        self._before: Any = None  # the user's own handler of the topic `all`
+        self._before: dict[str, Any] = {}  # {topic of Dask: the user's own handler, or None}
+        self._memory: dict[str, str] = {}  # {Dask worker that its nanny ends: its memory, as text}
 
     def open(self, run: str) -> SimpleQueue[Event]:
         """Open and return the queue for the events of `run`."""
         with self._lock:
             if not self._queues:
-                before = getattr(self._client, "_event_handlers", {}).get(WORKERS)
-                self._before = None if before == self._on_workers else before
                 self._client.subscribe_topic(TOPIC, self._on_report)
-                self._client.subscribe_topic(WORKERS, self._on_workers)
+                for topic, handler in ((WORKERS, self._on_workers), (MEMORY, self._on_memory)):
+                    before = getattr(self._client, "_event_handlers", {}).get(topic)
+                    self._before[topic] = None if before == handler else before
+                    self._client.subscribe_topic(topic, handler)
             queue: SimpleQueue[Event] = SimpleQueue()
             self._queues[run] = queue
             return queue
@@ -50,10 +54,11 @@ class EventRouter:
         with self._lock:
             if self._queues.pop(run, None) is not None and not self._queues and self._client.status == "running":
                 self._client.unsubscribe_topic(TOPIC)
-                if self._before is None:
-                    self._client.unsubscribe_topic(WORKERS)
-                else:
-                    self._client.subscribe_topic(WORKERS, self._before)
+                for topic, before in self._before.items():
+                    if before is None:
+                        self._client.unsubscribe_topic(topic)
+                    else:
+                        self._client.subscribe_topic(topic, before)
 
     def is_routed(self, run: str) -> bool:
         """Return whether events of `run` are routed."""
@@ -75,11 +80,23 @@ class EventRouter:
         action = message.get("action") if isinstance(message, dict) else None
         if action in ("add-worker", "remove-worker"):
             worker = message["worker"]
+            how = self._memory.pop(worker, "")
             joined = action == "add-worker"
-            found = WorkerJoined(worker) if joined else WorkerLeft(worker, bool(message.get("expected")))
+            found = WorkerJoined(worker) if joined else WorkerLeft(worker, bool(message.get("expected")), how)
             for queue in list(self._queues.values()):
                 queue.put(found)
-        return None if self._before is None else self._before(event)
+        return self._pass_on(WORKERS, event)
+
+    def _on_memory(self, event: tuple[float, Any]) -> Any:
+        message = event[1]
+        if isinstance(message, dict) and "worker" in message:
+            used = int(message.get("rss", 0)) / 1e9
+            self._memory[message["worker"]] = f"ended by its nanny, because it used {used:.2g} GB of memory"
+        return self._pass_on(MEMORY, event)
+
+    def _pass_on(self, topic: str, event: tuple[float, Any]) -> Any:
+        before = self._before.get(topic)
+        return None if before is None else before(event)
 
 
 def router_of(client: Client) -> EventRouter:

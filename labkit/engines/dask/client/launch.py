@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import cloudpickle
 from distributed import Client, Future
 from distributed.client import done_callback
 
-from ....errors import BadInput
+from ....options import options_of
 from ....roles.layout import RoleSpec
 from ...plan import Plan, split
-from ..worker.assignment import RoleAssignment
+from ..worker.packed import Packed
 from ..worker.task import run_role
 
 __all__ = ["Launcher"]
@@ -34,10 +32,9 @@ class Launcher:
         self.client, self._full, self.run = client, plan, run
         self.factors: dict[str, float] = settings.pop("factors")
         self.restored: dict[str, Any] = settings.pop("restored", {})
-        self.settings = settings
         self.plan = plan.without_data()
-        self.objective = plan.problem.objective()
-        check_picklable(self.plan)
+        common = {"plan": self.plan, "objective": plan.problem.objective(), **settings}
+        self._common = Packed.of(common, plan.strategy.name)  # once, so that roles that restart have the code of the start
         self._shares: Any = None
         self._test: Any = None
         self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
@@ -100,15 +97,14 @@ class Launcher:
         spec = self.plan.layout.roles[index]
         if self._lazy and incarnation:
             self._move(spec, address)
-        plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
-        needs_it = spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"
-        assignment = RoleAssignment(
-            self.run, index, incarnation, plan, self.objective if needs_it else None,
-            factor=self.factors.get(role, 1.0), restored=restored, **self.settings,
-        )  # fmt: skip
+        own = {"run": self.run, "index": index, "incarnation": incarnation, "restored": restored}
+        own["factor"] = self.factors.get(role, 1.0)
+        if not (spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"):
+            own["objective"] = None
+        changed = {} if strategy is None else _changed_options(self.plan.strategy, strategy)
         share = self._shares[spec.data] if self._shares and spec.data is not None else None
         future = self.client.submit(
-            run_role, assignment, share, self._test if spec.kind == "chief" else None,
+            run_role, self._common, changed, own, share, self._test if spec.kind == "chief" else None,
             key=f"{role}#{incarnation}-labkit-{self.run}", workers=[address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 
@@ -124,10 +120,6 @@ class Launcher:
         return future
 
 
-def check_picklable(plan: Plan) -> None:
-    """Raise `BadInput` if the plan (for example a user's strategy in it) cannot be pickled."""
-    try:
-        cloudpickle.dumps(plan)
-    except Exception as error:
-        what = f"{plan.strategy.name} cannot be sent to other processes: {type(error).__name__}: {error}"
-        raise BadInput(f"{what}. No locks, files or sockets may be in it or in what its roles refer to.") from None
+def _changed_options(before: Any, now: Any) -> dict[str, Any]:
+    """Return the options of a strategy that have other values now."""
+    return {name: getattr(now, name) for name in options_of(before) if getattr(now, name) is not getattr(before, name)}

@@ -189,10 +189,11 @@ class WorkerJoined(Event):
 
 @dataclass(frozen=True)
 class WorkerLeft(Event):
-    """A Dask worker has left the cluster. `expected`: whether Dask has retired it."""
+    """A Dask worker has left the cluster. `expected`: whether Dask has retired it. `how`: how its process ended, or ""."""
 
     worker: str
     expected: bool
+    how: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ A Dask worker on which a role was silent, or did not start, is a suspect: other 
 being a suspect when a role on it reports, or when the scheduler has received a new heartbeat of it. The heartbeats of
 suspects are requested at the latest when no other Dask worker has been found within `SHARE_S` seconds.
 
+A role whose process ends again and again soon after its start (a native crash, a memory limit) is not restarted for ever:
+after `ATTEMPTS` such incarnations in a row the run continues without it if it can, and else ends with the reason.
+
 Every order is idempotent, and is retransmitted every `REPEAT_S` seconds until it has taken effect.
 """
 
@@ -46,9 +49,11 @@ from ..cluster.placement import PlacementRule, next_worker
 from ..failure_detector import FailureDetector
 from ..timeouts import (
     ABSENT_S,
+    ATTEMPTS,
     CANCELLED_S,
     FETCH_S,
     GIVE_UP_S,
+    LASTED_S,
     LEAVE_S,
     LOOK_S,
     REPEAT_S,
@@ -340,7 +345,8 @@ class RecoveryPolicy:
         self._killed: set[str] = set()  # Dask workers whose processes were killed by request
         self._lost_since: dict[str, float] = {}  # {role that has not restarted: time of the loss}
         self._awaited: set[str] = set()  # roles in `_lost_since` whose absence has been recorded after `GIVE_UP_S`
-        self._failures: dict[str, int] = {}  # {role: consecutive failed starts}
+        self._failures: dict[str, list[str]] = {}  # {role: why its last incarnations did not last, see `LASTED_S`}
+        self._up_since = dict.fromkeys(members.where, now)  # {role that is up: since when}
         self._cancelled: set[str] = set()  # roles whose tasks Dask has cancelled
         self._cancelled_since = 0.0
         self._retired: dict[str, float] = {}  # {Dask worker that Dask retires, whose roles are about to leave: since when}
@@ -444,6 +450,7 @@ class RecoveryPolicy:
         if member and self._phase != "start":
             raise InvalidTransition(role, self.members.state[role], Trigger.UP)
         self.members.arrive(role, event.contact)
+        self._up_since[role] = self._now
         self._drop_requests([role])
         self._emit(Admit(role, event.incarnation))
         if joins:
@@ -470,7 +477,6 @@ class RecoveryPolicy:
 
     def _forget_loss(self, role: str) -> None:
         """Forget the loss of a role that has restarted, or no longer takes part."""
-        self._failures.pop(role, None)
         self._lost_since.pop(role, None)
         self._awaited.discard(role)
 
@@ -503,9 +509,9 @@ class RecoveryPolicy:
         elif self.members.state[role] is State.RUNNING:
             self._fail_run([role], f"{role} failed: {event.why}")
         else:
-            self._failures[role] = self._failures.get(role, 0) + 1
+            self._failures.setdefault(role, []).append("did not start")
             self._emit(Record(EngineWarning, (f"{role} did not start again: {event.why}",)))
-            if self._failures[role] >= STARTS:
+            if len(self._failures[role]) >= STARTS:
                 self._fail_run([role], f"{role} could not be started again: {event.why}")
             else:
                 self._lose([role], "did not start", silent=True)
@@ -555,7 +561,7 @@ class RecoveryPolicy:
         self._workers_alive.forget(worker)
         was_killed = worker in self._killed
         self._killed.discard(worker)
-        why = "was killed" if was_killed else "ended unexpectedly"
+        why = "was killed" if was_killed else f"ended unexpectedly ({event.how})" if event.how else "ended unexpectedly"
         for request in self._requests:
             if request.worker == worker and request.grouped:
                 request.worker = None
@@ -567,8 +573,29 @@ class RecoveryPolicy:
         self._request_workers([role for role in kept if self.members.state[role] in AWAITING_PLACEMENT])
         if event.expected and not was_killed:
             self._retired[worker] = self._now  # its roles are about to report `Departed`
-        else:
+        elif was_killed:
             self._lose(self.members.on(worker), why)
+        else:
+            self._lose_again(self.members.on(worker), why)
+
+    def _lose_again(self, roles: Collection[str], why: str) -> None:
+        """Declare roles lost whose process has ended by itself, and give up those that never last."""
+        brief = [role for role in roles if self._now - self._up_since.get(role, self._now) < LASTED_S]
+        for role in brief:
+            self._failures.setdefault(role, []).append(why)
+        never_last = [role for role in brief if len(self._failures[role]) >= ATTEMPTS]
+        gone = self._stay_away | self.members.outside
+        if never_last and self.members.leaves.issuperset(never_last):
+            others = [role for role in self._computing if role not in gone and role not in never_last]
+            if others:  # they continue without it
+                self._stay_away.update(never_last)
+        self._lose(roles, why)
+        if not self._stay_away.issuperset(never_last):
+            reasons = "; ".join(dict.fromkeys(reason for role in never_last for reason in self._failures[role]))
+            self._fail_run(never_last, (
+                f"{' and '.join(never_last)} did not last: each of {len(self._failures[never_last[0]])} attempts ended within "
+                f"{LASTED_S:g} s, because the process {reasons}"
+            ))  # fmt: skip
 
     def _on_worker_heartbeats(self, event: WorkerHeartbeats) -> None:
         for worker, at in event.seen.items():
@@ -606,6 +633,8 @@ class RecoveryPolicy:
     def _on_restart(self, command: Restart) -> None:
         node = self._layout.roles_on_node(command.role)
         self._stay_away -= node
+        for role in node:
+            self._failures.pop(role, None)
         self._restart_roles(sorted(node))
 
     def _restart_roles(self, roles: Iterable[str]) -> None:
@@ -661,6 +690,8 @@ class RecoveryPolicy:
 
     def _dismiss(self, role: str, incarnation: int) -> None:
         """Forget the pending state of this incarnation, and dismiss it."""
+        if self._now - self._up_since.pop(role, self._now) >= LASTED_S:
+            self._failures.pop(role, None)
         self._roles_alive.forget(role)
         self._late.discard(role)
         self._finished.discard(role)
@@ -672,6 +703,7 @@ class RecoveryPolicy:
     def _finish_departure(self, role: str) -> None:
         """Finish the departure of a role: broadcast the membership, and restart its group."""
         self._leaving.pop(role, None)
+        self._failures.pop(role, None)
         self._forget_loss(role)
         if role in self._group:
             self._remove_from_group(role, restart=True)

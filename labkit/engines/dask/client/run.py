@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from queue import Empty
 from typing import Any, Literal, NamedTuple
 
@@ -339,6 +340,8 @@ class DaskRun(Engine):
             return None
         if isinstance(event, WorkerHeartbeats):
             event = self._received(event)
+        elif isinstance(event, WorkerLeft) and not event.how:
+            event = replace(event, how=self.connection.how_ended(event.worker))
         if isinstance(event, FOR_RECOVERY):
             self.recovery.handle(event)
             self._present = self.recovery.present

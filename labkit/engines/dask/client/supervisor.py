@@ -177,7 +177,9 @@ class Supervisor:
             raise event.error
 
     def _lost_while_starting(self, address: str) -> LostWhileStarting:
-        return LostWhileStarting(f"The process of {self.roles_on(address)} ended while the run was starting.")
+        how = self._cluster.how_ended(address)
+        text = f" ({how})" if how else ""
+        return LostWhileStarting(f"The process of {self.roles_on(address)} ended while the run was starting{text}.")
 
     def add_process(self, event: RoleUp) -> bool:
         """Record the process of a role that is up. Returns False if the clock of its machine has not been measured yet."""

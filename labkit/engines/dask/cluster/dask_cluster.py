@@ -8,7 +8,7 @@ number increases when a run needs more. They end with `close()`, with the `with`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ....description import Description
 from ....errors import BadInput, shown
 from ....formatting import bytes_text, count_text
+from ....options import as_number
 from ...base import Cluster, Engine
 from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
 from ...cluster_text import cluster_rows
@@ -246,13 +247,19 @@ class DaskCluster(Cluster):
         view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view of them
         return view
 
-    def open(self, nodes: int | None = None) -> DaskCluster:
+    def open(
+        self, nodes: int | None = None, *, wait: float = 0.0, on_progress: Callable[[StartProgress], object] | None = None
+    ) -> DaskCluster:  # fmt: skip
         """Start the processes, or connect to them, before the first run.
 
         Parameters
         ----------
         nodes : int, optional
             The number of processes. By default as many as for the workers, the servers and a chief.
+        wait : float, default: 0.0
+            The seconds to wait for missing Dask workers of an existing cluster, which a batch queue starts one after the other.
+        on_progress : callable, optional
+            Called with the progress when others have arrived, as `on_progress=print`: "3 of 9 processes connected".
 
         Returns
         -------
@@ -261,10 +268,18 @@ class DaskCluster(Cluster):
 
         Raises
         ------
+        BadInput
+            If an existing cluster has too few Dask workers, also after `wait` seconds.
         ClusterError
             If the cluster is closed, or if the processes cannot be started or reached.
         """
         self._nodes_wanted = nodes or self._nodes_wanted
+        limit = as_number(wait)
+        if limit is None or not 0 <= limit < float("inf"):
+            raise BadInput(f"wait={shown(wait)}: give the seconds to wait for Dask workers, 0 or more.")
+        if limit:
+            tell = on_progress or (lambda progress: None)
+            self._connection.await_workers(self._nodes_wanted, limit, lambda: tell(self.progress()))
         self._connection.addresses(self._nodes_wanted)
         return self
 

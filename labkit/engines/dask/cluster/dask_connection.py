@@ -1,7 +1,7 @@
 """The connection of a `DaskCluster` to Dask: the client, the processes behind it, and the checks of these processes.
 
 `DaskConnection` contains what is the same for all clusters: the lock, the runs, the number of roles on each Dask
-worker, and the check that a Dask worker answers and has the same version of labkit. It has one of two components with
+worker, and the check that a Dask worker answers and has the same versions. It has one of two components with
 the interface `DaskProcesses`. `LocalProcesses` starts and ends processes on this machine. `ExistingScheduler` connects
 to a scheduler.
 """
@@ -33,11 +33,11 @@ from ..failure_detector import FailureDetector
 from ..requests import heartbeats, run_on_scheduler, run_on_workers, server_type
 from ..stages import Stage, StartProgress
 from ..timeouts import ABSENT_S, ANSWER_S, CLOSE_S, CONNECT_S, KILLED_S, LOOK_S, REACH_S, SILENT_S, STARTS
-from ..worker.task import DISTRIBUTION, version
+from ..worker.task import check_versions, versions
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .http_servers import with_token
-from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster
+from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster, notebooks_not_imported
 from .nannies import OwnCluster, ProcessTable
 from .settings import SILENT, settings, silence
 
@@ -139,6 +139,10 @@ class DaskProcesses(ABC):
     def signs_of_life(self, client: Client) -> Mapping[str, Hashable]:
         """Return {address of a Dask worker: value that changes while it lives}. Raises the error of a failed request."""
 
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
+        return ""
+
     @abstractmethod
     def cancel_start(self) -> None:
         """Abort a start in progress, and prevent any later start."""
@@ -223,6 +227,7 @@ class LocalProcesses(DaskProcesses):
         self._starting()
         self._table = ProcessTable()
         silence.__enter__()
+        notebooks_not_imported.__enter__()
         self._silent = True
         try:
             with settings, interrupts_blocked():
@@ -280,6 +285,10 @@ class LocalProcesses(DaskProcesses):
         """Return {address of a Dask worker: value that changes while its process lives}. Needs no request."""
         return self._table.signs_of_life()
 
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
+        return self._table.how_ended(address)
+
     def cancel_start(self) -> None:
         """Abort a start in progress, and prevent any later start."""
         self._cancelled = True
@@ -294,6 +303,7 @@ class LocalProcesses(DaskProcesses):
             _close_in_order("the cluster", lambda: _end_cluster(cluster))
         if self._silent:
             self._silent = False
+            notebooks_not_imported.__exit__(None, None, None)
             silence.__exit__(None, None, None)
 
     def disown(self) -> bool:
@@ -317,6 +327,7 @@ class ExistingScheduler(DaskProcesses):
 
     def __init__(self, target: str | Client):
         self._address = target if isinstance(target, str) else None
+        self.arrived = 0  # number of Dask workers, while a program waits for them
         self.client = target if isinstance(target, Client) else None
 
     @property
@@ -331,8 +342,8 @@ class ExistingScheduler(DaskProcesses):
         return client is not None and client.status == "running"
 
     def progress(self, wanted: int, ready: bool) -> StartProgress:
-        """Return that all processes are connected if the cluster is open (`ready`), else that none is."""
-        return StartProgress.of_processes([Stage.CONNECTED] * wanted if ready else [], wanted)
+        """Return that all processes are connected if the cluster is open (`ready`), else those that have arrived."""
+        return StartProgress.of_processes([Stage.CONNECTED] * (wanted if ready else self.arrived), wanted)
 
     def dashboard_link(self, client: Client) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none.
@@ -378,6 +389,7 @@ class ExistingScheduler(DaskProcesses):
         """
         try:
             found = sorted(heartbeats(client, REACH_S))
+            self.arrived = len(found)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise ClusterError(f"The Dask scheduler did not list its Dask workers ({why}).") from error
@@ -508,6 +520,10 @@ class DaskConnection:
             raise OSError("the client is closed")
         return self._processes.signs_of_life(client)
 
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known."""
+        return self._processes.how_ended(address)
+
     def dashboard_link(self) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none."""
         client = self._processes.client
@@ -535,8 +551,8 @@ class DaskConnection:
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
         """Return the addresses of `nodes` Dask workers (`every`: of all), least used first.
 
-        All of them have answered a request, and have the same version of labkit. A local cluster is enlarged as needed.
-        Raises `BadInput` if an existing cluster is too small.
+        All of them have answered a request, and have the same versions (`check_versions`). A local cluster is enlarged as
+        needed. Raises `BadInput` if an existing cluster is too small.
         """
         self._processes.check_capacity(nodes)
         with self._lock:
@@ -551,9 +567,26 @@ class DaskConnection:
                 if self._unresponsive:
                     others = f"{len(self._unresponsive)} more do not answer (frozen, or cut off)"
                     raise ClusterError(f"{needs} that answer; {others}.")
-                raise BadInput(f"{needs}; start more, or ask for fewer workers or servers.")
+                later = f"; if more are still starting, wait with cluster.open(wait=600) or client.wait_for_workers({nodes})"
+                raise BadInput(f"{needs}; start more, or ask for fewer workers or servers{'' if self.local else later}.")
             self._ready = True
             return found
+
+    def await_workers(self, nodes: int, limit: float, arrived: Callable[[], object]) -> None:
+        """Wait until a user's scheduler has `nodes` Dask workers, at most `limit` seconds. `arrived` is called when their number
+        has changed.
+
+        Raises `ClusterError` if the scheduler does not answer, or the cluster is closed.
+        """
+        until, before = time.monotonic() + limit, -1
+        while not self.local:
+            there = len(self._processes.worker_addresses(self.client()))
+            if there != before:
+                arrived()
+            if there >= nodes or time.monotonic() >= until:
+                return
+            before = there
+            time.sleep(LOOK_S)
 
     def _responsive(self, client: Client, nodes: int) -> list[str]:
         """Return up to `nodes` Dask workers that have answered a request.
@@ -571,12 +604,12 @@ class DaskConnection:
                     self._unresponsive.add(address)
                     continue
                 self._unresponsive.discard(address)
-                _check(address, answer)
+                check_versions(address, answer)
                 found.append(address)
         return found
 
     def _versions(self, client: Client, addresses: list[str]) -> dict[str, Any]:
-        """Ask Dask workers for their version of labkit. Returns {address: version, or the exception of a failed request}.
+        """Ask Dask workers for their versions. Returns {address: versions, or the exception of a failed request}.
 
         A request takes long on a busy machine: the connection is made, and labkit is imported. A Dask worker is asked
         again until it answers, or has given no sign of life for `SILENT_S` seconds.
@@ -586,7 +619,7 @@ class DaskConnection:
         detector.watch(waiting, time.monotonic())
         self._look_for(client, waiting, detector)
         while waiting:
-            answers.update(run_on_workers(client, waiting, ANSWER_S, version, lambda address: ()))
+            answers.update(run_on_workers(client, waiting, ANSWER_S, versions, lambda address: ()))
             late = [address for address in waiting if isinstance(answers[address], TimeoutError)]
             self._look_for(client, late, detector)
             silent = detector.silent(SILENT_S, time.monotonic())
@@ -667,16 +700,3 @@ def _dashboard_link(client: Client) -> str | None:
         return client.dashboard_link or None
     except Exception:  # an invalid setting
         return None
-
-
-def _check(address: str, answer: Any) -> None:
-    """Raise `ClusterError` unless the Dask worker has the same version of labkit. The Dask worker imports the code of roles."""
-    mine = version()
-    if isinstance(answer, Exception) and "No module named 'labkit" in str(answer):
-        raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")
-    if isinstance(answer, Exception):
-        raise ClusterError(f"The Dask worker at {address} cannot use labkit: {type(answer).__name__}: {answer}")
-    if answer != mine:
-        raise ClusterError(
-            f"The Dask worker at {address} has labkit {answer} and this process has {mine}; they must be equal."
-        )

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, spawn
 from pathlib import Path
+from typing import Any
 
 import dask
 
@@ -19,9 +20,12 @@ from ....files import temporary
 from .credentials import new_security
 from .http_servers import Scheduler
 from .nannies import Nanny, OwnCluster, ProcessTable
-from .settings import MALLOC, SILENT
+from .settings import MALLOC, SILENT, SharedContext
 
-__all__ = ["check_script", "unguarded_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster"]
+__all__ = [
+    "check_script", "interrupt_is_pending", "interrupts_blocked", "main_is_script", "new_cluster", "notebooks_not_imported",
+    "unguarded_line",
+]  # fmt: skip
 
 MAX_FOLDER_BYTES = 80  # bytes of a folder's path; the path of a socket in it may have about 100
 
@@ -90,6 +94,42 @@ def interrupts_blocked() -> Iterator[None]:
 def interrupt_is_pending() -> bool:
     """Return whether SIGINT has been received while it was blocked."""
     return hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending()
+
+
+def main_is_script() -> bool:
+    """Return whether `__main__` is a Python file, which new processes import, and not a notebook or a console.
+
+    A notebook may define `__file__`: some editors and kernels do, and people do for `pathlib`. Its file is missing or no Python.
+    """
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    if not isinstance(path, str) or "get_ipython" in vars(main):
+        return False
+    return os.path.isfile(path) and not path.endswith(".ipynb")
+
+
+@contextlib.contextmanager
+def _notebooks_not_imported() -> Iterator[None]:
+    """Context manager in which new processes of `multiprocessing` import `__main__` only if it is a script.
+
+    `multiprocessing` has no setting for this. It reads `__file__` in the thread that starts a process, at any later time.
+    """
+    before = spawn.get_preparation_data
+
+    def preparation_data(name: str) -> dict[str, Any]:
+        found = before(name)
+        if not main_is_script():
+            found.pop("init_main_from_path", None)
+        return found
+
+    spawn.get_preparation_data = preparation_data
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = before
+
+
+notebooks_not_imported = SharedContext(_notebooks_not_imported)
 
 
 def check_script() -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import signal
+import threading
 import types
 from collections.abc import Coroutine, Generator
 from concurrent.futures import Future
@@ -32,8 +34,9 @@ from ..timeouts import CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import http_servers
 from .settings import settings
 
-__all__ = ["Nanny", "OwnCluster", "ProcessTable"]
+__all__ = ["Nanny", "OwnCluster", "ProcessTable", "exit_text"]
 
+EXIT_S = 0.2  # limit for a nanny to report how its process has ended, seconds
 STARTING = (Status.init, Status.starting)
 ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)
 
@@ -51,6 +54,8 @@ class ProcessTable(SchedulerPlugin):
         self._stages: dict[Any, Stage] = {}  # {name of the nanny: stage of its process, at most IMPORTED}
         self._pids: dict[Any, int] = {}
         self._names: dict[str, Any] = {}  # {address of a connected Dask worker: name of its nanny}
+        self._end_known = threading.Condition()
+        self._ends: dict[str, str] = {}  # {address of a Dask worker whose process has ended: how, see `exit_text`}
         self.problem = ""
 
     @property
@@ -73,6 +78,21 @@ class ProcessTable(SchedulerPlugin):
         self._stages[name] = stage
         if pid is not None:
             self._pids[name] = pid
+
+    def ended(self, address: str, code: int) -> None:
+        """Record that the process of the Dask worker at `address` has ended. `code`: as `multiprocessing` reports it."""
+        with self._end_known:
+            self._ends[address] = exit_text(code)
+            self._end_known.notify_all()
+
+    def how_ended(self, address: str) -> str:
+        """Return how the process of the Dask worker at `address` has ended; "" if this is not known.
+
+        The scheduler may report a loss before the nanny does, so this waits for up to `EXIT_S` seconds.
+        """
+        with self._end_known:
+            self._end_known.wait_for(lambda: address in self._ends, EXIT_S)
+            return self._ends.get(address, "")
 
     def forget(self, name: Any) -> None:
         """Remove the process of a nanny that has ended."""
@@ -155,6 +175,12 @@ class Nanny(http_servers.Nanny):
         finally:
             self._table.forget(self.name)
 
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        """Dask's hook, without a public interface: the process has ended. Without it, losses are reported without their cause."""
+        if self.worker_address is not None:
+            self._table.ended(self.worker_address, exitcode)
+        super()._on_worker_exit_sync(exitcode)
+
     @property
     def has_process(self) -> bool:
         """Whether the nanny's process runs or is being started."""
@@ -205,6 +231,17 @@ class OwnCluster(SpecCluster):
             raise TimeoutError(f"not closed {CLOSE_S + KILLED_S:g} s after the request")
         closing.result()
         return in_order
+
+
+def exit_text(code: int) -> str:
+    """Return how a process has ended: "exit code 1", "signal 11, SIGSEGV". `code`: as `multiprocessing` reports it."""
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(-code).name
+        remark = ", which the system sends if memory is short" if name == "SIGKILL" else ""
+        return f"signal {-code}, {name}{remark}"
+    return f"signal {-code}"
 
 
 def kill_process_of(nanny: Any) -> None:

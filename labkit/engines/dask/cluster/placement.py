@@ -28,8 +28,10 @@ ALLOWED = 'place="spread", place="pack", or places by role or kind, as place={"s
 
 
 def host_of(address: str) -> str:
-    """Return the host of a Dask worker's address: `10.0.0.2` of `tcp://10.0.0.2:34567`."""
-    plain = address.rpartition("://")[2]
+    """Return the host of a Dask worker's address: `10.0.0.2` of `tcp://10.0.0.2:34567`, and of `inproc://10.0.0.2/77/3`."""
+    scheme, _, plain = address.rpartition("://")
+    if scheme == "inproc":  # a thread of a process: host, process, number
+        return plain.partition("/")[0]
     return plain.rpartition(":")[0].strip("[]") if ":" in plain else plain
 
 

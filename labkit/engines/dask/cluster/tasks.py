@@ -12,6 +12,7 @@ from distributed.scheduler import KilledWorker
 
 from ....errors import BadInput, ClusterError, shown
 from ..timeouts import RETURN_S
+from ..worker.packed import Packed, call_packed
 from .dask_connection import DaskConnection
 
 __all__ = ["TaskPool"]
@@ -59,7 +60,7 @@ class TaskPool:
         futures: dict[Future, int] = {}
         try:
             for i, each in enumerate(arguments):
-                future = client.submit(fn, *each, pure=False)
+                future = client.submit(call_packed, Packed.of((fn, each), "The task"), pure=False)
                 futures[future] = i
                 future.add_done_callback(done.put)
             watch = _Watch(self._connection, self._processes)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from ....roles.layout import RoleSpec
 from ...distributions import Distribution
 from ...plan import Plan
 from ..protocol import PROTOCOL, ProtocolError, other_protocol
+from .packed import Packed
 
 __all__ = ["RoleAssignment"]
 
@@ -44,6 +46,16 @@ class RoleAssignment:
     restored: tuple[dict[str, Any] | None, bool] | None = None
     times_resumed: int = 0
     protocol: int = PROTOCOL
+
+    @classmethod
+    def of(cls, packed: Packed, options: Mapping[str, Any], **own: Any) -> Self:
+        """Return an assignment. `packed`: the fields that all roles of the run have in common; `options`: those of the strategy
+        that were changed since; `own`: the fields of this role.
+        """
+        common = packed.value()
+        if options:
+            common["plan"] = replace(common["plan"], strategy=common["plan"].strategy.changed(**options))
+        return cls(**common | own)
 
     @property
     def spec(self) -> RoleSpec:

@@ -5,34 +5,39 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import platform
 import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from distributed import get_worker, secede
 from distributed.utils import sync
 from distributed.worker import thread_state
 from threadpoolctl import threadpool_limits
 
+from ....errors import ClusterError
 from ..processes import this_process
 from ..transport.endpoint import Endpoint
 from ..transport.frames import Codec
 from .assignment import RoleAssignment
 from .command_channel import Command, CommandChannel, close_channel, open_channel
+from .packed import Packed
 from .role import RealRole
 
-__all__ = ["DISTRIBUTION", "blocking_tasks", "clock", "run_role", "version"]
+__all__ = ["blocking_tasks", "check_versions", "clock", "run_role", "versions"]
 
 DISTRIBUTION = "labkit-distributed"
 WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
 
-def run_role(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
+def run_role(packed: Packed, options: dict[str, Any], own: dict[str, Any], share: Any, test: Any) -> dict[str, Any]:
     """Run one role instance, and return its final report. Every role instance is one Dask task that runs this function.
 
-    Raises `ProtocolError` if the client uses another protocol.
+    `packed`, `options`, `own`: see `RoleAssignment.of`. Raises `ProtocolError` if the client uses another protocol.
     """
+    assignment = RoleAssignment.of(packed, options, **own)
     assignment.check()
     worker = get_worker()
     key = thread_state.key
@@ -113,12 +118,36 @@ def _wait_for_begin(channel: CommandChannel) -> Command | None:
             early.append(command)
 
 
-def version() -> str:
-    """Return the version of labkit in this process. Without labkit, a reference to this function cannot be unpickled."""
+def versions() -> dict[str, str]:
+    """Return the versions in this process that must be equal in all processes of a run.
+
+    Roles import labkit's code; a strategy that is defined in a program is sent as bytecode, which another Python does not
+    execute but may crash of; arrays are pickled, which differs between the major versions of NumPy. Without labkit, a
+    reference to this function cannot be unpickled.
+    """
     try:
-        return importlib.metadata.version(DISTRIBUTION)
+        mine = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
-        return "of a source tree"
+        mine = "of a source tree"
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"labkit": mine, platform.python_implementation(): python, "NumPy": f"{np.__version__.partition('.')[0]}.x"}
+
+
+def check_versions(address: str, answer: object) -> None:
+    """Raise `ClusterError` unless the Dask worker at `address` has the same versions. `answer`: its `versions`, or the error."""
+    mine = versions()
+    if isinstance(answer, AttributeError) and versions.__name__ in str(answer):  # a labkit without this function
+        answer = {}
+    if isinstance(answer, Exception):
+        without = "No module named 'labkit" in str(answer)
+        why = f"has no labkit; install {DISTRIBUTION} {mine['labkit']} there" if without else None
+        raise ClusterError(f"The Dask worker at {address} {why or f'cannot use labkit: {type(answer).__name__}: {answer}'}.")
+    its = answer if isinstance(answer, dict) else {}
+    for name, version in mine.items():
+        if its.get(name) != version:
+            other = f"{name} {its[name]}" if name in its else "another labkit" if not its else f"no {name} but {', '.join(its)}"
+            here = f"this process has {name} {version}"
+            raise ClusterError(f"The Dask worker at {address} has {other} and {here}; they must be equal.")
 
 
 def blocking_tasks(key: str, dask_worker: Any = None) -> list[str]:

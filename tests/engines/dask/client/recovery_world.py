@@ -93,6 +93,8 @@ class World:
         self.lose_orders = 0.0  # the probability that a request is lost
         self.fail_starts = 0  # so many of the next starts fail
         self.hang_starts = 0  # so many of the next starts hang with their process
+        self.fatal = {}  # {role whose process dies each time soon after the role has begun: seconds until then}
+        self.deaths = Counter()  # {role: how often its process died of it}
         self.done, self.trace, self.tasks = [], [], {}
         self.ended = None
         self.dismissed = set()  # (role, incarnation) that are over
@@ -120,6 +122,16 @@ class World:
             self.members, self, list(self.processes), on_loss=on_loss, patience=PATIENCE, elastic=elastic, now=0.0
         )
         self._in(TIMER_S, self._timer)
+
+    def make_fatal(self, role, after=0.0):
+        """From now on the process of `role` dies so many seconds after the role has begun."""
+        self.fatal[role] = after
+        self._die(self.tasks[role, self.members.incarnation[role]])
+
+    def _die(self, task):
+        if not task.over and task.role in self.fatal and task.process.address in self.processes:
+            self.deaths[task.role] += 1
+            self.kill_process(task.process.address)
 
     # the cluster, as the policy sees it -----------------------------------------------------------------------------------
 
@@ -153,7 +165,7 @@ class World:
         self._in(self._delay(), self._gone, process, process.closing)
 
     def _gone(self, process, expected):
-        self.tell(WorkerLeft(process.address, expected))
+        self.tell(WorkerLeft(process.address, expected, "signal 11, SIGSEGV"))
         del self.processes[process.address]
         if self.local:
             self.respawning += 1
@@ -251,8 +263,10 @@ class World:
 
     def _begin(self, task, order):
         if not task.over and task.up:
-            task.begun = True
+            first, task.begun = not task.begun, True
             self._apply_membership(task, order)
+            if first and task.role in self.fatal:
+                self._in(self.fatal[task.role], self._die, task)
 
     def _apply_membership(self, task, order):
         if not task.over and task.begun and order["change"] > task.change:

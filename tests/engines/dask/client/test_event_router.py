@@ -81,26 +81,30 @@ def test_dask_workers_that_join_and_leave_concern_all_runs():
     queues = [router.open("one"), router.open("two")]
     client.hear("all", {"action": "add-worker", "worker": "a"})
     client.hear("all", {"action": "remove-worker", "worker": "a", "expected": True})
+    client.hear("worker-restart-memory", {"worker": "b", "pid": 7, "rss": 2_500_000_000})
     client.hear("all", {"action": "remove-worker", "worker": "b"})
     client.hear("all", {"action": "something else"})
     client.hear("all", "no dict")
-    expected = [recovery_events.WorkerJoined("a"), recovery_events.WorkerLeft("a", True), recovery_events.WorkerLeft("b", False)]
+    how = "ended by its nanny, because it used 2.5 GB of memory"
+    first, second = recovery_events.WorkerLeft("a", True), recovery_events.WorkerLeft("b", False, how)
+    expected = [recovery_events.WorkerJoined("a"), first, second]
     assert [left(queue) for queue in queues] == [expected, expected]
 
 
-def test_a_handler_that_was_there_before_is_called_and_put_back():
+@pytest.mark.parametrize("topic", ["all", "worker-restart-memory"])
+def test_a_handler_that_was_there_before_is_called_and_put_back(topic):
     client, received = Client(), []
-    client.subscribe_topic("all", received.append)
+    client.subscribe_topic(topic, received.append)
     router = EventRouter(client)
     for run in ("one", "two"):
         router.open(run)
-    client.hear("all", {"action": "add-worker", "worker": "a"})
+    client.hear(topic, {"action": "add-worker", "worker": "a"})
     assert len(received) == 1
     router.close("one")
     assert TOPIC in client.handlers
     router.close("two")
     router.close("two")
-    assert client.handlers == {"all": received.append}
+    assert client.handlers == {topic: received.append}
 
 
 def test_the_last_run_takes_the_subscriptions_with_it_and_the_next_begins_anew():
@@ -109,7 +113,7 @@ def test_the_last_run_takes_the_subscriptions_with_it_and_the_next_begins_anew()
     assert router_of(client) is router
     for _ in range(2):
         router.open("run")
-        assert set(client.handlers) == {TOPIC, "all"}
+        assert set(client.handlers) == {TOPIC, "all", "worker-restart-memory"}
         router.close("run")
         assert client.handlers == {}
     router.open("run")

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labkit.engines.dask.client import recovery_policy as policy
-from labkit.engines.dask.timeouts import REPORT_S, RETURN_S, STARTS
+from labkit.engines.dask.timeouts import ATTEMPTS, LASTED_S, REPORT_S, RETURN_S, STARTS
 from labkit.engines.lifecycle import State
 from labkit.trace.events import (
     GroupRestarted,
@@ -146,6 +146,65 @@ def test_a_start_that_fails_is_repeated_elsewhere_and_three_in_a_row_end_the_run
     assert world.ended.why == "worker-1 could not be started again: ValueError: no"
 
 
+@pytest.mark.parametrize(
+    ("shape", "role", "ends"),
+    [
+        ("servers", "server-1", True),
+        ("servers", "worker-2", True),
+        ("servers", "chief", True),
+        ("servers that go on", "server-0", True),
+        ("servers that go on", "worker-1", False),
+        ("servers that go on", "backup-1", False),
+        ("given", "server-0", True),
+        ("ring", "worker-1", True),
+        ("ring that goes on", "worker-1", False),
+        ("parts", "worker-2", True),
+        ("same addresses", "worker-2", False),
+        ("elastic", "worker-1", False),
+    ],
+)
+@pytest.mark.parametrize("after", [0.0, 2.0])
+def test_a_role_whose_process_dies_each_time_it_begins_is_given_up_with_the_reason(shape, role, ends, after):
+    world = SHAPES[shape](0)
+    world.make_fatal(role, after)
+    for _ in range(ATTEMPTS):  # those of others come back by themselves here
+        world.run(LASTED_S)
+        if not world.local:
+            world.join_process()
+    world.settle()
+    assert world.deaths == {role: ATTEMPTS}
+    assert bool(world.ended) is ends
+    if ends:
+        assert role in world.ended.roles
+        assert world.ended.why == (
+            f"{' and '.join(world.ended.roles)} did not last: each of {ATTEMPTS} attempts ended within {LASTED_S:g} s, because "
+            "the process ended unexpectedly (signal 11, SIGSEGV)"
+        )
+    else:
+        assert world.members.missing == [role]
+        assert (role, "ended unexpectedly (signal 11, SIGSEGV)") in recorded(world, RoleLeft)
+        world.fatal.clear()
+        world.restart(role)
+        world.settle()
+        assert world.members.whole
+
+
+def test_a_process_that_dies_later_is_a_new_fault_each_time():
+    world = World(servers())
+    world.make_fatal("server-0", LASTED_S + 0.5)
+    world.run(3 * ATTEMPTS * LASTED_S)
+    assert not world.ended
+    assert world.deaths["server-0"] > 2 * ATTEMPTS
+
+
+def test_kills_by_request_are_no_failed_attempts():
+    world = World(servers())
+    for _ in range(2 * ATTEMPTS):
+        world.kill("server-0")
+        world.settle()
+    assert not world.ended
+
+
 def test_a_role_that_is_lost_again_before_it_is_back_is_reported_again():
     world = World(servers(), local=False)
     world.kill("worker-1")
@@ -194,7 +253,7 @@ def test_the_history_of_an_earlier_process_at_an_address_does_not_apply_to_the_n
     assert world.members.where["worker-1"] == first_address
     world.kill_process(first_address)
     world.settle()
-    assert [why for *_, why in recorded(world, RoleLost)] == ["was killed", "ended unexpectedly"]
+    assert [why for *_, why in recorded(world, RoleLost)] == ["was killed", "ended unexpectedly (signal 11, SIGSEGV)"]
 
 
 def test_a_dask_worker_that_was_retired_and_is_back_at_its_address_keeps_its_new_role():
@@ -222,7 +281,7 @@ def test_without_any_dask_worker_the_run_waits_for_one_and_then_ends():
     for address in list(world.processes):
         world.kill_process(address)
     world.run(RETURN_S + 2)
-    assert "server-0 ended unexpectedly" in world.ended.why
+    assert "server-0 ended unexpectedly (signal 11, SIGSEGV)" in world.ended.why
     assert world.ended.why.endswith("and no Dask worker is left, and none came back within 15 s")
     assert world.now <= REPORT_S + 2
 
@@ -497,7 +556,7 @@ SHAPES = {
 }
 FAULTS = (
     "kill", "kill for good", "kill process", "freeze", "freeze long", "retire", "cancel", "restart", "join", "leave",
-    "join process", "lose orders", "fail a start", "hang a start", "absent",
+    "join process", "lose orders", "fail a start", "hang a start", "absent", "die when it begins",
 )  # fmt: skip
 
 
@@ -528,6 +587,8 @@ def inflict(world, fault, which):
             world.fail_starts = 1
         case "hang a start":
             world.hang_starts = 1
+        case "die when it begins" if (role, world.members.incarnation[role]) in world.tasks:
+            world.make_fatal(role, which / 4)
         case "absent":
             world.be_absent(4.0)
         case "kill process" if first_address:
@@ -553,6 +614,7 @@ def goes_well(shape, seed, sequence):
         inflict(world, fault, which)
         world.run(seconds)
     world.lose_orders, world.fail_starts, world.hang_starts = 0.0, 0, 0
+    world.fatal.clear()
     if not world.local:  # permanently lost roles are replaced, or the run ends
         there = sum(process.alive and not process.closing for process in world.processes.values())
         for _ in range(len(world.members.state) - there):

@@ -124,12 +124,19 @@ def test_invalid_placement_rules_are_refused(rule, message):
         check_rule(rule)
 
 
-def test_hosts_of_addresses():
-    assert host_of("tcp://10.0.0.2:345") == "10.0.0.2"
-    assert host_of("tls://node.example.org:345") == "node.example.org"
-    assert host_of("tcp://[fe80::1]:345") == "fe80::1"
-    assert host_of("inproc://192.168.1.2/77/3") == "192.168.1.2/77/3"
-    assert host_of("10.0.0.2") == "10.0.0.2"
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("tcp://10.0.0.2:345", "10.0.0.2"), ("tls://node.example.org:345", "node.example.org"), ("tcp://[fe80::1]:345", "fe80::1"),
+     ("inproc://192.168.1.2/77/3", "192.168.1.2"), ("inproc://192.168.1.2/77/14", "192.168.1.2"),
+     ("inproc://fe80::1/7/3", "fe80::1"),
+     ("10.0.0.2", "10.0.0.2")],
+)  # fmt: skip
+def test_hosts_of_addresses(address, host):
+    assert host_of(address) == host
+
+
+def test_dask_workers_in_threads_are_on_one_host_which_reaches_its_folders():
+    check_checkpoint_location("folder", {host_of(f"inproc://10.0.0.2/77/{i}") for i in range(5)})
 
 
 # lost nodes -------------------------------------------------------------------------------------------------------------
