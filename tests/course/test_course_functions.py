@@ -3,6 +3,7 @@
 import collections
 import enum
 import warnings
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -38,6 +39,52 @@ class TestTrial:
         trial = course.trial(lk.SyncPS(), workers=2, updates=5, slow={"worker-0": 4}).check()
         assert trial.longest_wait(1) == pytest.approx(0.3)
         assert trial.longest_wait(0) == pytest.approx(0, abs=1e-9)
+
+
+@dataclass(frozen=True)
+class NothingIsSent(lk.ServerStrategy):
+    """Workers compute without end, and the server waits for what they never send."""
+
+    async def server(self, ctx, shard):
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            ctx.send(request.sender, shard.weights())
+
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for batch in ctx.batches():
+            await ctx.compute(model.gradient, weights, batch)
+
+
+@dataclass(frozen=True)
+class NothingIsAnswered(NothingIsSent):
+    async def server(self, ctx, shard):
+        async for _ in ctx.inbox(lk.Push, lk.Pull):
+            pass
+
+
+class TestFailedTrial:
+    def test_a_run_that_makes_no_update_ends(self):
+        trial = course.trial(NothingIsSent(), workers=2, updates=3)
+        assert not trial.deadlock
+        with pytest.raises(course.CheckFailed, match=r"The run failed: 100 s of virtual time were not .* 0 were applied"):
+            trial.check()
+
+    def test_a_deadlock_is_named(self):
+        trial = course.trial(NothingIsAnswered(), workers=2, updates=3)
+        assert trial.deadlock
+        with pytest.raises(course.CheckFailed, match="The run with two workers failed: deadlock after"):
+            trial.check("two workers")
+
+
+class TestLikelyMistake:
+    MISTAKES = {"a sum": [3.0, 4.0], "a number": 7, "no array": "seven"}  # noqa: RUF012
+
+    @pytest.mark.parametrize(
+        ("got", "hint"),
+        [(np.array([3, 4]), "a sum"), (7.0, "a number"), ("seven", "no array"), ([3, 5], "other"), (None, "other")],
+    )
+    def test_the_first_mistake_with_this_value_is_named(self, got, hint):
+        assert course.likely_mistake(got, self.MISTAKES, "other") == hint
 
 
 def orders(schedule, stages, micro_batches):
@@ -77,7 +124,7 @@ class TestExpectClose:
         assert capsys.readouterr().out == "w: as expected\n"
 
     @pytest.mark.parametrize(
-        ("got", "message"), [([1.0], r"w has shape \(1,\) where \(2,\) was expected:.why"), ([1, 2.1], "w is not .* why")]
+        ("got", "message"), [([1.0], r"w has shape \(1,\) where \(2,\) was expected:\swhy"), ([1, 2.1], "w is not .* why")]
     )
     def test_a_wrong_array_fails_with_the_hint(self, got, message):
         with pytest.raises(course.CheckFailed, match=message):

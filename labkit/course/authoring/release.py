@@ -11,6 +11,7 @@ from ..schema import FORMAT, Assignment, Cell
 
 __all__ = ["points_by_question", "release"]
 
+MAX_SHOWN_LINES = 10
 # `pytest --nbval`: answers and tests fail if they raise an error, whatever they print; cells for the live cluster are not run.
 TAGS = {"solution": "nbval-ignore-output", "test": "nbval-ignore-output", "live": "nbval-skip"}
 
@@ -41,6 +42,8 @@ def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, A
         metadata["deletable"] = False
     if cell.kind in ("given", "locked", "test"):
         metadata["editable"] = False
+    if cell.kind in ("locked", "test") and len(text.splitlines()) > MAX_SHOWN_LINES:
+        metadata["jupyter"] = {"source_hidden": True}  # hints for many wrong answers; JupyterLab shows the cell collapsed
     if cell.kind in TAGS:
         others = [tag for tag in metadata.get("tags", ()) if tag not in TAGS.values()]
         metadata["tags"] = sorted([*others, TAGS[cell.kind]])

@@ -1,5 +1,9 @@
-"""Typical wrong answers lose the points of their part, and the hint names the misunderstanding."""
+"""Typical wrong answers lose the points of their part, and the hint names the misunderstanding; right answers pass in
+every variant.
+"""
 
+import itertools
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +17,9 @@ from labkit.course.grading.lms import Student
 from labkit.course.grading.nbval_run import Harness
 from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.grading.submissions import Submission
+from labkit.course.schema import parse
+from labkit.course.variants import with_variant
+from tests.course.mutants import in_variant
 from tests.course.sharing import run_plainly
 from tests.course.wrong_answers import WRONG, answer
 
@@ -39,3 +46,16 @@ def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, monkeypatch
         if missing != {cell: lost} or not any(re.search(says, hint) for hint in hints):
             found[what] = missing, hints
     assert found == {}
+
+
+@pytest.mark.sample(2, slow=6)
+@pytest.mark.parametrize("name", WRONG)
+def test_right_answers_pass_in_every_variant(name):
+    """A hint computes with the answer: it must neither fail nor find a misunderstanding in a right one."""
+    notebook = json.loads(next(REFERENCES.glob(f"{name}*")).read_text())
+    variants = parse(notebook, name).variants
+    for choices in itertools.product(*([choice["value"] for choice in each] for each in variants.values())):
+        values = dict(zip(variants, choices, strict=True))
+        reference = with_variant(parse(in_variant(notebook, values), name), None)
+        cells = run_plainly(rebuild(reference, solutions_as_answers(reference), None)).cells
+        assert {cell: result.message for cell, result in cells.items() if not result.passed} == {}, values

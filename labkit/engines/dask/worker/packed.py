@@ -9,8 +9,11 @@ scheduler unpickles the arguments of a task, and where it is in the client's pro
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import threading
+import types
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -21,6 +24,19 @@ from ....content_digest import user_modules
 from ....errors import BadInput
 
 __all__ = ["Packed", "call_packed"]
+
+_NO_FILE = "<dynamic-code>"  # what cloudpickle writes instead of a file
+
+
+def _code_with_file(code: types.CodeType) -> tuple[Any, ...]:
+    """Reduce a code object, with the name of its file: errors show the line."""
+    make, arguments = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    return make, tuple(code.co_filename if isinstance(each, str) and each == _NO_FILE else each for each in arguments)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table = ChainMap({types.CodeType: _code_with_file}, cloudpickle.Pickler.dispatch_table)
+
 
 _registry = threading.Lock()  # cloudpickle has one list of modules for all threads
 
@@ -36,7 +52,9 @@ class Packed:
         """Pickle a value. `name`: what a message calls it. Raises `BadInput` if it cannot be pickled."""
         try:
             with _by_value(user_modules(value)):
-                return cls(cloudpickle.dumps(value))
+                file = io.BytesIO()
+                _Pickler(file).dump(value)
+                return cls(file.getvalue())
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise BadInput(
