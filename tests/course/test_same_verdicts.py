@@ -71,6 +71,7 @@ def in_a_kernel(folder, notebooks):
     manager.start_kernel(cwd=folder)
     client = manager.client()
     client.start_channels()
+    client.wait_for_ready()  # what a kernel publishes before the client has subscribed is lost
     found = {name: {} for name in notebooks}
     try:
         for name, raw in notebooks.items():

@@ -35,7 +35,9 @@ def _code_with_file(code: types.CodeType) -> tuple[Any, ...]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap({types.CodeType: _code_with_file}, cloudpickle.Pickler.dispatch_table)
+    dispatch_table: ClassVar[ChainMap[type, Any]] = ChainMap(
+        {types.CodeType: _code_with_file}, cloudpickle.Pickler.dispatch_table
+    )
 
 
 _registry = threading.Lock()  # cloudpickle has one list of modules for all threads
