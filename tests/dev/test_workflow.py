@@ -32,7 +32,7 @@ def test_the_workflow_keeps_screenshots_and_durations_where_the_checks_put_them(
     (upload,) = [s for j in WORKFLOW["jobs"].values() for s in j["steps"] if "upload-artifact" in s.get("uses", "")]
     assert f"LABKIT_SCREENSHOTS={upload['with']['path']}/screenshots " in CI
     durations = re.findall(r"--junitxml=(\S+)", CI)
-    assert len(durations) >= 4
+    assert len(durations) >= 3
     assert all(path.startswith(f"{upload['with']['path']}/durations/") for path in durations)
 
 
@@ -51,11 +51,13 @@ def test_the_hooks_are_the_static_checks_of_the_continuous_integration():
     assert entries == static == ["ruff check .", "mypy"]
 
 
-def test_the_checks_begin_with_the_command_of_the_readme():
+def test_the_checks_run_all_tests_in_the_environment_of_the_readme():
     readme = (ROOT / "README.md").read_text()
-    (command,) = re.findall(r"^python3 -m venv .* && pip install (.*) && (pytest.*)$", readme, re.MULTILINE)
-    steps = re.search(r"^step .* pip install --quiet (.*)\nstep .* (pytest .*?) --junitxml", CI, re.MULTILINE)
-    assert steps.groups() == command
+    (extra, command) = re.findall(r'^python3 -m venv .* && pip install -e "\.\[(.*)\]" && (pytest.*)$', readme, re.MULTILINE)[0]
+    assert '    step "install of [$2]" pip install --quiet -e ".[$2]"\n' in CI
+    environments = re.findall(r"^( *)environment \w+ (\S+)$", CI, re.MULTILINE)
+    assert environments[0] == ("", extra)
+    assert f'\nstep "tests" {command} -m "" --junitxml' in CI
 
 
 # templates and citation -----------------------------------------------------------------------------------------------

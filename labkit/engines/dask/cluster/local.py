@@ -114,7 +114,8 @@ def _notebooks_not_imported() -> Iterator[None]:
 
     `multiprocessing` has no setting for this. It reads `__file__` in the thread that starts a process, at any later time.
     """
-    before = spawn.get_preparation_data
+    module = spawn  # at the end of a program that forked, globals are None
+    before = module.get_preparation_data
 
     def preparation_data(name: str) -> dict[str, Any]:
         found = before(name)
@@ -122,11 +123,11 @@ def _notebooks_not_imported() -> Iterator[None]:
             found.pop("init_main_from_path", None)
         return found
 
-    spawn.get_preparation_data = preparation_data
+    module.get_preparation_data = preparation_data
     try:
         yield
     finally:
-        spawn.get_preparation_data = before
+        module.get_preparation_data = before
 
 
 notebooks_not_imported = SharedContext(_notebooks_not_imported)
