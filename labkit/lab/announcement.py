@@ -25,7 +25,7 @@ REASONS = {
 def announcement(before: Settings, after: Settings, given: Iterable[str]) -> str:
     """Return which settings have changed because the settings `given` were changed, or "".
 
-    Defaults that differ between two strategies are not announced, because nobody has chosen them.
+    Defaults that differ between two strategies are not announced, because the user has not chosen them.
     """
     return " ".join([*_replaced(before, after, set(given)), *_options(before, after, set(given))])
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from labkit.course.sandbox import frames
+from tests.course.unusual_values import Number, Op
 
 numbers = st.one_of(
     st.integers(-(2**80), 2**80),
@@ -224,25 +225,6 @@ class Yes(np.ndarray):
         return np.ones(self.shape)
 
 
-class Op(str, enum.Enum):  # noqa: UP042  (as students write it)
-    FORWARD = "forward"
-
-    def __eq__(self, other):
-        return True
-
-    __hash__ = str.__hash__
-
-
-class Seven(float):
-    def __eq__(self, other):
-        return True
-
-    def __repr__(self):
-        return "7"
-
-    __hash__ = None
-
-
 def subclasses():
     """By name: a value of a subclass, and the plain value that it holds."""
     garbage = np.array([[1.0, 9.0], [9.0, 9.0]])
@@ -262,9 +244,9 @@ def subclasses():
         "text that ignores blanks": (np.char.array(["a  ", "b"]), np.array(["a  ", "b"])),
         "an array of objects with a mask": (np.ma.array([1, None], mask=[0, 1], dtype=object), np.array([1, None], object)),
         "a member of an enum": (Op.FORWARD, "forward"),
-        "a float of one's own": (Seven(1.0), 1.0),
+        "a float of one's own": (Number(1.0), 1.0),
         "an int of one's own": (enum.IntEnum("N", "A")["A"], 1),
-        "in lists": ([np.ma.array([9.0], mask=True), (Op.FORWARD, Seven(1.0))], [np.array([9.0]), ("forward", 1.0)]),
+        "in lists": ([np.ma.array([9.0], mask=True), (Op.FORWARD, Number(1.0))], [np.array([9.0]), ("forward", 1.0)]),
     }
 
 

@@ -67,7 +67,7 @@ class OpenConnections:
             atexit.unregister(self.close)
 
     def close(self) -> None:
-        """End all runs, then close all connections, the newest first. Nobody reads what Dask logs about this."""
+        """End all runs, then close all connections, the newest first. What Dask logs about this is of no use."""
         for name in ("distributed", "distributed.client"):  # the others inherit the level
             logging.getLogger(name).setLevel(SILENT)
         for end in (DaskConnection.end_runs, DaskConnection.close):
@@ -171,7 +171,8 @@ class LocalProcesses(DaskProcesses):
         self._starting = starting
         self._cluster: OwnCluster | None = None
         self._table = ProcessTable()
-        self._cancelled = self._silent = False
+        self._cancelled = False
+        self._contexts = contextlib.ExitStack()  # those that are open as long as the cluster is
         self._failures = 0  # consecutive failures to replace lost processes
 
     @property
@@ -226,9 +227,8 @@ class LocalProcesses(DaskProcesses):
         self.close()  # releases what is left of a cluster that was closed from outside
         self._starting()
         self._table = ProcessTable()
-        silence.__enter__()
-        notebooks_not_imported.__enter__()
-        self._silent = True
+        for context in (silence, notebooks_not_imported):
+            self._contexts.enter_context(context)
         try:
             with settings, interrupts_blocked():
                 self._cluster = new_cluster(self._table, self._token)
@@ -301,10 +301,7 @@ class LocalProcesses(DaskProcesses):
             _close_in_order("the client", lambda: client.close(timeout=CLOSE_S))
         if cluster is not None:
             _close_in_order("the cluster", lambda: _end_cluster(cluster))
-        if self._silent:
-            self._silent = False
-            notebooks_not_imported.__exit__(None, None, None)
-            silence.__exit__(None, None, None)
+        self._contexts.close()
 
     def disown(self) -> bool:
         """In a forked child: give up the parent's client and cluster. Returns False if there are none."""
