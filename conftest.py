@@ -252,7 +252,9 @@ class SuiteReport:
 
     def _write(self, key: str, suite: Suite) -> None:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        counts = ", ".join(f"{suite.outcomes[name]} {name}" for name in ("failed", "passed", "skipped") if suite.outcomes[name])
+        counts = ", ".join(
+            f"{suite.outcomes[name]} {name}" for name in ("failed", "passed", "skipped") if suite.outcomes[name]
+        )
         name = key.removeprefix("tests/")
         terminal.ensure_newline()
         terminal.write_line(

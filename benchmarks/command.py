@@ -37,7 +37,9 @@ class Outcome:
 
 
 @click.command()
-@click.option("--only", multiple=True, type=click.Choice([b.name for b in BENCHMARKS]), help="Run this one only; repeatable.")
+@click.option(
+    "--only", multiple=True, type=click.Choice([b.name for b in BENCHMARKS]), help="Run this one only; repeatable."
+)
 @click.option("--quick", is_flag=True, help="Tiny sizes, to test that the benchmarks run; the results have no meaning.")
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all results to this file.")
 @click.option("--list", "list_them", is_flag=True, help="List the benchmarks and exit.")

@@ -48,7 +48,8 @@ TRIES = 3
 LEAST_STALENESS = 0.2  # below, a strategy is synchronous
 SEED = 0
 ACCURACY, SEEDS, LIMIT_S = 0.95, 5, 60.0
-LEARNING_RATES = {"paced": 0.1, "full speed": 0.02}  # of the runs to an accuracy; at full speed, so that they last for seconds
+# of the runs to an accuracy; at full speed, so that they last for seconds
+LEARNING_RATES = {"paced": 0.1, "full speed": 0.02}
 SERVERS = ("AsyncPS", "SyncPS", "SSP")
 STRATEGIES = (*SERVERS, "RingAllReduce", "LocalSGD", "Pipeline")
 
@@ -312,7 +313,9 @@ def summarized(
         rows.append(Row(kind, f"{side}: with sign", "%", statistics.median(signed), min(signed), max(signed), count))
     for kind, differences in repeated.items():
         if differences:
-            rows.append(_row(kind, "throughput, repeated measurements of a run", "%", [100 * one for one in differences]))
+            rows.append(
+                _row(kind, "throughput, repeated measurements of a run", "%", [100 * one for one in differences])
+            )
     return rows
 
 

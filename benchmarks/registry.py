@@ -22,7 +22,16 @@ __all__ = ["BENCHMARKS"]
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK
     for module in (
-        throughput, accuracy, recording, watching, simulator, startup, recovery, round_trip, slow_worker, prediction,
+        throughput,
+        accuracy,
+        recording,
+        watching,
+        simulator,
+        startup,
+        recovery,
+        round_trip,
+        slow_worker,
+        prediction,
         prediction_on_hosts,
     )
 )

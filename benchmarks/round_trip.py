@@ -24,7 +24,8 @@ SIZES = (("40 KB", 40_000, 400), ("1 MB", 1_000_000, 100), ("10 MB", 10_000_000,
 WARM_UP = 3  # round trips that are not counted
 LABKIT, SOCKET = "labkit transport", "raw TCP socket"
 
-PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[RoundTrips]], tuple[str, ...]]] = {  # (open_pair, required modules)
+# (open_pair, required modules)
+PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[RoundTrips]], tuple[str, ...]]] = {
     "shared memory": (shared_memory.open_pair, ()),
     "PyTorch gloo": (gloo_round_trip.open_pair, ("torch",)),
     "PyTorch RPC": (torch_rpc_round_trip.open_pair, ("torch",)),

@@ -167,7 +167,9 @@ def _ratios(turns: Sequence[Mapping[str, Values]], sides: Sequence[str], baselin
     if baseline is None or baseline not in sides:
         return []
     return [
-        _row((name, "x"), f"{side} / {baseline}", [turn[side][name, unit] / turn[baseline][name, unit] for turn in turns])
+        _row(
+            (name, "x"), f"{side} / {baseline}", [turn[side][name, unit] / turn[baseline][name, unit] for turn in turns]
+        )
         for side in sides
         if side != baseline
         for name, unit in turns[0][side]

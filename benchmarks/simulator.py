@@ -78,7 +78,10 @@ def simpy_outcome(case: Case, peer: str) -> Any:
     """Run the model in one of `PEERS` to its end, with the draws that labkit's workers take."""
     module = importlib.import_module(f".peers.{PEERS[peer]}", __package__)
     problem = lk.Problem("digits", timing_only=True)
-    draws = [Sampler(case.distribution, role_stream(problem.seed, "worker", i, COMPUTE_TIME)).next for i in range(case.workers)]
+    draws = [
+        Sampler(case.distribution, role_stream(problem.seed, "worker", i, COMPUTE_TIME)).next
+        for i in range(case.workers)
+    ]
     network = {"latency": 100_000, "per_byte": 1.0, "service": 10_000} if case.links else {}
     return module.simulate(draws, case.updates, nbytes=problem.objective().start(0).nbytes, **network)
 

@@ -57,7 +57,9 @@ def measured_column(names: Sequence[str]) -> dict[str, str]:
 
 @click.command()
 @click.option("--measure", is_flag=True, help="Run every strategy on processes, twice, and fill in the last column.")
-@click.option("--only", multiple=True, type=click.Choice(list(STRATEGIES)), help="Measure this strategy only; repeatable.")
+@click.option(
+    "--only", multiple=True, type=click.Choice(list(STRATEGIES)), help="Measure this strategy only; repeatable."
+)
 def main(measure: bool, only: tuple[str, ...]) -> None:
     """Write the table of docs/strategies/slow_worker.md."""
     names = only or (tuple(STRATEGIES) if measure else ())

@@ -23,7 +23,8 @@ from .subprocesses import server_process
 __all__ = ["open_pair"]
 
 HOST = "127.0.0.1"
-REPLY_TIMEOUT_S, IDLE_TIMEOUT_S = 30.0, 600.0  # seconds without a reply; without a request, while other pairs are measured
+# seconds without a reply; without a request, while other pairs are measured
+REPLY_TIMEOUT_S, IDLE_TIMEOUT_S = 30.0, 600.0
 
 
 @contextlib.contextmanager

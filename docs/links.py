@@ -28,7 +28,8 @@ class Page(HTMLParser):
 
 def broken_links(folder: Path) -> list[str]:
     """Return "page: link" for every relative link whose file or anchor does not exist in the site in `folder`."""
-    paths = [path.resolve() for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts]  # templates of the theme
+    # templates of the theme
+    paths = [path.resolve() for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts]
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in paths}
     broken = []
     for path, page in pages.items():

@@ -27,7 +27,8 @@ def _attach() -> tuple:
 
 _import, __dir__, __all__ = _attach()
 
-if type(sys.modules[__name__]) is not types.ModuleType:  # lazy_loader may change the class; pickle does not know the new one
+# lazy_loader may change the class; pickle does not know the new one
+if type(sys.modules[__name__]) is not types.ModuleType:
     copyreg.pickle(type(sys.modules[__name__]), lambda module: (importlib.import_module, (module.__name__,)))
 
 

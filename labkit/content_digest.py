@@ -190,7 +190,9 @@ class _Walk:
             self._all("dask", type(value), tokenized())
         elif dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
-            self._all("dataclass", type(value), *(each for name in names for each in (name, getattr(value, name, None))))
+            self._all(
+                "dataclass", type(value), *(each for name in names for each in (name, getattr(value, name, None)))
+            )
         else:
             self._state(value)
 

@@ -27,10 +27,20 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FileLock", "TemporaryFolders", "lock_open_file", "reserved", "sync_folder", "temporary", "whole_file", "write_text"]
+__all__ = [
+    "FileLock",
+    "TemporaryFolders",
+    "lock_open_file",
+    "reserved",
+    "sync_folder",
+    "temporary",
+    "whole_file",
+    "write_text",
+]
 
 PREFIX = "labkit-"  # of the names of temporary folders
-OF_FOLDER, OF_TEMPORARY_FOLDER = ".labkit-lock", ".labkit-temporary"  # names of the files that lock the folder which they are in
+# names of the files that lock the folder which they are in
+OF_FOLDER, OF_TEMPORARY_FOLDER = ".labkit-lock", ".labkit-temporary"
 
 
 # locks ----------------------------------------------------------------------------------------------------------------
@@ -152,7 +162,9 @@ def reserved(paths: Iterable[Path], by: str) -> Iterator[None]:
             except OSError as error:
                 raise BadInput(f"{shown(str(path))} cannot be written: {reason(error)}.") from None
             if free is False:
-                raise BadInput(f"{shown(str(path))} is being written by {by} ({lock.holder}); wait for it, or give another name.")
+                raise BadInput(
+                    f"{shown(str(path))} is being written by {by} ({lock.holder}); wait for it, or give another name."
+                )
             held.callback(lock.release)
         yield
 
@@ -282,7 +294,9 @@ def _remove_abandoned(parent: str) -> None:
             with contextlib.suppress(OSError):
                 lock = FileLock(Path(entry.path) / OF_TEMPORARY_FOLDER)
                 own, its = entry.stat(follow_symlinks=False), os.lstat(lock.path)
-                ours = own.st_uid == its.st_uid == os.getuid() and stat.S_ISDIR(own.st_mode) and stat.S_ISREG(its.st_mode)
+                ours = (
+                    own.st_uid == its.st_uid == os.getuid() and stat.S_ISDIR(own.st_mode) and stat.S_ISREG(its.st_mode)
+                )
                 if ours and lock.acquire(create=False):
                     _remove(Path(entry.path), lock, os.getpid())
 

@@ -34,7 +34,18 @@ import numpy as np
 from .errors import BadInput, shown
 from .paths import as_path, reason
 
-__all__ = ["ArrayForm", "Arrays", "Either", "Form", "Mismatch", "Number", "check", "check_json", "from_json", "open_arrays"]
+__all__ = [
+    "ArrayForm",
+    "Arrays",
+    "Either",
+    "Form",
+    "Mismatch",
+    "Number",
+    "check",
+    "check_json",
+    "from_json",
+    "open_arrays",
+]
 
 # A form has no narrower type: an alias of plain values that refers to itself is not supported by all type checkers.
 Form: TypeAlias = object
@@ -159,7 +170,11 @@ def _check_table(value: object, form: Mapping[object, Form], field: str) -> str:
     for key, inner in form.items():
         if isinstance(key, type):
             for name, each in value.items():
-                if key is int and not _is_a(name, int) and not (isinstance(name, str) and name.removeprefix("-").isdecimal()):
+                if (
+                    key is int
+                    and not _is_a(name, int)
+                    and not (isinstance(name, str) and name.removeprefix("-").isdecimal())
+                ):
                     return f"has a field {shown(name, 60)}, whose name is not a whole number"
                 check(each, inner, f"{field}.{name}" if field else str(name))
             continue
@@ -191,7 +206,9 @@ def from_json(text: str | bytes, form: Form, where: str, what: str = "") -> obje
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is damaged{f' or not {what}' if what else ''}: it is not JSON ({reason(error)}).") from None
+        raise BadInput(
+            f"{where} is damaged{f' or not {what}' if what else ''}: it is not JSON ({reason(error)})."
+        ) from None
     check_json(where, value, form, what)
     return value
 
@@ -299,4 +316,3 @@ def open_arrays(path: str | os.PathLike[str], what: str, ratio: int = MAX_RATIO)
         raise BadInput(f"There is no file {shown(name)}.") from None
     except (OSError, EOFError, ValueError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise BadInput(f"{shown(name)} is damaged or not {what}: {reason(error)}.") from None
-

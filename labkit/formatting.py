@@ -106,7 +106,8 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 
 
 _SHORT = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
-_ROLE = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b(?!\.\d)")  # not in the name of a file of a checkpoint
+# not in the name of a file of a checkpoint
+_ROLE = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b(?!\.\d)")
 
 
 def ordinal(number: int) -> str:

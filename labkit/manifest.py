@@ -107,7 +107,9 @@ class Manifest:
 
 
 @contextmanager
-def written_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, commands: Any) -> Iterator[FileLock | None]:
+def written_manifest(
+    checkpoint: Any, plan: Plan, cluster: Any, budget: Any, commands: Any
+) -> Iterator[FileLock | None]:
     """Context manager for the start of a run. Locks the location, writes `run.json` before any role writes a checkpoint, and
     undoes both if the start fails. Its value is the lock, for the run to hold.
 
@@ -133,9 +135,13 @@ def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands:
     """Write `run.json`. `budget`: as given to `train`, possibly None; `commands`: the fault schedule, as commands."""
     run = RunSpec(plan.problem, plan.strategy, spec_of(cluster), budget, tuple(commands))
     try:
-        write_json(store, RUN, {"format": FORMAT, "age": times_resumed, "run": run.to_dict(), "shards": shards_of(plan)})
+        write_json(
+            store, RUN, {"format": FORMAT, "age": times_resumed, "run": run.to_dict(), "shards": shards_of(plan)}
+        )
     except OSError as error:
-        raise BadInput(f"checkpoint={shown(store.location)}: {RUN} cannot be written ({error.strerror or error}).") from None
+        raise BadInput(
+            f"checkpoint={shown(store.location)}: {RUN} cannot be written ({error.strerror or error})."
+        ) from None
 
 
 def load_manifest(store: Store) -> Manifest:

@@ -111,7 +111,13 @@ def option(
 def option(*, factory: Callable[[], T], help: str = "") -> T: ...
 @overload  # without a default
 def option(
-    *, low: float | None = None, high: float | None = None, log: bool = False, live: bool = False, help: str = "", unit: str = ""
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    log: bool = False,
+    live: bool = False,
+    help: str = "",
+    unit: str = "",
 ) -> dataclasses.Field[Any]: ...
 def option(
     default: Any = dataclasses.MISSING,
@@ -311,7 +317,11 @@ def _parameter_entry(field: dataclasses.Field[Any]) -> str:
 def _given_type(annotation: str) -> str:
     """Return the type of the parameter of a field: `A | B | None` for `Converted[A | None, B]`."""
     parsed = ast.parse(annotation, mode="eval").body
-    if isinstance(parsed, ast.Subscript) and isinstance(parsed.slice, ast.Tuple) and ast.unparse(parsed.value) == "Converted":
+    if (
+        isinstance(parsed, ast.Subscript)
+        and isinstance(parsed.slice, ast.Tuple)
+        and ast.unparse(parsed.value) == "Converted"
+    ):
         kinds = [kind for part in parsed.slice.elts for kind in _united(part)]
         return " | ".join(sorted(kinds, key="None".__eq__))
     return annotation
@@ -394,7 +404,9 @@ def as_numbers(what: str, values: Any) -> np.ndarray:
         raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
     if array.dtype.kind not in "biuf":
         hint = f": give {what}.astype(float) if they are numbers written as text" if array.dtype.kind in "USO" else ""
-        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
+        raise BadInput(
+            f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans){hint}."
+        )
     return array
 
 
@@ -428,7 +440,9 @@ def check_number(
     """
     number = as_number(value)
     if number is None or not low <= number <= high or not (infinite or math.isfinite(number)):
-        limits = f" from {limit_text(low)} to {limit_text(high)}" if high < math.inf else f", at least {limit_text(low)}"
+        limits = (
+            f" from {limit_text(low)} to {limit_text(high)}" if high < math.inf else f", at least {limit_text(low)}"
+        )
         raise BadInput(f"{name}={shown(value)} is not allowed; it is {unit}{limits}.")
     return float(number)
 

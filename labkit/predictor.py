@@ -51,7 +51,11 @@ class Names(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the names as the header of a model file has them."""
-        given = {"class_names": list(self.classes), "feature_names": list(self.features), "column_target": self.column_target}
+        given = {
+            "class_names": list(self.classes),
+            "feature_names": list(self.features),
+            "column_target": self.column_target,
+        }
         return {name: value for name, value in given.items() if value}
 
 

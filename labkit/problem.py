@@ -31,7 +31,9 @@ QUICK_ROWS = 100_000  # a data set with more rows is not made only to be display
 def widths_from_text(text: str) -> tuple[Any, ...]:
     """Convert `"64, 32"` to `(64, 32)` and `"none"` to `()`. Other parts stay text, which `Problem` rejects."""
     words = [word.strip() for word in text.replace("none", "").split(",")]
-    return tuple(int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else word for word in words if word)
+    return tuple(
+        int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else word for word in words if word
+    )
 
 
 def widths_as_text(widths: tuple[int, ...]) -> str:
@@ -76,12 +78,17 @@ class Problem(HasOptions, HasDescription):
         "digits", help=f"the data set: {', '.join(data.NAMES)}; or what from_arrays, from_csv or from_dask returned"
     )
     hidden: Converted[tuple[int, ...], Sequence[int] | int] = option(
-        (128,), read=widths_from_text, write=widths_as_text, help="widths of the hidden layers, as 64,32; none: a linear model"
+        (128,),
+        read=widths_from_text,
+        write=widths_as_text,
+        help="widths of the hidden layers, as 64,32; none: a linear model",
     )
     batch_size: int = option(32, low=1, high=1_000_000, help="samples in a mini-batch")
     seed: int = option(0, low=0, high=2**63 - 1, help="decides every random draw")
     activation: str = option("relu", choices=("relu", "tanh"), help="activation function of the hidden layers")
-    dtype: str = option("", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit")
+    dtype: str = option(
+        "", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit"
+    )
     partition: Converted[Partition, str] = option(
         Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
         help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",
@@ -253,7 +260,10 @@ class Problem(HasOptions, HasDescription):
         return [
             ("data set", f"{self.name}: {held}, {count_text(d.features, 'feature')}{shape}, {kind}"),
             ("network", f"{nn.network_text(objective)}: {nn.size_text(objective)}"),
-            ("batch", f"{count_text(self.batch_size, 'sample')} per gradient; an epoch is {count_text(batches, 'gradient')}"),
+            (
+                "batch",
+                f"{count_text(self.batch_size, 'sample')} per gradient; an epoch is {count_text(batches, 'gradient')}",
+            ),
         ]
 
     def _curvature(self) -> dict[str, Any]:

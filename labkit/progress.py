@@ -96,7 +96,9 @@ class Progress:
 
     def _texts(self) -> dict[str, str]:
         """Return each quantity as text, with its limit if it has one."""
-        of = {name: "" if name not in self.limits else f" of {self.limits[name]:,.0f}" for name in ("updates", "samples")}
+        of = {
+            name: "" if name not in self.limits else f" of {self.limits[name]:,.0f}" for name in ("updates", "samples")
+        }
         goal, limit = self.limits.get("accuracy"), self.limits.get("seconds")
         accuracy = "unknown" if self.accuracy is None else f"{self.accuracy:.1%}"
         return {
@@ -358,7 +360,9 @@ class TaskProgress:
         """Return the estimated wall seconds until the end: as long per task as recently, but at least as if a task ended now."""
         (then, before), (last, done) = self._seen[0], self._seen[-1]
         left = self._total - done
-        return max(left * (last - then) / (done - before) - (now - last), (left - 1) * (now - then) / (done + 1 - before))
+        return max(
+            left * (last - then) / (done - before) - (now - last), (left - 1) * (now - then) / (done + 1 - before)
+        )
 
 
 def _clock_text(seconds: float) -> str:

@@ -40,7 +40,8 @@ CODEC = 5  # the random choices of a codec
 NETWORK = 6  # lost transmissions of a link
 PREEMPTION = 7  # the times of `Preempt`
 SPREAD = 8  # the factors of the times of gradients, on a cluster with costs
-DRIFT = 9  # the factors of the time of all work on a core, on a cluster with costs; the kind in the identifier is `HOST`
+# the factors of the time of all work on a core, on a cluster with costs; the kind in the identifier is `HOST`
+DRIFT = 9
 
 HOST = "host"  # the kind in the identifier of `DRIFT`; its index is that of the host, followed by that of the core
 WORKER = "worker"  # the kind in the identifier of `BATCHES`, for roles of all kinds

@@ -146,7 +146,12 @@ def _repeated(
     if damage:
         text = f"{damage.rstrip('.')}: the run was repeated to {reached:g} s only"
         engine.trace.event(EngineWarning(nanoseconds(engine.seconds), text))
-    elif past and budget is None and engine.seconds >= later and (now := past_text(engine.trace, nanoseconds(later))) != past:
+    elif (
+        past
+        and budget is None
+        and engine.seconds >= later
+        and (now := past_text(engine.trace, nanoseconds(later))) != past
+    ):
         text = (
             f"the past of this run differs from the one that was recorded: {now or 'no evaluation'} instead of {past} "
             "(another processor, NumPy or BLAS computes other last digits)"

@@ -144,7 +144,9 @@ def train(
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
         run.engine.hold(lock)
     if cluster is not meant:
-        run.engine.trace.event(EngineWarning(0, f"{ENVIRONMENT_VARIABLE} is set: no processes, this run is in virtual time"))
+        run.engine.trace.event(
+            EngineWarning(0, f"{ENVIRONMENT_VARIABLE} is set: no processes, this run is in virtual time")
+        )
     return run
 
 
@@ -171,7 +173,9 @@ def _matcher(run: Run, condition: Any, role: str | None, fields: dict[str, Any])
     """Return a function of the run whose result is true when the condition of `Run.wait_for` holds."""
     if callable(condition):
         if role is not None or fields:
-            raise BadInput(f"wait_for: {'role' if role is not None else min(fields)} belongs to an event, not to a function.")
+            raise BadInput(
+                f"wait_for: {'role' if role is not None else min(fields)} belongs to an event, not to a function."
+            )
         return condition
     kind = EVENTS.get(condition) if isinstance(condition, str) else None
     if kind is None:
@@ -297,7 +301,9 @@ class Run(HasDescription):
     def wait_for(self, condition: Callable[[Run], T], *, timeout: float | None = None) -> T: ...
 
     @overload
-    def wait_for(self, condition: str, role: str | None = None, *, timeout: float | None = None, **fields: Any) -> Any: ...
+    def wait_for(
+        self, condition: str, role: str | None = None, *, timeout: float | None = None, **fields: Any
+    ) -> Any: ...
 
     def wait_for(
         self, condition: Callable[[Run], Any] | str, role: str | None = None, *, timeout: float | None = None, **fields: Any
@@ -365,7 +371,9 @@ class Run(HasDescription):
             problem, why = ClusterError, f"The run hangs: {silence}, while this was waited for:"
         if problem is RunOver and self.engine.error is not None:
             raise self.engine.error
-        raise problem("\n".join([f"{why} {_awaited(condition, role, fields)}. The last events:", *self.log[-SHOWN_LINES:]]))
+        raise problem(
+            "\n".join([f"{why} {_awaited(condition, role, fields)}. The last events:", *self.log[-SHOWN_LINES:]])
+        )
 
     def stop(self) -> Self:
         """End the run now, with a final evaluation, and release its resources."""

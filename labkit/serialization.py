@@ -48,8 +48,7 @@ REGISTRIES: tuple[Mapping[str, type], ...] = (
 )  # fmt: skip
 OTHERS: tuple[type, ...] = (Problem, ClusterSpec, Budget, Costs, Linear, WorkCost, Measured)
 CLASSES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (*OTHERS, *(kind for known in REGISTRIES for kind in known.values()))
+    kind.__name__: kind for kind in (*OTHERS, *(kind for known in REGISTRIES for kind in known.values()))
 }
 
 

@@ -45,7 +45,11 @@ PACE = 0.1  # mean seconds of a gradient if it is not known
 SHORTHANDS = {
     "pace": Option("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
     "distribution": Option(
-        "distribution", str, "deterministic", choices=(*DISTRIBUTIONS, FULL_SPEED), help="distribution of the time of a gradient"
+        "distribution",
+        str,
+        "deterministic",
+        choices=(*DISTRIBUTIONS, FULL_SPEED),
+        help="distribution of the time of a gradient",
     ),
 }
 
@@ -237,7 +241,9 @@ class RunSpec:
             raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(KINDS)}.")
         for name, said in plain.items():
             if isinstance(said, Mapping) and "own" in said:
-                raise BadInput(f"The {name} is not labkit's own ({said['own']}): only its name and a fingerprint are known.")
+                raise BadInput(
+                    f"The {name} is not labkit's own ({said['own']}): only its name and a fingerprint are known."
+                )
         return cls(**{name: decoded_part(name, plain[name]) for name in KINDS})
 
 
@@ -247,7 +253,9 @@ def decoded_part(name: str, plain: Any) -> Any:
         made = from_dict(plain)
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from None
-    if not isinstance(made, KINDS[name]) or (name == "faults" and not all(isinstance(one, Command | Executed) for one in made)):
+    if not isinstance(made, KINDS[name]) or (
+        name == "faults" and not all(isinstance(one, Command | Executed) for one in made)
+    ):
         raise BadInput(f"{name}: {shown(made)} is no {name} of a run.")
     return made
 

@@ -13,7 +13,8 @@ from .trace.schema import seconds
 
 __all__ = ["Summary"]
 
-FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)  # commands that undo a fault are in the log only
+# commands that undo a fault are in the log only
+FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)
 FAULTS_NAMED = 3
 HIGH_BASELINE = 0.6  # accuracy of a constant answer: above that of two classes that are about equally frequent
 
@@ -116,7 +117,9 @@ class Summary(HasDescription):
             rows.insert(7, ("reached after", f"{v['time_to_accuracy']:.2f} s"))
         if self.faults:
             more = len(self.faults) - FAULTS_NAMED
-            rows.append(("faults", "; ".join(self.faults[:FAULTS_NAMED]) + (f"; and {more:,} more" if more > 0 else "")))
+            rows.append(
+                ("faults", "; ".join(self.faults[:FAULTS_NAMED]) + (f"; and {more:,} more" if more > 0 else ""))
+            )
         return rows
 
     def _described(self) -> Description:

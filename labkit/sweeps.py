@@ -64,7 +64,9 @@ RESULTS = (
 )  # fmt: skip
 ALWAYS = ("data", "strategy", "engine", "workers", "servers", "seed")
 NUMBER = Either(None, float)
-ROW: dict[str, Form] = dict.fromkeys(("data", "strategy", "engine"), str) | dict.fromkeys(("workers", "servers", "seed"), int)
+ROW: dict[str, Form] = dict.fromkeys(("data", "strategy", "engine"), str) | dict.fromkeys(
+    ("workers", "servers", "seed"), int
+)
 ROW |= dict.fromkeys(RESULTS, NUMBER)
 ROW |= dict.fromkeys(("stopped_by", "error"), Either(None, str)) | {
     "ledger_closes": Either(None, False, True),
@@ -147,7 +149,9 @@ class Sweep:
             ]  # fmt: skip
             rows.append([*settings.values(), line["runs"], *([line["failed"]] if failed else []), *cells])
         results = ["gradients/s", "staleness", "accuracy", "time to accuracy (s)"]
-        return Table([name.replace("_", " ") for name in names] + ["runs"] + (["failed"] if failed else []) + results, rows)
+        return Table(
+            [name.replace("_", " ") for name in names] + ["runs"] + (["failed"] if failed else []) + results, rows
+        )
 
     def __str__(self) -> str:
         return str(self.table())
@@ -247,7 +251,10 @@ class Sweep:
             rows = [row for row in self.rows if all(row[name] == value for name, value in settings.items())]
             targeted = [row for row in rows if row["error"] is None and row["target_accuracy"] is not None]
             reached = sum(row["time_to_accuracy"] is not None for row in targeted)
-            line: dict[str, Any] = settings | {"runs": len(rows), "failed": sum(row["error"] is not None for row in rows)}
+            line: dict[str, Any] = settings | {
+                "runs": len(rows),
+                "failed": sum(row["error"] is not None for row in rows),
+            }
             line |= {"targeted": len(targeted), "reached": reached}
             for result in results:
                 values = self.values(result, **settings)
@@ -477,7 +484,9 @@ def execute(
     """
     bar = bar_for(check_progress(progress))
     if not (on_result is None or callable(on_result)):
-        raise BadInput(f"on_result={shown(on_result)}: give a function of the numbers of finished and of all runs, and the row.")
+        raise BadInput(
+            f"on_result={shown(on_result)}: give a function of the numbers of finished and of all runs, and the row."
+        )
     cells = _cells(settings, seeds)
     store = _Store(path) if path is not None else None
     rows = _finished(cells, store)
@@ -516,7 +525,9 @@ def _interrupted(done: int, total: int, path: Any) -> str:
     """Return what an interrupted sweep tells its user."""
     some = f"{done:,} of {count_text(total, 'run')}"
     if path is None:
-        return f"{some} had ended; their results are lost. With a file (path=, or --out) it would continue where it was."
+        return (
+            f"{some} had ended; their results are lost. With a file (path=, or --out) it would continue where it was."
+        )
     return f"{some} are in {os.fspath(path)}; the same sweep continues with the others."
 
 
@@ -574,7 +585,9 @@ def _seeds(given: Any, first: int) -> list[int]:
 
 def _cells(settings: Sequence[Setting], seeds: Any) -> list[Cell]:
     """Return the runs of these settings. Raises `BadInput` if the parts of a setting do not fit together or occur twice."""
-    differing = {part: _differing([getattr(each, part) for each in settings]) for part in ("strategy", "budget", "problem")}
+    differing = {
+        part: _differing([getattr(each, part) for each in settings]) for part in ("strategy", "budget", "problem")
+    }
     differing["cluster"] = _differing([each.cluster.spec for each in settings])
     cells: dict[str, Cell] = {}
     named: list[dict[str, Any]] = []  # the columns of the settings so far
@@ -618,9 +631,12 @@ def _varied_options(spec: RunSpec, differing: Mapping[str, set[str]]) -> dict[st
             if name not in names or name in (*ALWAYS, *found):
                 continue
             value = getattr(owner, name)
-            column = name if name not in RESULTS else f"{part}_{name}"  # as the budget's seconds, which are also a result
+            # as the budget's seconds, which are also a result
+            column = name if name not in RESULTS else f"{part}_{name}"
             try:
-                found[column] = value if isinstance(value, bool | int | float | str | None) else write_option(option, value)
+                found[column] = (
+                    value if isinstance(value, bool | int | float | str | None) else write_option(option, value)
+                )
             except BadInput:  # a user-defined object has no text
                 found[column] = re.sub(r" at 0x[0-9a-fA-F]+", "", shown(value))
     return found
@@ -714,7 +730,9 @@ class _Store:
             raise BadInput(f"{shown(self.path)} cannot be read: {reason(error)}.") from None
         if lines == [""]:
             return {}
-        header: Any = from_json(lines[0], {"labkit_sweep": FORMAT, "labkit": str}, shown(self.path), "a file of a sweep")
+        header: Any = from_json(
+            lines[0], {"labkit_sweep": FORMAT, "labkit": str}, shown(self.path), "a file of a sweep"
+        )
         if header != self._header:
             raise BadInput(
                 f"{shown(self.path)} was written by labkit {header.get('labkit')}, and this is {self._header['labkit']}: results "
@@ -767,4 +785,3 @@ def _append(file: Any, line: Mapping[str, Any]) -> None:
     rest = memoryview(json.dumps(line).encode() + b"\n")
     while rest:
         rest = rest[file.write(rest) :]
-

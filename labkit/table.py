@@ -69,9 +69,7 @@ class Table:
             )
         for row in rows:
             if isinstance(row, str) or len(row) != len(columns):
-                raise BadInput(
-                    f"Table: give each row one cell per column ({', '.join(columns)}), not {shown(row)}."
-                )
+                raise BadInput(f"Table: give each row one cell per column ({', '.join(columns)}), not {shown(row)}.")
         if not isinstance(self.title, str):
             raise BadInput(f"Table: title={shown(self.title)} is not allowed; give a text.")
         object.__setattr__(self, "columns", columns)

@@ -34,20 +34,31 @@ def test_invalid_problems_are_refused():
 
 
 def test_invalid_values_are_refused():
-    check_refused([
-        (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
-        (lambda: lk.SyncPS(schedule=lk.Constant), r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)"),
-        (lambda: lk.SparsePS(placement=lk.HashPlacement), r"^SparsePS: placement=lk\.HashPlacement is a class; write lk\.HashPl"),
-        (
-            lambda: lk.SparsePS(placement=["hash"]),
-            r"^There is no placement \['hash'\]\. .*Allowed: consistent-hash, hash",
-        ),
-        (lambda: lk.Hybrid(shape=(2, 2)), r"^Hybrid: shape=\(2, 2\) is not allowed; shape is text, as '2x2'\."),
-        (lambda: parse_option("SSP", options_of(lk.SSP), "S=3"), r"^SSP has no setting 'S'\. Did you mean 's'\? Settings: "),
-        (lambda: lk.SimulatedCluster(slow=["worker-1"]), r"^slow=\['worker-1'\]: say who is how many times slower"),
-        (lambda: lk.SimulatedCluster(slow={"worker-1": "x"}), r"^factor='x': how many times slower is a number"),
-        (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),
-    ])
+    check_refused(
+        [
+            (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
+            (
+                lambda: lk.SyncPS(schedule=lk.Constant),
+                r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)",
+            ),
+            (
+                lambda: lk.SparsePS(placement=lk.HashPlacement),
+                r"^SparsePS: placement=lk\.HashPlacement is a class; write lk\.HashPl",
+            ),
+            (
+                lambda: lk.SparsePS(placement=["hash"]),
+                r"^There is no placement \['hash'\]\. .*Allowed: consistent-hash, hash",
+            ),
+            (lambda: lk.Hybrid(shape=(2, 2)), r"^Hybrid: shape=\(2, 2\) is not allowed; shape is text, as '2x2'\."),
+            (
+                lambda: parse_option("SSP", options_of(lk.SSP), "S=3"),
+                r"^SSP has no setting 'S'\. Did you mean 's'\? Settings: ",
+            ),
+            (lambda: lk.SimulatedCluster(slow=["worker-1"]), r"^slow=\['worker-1'\]: say who is how many times slower"),
+            (lambda: lk.SimulatedCluster(slow={"worker-1": "x"}), r"^factor='x': how many times slower is a number"),
+            (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),
+        ]
+    )
 
 
 def test_invalid_arguments_of_train_are_refused():

@@ -159,7 +159,9 @@ def test_the_digest_is_that_of_other_processes_except_of_what_cannot_be_identifi
         from tests.test_content_digest import BEFORE, made
         print(made(BEFORE), content_digest(threading.Lock()))
     """)
-    runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(2)]
+    runs = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in range(2)
+    ]
     (one, lock), (two, other_lock) = (run.stdout.split() for run in runs)
     assert one == two == made(BEFORE)
     assert lock != other_lock

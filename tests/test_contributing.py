@@ -38,7 +38,7 @@ def test_the_tables_are_in_the_files_that_it_names():
 
 
 def test_it_names_every_layer_of_the_tests():
-    layers = re.search(r'^LAYERS = \((.*)\)', (ROOT / "conftest.py").read_text(), re.MULTILINE)
+    layers = re.search(r"^LAYERS = \((.*)\)", (ROOT / "conftest.py").read_text(), re.MULTILINE)
     assert set(re.findall(r'"(\w+)"', layers[1])) <= set(QUOTED)
 
 

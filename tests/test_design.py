@@ -74,9 +74,7 @@ def test_every_dotted_module_exists():
 
 
 def test_the_glossary_is_alphabetical_and_every_term_has_one_source():
-    rows = [
-        line.strip("| ").split(" | ") for line in GLOSSARY.splitlines() if line[:1] == "|"
-    ][2:]
+    rows = [line.strip("| ").split(" | ") for line in GLOSSARY.splitlines() if line[:1] == "|"][2:]
     assert len(rows) > 100
     assert all(len(row) == 3 and all(row) for row in rows)
     terms = [row[0].lower() for row in rows]

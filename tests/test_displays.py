@@ -103,7 +103,9 @@ def test_every_kind_of_network_has_a_text(problem, network):
 
 def test_data_of_your_own():
     data = lk.from_arrays(np.arange(30.0).reshape(10, 3), np.arange(10) % 2, name="<mine>")
-    assert shown(lk.Problem(data))["data set"].startswith("<mine>: 8 training and 2 held-out samples, 3 features, 2 classes")
+    assert shown(lk.Problem(data))["data set"].startswith(
+        "<mine>: 8 training and 2 held-out samples, 3 features, 2 classes"
+    )
 
 
 def test_a_large_data_set_is_not_made_to_be_shown():

@@ -24,7 +24,8 @@ from labkit.summary import Summary
 from labkit.views import Plots
 
 RETURNED = (Advice, AdvisedStrategy, DaskDataset, Dataset, Plots, Revealed, Runs, Summary)
-CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}  # as the example of `lk.calibrate` does
+# as the example of `lk.calibrate` does
+CALIBRATES = {"Calibration", "Predictions", "predict", "Lab.calibrate", "Lab.predict"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

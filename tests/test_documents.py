@@ -76,7 +76,8 @@ def blocks_of(page: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 RUN = [page for page in PAGES if any(block.runs for block in blocks_of(page))]
-SLOW = [page for page in RUN[1:] if any("slow" in block.marks for block in blocks_of(page))]  # without README, see test_readme
+# without README, see test_readme
+SLOW = [page for page in RUN[1:] if any("slow" in block.marks for block in blocks_of(page))]
 
 
 def name(page: Path) -> str:
@@ -126,7 +127,9 @@ def run(block: Block, folder: Path) -> None:
     else:
         output = run_here(block, folder)
     if block.shown is not None:
-        same = doctest.OutputChecker().check_output(block.shown, output, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        same = doctest.OutputChecker().check_output(
+            block.shown, output, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
         assert same, f"{block.where} shows\n{block.shown}\nand prints\n{output}"
 
 

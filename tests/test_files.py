@@ -80,7 +80,8 @@ JSON = ("about", "header", "events", "counters", "ending")
 
 def pack_npz(path, contents):
     members = {
-        name: np.frombuffer(json.dumps(value).encode(), np.uint8) if name in JSON else value for name, value in contents.items()
+        name: np.frombuffer(json.dumps(value).encode(), np.uint8) if name in JSON else value
+        for name, value in contents.items()
     }
     with open(path, "wb") as file:
         np.savez(file, **members)
@@ -140,7 +141,9 @@ SPARSE = lk.Problem("clicks", hidden=(2,), batch_size=4, options={"rows": 40})
 
 
 def plan_of(kind):
-    problem, strategy = (SPARSE, lk.SparsePS(dense="server")) if kind == "rows" else (MOONS, lk.AsyncPS(optimizer="momentum:0.9"))
+    problem, strategy = (
+        (SPARSE, lk.SparsePS(dense="server")) if kind == "rows" else (MOONS, lk.AsyncPS(optimizer="momentum:0.9"))
+    )
     return make_plan(problem, strategy, lk.SimulatedCluster(workers=2, servers=1).spec, lk.Budget(updates=9))
 
 
@@ -158,7 +161,9 @@ def write_checkpoint(folder, kind):
     if kind == "chief":
         values = plan.problem.objective().start(0)
         held = [[0, json.dumps({"applied": []})]]
-        store.write("chief", {"parameters": values, "update": 4, "samples": 16, "loss": 0.5, "accuracy": None, "held": held}, 4)
+        store.write(
+            "chief", {"parameters": values, "update": 4, "samples": 16, "loss": 0.5, "accuracy": None, "held": held}, 4
+        )
     else:
         store.write("server-0", state, 4)
     return next(folder.iterdir())
@@ -240,7 +245,9 @@ def use_sweep(path):
 
 
 def write_share_text(folder):
-    made = Settings().changed(strategy="ssp", s=5, workers=8, pace=0.2, slow={"worker-2": 5}, data="spirals", seconds=7.5)
+    made = Settings().changed(
+        strategy="ssp", s=5, workers=8, pace=0.2, slow={"worker-2": 5}, data="spirals", seconds=7.5
+    )
     (folder / "share.txt").write_text(share_text(made))
     return folder / "share.txt"
 
@@ -283,7 +290,9 @@ def unpack_csv(path):
 
 
 def pack_csv(path, contents):
-    cells = [line if isinstance(line, list) else [line] for line in (contents if isinstance(contents, list) else [contents])]
+    cells = [
+        line if isinstance(line, list) else [line] for line in (contents if isinstance(contents, list) else [contents])
+    ]
     path.write_text("\n".join(",".join(map(plain_text, line)) for line in cells))
 
 
@@ -319,7 +328,9 @@ FORMATS = {
 
 def places(node, path=()):
     """The path of every value in plain values. Of a long list, the first three."""
-    children = node.items() if isinstance(node, dict) else enumerate(node[:3]) if isinstance(node, (list, tuple)) else ()
+    children = (
+        node.items() if isinstance(node, dict) else enumerate(node[:3]) if isinstance(node, (list, tuple)) else ()
+    )
     for key, child in children:
         yield (*path, key)
         yield from places(child, (*path, key))
@@ -341,7 +352,10 @@ def arrays_like(values):
     yield "another type", values.astype(np.float32 if values.dtype != np.float32 else np.float64)
     yield "one more axis", values[None]
     yield "no axis", np.zeros((), values.dtype)
-    yield "one more", np.concatenate([values, values[-1:]]) if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
+    yield (
+        "one more",
+        np.concatenate([values, values[-1:]]) if len(values) else np.zeros((1, *values.shape[1:]), values.dtype),
+    )
     yield "empty", values[:0]
     yield "huge", np.full_like(values, np.iinfo(values.dtype).max if values.dtype.kind in "iu" else np.inf)
     if values.dtype.kind == "f":
@@ -436,7 +450,11 @@ def test_changed_contents_with_right_checksums(damaged, part):
     kind, path, contents = damaged
     every = list(mutations(contents))
     middle = len(every) // 2
-    chosen = {"some": every[:: max(1, len(every) // PARTS)], "first half": every[:middle], "second half": every[middle:]}[part]
+    chosen = {
+        "some": every[:: max(1, len(every) // PARTS)],
+        "first half": every[:middle],
+        "second half": every[middle:],
+    }[part]
     wrong = []
     for place, what, make in chosen:
         try:
@@ -456,7 +474,9 @@ def test_changed_bytes(damaged):
     whole, wrong = path.read_bytes(), []
     step = max(1, len(whole) // 30)
     cases = {f"{size} bytes": whole[:size] for size in range(0, len(whole), step)}
-    cases |= {f"byte {at}": whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :] for at in range(0, len(whole), step)}
+    cases |= {
+        f"byte {at}": whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :] for at in range(0, len(whole), step)
+    }
     cases |= {"another file": b"\x89PNG\r\n\x1a\n" + bytes(100), "a zip": b"PK\3\4" + bytes(100), "text": b"hello\n"}
     cases |= {"more": whole + b"\0"}
     for what, data in cases.items():

@@ -97,7 +97,21 @@ NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}
 NEEDED |= {"Cosine": {"total": 10}, "Step": {"every": 10}, "Warmup": {"updates": 10}}
 
 
-NO_NUMBERS = ["nan", "np.nan", "huge", "-huge", "True", "np.bool_", "x", "bytes", "list", "dict", "array", "masked", "raises"]
+NO_NUMBERS = [
+    "nan",
+    "np.nan",
+    "huge",
+    "-huge",
+    "True",
+    "np.bool_",
+    "x",
+    "bytes",
+    "list",
+    "dict",
+    "array",
+    "masked",
+    "raises",
+]
 
 
 def made(cls, **given):
@@ -257,7 +271,9 @@ def test_times_of_a_run_are_numbers():
 
 
 def test_unknown_options_of_a_run():
-    with pytest.raises(lk.BadInput, match=r"^AsyncPS has no setting 'lerning_rate'\. Did you mean 'learning_rate'\? Settings: "):
+    with pytest.raises(
+        lk.BadInput, match=r"^AsyncPS has no setting 'lerning_rate'\. Did you mean 'learning_rate'\? Settings: "
+    ):
         started().set(lerning_rate=3)
 
 
@@ -273,7 +289,14 @@ def test_hostile_arguments_of_functions_are_refused(tmp_path, monkeypatch):
     trace = started(SMALL).wait().trace
     data = {"classes": None, "name": "mine", "seed": 0, "test_fraction": 0.2, "standardize": True, "dtype": "float32"}
     known = {"like": None}
-    table = {"missing": ["NA"], "path": "data.csv", "target": -1, "header": "auto", "regression": False, "delimiter": ","}
+    table = {
+        "missing": ["NA"],
+        "path": "data.csv",
+        "target": -1,
+        "header": "auto",
+        "regression": False,
+        "delimiter": ",",
+    }
     resumed = {"path": "none", "problem": None, "strategy": None, "cluster": None, "budget": None, "timeout": None}
     functions = [
         ("young", lk.young, {"cost": 1.0, "mtbf": 100.0}),
@@ -300,9 +323,16 @@ def test_hostile_arguments_of_functions_are_refused(tmp_path, monkeypatch):
 def test_hostile_arguments_of_a_trained_model_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     clicks = lk.Problem("clicks", hidden=(2,), batch_size=4, options={"rows": 100})
-    sparse = lk.train(clicks, lk.SparsePS(), lk.SimulatedCluster(workers=2, compute=0.1), lk.Budget(updates=2)).wait().result()
+    sparse = (
+        lk.train(clicks, lk.SparsePS(), lk.SimulatedCluster(workers=2, compute=0.1), lk.Budget(updates=2))
+        .wait()
+        .result()
+    )
     cases = []
-    for model, good in ((started(SMALL).wait().result(), {"x": np.zeros((1, 2))}), (sparse, {"x": np.zeros((1, 10), int)})):
+    for model, good in (
+        (started(SMALL).wait().result(), {"x": np.zeros((1, 2))}),
+        (sparse, {"x": np.zeros((1, 10), int)}),
+    ):
         for method in (model.predict, model.predict_proba):
             cases += each_argument(f"{method.__name__} of {model!r}", method, good, HOSTILE | SAMPLES)
         cases += each_argument("save", model.save, {"path": "model.npz"})
@@ -350,9 +380,13 @@ def test_every_argument_of_a_picture(name, tmp_path, monkeypatch):
 def test_hostile_names_of_figure_contents_are_refused():
     plots = started().advance(0.2).plot
     samples = {"images": np.zeros((2, 4)), "labels": [0, 1], "predicted": [0, 1]}
-    values = {label: HOSTILE[label] for label in ("x", "list", "dict", "array", "raises", "unprintable", "huge", "1e308")}
+    values = {
+        label: HOSTILE[label] for label in ("x", "list", "dict", "array", "raises", "unprintable", "huge", "1e308")
+    }
     cases = [*each_argument("throughput", plots.throughput, {"of": "samples"}, values)]
     cases += each_argument("loss", plots.loss, {"against": "updates", "reference": None}, values)
     cases += each_argument("predictions", plots.predictions, samples, values)
-    cases += each_argument("save", plots.save, {"path": "x.png"}, {k: HOSTILE[k] for k in ("nul", "long", "a folder", "raises")})
+    cases += each_argument(
+        "save", plots.save, {"path": "x.png"}, {k: HOSTILE[k] for k in ("nul", "long", "a folder", "raises")}
+    )
     holds(cases)

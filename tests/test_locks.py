@@ -193,7 +193,9 @@ def test_folders_of_killed_programs_are_removed_and_nothing_else(tmp_path):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     with contextlib.ExitStack() as ends:
         programs = [
-            ends.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment))
+            ends.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            )
             for _ in range(3)
         ]
         killed, goes_on, ended = (Path(program.stdout.readline().decode().strip()) for program in programs)
@@ -207,7 +209,13 @@ def test_folders_of_killed_programs_are_removed_and_nothing_else(tmp_path):
         assert (killed.is_dir(), goes_on.is_dir(), ended.exists()) == (True, True, False)
 
         lock = files.OF_TEMPORARY_FOLDER
-        for name in ("labkit-without-a-lock", "other-with-a-lock", "labkit-with-the-lock-of-a-run", "target", "labkit-odd"):
+        for name in (
+            "labkit-without-a-lock",
+            "other-with-a-lock",
+            "labkit-with-the-lock-of-a-run",
+            "target",
+            "labkit-odd",
+        ):
             (tmp_path / name).mkdir()
         (tmp_path / "other-with-a-lock" / lock).touch()
         (tmp_path / "labkit-with-the-lock-of-a-run" / files.OF_FOLDER).touch()

@@ -37,7 +37,11 @@ def test_samples_that_are_not_finite_are_refused(method, value):
 def test_an_overflow_inside_the_network(method):
     made = model(dtype="float32")
     made.parameters = made.parameters * np.float32(1e4)
-    refused(lambda: getattr(made, method)([[0.0, 0.0], [1e36, -1e36]]), "sample 1 makes the network's output infinite", "float32")
+    refused(
+        lambda: getattr(made, method)([[0.0, 0.0], [1e36, -1e36]]),
+        "sample 1 makes the network's output infinite",
+        "float32",
+    )
 
 
 def test_large_samples_that_fit_are_answered():

@@ -54,7 +54,9 @@ def test_tests_use_no_private_members_of_labkit():
     for file, tree in parsed(TESTS):
         own, files = private_names(tree), files + 1
         found += [
-            f"{file.relative_to(TESTS)}:{line}: {name}" for line, name in accesses(tree) if name in labkit and name not in own
+            f"{file.relative_to(TESTS)}:{line}: {name}"
+            for line, name in accesses(tree)
+            if name in labkit and name not in own
         ]
     assert len(labkit) > 1000
     assert files > 200

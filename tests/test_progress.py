@@ -175,7 +175,9 @@ def test_the_timeout_is_kept(bar, timeout):
 
 @pytest.mark.simulated
 def test_ctrl_c_stops_the_run_and_the_bar_shows_that(monkeypatch, bar):
-    run = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2, compute=0.1), lk.Budget(updates=10**9)).advance(1)
+    run = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2, compute=0.1), lk.Budget(updates=10**9)).advance(
+        1
+    )
     monkeypatch.setattr(progress, "FIRST_S", 0.0)
     monkeypatch.setattr("labkit.run.bar_for", lambda progress: lambda: bar)
     wait, calls = type(run.engine).wait, []
@@ -298,7 +300,9 @@ def test_a_terminal_shows_name_bar_and_numbers_on_one_line():
     bar.draw("AsyncPS", 0.25, "25% · [50] of 200 updates")
     bar.draw("AsyncPS", 1.0, "100% · 200 of 200 updates · ended")
     bar.close()
-    lines = [line.rstrip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())) if line]
+    lines = [
+        line.rstrip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())) if line
+    ]
     assert all(len(line) <= 80 for line in lines)
     assert any("AsyncPS" in line and "25% · [50] of 200 updates" in line and "━" in line for line in lines)
     assert lines[-1].endswith("100% · 200 of 200 updates · ended")
@@ -372,7 +376,8 @@ def test_tasks_are_counted_with_the_remaining_time(bar):
         assert len(bar.drawn) == 1  # too early
         now[0] = 3.0
         tasks.draw()
-        assert bar.drawn[-1][2] == "50% · 5 of 10 runs · 3 s left · 1 failed"  # 0.7 s per task, 0.9 s of which have passed
+        # 0.7 s per task, 0.9 s of which have passed
+        assert bar.drawn[-1][2] == "50% · 5 of 10 runs · 3 s left · 1 failed"
         for _ in range(5):
             tasks.finish()
     assert bar.drawn[-1] == ("sweep", 1.0, "100% · 10 of 10 runs · 1 failed")

@@ -25,7 +25,9 @@ def test_the_ten_lines_print_the_lines_that_are_shown(tmp_path):
     assert "stopped by     accuracy" in done.stdout
     assert "closes" in done.stdout
     (shown,) = [block for block in blocks_of(ROOT / "README.md") if block.language == "text"]
-    assert [line.split()[0] for line in shown.code.splitlines()] == [line.split()[0] for line in done.stdout.splitlines()]
+    assert [line.split()[0] for line in shown.code.splitlines()] == [
+        line.split()[0] for line in done.stdout.splitlines()
+    ]
 
 
 def test_it_has_at_most_two_screens_of_text():

@@ -287,7 +287,9 @@ def test_a_description_makes_the_same_again(value):
 
 
 def test_the_values_of_a_cluster_of_processes():
-    its = lk.DaskCluster(workers=3, servers=2, pace=lk.Exponential(0.1), slow={"worker-1": 2.0}, record=False, place="pack")
+    its = lk.DaskCluster(
+        workers=3, servers=2, pace=lk.Exponential(0.1), slow={"worker-1": 2.0}, record=False, place="pack"
+    )
     again = make_cluster(from_dict(json.loads(json.dumps(to_dict(spec_of(its))))))
     assert again.spec == its.spec
     assert again.describe() == its.describe()
@@ -327,7 +329,9 @@ def format_1(place, cluster, prints, strategy):
     write_json(Store(place), "run.json", plain)
 
 
-@pytest.mark.parametrize("strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"own": "MyOwn"}], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"own": "MyOwn"}], ids=str
+)
 def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
     its = {
         "lk": "SimulatedCluster", "workers": 3, "servers": None, "compute": {"lk": "LogNormal", "mean": 0.01, "sigma": 0.7},
@@ -341,7 +345,11 @@ def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
     given = {"strategy": MyOwn(learning_rate=0.05)} if "own" in strategy else {}
     again = lk.resume(tmp_path, **given)
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]
-    whole = begun(None, given.get("strategy", lk.AsyncPS(learning_rate=0.05)), faults=faults).advance(0.1).slow("worker-2", 3)
+    whole = (
+        begun(None, given.get("strategy", lk.AsyncPS(learning_rate=0.05)), faults=faults)
+        .advance(0.1)
+        .slow("worker-2", 3)
+    )
     assert again.engine.seconds == 0.1
     again, whole = all_of(again.wait()), all_of(whole.wait())
     assert [entry["at"] for entry in again[1].pop("commands")] == [entry["at"] for entry in whole[1].pop("commands")]
@@ -446,7 +454,11 @@ def other_last_digits(monkeypatch):
 
 
 def differences(run):
-    return [str(event) for event in run.trace.events if event.kind == "warning" and "the past of this run differs" in str(event)]
+    return [
+        str(event)
+        for event in run.trace.events
+        if event.kind == "warning" and "the past of this run differs" in str(event)
+    ]
 
 
 WAYS = {
@@ -459,7 +471,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_resume_says_when_the_machine_computes_another_past(tmp_path, monkeypatch, way, strategy):
     run = begun(tmp_path, strategy)

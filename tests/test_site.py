@@ -71,7 +71,9 @@ def test_every_command_and_option_is_in_the_reference():
     text = command_reference()
     for command_name, command in main.commands.items():
         part = text[text.index(f"\n## labkit {command_name}\n") :].split("\n## ")[1]
-        for parameter in command.get_params(click.Context(command, parent=click.Context(main, **main.context_settings))):
+        for parameter in command.get_params(
+            click.Context(command, parent=click.Context(main, **main.context_settings))
+        ):
             if isinstance(parameter, click.Option) and "--help" not in parameter.opts:
                 assert re.search(rf"^\| `[^`]*{parameter.opts[0]}\b", part, re.MULTILINE), parameter.opts
 
@@ -136,6 +138,10 @@ def test_generated_files_are_removed_when_their_source_is(tmp_path):
 
 
 def test_broken_links_are_found(tmp_path):
-    (tmp_path / "a.html").write_text('<a href="b.html#there">x</a><a href="b.html#gone">x</a><img src="no.png"><p id="c">')
-    (tmp_path / "b.html").write_text('<h1 id="there">x</h1><a href="a.html#c">x</a><a href="https://example.org/none">x</a>')
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#there">x</a><a href="b.html#gone">x</a><img src="no.png"><p id="c">'
+    )
+    (tmp_path / "b.html").write_text(
+        '<h1 id="there">x</h1><a href="a.html#c">x</a><a href="https://example.org/none">x</a>'
+    )
     assert broken_links(tmp_path) == ["a.html: b.html#gone", "a.html: no.png"]

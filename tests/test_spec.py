@@ -48,8 +48,12 @@ TEXTS = {
     "shape": ("2x2", "1x4"),
     "costs": (
         costs_as_text(Costs()),
-        costs_as_text(Costs(WorkCost(1e-5, 1e-9), Measured((0.9, 1.1)), update=Linear(1e-6), wake=((0.1, 1e-4),), cores=2)),
-        costs_as_text(Costs(drift=Measured((0.5, 1.5)), drift_time=0.05, remote_send=Linear(1e-6), cold=[(0, 0.5)], hosts=3)),
+        costs_as_text(
+            Costs(WorkCost(1e-5, 1e-9), Measured((0.9, 1.1)), update=Linear(1e-6), wake=((0.1, 1e-4),), cores=2)
+        ),
+        costs_as_text(
+            Costs(drift=Measured((0.5, 1.5)), drift_time=0.05, remote_send=Linear(1e-6), cold=[(0, 0.5)], hosts=3)
+        ),
     ),
 }
 
@@ -111,7 +115,9 @@ def algorithms(draw):
 @st.composite
 def clusters(draw, engine=None):
     engine = draw(st.sampled_from(ENGINES)) if engine is None else engine
-    known = {name: k for name, k in cluster_options(engine).items() if name not in ("slow", "scheduler", "place", "engine")}
+    known = {
+        name: k for name, k in cluster_options(engine).items() if name not in ("slow", "scheduler", "place", "engine")
+    }
     slow = draw(st.dictionaries(st.sampled_from(("worker-0", "server-0")), st.floats(0.001, 1000)))
     more = {}
     if engine == "dask":
@@ -122,7 +128,8 @@ def clusters(draw, engine=None):
 
 budgets = some(options_of(lk.Budget)).map(lambda given: lk.Budget(**given))
 faults = st.lists(
-    st.sampled_from(["kill:worker-1@2", "slow:worker-0:5@2-4", "drop:worker:server:0.05", "preempt:worker:0.01"]), max_size=2
+    st.sampled_from(["kill:worker-1@2", "slow:worker-0:5@2-4", "drop:worker:server:0.05", "preempt:worker:0.01"]),
+    max_size=2,
 ).map(lambda texts: tuple(lk.engines.faults.parse_fault(text) for text in texts))
 specs = st.builds(RunSpec, problems(), algorithms(), clusters(), budgets, faults)
 
@@ -155,7 +162,8 @@ def test_a_cluster_has_the_values_of_its_specification(spec):
     with make_cluster(spec) as cluster:
         assert spec_of(cluster) == cluster.spec
         for name in cluster_options(spec.engine):
-            if not (name in ("compute", "may_kill") and getattr(spec, name) in (None, False)):  # None: 10 ms; own processes
+            # None: 10 ms; own processes
+            if not (name in ("compute", "may_kill") and getattr(spec, name) in (None, False)):
                 assert getattr(cluster.spec, name) == getattr(spec, name), name
         assert json.dumps(cluster.describe(), allow_nan=False)
 
@@ -222,7 +230,10 @@ def test_a_specification_with_something_else_in_it(data):
 def test_hostile_values_are_refused():
     cases = [
         ({"lk": "Budget", "minutes": 3}, "Budget has no option 'minutes'. Options: accuracy"),
-        ({"lk": "Budget", "seconds": "soon"}, "seconds='soon' is not allowed; seconds is a number from 0.000001 to 10**9"),
+        (
+            {"lk": "Budget", "seconds": "soon"},
+            "seconds='soon' is not allowed; seconds is a number from 0.000001 to 10**9",
+        ),
         ({"lk": "Budget", "updates": 10**400}, "updates=1000"),
         ({"lk": "Popen", "args": ["true"]}, "There is no Popen in this labkit: it was written by another version."),
         ({"lk": "DaskCluster", "target": None}, "There is no DaskCluster"),
@@ -396,7 +407,9 @@ def test_no_option_is_declared_twice_with_another_range_or_default():
 
 def test_an_option_belongs_to_one_part():
     for strategy in STRATEGIES.values():
-        names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in options_of(part)] + [*SHORTHANDS]
+        names = [name for part in (strategy, ClusterSpec, lk.Budget, lk.Problem) for name in options_of(part)] + [
+            *SHORTHANDS
+        ]
         assert [name for name in names if names.count(name) > 1] == [], strategy
 
 
@@ -412,7 +425,14 @@ def test_the_options_of_an_engine_are_those_of_its_cluster():
     assert not set(ONLY["simulated"]) & set(cluster_options("dask"))
     for name, k in options_of(lk.SimulatedCluster).items():
         its = options_of(ClusterSpec)[name]
-        assert (k.low, k.high, k.unit, k.help, k.names, k.read) == (its.low, its.high, its.unit, its.help, its.names, its.read)
+        assert (k.low, k.high, k.unit, k.help, k.names, k.read) == (
+            its.low,
+            its.high,
+            its.unit,
+            its.help,
+            its.names,
+            its.read,
+        )
 
 
 def test_an_option_of_another_class():

@@ -30,7 +30,12 @@ def cluster(workers, **more):
 
 
 def small(**more):
-    given = {"strategies": ["sync-ps", "async-ps"], "clusters": [cluster(1), cluster(2)], "budgets": SHORT, "seeds": [3, 5]}
+    given = {
+        "strategies": ["sync-ps", "async-ps"],
+        "clusters": [cluster(1), cluster(2)],
+        "budgets": SHORT,
+        "seeds": [3, 5],
+    }
     return lk.sweep(PROBLEM, **given | more)
 
 
@@ -103,7 +108,13 @@ def test_a_run_that_fails_is_a_row_with_its_error_and_is_executed_again(tmp_path
     file, seen = tmp_path / "sweep.jsonl", []
     for runs in (2, 1):  # of the second sweep, only the failed run is executed again
         found = lk.sweep(
-            PROBLEM, [Broken(), lk.AsyncPS()], stuck, SHORT, seeds=[0], path=file, on_result=lambda *row: seen.append(row[0])
+            PROBLEM,
+            [Broken(), lk.AsyncPS()],
+            stuck,
+            SHORT,
+            seeds=[0],
+            path=file,
+            on_result=lambda *row: seen.append(row[0]),
         )
         assert "no data today" in found.rows[0]["error"]
         assert found.rows[1]["error"] is None
@@ -173,7 +184,10 @@ def test_ctrl_c_says_what_is_kept(tmp_path):
             raise KeyboardInterrupt
 
     file = tmp_path / "sweep.jsonl"
-    for path, message in ((None, "3 of 8 runs had ended; their results are lost"), (file, f"3 of 8 runs are in {file}")):
+    for path, message in (
+        (None, "3 of 8 runs had ended; their results are lost"),
+        (file, f"3 of 8 runs are in {file}"),
+    ):
         with pytest.raises(KeyboardInterrupt) as interrupted:
             small(path=path, on_result=interrupt)
         assert message in interrupted.value.__notes__[0]
@@ -240,7 +254,9 @@ def test_csv_and_data_frame_have_one_row_per_run(tmp_path, done):
         rows = list(csv.DictReader(file))
     assert [int(row["updates"]) for row in rows] == [20] * 8
     frame = done.frame()
-    assert list(frame.columns) == list(rows[0]) == ["data", "strategy", "engine", "workers", "servers", "seed", *RESULTS]
+    assert (
+        list(frame.columns) == list(rows[0]) == ["data", "strategy", "engine", "workers", "servers", "seed", *RESULTS]
+    )
     assert frame.groupby("strategy")["gradients"].sum()["AsyncPS"] == 80
 
 
@@ -280,7 +296,9 @@ def test_a_line_is_the_median_and_its_band_the_range(done):
 
 
 def test_no_setting_of_the_front_is_beaten(done):
-    points = [(m["gradients_per_second"], 100 * m["accuracy"]) for m in done.medians("gradients_per_second", "accuracy")]
+    points = [
+        (m["gradients_per_second"], 100 * m["accuracy"]) for m in done.medians("gradients_per_second", "accuracy")
+    ]
     front = [tuple(p) for p in done.plot.pareto().axes[0].lines[0].get_xydata()]
     for point in points:
         beaten = any(q != point and q[0] >= point[0] and q[1] >= point[1] for q in points)
@@ -298,8 +316,17 @@ def test_a_figure_without_values_says_why(done):
 
 def reached(workers, seed, seconds, strategy="AsyncPS"):
     """A row of a run that reached its accuracy after `seconds`, or did not (None)."""
-    given = {"strategy": strategy, "workers": workers, "servers": 1, "seed": seed, "target_accuracy": 0.9, "accuracy": 0.9}
-    return dict.fromkeys(RESULTS) | given | {"time_to_accuracy": seconds, "gradients_per_second": 100.0, "staleness": 1.0}
+    given = {
+        "strategy": strategy,
+        "workers": workers,
+        "servers": 1,
+        "seed": seed,
+        "target_accuracy": 0.9,
+        "accuracy": 0.9,
+    }
+    return (
+        dict.fromkeys(RESULTS) | given | {"time_to_accuracy": seconds, "gradients_per_second": 100.0, "staleness": 1.0}
+    )
 
 
 def test_a_run_that_does_not_reach_the_accuracy_is_slower_than_all_others():
@@ -491,7 +518,9 @@ def test_a_run_with_changed_code_or_data_is_not_resumed(tmp_path, change):
     run.advance(0.05)
     state = run.summary()["updates"]
     del run
-    with pytest.raises(lk.BadInput, match=r"has another one, (code\.)?sha256 .* instead of .* Only the same run can be resumed"):
+    with pytest.raises(
+        lk.BadInput, match=r"has another one, (code\.)?sha256 .* instead of .* Only the same run can be resumed"
+    ):
         lk.resume(tmp_path, **parts(1))
     assert lk.resume(tmp_path, **parts(0)).summary()["updates"] == state
 

@@ -52,7 +52,9 @@ def _pair() -> Iterator[RoundTrips]:
 def _rank(rank: int, rendezvous: str) -> Iterator[None]:
     from torch import distributed
 
-    distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2, timeout=IDLE_TIMEOUT_S)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2, timeout=IDLE_TIMEOUT_S
+    )
     try:
         yield
     finally:

@@ -25,7 +25,12 @@ from labkit.random_streams import BATCHES, role_stream
 
 __all__ = ["RULES", "Job", "JobClock", "as_json", "from_json", "run_jobs"]
 
-RULES = {"single": "single process", "async": "asynchronous server", "sync": "synchronous server", "reduce": "all-reduce"}
+RULES = {
+    "single": "single process",
+    "async": "asynchronous server",
+    "sync": "synchronous server",
+    "reduce": "all-reduce",
+}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,10 @@ TIMEOUT_S = 30.0  # seconds
 @contextlib.contextmanager
 def open_pair() -> Iterator[RoundTrips]:
     """Open the pair, and yield a function (bytes, count) -> seconds of each of `count` round trips."""
-    with server_process("benchmarks.peers.raw_socket") as port, socket.create_connection((HOST, int(port)), TIMEOUT_S) as sock:
+    with (
+        server_process("benchmarks.peers.raw_socket") as port,
+        socket.create_connection((HOST, int(port)), TIMEOUT_S) as sock,
+    ):
         _prepare(sock)
 
         def trip(nbytes: int, count: int) -> list[float]:

@@ -15,7 +15,10 @@ __all__ = ["command_reference"]
 def command_reference() -> str:
     """Return a section for every command of `labkit`."""
     group = click.Context(main, info_name="labkit", **main.context_settings)
-    rows = [[f"[`labkit {name}`](#labkit-{name})", escaped(each.get_short_help_str(200))] for name, each in main.commands.items()]
+    rows = [
+        [f"[`labkit {name}`](#labkit-{name})", escaped(each.get_short_help_str(200))]
+        for name, each in main.commands.items()
+    ]
     parts = [table(["command", "what it does"], rows)]
     for name, command in main.commands.items():
         parts.append(_command(command, click.Context(command, info_name=name, parent=group)))
@@ -24,7 +27,10 @@ def command_reference() -> str:
 
 def _command(command: click.Command, context: click.Context) -> str:
     usage = " ".join(command.collect_usage_pieces(context))
-    parts = [f"(labkit-{context.info_name})=\n## labkit {context.info_name}", f"```sh\n{context.command_path} {usage}\n```"]
+    parts = [
+        f"(labkit-{context.info_name})=\n## labkit {context.info_name}",
+        f"```sh\n{context.command_path} {usage}\n```",
+    ]
     parts += [escaped(" ".join(part.split())) for part in re.split(r"\n\s*\n", command.help or "")]
     sections: dict[str, list[list[str]]] = {}
     for parameter in command.get_params(context):

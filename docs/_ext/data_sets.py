@@ -18,11 +18,15 @@ def data_sets() -> str:
         made = load(name)
         shape = " x ".join(map(str, made.image_shape)) if made.image_shape else str(made.x_train.shape[1])
         classes = f"{made.classes} classes" if made.classes else f"{made.y_train.shape[1]} number"
-        rows.append([f"[`{name}`](#data-{name})", f"{made.n_train:,}", f"{made.n_test:,}", shape, classes, str(made.dtype)])
+        rows.append(
+            [f"[`{name}`](#data-{name})", f"{made.n_train:,}", f"{made.n_test:,}", shape, classes, str(made.dtype)]
+        )
         parts += [f"(data-{name})=\n## {name}", escaped(made.about), plain_docstring(_formula(recipe))]
         options = options_of(recipe)
         if options:
-            parts.append(table(["option", "default", "meaning", "allowed values"], option_rows(recipe, options.values())))
+            parts.append(
+                table(["option", "default", "meaning", "allowed values"], option_rows(recipe, options.values()))
+            )
     head = ["name", "training samples", "held-out samples", "features", "target", "dtype"]
     return "\n\n".join([table(head, rows), *filter(None, parts)])
 

@@ -25,7 +25,9 @@ def escaped(text: str) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table. The cells are Markdown in one line."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') if '`' in cell else cell for cell in row)} |" for row in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '/') if '`' in cell else cell for cell in row)} |" for row in lines
+    )
 
 
 def plain_docstring(about: Any) -> str:

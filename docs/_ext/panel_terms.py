@@ -14,7 +14,9 @@ def panel_list() -> str:
     rows = []
     for name in PANELS:
         about = TERMS[name.replace("_", " ")]
-        rows.append([f"[{name.replace('_', ' ')}](#panel-{name.replace('_', '-')})", f"`run.plot.{name}()`", escaped(about)])
+        rows.append(
+            [f"[{name.replace('_', ' ')}](#panel-{name.replace('_', '-')})", f"`run.plot.{name}()`", escaped(about)]
+        )
     return table(["panel", "as a figure", "what it shows"], rows)
 
 

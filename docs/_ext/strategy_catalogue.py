@@ -41,7 +41,8 @@ def strategy_list() -> str:
             options = options_of(strategy)
             defaults = {each: options[each].default for each in own_options(strategy)}
             texts = [
-                f"`{each}={None if value is None else write_option(options[each], value)}`" for each, value in defaults.items()
+                f"`{each}={None if value is None else write_option(options[each], value)}`"
+                for each, value in defaults.items()
             ]
             page = f"[`{strategy.__name__}`](generated/{name}.md)"
             rows.append([page, f"`{name}`", escaped(strategy.summary), ", ".join(texts)])
@@ -76,7 +77,7 @@ def strategy_page(name: str, strategy: type[Strategy]) -> str:
         table(["role", "with 4 workers", "what it does"], _roles(strategy)),
         f"Messages: {', '.join(f'`{message.__name__}`' for message in strategy.messages)}. {_mean_staleness(strategy)}",
         "## Source code",
-        f"```{{literalinclude}} {_relative(module)}\n:language: python\n:start-at: \"@dataclass\"\n```",
+        f'```{{literalinclude}} {_relative(module)}\n:language: python\n:start-at: "@dataclass"\n```',
         "## Papers",
         escaped(papers(strategy)),
     ]
@@ -85,7 +86,9 @@ def strategy_page(name: str, strategy: type[Strategy]) -> str:
 
 def _options(strategy: type[Strategy], names: list[str]) -> str:
     declared = options_of(strategy)
-    return table(["option", "default", "meaning", "allowed values"], option_rows(strategy, [declared[name] for name in names]))
+    return table(
+        ["option", "default", "meaning", "allowed values"], option_rows(strategy, [declared[name] for name in names])
+    )
 
 
 def _problem(strategy: type[Strategy]) -> str:

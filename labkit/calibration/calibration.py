@@ -63,7 +63,8 @@ SHARING = 2  # workers per core in the probe of shared cores
 LONGER = 3  # how many times longer such a probe is than the others, because their rates vary more
 MOST_CORES = 8  # of a host whose cores are shared in a probe; more would need too many processes
 LARGEST = 5  # the number of the variant of the problem with the most parameters
-OTHER_SIZES = (0, 3, LARGEST)  # the variants of the problem, of different sizes, with which messages between hosts are measured
+# the variants of the problem, of different sizes, with which messages between hosts are measured
+OTHER_SIZES = (0, 3, LARGEST)
 MOST_BANDWIDTH = 1e11  # bytes per second; faster links are not limited
 LEAST_LATENCY, MEMORY_BANDWIDTH = 1e-6, 20e9  # seconds; bytes per second
 WIDE = 0.2  # spread between repetitions, relative to the median, above which a calibration is doubtful
@@ -209,7 +210,10 @@ class Calibration:
         """
         found = []
         size, batch = problem.objective().size, problem.batch_size
-        for what, value, (low, high) in (("parameters", size, self.parameters), ("samples in a batch", batch, self.samples)):
+        for what, value, (low, high) in (
+            ("parameters", size, self.parameters),
+            ("samples in a batch", batch, self.samples),
+        ):
             if not low <= value <= high:
                 found.append(f"{value:,} {what}; measured were {low:,} to {high:,}")
         oversubscribed: set[tuple[int, int]] = set()  # (cores, workers)
@@ -223,7 +227,9 @@ class Calibration:
             if spec.workers > most * costs.cores * costs.hosts:
                 oversubscribed.add((costs.cores * costs.hosts, spec.workers))
             layout = strategy.layout(problem, spec)
-            if any(role.computes and role.part is not None and Boxes.of(role.part).size < size for role in layout.roles):
+            if any(
+                role.computes and role.part is not None and Boxes.of(role.part).size < size for role in layout.roles
+            ):
                 names[strategy.name] = None
         for cores in sorted({cores for cores, _ in oversubscribed}):
             sizes = listed([f"{workers:,}" for of, workers in sorted(oversubscribed) if of == cores])
@@ -506,7 +512,11 @@ def shared_runs(problems: Sequence[Problem], workers: int) -> list[tuple[Problem
     power = 1 << max(1, workers.bit_length() - 1)  # a collective operation by halving and doubling
     collective = HalvingDoubling(eval_every=10**9)
     asynchronous = AsyncPS(eval_every=10**9)
-    return [(problems[0], asynchronous, workers), (problems[0], collective, power), (problems[LARGEST], asynchronous, workers)]
+    return [
+        (problems[0], asynchronous, workers),
+        (problems[0], collective, power),
+        (problems[LARGEST], asynchronous, workers),
+    ]
 
 
 def _paces(gradient: float) -> tuple[float, ...]:
@@ -545,7 +555,9 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
         made, latency, bandwidth = _with_links(made, [mean_cycle(same) for same in zip(*probes.linked)])
     if shared:
         background = statistics.fmean(used for one in shared for _, used in one)
-        runs = [Sharing(*run, statistics.fmean(rate for rate, _ in same)) for run, same in zip(probes.sharing, zip(*shared))]
+        runs = [
+            Sharing(*run, statistics.fmean(rate for rate, _ in same)) for run, same in zip(probes.sharing, zip(*shared))
+        ]
         fitted = fit_sharing(replace(made, hosts=1, speeds=(1.0,), background=background), *runs)
         made = replace(fitted, hosts=hosts.count, speeds=hosts.speeds)
     repeatability = {
@@ -612,4 +624,3 @@ def _half_range(values: Sequence[float]) -> float:
 
 def _range(values: Sequence[int]) -> tuple[int, int]:
     return min(values), max(values)
-

@@ -64,7 +64,9 @@ def split_drift(
     if len(blocks) < 4:
         return [], everything
     means = np.array([block.mean() for block in blocks])
-    return (means / means.mean()).tolist(), np.concatenate([block / mean for block, mean in zip(blocks, means)]).tolist()
+    return (means / means.mean()).tolist(), np.concatenate(
+        [block / mean for block, mean in zip(blocks, means)]
+    ).tolist()
 
 
 def _non_negative(columns: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -40,7 +40,9 @@ class Hosts:
         """
         costs = cluster.spec.costs
         if costs is not None:
-            return cls(costs.cores, costs.hosts, speeds=tuple(s / costs.speeds[0] for s in costs.speeds), pinned=costs.pinned)
+            return cls(
+                costs.cores, costs.hosts, speeds=tuple(s / costs.speeds[0] for s in costs.speeds), pinned=costs.pinned
+            )
         if not isinstance(cluster, DaskCluster):
             return cls(max(1, int(usable_cpus())))
         if cluster.starts_processes:
@@ -51,10 +53,13 @@ class Hosts:
         workers = Counter(row.host for row in rows)
         cores: Mapping[str, float] = {row.host: row.cores or row.threads for row in rows}
         speeds = {host: statistics.median(row.speed or 0.0 for row in rows if row.host == host) for host in workers}
-        order = [host for host, _ in workers.most_common()]  # most Dask workers first: two are needed on the measured host
+        # most Dask workers first: two are needed on the measured host
+        order = [host for host, _ in workers.most_common()]
         doubts = []
         if len(set(cores.values())) > 1:
-            doubts.append(f"the hosts have different numbers of cores, {min(cores.values()):g} to {max(cores.values()):g}")
+            doubts.append(
+                f"the hosts have different numbers of cores, {min(cores.values()):g} to {max(cores.values()):g}"
+            )
         if workers[order[0]] < 2:
             doubts.append("each host has one Dask worker, so messages within a host were not measured")
         base = speeds[order[0]]

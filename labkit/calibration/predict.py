@@ -175,7 +175,9 @@ def predict(
     if not isinstance(problem, Problem):
         raise BadInput(f"problem={shown(problem)}: give a lk.Problem or the name of a data set.")
     if not isinstance(calibration, Calibration):
-        raise BadInput(f"calibration={shown(calibration)}: give the result of lk.calibrate, or lk.Calibration.load(path).")
+        raise BadInput(
+            f"calibration={shown(calibration)}: give the result of lk.calibrate, or lk.Calibration.load(path)."
+        )
     if not isinstance(budget, Budget | None):
         raise BadInput(f"budget={shown(budget)}: give a lk.Budget, as lk.Budget(seconds=60, accuracy=0.95).")
     made = as_several("strategies", strategies, as_strategy)
@@ -248,7 +250,9 @@ def _settings(lines: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> str:
     """Return settings as text, grouped by all but the number of workers: "SyncPS (4 and 8 workers), AsyncPS (8 workers)"."""
     groups: dict[str, list[str]] = {}
     for line in lines:
-        rest = [f"{name}={line[name]}" for name in varied if name not in ("strategy", "workers") and line[name] is not None]
+        rest = [
+            f"{name}={line[name]}" for name in varied if name not in ("strategy", "workers") and line[name] is not None
+        ]
         name = ", ".join([*([line["strategy"]] if "strategy" in varied else []), *rest])
         groups.setdefault(name, []).extend([f"{line['workers']:,}"] if "workers" in varied else [])
     texts = []

@@ -181,7 +181,9 @@ def probe_sharing(
     with _run(problem, cluster, strategy, None, workers) as run:
         first = _read_after(run, _warm_up(run, seconds), lambda progress: progress.gradients >= 2, Progress.of)
         began = time.process_time(), time.monotonic()
-        last = _read_after(run, seconds, lambda progress: progress.gradients >= first.gradients + LEAST_CYCLES, Progress.of)
+        last = _read_after(
+            run, seconds, lambda progress: progress.gradients >= first.gradients + LEAST_CYCLES, Progress.of
+        )
         if not isinstance(run.engine, VirtualTimeEngine):
             used = (time.process_time() - began[0]) / (time.monotonic() - began[1])
         roles = len(run.trace.roles)
@@ -220,7 +222,9 @@ def _read_after(
         if run.done:
             run.wait()
         if passed > limit:
-            raise ClusterError(f"calibrate: no gradient was applied within {limit:g} s; the cluster is too slow to be measured.")
+            raise ClusterError(
+                f"calibrate: no gradient was applied within {limit:g} s; the cluster is too slow to be measured."
+            )
         time.sleep(min(0.05, seconds / 4))
 
 

@@ -53,7 +53,8 @@ def fit_sharing(costs: Costs, small: Sharing, collective: Sharing, large: Sharin
 
     The time of a message between two idle cores stays the same.
     """
-    tried: list[tuple[float, float]] = []  # (share of the fixed time of receiving that is latency, rate of the collective run)
+    # (share of the fixed time of receiving that is latency, rate of the collective run)
+    tried: list[tuple[float, float]] = []
     for share in SHARES:
         made = _with_latency(costs, share)
         made = replace(made, cold=[(0, _cold(made, small))])

@@ -22,7 +22,9 @@ from .sweep_commands import sweep
 __all__ = ["main"]
 
 
-@click.group("labkit", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    "labkit", cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(package_name="labkit-distributed", prog_name="labkit")
 def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""

@@ -23,7 +23,9 @@ NOT_PREDICTED = ("workers", "compute", "cores", "costs", "scheduler", "evaluatio
 
 
 @click.command(cls=RunCommand, without=NOT_CALIBRATED, short_help="Measure the costs of a cluster's processes.")
-@click.option("--for", "duration", metavar="SECONDS", type=float, default=10.0, help="Time of all measurements (default 10 s).")
+@click.option(
+    "--for", "duration", metavar="SECONDS", type=float, default=10.0, help="Time of all measurements (default 10 s)."
+)
 @click.option("--out", metavar="FILE.json", help="The file for the calibration, which labkit predict reads.")
 @click.option("--figure", metavar="FILE.png", help="A figure of the costs.")
 @json_option
@@ -57,12 +59,18 @@ def calibrate(duration: float, out: str | None, figure: str | None, as_json: boo
 @click.argument("names", metavar="STRATEGY ...", nargs=-1)
 @click.option("--calibration", metavar="FILE.json", required=True, help="The file that labkit calibrate has written.")
 @click.option(
-    "--workers", "sizes", metavar="N,N,...", default="2,4,8,16,32,64", help="Numbers of workers (default 2,4,8,16,32,64)."
+    "--workers",
+    "sizes",
+    metavar="N,N,...",
+    default="2,4,8,16,32,64",
+    help="Numbers of workers (default 2,4,8,16,32,64).",
 )
 @click.option("--hosts", metavar="N", type=int, help="Hosts like the measured one (default: as many as were measured).")
 @click.option("--seeds", metavar="N", type=int, default=3, help="Number of seeds, from --seed on (default 3).")
 @click.option("--client", metavar="ADDRESS", help="A Dask scheduler whose workers execute the simulated runs.")
-@click.option("--out", metavar="FILE.jsonl", help="Keep every run in this file, from which an interrupted prediction continues.")
+@click.option(
+    "--out", metavar="FILE.jsonl", help="Keep every run in this file, from which an interrupted prediction continues."
+)
 @click.option("--csv", metavar="FILE.csv", help="A table with one line per run.")
 @click.option("--parquet", metavar="FILE.parquet", help="The same as Parquet (needs pandas and pyarrow).")
 @click.option("--figure", metavar="FILE.png", help="Throughput, staleness, bytes and time to accuracy.")
@@ -83,7 +91,9 @@ def predict(
 
     files = result_files(options)
     if not names:
-        raise BadInput("predict takes at least one strategy, as in: labkit predict async-ps --calibration cluster.json.")
+        raise BadInput(
+            "predict takes at least one strategy, as in: labkit predict async-ps --calibration cluster.json."
+        )
     try:
         workers = [int(text) for text in sizes.split(",")]
     except ValueError:

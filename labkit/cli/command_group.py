@@ -44,7 +44,9 @@ class CommandGroup(click.Group):
         except click.UsageError as error:
             raise UsageFailure(_truncated(usage_message(error, ctx, self))) from None
         except LabkitError as error:
-            raise (UsageFailure if isinstance(error, BadInput) else click.ClickException)(_truncated(str(error))) from None
+            raise (UsageFailure if isinstance(error, BadInput) else click.ClickException)(
+                _truncated(str(error))
+            ) from None
         except KeyboardInterrupt as interrupt:  # its notes say what is kept
             click.echo(" ".join(["Interrupted.", *getattr(interrupt, "__notes__", ())]), err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
@@ -65,7 +67,8 @@ def usage_message(error: click.UsageError, ctx: click.Context, group: click.Grou
     """
     here = error.ctx or ctx
     name = ctx.invoked_subcommand
-    command = here.command if error.ctx else group.commands.get(name or "", group)  # some errors of click have no context
+    # some errors of click have no context
+    command = here.command if error.ctx else group.commands.get(name or "", group)
     if isinstance(error, click.NoSuchOption):
         return _no_such_option(error.option_name, command, ctx, group)
     if isinstance(error, click.BadOptionUsage):

@@ -58,7 +58,9 @@ def assign(reference: Path, folder: Path, seed: str | None) -> None:
     from ..course.grading.scores import format_points
 
     by_hand = f" and {format_points(made.by_hand)} by hand" if made.by_hand else ""
-    click.echo(f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the reference notebook passes all tests.")
+    click.echo(
+        f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the reference notebook passes all tests."
+    )
     files = made.files
     click.echo(f"Give students all three files: {files.notebook}, {files.bundle} and {files.configuration}")
 
@@ -141,11 +143,13 @@ class Attempts(click.ParamType):
     help="The platform of the first names in SUBMISSIONS, which give ids, and of the CSV's columns (plain: no ids). "
     "Default: recognized, if all names agree.",
 )
+@click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Grades for a learning platform, after each result.")
 @click.option(
-    "--csv", "csv_file", type=PATH, metavar="FILE", help="Grades for a learning platform, after each result."
-)
-@click.option(
-    "--json", "json_file", type=PATH, metavar="FILE", help="All results, for the instructor only: the file contains hidden tests."
+    "--json",
+    "json_file",
+    type=PATH,
+    metavar="FILE",
+    help="All results, for the instructor only: the file contains hidden tests.",
 )
 @click.option("--junit", "junit_file", type=PATH, metavar="FILE", help="JUnit XML, for the instructor only.")
 @click.option("--html", "html_folder", type=PATH, metavar="DIR", help="A feedback page for each student.")
@@ -198,7 +202,9 @@ def grade(
     workers = jobs or max(1, int(usable_cpus()))
     reports = ReportFiles(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the batch in an orderly way.", err=True)
+        click.echo(
+            f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the batch in an orderly way.", err=True
+        )
     written = [path for path in (csv_file, json_file, junit_file, journal_file, html_folder) if path is not None]
     with (
         reserved(written, "another `labkit grade`"), stop_on_signals(harness.stop),

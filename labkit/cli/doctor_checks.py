@@ -108,7 +108,9 @@ def temporary_folder() -> Iterator[Finding]:
         stats = os.statvfs(folder) if hasattr(os, "statvfs") else None
         free = stats.f_bavail * stats.f_frsize if stats else NEEDED_DISK
         value = f"{folder}, {free / 1e9:.1f} GB free"
-        yield _finding("temporary folder", value, free >= NEEDED_DISK, "free some space, or set TMPDIR to another folder")
+        yield _finding(
+            "temporary folder", value, free >= NEEDED_DISK, "free some space, or set TMPDIR to another folder"
+        )
     except OSError as why:
         value = f"cannot be written: {why.strerror or why}"
         yield Finding("temporary folder", PROBLEM, value, "set TMPDIR to a folder that you may write to")
@@ -126,7 +128,9 @@ def import_time() -> Iterator[Finding]:
         yield Finding("import labkit", PROBLEM, f"failed: {why}", "install labkit again: pip install -e .")
         return
     value = f"{labkit:.2f} s after numpy's {numpy:.2f} s"
-    yield _finding("import labkit", value, numpy + labkit <= SLOW_IMPORT, "the disk may be slow; later imports are faster")
+    yield _finding(
+        "import labkit", value, numpy + labkit <= SLOW_IMPORT, "the disk may be slow; later imports are faster"
+    )
 
 
 def cluster_time() -> Iterator[Finding]:

@@ -111,7 +111,9 @@ class Interrupt:
         if threading.current_thread() is not threading.main_thread():
             return self
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the run in an orderly way.", err=True)
+            click.echo(
+                f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` stops the run in an orderly way.", err=True
+            )
         else:
             self._previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._handle_signal)
         self._previous_handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._handle_signal)

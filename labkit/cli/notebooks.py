@@ -31,7 +31,9 @@ CONFIG_FOLDER = Path(__file__).parent / "jupyter"  # labconfig/default_setting_o
 
 @click.command()
 @click.option("--no-browser", is_flag=True, help="Do not open a browser; print the address.")
-@click.option("--port", type=WholeNumber(1, 65535), metavar="PORT", help="The port (default: 8888, or the next free one).")
+@click.option(
+    "--port", type=WholeNumber(1, 65535), metavar="PORT", help="The port (default: 8888, or the next free one)."
+)
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED, metavar="[-- JUPYTER OPTIONS]")
 def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
     """Open JupyterLab on 00_start_here.ipynb, in a copy of the notebooks in the folder labkit-notebooks here.
@@ -47,7 +49,8 @@ def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
     if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
         click.echo("Running as root: --allow-root is passed to JupyterLab.", err=True)
         options.append("--allow-root")
-    first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]  # so that URLs contain the name
+    # so that URLs contain the name
+    first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]
     replace_process([sys.executable, "-m", "jupyterlab", *first, *options], environment)
 
 
@@ -66,7 +69,9 @@ def copy_notebooks(package: Path, here: Path) -> Path:
     try:
         added, kept = copy_missing(source, copies)
     except OSError as why:
-        raise BadInput(f"{copies} cannot be written: {why.strerror or why}; change to a folder that you may write to.") from None
+        raise BadInput(
+            f"{copies} cannot be written: {why.strerror or why}; change to a folder that you may write to."
+        ) from None
     click.echo(f"Your notebooks are in {copies} (files copied: {added}, kept: {kept}).", err=True)
     if kept:
         click.echo("To get the original of a notebook again, delete or rename your copy and restart.", err=True)

@@ -62,7 +62,14 @@ EXTRA_OPTIONS = {  # options that are not in the specification: (section at whos
                "repeatable."}),
 }  # fmt: skip
 REPEATABLE = ("hidden", "slow")  # may be repeated; the values are joined with commas
-METAVARS = {"data": "NAME", "hidden": "WIDTH", "slow": "ROLE:FACTOR", "partition": "HOW", "scheduler": "ADDRESS", "costs": "JSON"}
+METAVARS = {
+    "data": "NAME",
+    "hidden": "WIDTH",
+    "slow": "ROLE:FACTOR",
+    "partition": "HOW",
+    "scheduler": "ADDRESS",
+    "costs": "JSON",
+}
 DEFAULT_TEXTS = {  # defaults that are not plain values
     "optimizer": "sgd", "partition": "even", "dtype": "the data set's own", "compute": "deterministic:0.01",
     "pace": "none", "dataset": "digits, or what the strategy needs", "hidden": "128, or what the strategy needs",
@@ -146,7 +153,6 @@ class RunCommand(click.Command):
                 continue
             with formatter.section(title):
                 formatter.write_dl(found)
-
 
     def _title(self, section: str) -> str:
         """Return the title of a section in the help of this command: without the engine, if the command decides about it."""
@@ -300,14 +306,18 @@ def _strategy(name: str, names: Iterable[str], given: GivenOptions) -> Any:
         option = assignment.partition("=")[0].strip().replace("-", "_")
         if option not in known and len(others) > 1:
             if not any(option in options_of(other) for other in others):
-                raise lacks("None of these strategies", "setting", option, {k for other in others for k in options_of(other)})
+                raise lacks(
+                    "None of these strategies", "setting", option, {k for other in others for k in options_of(other)}
+                )
             continue
         option, value = parse_option(cls.__name__, known, assignment)
         options[option] = value
     for flag, option in SECTIONS[0][2].items():
         if (text := given.values.get(option)) is not None:
             if option in options:
-                raise BadInput(f"--set {option}={options[option]} and --{flag} {text} set one option twice; give one of them.")
+                raise BadInput(
+                    f"--set {option}={options[option]} and --{flag} {text} set one option twice; give one of them."
+                )
             options[option] = read_option(cls.__name__, known[option], text)
     return cls(**options)
 
@@ -333,7 +343,9 @@ def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
     faults = tuple(parse_fault(text) for text in texts)
     for text, fault in zip(texts, faults):
         if isinstance(fault, Kill) and "@" not in text:
-            raise BadInput(f"--fault {text}: give the time in seconds from the start, as {text}@2; {text}@0 is at the start.")
+            raise BadInput(
+                f"--fault {text}: give the time in seconds from the start, as {text}@2; {text}@0 is at the start."
+            )
     return faults
 
 

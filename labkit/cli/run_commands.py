@@ -100,7 +100,9 @@ def several_runs(names: tuple[str, ...], engine: str, options: Mapping[str, Any]
 
     if len(names) < 2:
         known = ", ".join(STRATEGIES)
-        raise BadInput(f"compare takes two strategies or more, as in: labkit compare sync-ps async-ps. Strategies: {known}.")
+        raise BadInput(
+            f"compare takes two strategies or more, as in: labkit compare sync-ps async-ps. Strategies: {known}."
+        )
     files = writable_files(options)
     specs = run_specs(names, engine, given_options(options))
     outcomes: list[Outcome] = []

@@ -30,19 +30,29 @@ MAX_RUNS = 100_000
     "--vary", "varied", metavar="OPTION=VALUE,...", multiple=True,
     help="Run with each of these values, as --vary workers=1,2,4,8 or --vary learning_rate=0.05,0.1; repeatable.",
 )  # fmt: skip
-@click.option("--seeds", metavar="N", type=int, default=5, help="Number of seeds of each setting, from --seed on (default 5).")
+@click.option(
+    "--seeds", metavar="N", type=int, default=5, help="Number of seeds of each setting, from --seed on (default 5)."
+)
 @click.option(
     "--engine", metavar="NAME", default="simulated",
     help="simulated: in virtual time, in parallel; dask: real processes, one run after the other (default simulated).",
 )  # fmt: skip
 @click.option("--client", metavar="ADDRESS", help="A Dask scheduler whose workers execute the simulated runs.")
-@click.option("--out", metavar="FILE.jsonl", help="Keep every result in this file, from which an interrupted sweep continues.")
+@click.option(
+    "--out", metavar="FILE.jsonl", help="Keep every result in this file, from which an interrupted sweep continues."
+)
 @click.option("--csv", metavar="FILE.csv", help="A table with one line per run.")
 @click.option("--parquet", metavar="FILE.parquet", help="The same as Parquet (needs pandas and pyarrow).")
 @click.option("--figure", metavar="FILE.png", help="Time to accuracy, efficiency, staleness, speed against accuracy.")
 @json_option
 def sweep(
-    names: tuple[str, ...], varied: tuple[str, ...], seeds: int, engine: str, client: str | None, as_json: bool, **options: Any
+    names: tuple[str, ...],
+    varied: tuple[str, ...],
+    seeds: int,
+    engine: str,
+    client: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run strategies with different settings and seeds, and show medians over the seeds. Exit code 1: runs failed.
 
@@ -56,13 +66,19 @@ def sweep(
     files = result_files(options)
     if not names:
         raise BadInput("sweep takes at least one strategy, as in: labkit sweep async-ps sync-ps --vary workers=1,2,4.")
-    specs = [made for spec in run_specs(names, engine, given_options(options)) for made in _varied(spec, varied, len(names) > 1)]
+    specs = [
+        made
+        for spec in run_specs(names, engine, given_options(options))
+        for made in _varied(spec, varied, len(names) > 1)
+    ]
     if len(specs) * max(seeds, 1) > MAX_RUNS:
         raise BadInput(f"These are {len(specs) * seeds:,} runs, and a sweep has at most {MAX_RUNS:,}.")
     for spec in specs:
         spec.check()
     with make_cluster(specs[0].cluster) as cluster:
-        settings = [Setting(spec.problem, spec.strategy, cluster.with_spec(spec.cluster), spec.budget) for spec in specs]
+        settings = [
+            Setting(spec.problem, spec.strategy, cluster.with_spec(spec.cluster), spec.budget) for spec in specs
+        ]
         found = execute(settings, seeds, client, path=files["out"])
     show(found, str(found.table()), {}, as_json)
     write(found, files, found.plot.overview)

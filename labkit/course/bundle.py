@@ -117,7 +117,9 @@ def read_bundle(path: Path) -> Bundle:
         raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
     raw: Any = from_json(data, {"format": int}, str(path), WHAT)
     if raw["format"] != FORMAT:
-        raise BadInput(f"{path} has format {raw['format']!r}; allowed: {FORMAT}. It was made by another version of labkit.")
+        raise BadInput(
+            f"{path} has format {raw['format']!r}; allowed: {FORMAT}. It was made by another version of labkit."
+        )
     check_json(str(path), raw, FORM, WHAT)
     points = {question: {name: float(row[name]) for name in POINTS} for question, row in raw["points"].items()}
     return Bundle(parse(raw["notebook"], str(path)), raw["outputs"], points)

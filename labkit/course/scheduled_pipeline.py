@@ -75,7 +75,8 @@ def schedule_seconds(
     Raises:
         CheckFailed: the stages wait for each other (a deadlock).
     """
-    done: dict[tuple[int, str, int] | None, float] = {None: 0}  # when each piece of work is done; None: needs no other work
+    # when each piece of work is done; None: needs no other work
+    done: dict[tuple[int, str, int] | None, float] = {None: 0}
     last, left = [0.0] * len(orders), [list(order) for order in orders]
     while any(left):
         ready = [stage for stage, work in enumerate(left) if work and _required(stage, len(orders), *work[0]) in done]

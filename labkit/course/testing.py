@@ -94,7 +94,9 @@ class Trial:
     @cached_property
     def seconds(self) -> float:
         """The duration of the run in seconds of virtual time, rounded to microseconds."""
-        return round(seconds(self._required_trace.ending["time"] if self._required_trace.ending else self._required_trace.now), 6)
+        return round(
+            seconds(self._required_trace.ending["time"] if self._required_trace.ending else self._required_trace.now), 6
+        )
 
     @cached_property
     def staleness(self) -> list[int]:
@@ -124,7 +126,9 @@ class Trial:
         """
         made = list(self.iterations.values())
         ends = [np.array([end for _, end in of]) for of in made]
-        clocks = [(own, sorted(int((end <= began).sum()) for end in ends)) for of in made for own, (began, _) in enumerate(of)]
+        clocks = [
+            (own, sorted(int((end <= began).sum()) for end in ends)) for of in made for own, (began, _) in enumerate(of)
+        ]
         return max((own - others[behind] for own, others in clocks), default=0)
 
     def longest_wait(self, bound: int, behind: int = 0) -> float:
@@ -136,7 +140,11 @@ class Trial:
         for of in made:
             for own, (began, _) in enumerate(of):
                 required = max(own - bound, 0)  # iterations that the compared worker must have completed
-                ends = sorted(each[required - 1][1] for each in made if len(each) >= required) if required else [0] * len(made)
+                ends = (
+                    sorted(each[required - 1][1] for each in made if len(each) >= required)
+                    if required
+                    else [0] * len(made)
+                )
                 if len(ends) >= len(made) - behind:  # otherwise the worker may not begin at all
                     waits.append(began - max(ends[len(made) - 1 - behind], of[own - 1][1] if own else 0))
         return seconds(max(waits))
@@ -155,7 +163,10 @@ class Trial:
     @cached_property
     def computed(self) -> dict[str, int]:
         """The number of gradients that each worker computed."""
-        return {self._required_trace.roles[worker]: count for worker, count in computed_by_worker(self._required_trace).items()}
+        return {
+            self._required_trace.roles[worker]: count
+            for worker, count in computed_by_worker(self._required_trace).items()
+        }
 
     @property
     def _required_trace(self) -> Trace:
@@ -226,7 +237,9 @@ def trial(
 
 def _patience(cluster: SimulatedCluster, updates: int) -> float:
     """Return a time in seconds, many times that of an honest run, after which a run has failed that makes no updates."""
-    gradient = float(np.mean(cluster.compute.draw(np.random.default_rng(0), 100))) if cluster.compute is not None else 1.0
+    gradient = (
+        float(np.mean(cluster.compute.draw(np.random.default_rng(0), 100))) if cluster.compute is not None else 1.0
+    )
     return max(20 * (updates + 10) * gradient * max([1.0, *(cluster.slow or {}).values()]), 100.0)
 
 
@@ -253,7 +266,9 @@ def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, 
         print(f"{what}: {_plain(want)}")  # `want` is printed, because equal values can print differently: 7 and 7.0
         return
     hint = next((text for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
-    raise UnexpectedValue(f"{what}: {_plain(got)} where {_plain(want)}{BEFORE_HINT + hint if hint else ' was expected'}")
+    raise UnexpectedValue(
+        f"{what}: {_plain(got)} where {_plain(want)}{BEFORE_HINT + hint if hint else ' was expected'}"
+    )
 
 
 def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1e-9) -> None:

@@ -138,7 +138,13 @@ def labels_of(block: int, y: Any, hold_out: HoldOut) -> np.ndarray:
 
 
 def take(
-    block: int, x: Any, y: Any, hold_out: HoldOut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
+    block: int,
+    x: Any,
+    y: Any,
+    hold_out: HoldOut,
+    standard: tuple[np.ndarray, np.ndarray],
+    plan: Any,
+    worker: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one worker's rows of a block, standardised: x (m, d) and y (m,) int64 or floats like y.
 

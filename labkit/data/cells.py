@@ -25,7 +25,8 @@ MISSING: tuple[str, ...] = (
     "", "?", ".", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "nat", "#n/a", "#n/a n/a", "#na", "1.#ind", "-1.#ind",
     "1.#qnan", "-1.#qnan",
 )  # fmt: skip
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # float() also reads "1_000", "nan" and "infinity"
+# float() also reads "1_000", "nan" and "infinity"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 TRUTH = {"true": 1.0, "false": 0.0}
 
 

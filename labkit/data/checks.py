@@ -40,7 +40,9 @@ def check_whole(name: str, value: Any, low: int) -> int:
     except Exception:  # TypeError, or an error raised by its `__index__`
         number = low - 1
     if isinstance(value, bool) or number < low or number >= 2**63:
-        raise BadInput(f"{name}={shown(value)} is not allowed; {name} is a whole number, at least {low} and below 2**63.")
+        raise BadInput(
+            f"{name}={shown(value)} is not allowed; {name} is a whole number, at least {low} and below 2**63."
+        )
     return number
 
 
@@ -105,7 +107,9 @@ def check_truth(name: str, value: Any) -> bool:
 def check_name(name: Any) -> str:
     """Return the name of a data set. Raises `BadInput` unless it is a line of text, at most 200 characters."""
     if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
-        raise BadInput(f"name={shown(name)} is not allowed; a data set's name is a line of text, at most 200 characters.")
+        raise BadInput(
+            f"name={shown(name)} is not allowed; a data set's name is a line of text, at most 200 characters."
+        )
     return name
 
 
@@ -156,7 +160,9 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | Non
     if array.ndim not in (2, 3):
         hint = f": give {what}[..., 0]" if array.ndim == 4 and array.shape[-1] == 1 else ""
         hint = f": give {what}[:, None] if there is one feature" if array.ndim == 1 else hint
-        raise BadInput(f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width){hint}.")
+        raise BadInput(
+            f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width){hint}."
+        )
     if array.size == 0:
         raise BadInput(f"{what} is empty, shape {array.shape}; it needs at least one sample and one feature.")
     image_shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
@@ -203,7 +209,9 @@ def as_text_labels(what: str, y: Any) -> list[str] | None:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple[np.ndarray, bool]:

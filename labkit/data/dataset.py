@@ -95,7 +95,9 @@ class Described:
             The samples as they are in the source, of the same shape: float64, whatever the data set's dtype is (ids are whole
             numbers).
         """
-        return np.ascontiguousarray(x * self.scale + self.mean, dtype=np.float64 if self.dtype.kind == "f" else self.dtype)
+        return np.ascontiguousarray(
+            x * self.scale + self.mean, dtype=np.float64 if self.dtype.kind == "f" else self.dtype
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -292,7 +292,11 @@ def from_dask(
     (4, 2, 1000)
     """
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
-    (count, names), name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
+    (count, names), name, standardize = (
+        check_classes(classes),
+        check_name(name),
+        check_truth("standardize", standardize),
+    )
     x, y = _aligned(x, y, count)
     hold_out = HoldOut(check_seed(seed), fraction, count, kind.name)
     blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
@@ -325,7 +329,9 @@ def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
             raise BadInput(f"{what} is a {type(a).__name__}; it must be a dask array (data frame: df.to_dask_array()).")
         if a.dtype.kind not in "biuf":
             hint = ": replace words by whole numbers from 0, and name these (classes=[...])" if what == "y" else ""
-            raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans){hint}.")
+            raise BadInput(
+                f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans){hint}."
+            )
     if x.ndim != 2 or math.isnan(x.shape[1]) or x.shape[1] < 1:
         raise BadInput(f"x has shape {x.shape}; it must be (samples, features), with a known number of features.")
     if y.ndim not in ((1,) if classes else (1, 2)) or (y.ndim == 2 and not y.shape[1] >= 1):

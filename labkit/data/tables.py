@@ -140,8 +140,15 @@ def from_arrays(
         classes, names = (like.classes, like.class_names) if classes is None else (classes, names)
     columns = feature_names("x", x)
     frame: Any = x
-    if columns and like is None and ROW_NUMBERS.fullmatch(columns[0]) and _differ(list(map(str, frame[columns[0]])), Cells()):
-        raise BadInput(f"x: the column {shown(columns[0])} numbers the rows; leave it out, or, if it is a feature, rename it.")
+    if (
+        columns
+        and like is None
+        and ROW_NUMBERS.fullmatch(columns[0])
+        and _differ(list(map(str, frame[columns[0]])), Cells())
+    ):
+        raise BadInput(
+            f"x: the column {shown(columns[0])} numbers the rows; leave it out, or, if it is a feature, rename it."
+        )
     x_test = None if x_test is None else by_name("x_test", x_test, columns)
     y, y_test, words = _ids(y, y_test, names)
     classes = len(words) or classes
@@ -326,11 +333,19 @@ def from_csv(
     made.extra.update(extra)
     for remark in table.remarks:
         warnings.warn(f"{table.path.name}: {remark}", UserWarning, stacklevel=2)
-    return replace(made, about=" ".join([made.about, *(f"{remark[0].upper()}{remark[1:]}" for remark in table.remarks)]))
+    return replace(
+        made, about=" ".join([made.about, *(f"{remark[0].upper()}{remark[1:]}" for remark in table.remarks)])
+    )
 
 
 ROW_NUMBERS = re.compile(r"(id|index|level_\d|row|unnamed: \d[.\d]*|)", re.IGNORECASE)
-COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "ZIP or Excel", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "ZIP or Excel",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 
 
 class _Table(NamedTuple):
@@ -361,7 +376,9 @@ def _lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         with path.open("rb") as file:
             start = file.read(8)
         if kind := next((kind for magic, kind in COMPRESSED.items() if start.startswith(magic)), ""):
-            raise BadInput(f"{path.name} is compressed ({kind}), and no CSV file; decompress it, or save it as CSV, first.")
+            raise BadInput(
+                f"{path.name} is compressed ({kind}), and no CSV file; decompress it, or save it as CSV, first."
+            )
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
             for cells in reader:
@@ -384,7 +401,9 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rul
     width = len(first[1])
     if width < 2:
         other = next((mark for mark in ";\t|," if mark in first[1][0]), "...")
-        raise BadInput(f"{path.name} has one column; it needs a target and at least one feature (delimiter={other!r}?).")
+        raise BadInput(
+            f"{path.name} has one column; it needs a target and at least one feature (delimiter={other!r}?)."
+        )
     column = _target_column(path, target, header, first[1])
     wanted, remarks = like.feature_names if like is not None else (), []
     named = isinstance(target, str) or header is True
@@ -397,7 +416,8 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rul
     features = [i for i in range(width) if i != column]
     if wanted:
         features = [_index(path, names, name, named) for name in wanted]
-    while not wanted and features[0] == width - 1 - len(features) and (named or len(features) > 1):  # the first that is left
+    # the first that is left
+    while not wanted and features[0] == width - 1 - len(features) and (named or len(features) > 1):
         name = first[1][features[0]]
         if named and not ROW_NUMBERS.fullmatch(name):
             break
@@ -407,7 +427,9 @@ def _read(path: Path, target: int | str, header: str | bool, delimiter: str, rul
         what = f"the column {shown(name)}" if named and name else "the first column"
         if len(features) == 1:
             raise BadInput(f"{path.name}: {what} numbers the lines, and there is no other feature.")
-        remarks.append(f"{what} numbers the lines and is left out; if it is a feature, name it otherwise in the header.")
+        remarks.append(
+            f"{what} numbers the lines and is left out; if it is a feature, name it otherwise in the header."
+        )
         del features[0]
     if like is not None and len(features) != like.features:
         raise BadInput(f"{path.name} has {len(features)} features; what was given as like=... has {like.features}.")
@@ -436,7 +458,13 @@ def _is_header(first: list[str], column: int, others: list[str], rule: Cells) ->
     if first == ["", *map(str, range(len(first) - 1))]:  # a data frame without names, with its index
         return True, ""
     name, counts = first[column], Counter(cell for cell in others if not rule.missing(cell))
-    if not counts or name in counts or not rule.word(name) or len({*first}) < len(first) or any(map(rule.missing, first[1:])):
+    if (
+        not counts
+        or name in counts
+        or not rule.word(name)
+        or len({*first}) < len(first)
+        or any(map(rule.missing, first[1:]))
+    ):
         return False, ""
     if not any(map(rule.word, counts)):
         return True, ""
@@ -458,7 +486,9 @@ def _column_names(path: Path, header: list[str]) -> list[str]:
 
 def _index(path: Path, names: list[str], name: str, named: bool) -> int:
     if not named:
-        raise BadInput(f"{path.name} has no header, and like=... finds features by their names; give header=True if it has one.")
+        raise BadInput(
+            f"{path.name} has no header, and like=... finds features by their names; give header=True if it has one."
+        )
     if name not in names:
         raise nearest(f"column in {path.name}", name, names, "It is a feature of what was given as like=...")
     return names.index(name)
@@ -506,8 +536,12 @@ def _number(rule: Cells, path: Path, line: int, column: str, cell: str) -> float
     if value is None:
         hint = ""
         if rule.missing(cell):
-            hint = ", which means missing: leave the sample out, or fill the value in" if cell else ": fill the value in"
+            hint = (
+                ", which means missing: leave the sample out, or fill the value in" if cell else ": fill the value in"
+            )
         elif re.fullmatch(r"[+-]?[\d.]+,\d+", cell):
             hint = ", with a point instead of the decimal comma"
-        raise BadInput(f"{path.name}, line {line}, {column!r}: {shown(cell)} is not allowed; it must be a finite number{hint}.")
+        raise BadInput(
+            f"{path.name}, line {line}, {column!r}: {shown(cell)} is not allowed; it must be a finite number{hint}."
+        )
     return value

@@ -32,7 +32,8 @@ class _Amounts:
         self._compose, self._none = compose, none
         self._normal: dict[Hashable, float] = dict(normal.items())
         self._manual: dict[Hashable, tuple[int, float]] = {}  # {target: (number of the command, amount)}
-        self._temporary: dict[Hashable, Counter[tuple[float, float | None]]] = {}  # {target: (amount, end) of each fault}
+        # {target: (amount, end) of each fault}
+        self._temporary: dict[Hashable, Counter[tuple[float, float | None]]] = {}
         self._commands = 0
 
     def begin(self, target: Hashable, amount: float, until: float | None) -> None:

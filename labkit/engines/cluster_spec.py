@@ -104,7 +104,11 @@ class ClusterSpec:
         help="time of one gradient: deterministic:0.01, lognormal:0.01:0.5 (mean, sigma), ...",
     )  # fmt: skip
     server_time: Converted[Distribution | None, float | str] = option(
-        None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
+        None,
+        unit="s",
+        names=DISTRIBUTIONS,
+        read=distribution_by_name,
+        write=distribution_as_text,
         help="time of one piece of server work",
     )
     latency: float = option(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
@@ -112,13 +116,19 @@ class ClusterSpec:
         math.inf, low=1.0, high=math.inf, unit="bytes/s", help="what every node can send, and receive"
     )
     slow: Converted[dict[str, float], Mapping[str, float] | None] = option(
-        factory=dict, read=slow_from_text, write=slow_as_text, help="roles that are slower, each by a factor: worker-2:5"
+        factory=dict,
+        read=slow_from_text,
+        write=slow_as_text,
+        help="roles that are slower, each by a factor: worker-2:5",
     )
     cores: int = option(1, low=1, high=1024, help="cores of every node; roles on one node queue for them")
     record: bool = option(True, help="record what happens; False: counters only")
     replicas: int = option(0, low=0, high=1, help="backups of every server; with one, losing a server loses no update")
     max_workers: int | None = option(
-        None, low=1, high=100_000, help="workers that there may be at a time, if they join and leave; none: as many as workers"
+        None,
+        low=1,
+        high=100_000,
+        help="workers that there may be at a time, if they join and leave; none: as many as workers",
     )
     patience: float = option(5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost")
     restart_after: float | None = option(
@@ -131,9 +141,14 @@ class ClusterSpec:
     checkpoint_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
     evaluation_time: float = option(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
     costs: Costs | None = option(
-        None, read=costs_from_text, write=costs_as_text, help="costs of processes, as measured by lk.calibrate; none: no costs"
+        None,
+        read=costs_from_text,
+        write=costs_as_text,
+        help="costs of processes, as measured by lk.calibrate; none: no costs",
     )
-    scheduler: str | None = option(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
+    scheduler: str | None = option(
+        None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own"
+    )
     place: str | Mapping[str, str] | None = option(
         None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers'
     )

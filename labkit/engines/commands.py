@@ -325,10 +325,11 @@ class Kill(OnRole):
     1.00 s w1 was killed...
     """
 
-    restart: bool = option(True, help="whether the role is restarted automatically; otherwise it stays away until `Run.restart`")
+    restart: bool = option(
+        True, help="whether the role is restarted automatically; otherwise it stays away until `Run.restart`"
+    )
 
     word, example = "kill", "kill:worker-1@2.0"
-
 
     def _words(self) -> list[str]:
         return [self.role] if self.restart else [self.role, FOR_GOOD]
@@ -377,7 +378,6 @@ class Freeze(Lasting):
     word, parts, example = "freeze", ("role",), "freeze:worker-1@1-3"
 
 
-
 @dataclass(frozen=True)
 class Thaw(OnRole):
     """Resumes a frozen process."""
@@ -420,7 +420,6 @@ class Slow(Lasting):
     word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
 
 
-
 # links ----------------------------------------------------------------------------------------------------------------
 
 
@@ -456,7 +455,6 @@ class Delay(OnLinks):
     during: During = field(default=None, repr=False)
 
     word, parts, example = "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
-
 
 
 @dataclass(frozen=True)
@@ -500,7 +498,6 @@ class Drop(OnLinks):
     word, parts, example = "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
 
 
-
 class OnLink(Command):
     """A command that affects the link between two roles, or all links of one role (`peer` None)."""
 
@@ -533,7 +530,6 @@ class Cut(OnLink, Lasting):
     during: During = field(default=None, repr=False)
 
     word, parts, example = "cut", ("role", "peer"), "cut:worker-1:server-0@3"
-
 
 
 @dataclass(frozen=True)
@@ -677,7 +673,9 @@ class Inject(Command):
     def __post_init__(self) -> None:
         object.__setattr__(self, "scheduled", tuple(self.scheduled))
         if not all(isinstance(command, Command) and not isinstance(command, Inject) for command in self.scheduled):
-            raise BadInput(f"inject: {shown(self.scheduled)} is not allowed; give commands, as (lk.Kill('worker-1', at=2.0),).")
+            raise BadInput(
+                f"inject: {shown(self.scheduled)} is not allowed; give commands, as (lk.Kill('worker-1', at=2.0),)."
+            )
         super().__post_init__()
 
     def check(self, roles: Mapping[str, Any]) -> None:
@@ -719,7 +717,9 @@ def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
 def check_has_end(command: Command, ends: Iterable[Command] = ()) -> None:
     """Raise `BadInput` if `command` begins a temporary fault whose `End` is not among `ends`."""
     if isinstance(command, Lasting) and command.until is not None and End(command, command.until) not in ends:
-        raise BadInput(f"{command.text()} is two commands, one at its start and one at its end: inject it into the run.")
+        raise BadInput(
+            f"{command.text()} is two commands, one at its start and one at its end: inject it into the run."
+        )
 
 
 # names of roles -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from ..trace.prediction_history import NO_ANSWER
 
 __all__ = ["samples_in_plain", "shares_in_plain", "probe_inputs_of"]
 
-SAMPLES, POINTS = 18, 200  # number of held-out samples that are probed, and of training points that are drawn in the plane
+# number of held-out samples that are probed, and of training points that are drawn in the plane
+SAMPLES, POINTS = 18, 200
 SIDE, FEWEST = 40, 12  # maximum and minimum number of cells along a side of the grid
 WORK = 30_000_000  # multiply-adds of one grid: about a millisecond
 DOTS = 16  # largest height and width of a picture
@@ -92,7 +93,10 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
         some = np.unique(np.linspace(0, d.n_train - 1, POINTS).astype(int))
         low, high = _rounded_points(np.stack(_extent(d)))
         points = {"points": _rounded_points(d.raw(d.x_train[some])), "labels": d.y_train[some].tolist()}
-        plain |= {"features": _rounded_points(raw), "plane": {"low": low, "high": high, "side": probe_inputs.side, **points}}
+        plain |= {
+            "features": _rounded_points(raw),
+            "plane": {"low": low, "high": high, "side": probe_inputs.side, **points},
+        }
     return plain
 
 

@@ -239,7 +239,9 @@ def distribution_by_name(text: str) -> Distribution | None:
     if name not in DISTRIBUTIONS:
         raise nearest("distribution", name, DISTRIBUTIONS)
     if None in numbers:
-        raise BadInput(f"{shown(text)}: what follows the name of a distribution are numbers in seconds, as {name}:0.01.")
+        raise BadInput(
+            f"{shown(text)}: what follows the name of a distribution are numbers in seconds, as {name}:0.01."
+        )
     wanted = list(options_of(DISTRIBUTIONS[name]))
     if len(numbers) > len(wanted):
         raise BadInput(f"{shown(text)}: {name} takes {' and '.join(wanted)}.")

@@ -32,7 +32,9 @@ class Elastic:
     labelled: bool
     seed: int
 
-    def epoch_sampler(self, name: str, y: np.ndarray, present: Callable[[], Sequence[str]]) -> Callable[[], np.ndarray] | None:
+    def epoch_sampler(
+        self, name: str, y: np.ndarray, present: Callable[[], Sequence[str]]
+    ) -> Callable[[], np.ndarray] | None:
         """Return a function that returns the samples of worker `name` for the next epoch, as int64 indices; None if all are
         shared.
 
@@ -77,7 +79,9 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
 def moving_roles(layout: Layout, worker: str) -> tuple[str, ...]:
     """Return the roles that join and leave together: `worker`, and the replica on its node if that is a separate role."""
     node = layout.roles_on_node(worker)
-    owners = [role.name for role in layout.roles if role.name in node and role.shard is not None and role.name != worker]
+    owners = [
+        role.name for role in layout.roles if role.name in node and role.shard is not None and role.name != worker
+    ]
     return (worker, *(owners if whole_replicas(layout) else ()))
 
 

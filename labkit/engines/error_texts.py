@@ -108,6 +108,4 @@ def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ..
         source = " from " + ", ".join(behind[:4]) if behind else ""
         sentences.append(f"{name} waits for {' or '.join(kinds)}{source}")
     more = f", and {len(waiting) - most} more" if len(waiting) > most else ""
-    return (
-        f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. No message is in flight. Is a reply missing?"
-    )
+    return f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. No message is in flight. Is a reply missing?"

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-__all__ = ["PARTICIPATING", "PRESENT", "AWAITING_PLACEMENT", "TRANSITIONS", "InvalidTransition", "State", "Trigger", "next_state"]
+__all__ = [
+    "PARTICIPATING",
+    "PRESENT",
+    "AWAITING_PLACEMENT",
+    "TRANSITIONS",
+    "InvalidTransition",
+    "State",
+    "Trigger",
+    "next_state",
+]
 
 
 class State(StrEnum):
@@ -23,7 +32,8 @@ class State(StrEnum):
     RUNNING = "running"  # the incarnation is up
     LOST = "lost"  # the incarnation was lost; a placement is requested for the next incarnation
     STOPPED = "stopped"  # the incarnation was lost; no placement is requested until `Trigger.RESTART`
-    ENDED = "ended"  # the incarnation ended for a group restart; the next incarnation starts with the group, in the same place
+    # the incarnation ended for a group restart; the next incarnation starts with the group, in the same place
+    ENDED = "ended"
 
 
 class Trigger(StrEnum):
@@ -38,7 +48,8 @@ class Trigger(StrEnum):
     CANCEL_RESTART = "cancel restart"  # the automatic restart of a lost role is cancelled
     RESTART = "restart"  # a restart is requested for a role that would not restart automatically
     END = "end"  # the incarnation has sent its state for a group restart
-    REPEAT_GROUP_RESTART = "repeat group restart"  # a group restart starts over: the incarnation that was about to start ends
+    # a group restart starts over: the incarnation that was about to start ends
+    REPEAT_GROUP_RESTART = "repeat group restart"
     LOSE_PLACEMENT = "lose placement"  # the place that was reserved for the next incarnation is gone
     LEAVE = "leave"  # the role leaves the run
 
@@ -66,7 +77,11 @@ TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
             Trigger.REPEAT_GROUP_RESTART: State.ENDED,
             Trigger.LEAVE: State.OUTSIDE,
         },
-        State.LOST: {Trigger.PLACE: State.STARTING, Trigger.CANCEL_RESTART: State.STOPPED, Trigger.LEAVE: State.OUTSIDE},
+        State.LOST: {
+            Trigger.PLACE: State.STARTING,
+            Trigger.CANCEL_RESTART: State.STOPPED,
+            Trigger.LEAVE: State.OUTSIDE,
+        },
         State.STOPPED: {Trigger.RESTART: State.LOST, Trigger.LEAVE: State.OUTSIDE},
         State.ENDED: {
             Trigger.PLACE: State.STARTING,

@@ -24,7 +24,8 @@ DEFAULT_WORKERS = 4  # as in the lessons
 WORKERS_PER_CPU = 4  # paced workers sleep most of the time
 MAX_PROCESSES = 64  # processes started on one machine, at most
 PROCESS_BYTES = 50 << 20  # unshared memory of a role's process, with a margin; 20 to 30 MiB with small networks
-FILES, FILES_PER_PROCESS = 24, 16  # files that the client opens for a cluster, and for each of its processes (measured: 13)
+# files that the client opens for a cluster, and for each of its processes (measured: 13)
+FILES, FILES_PER_PROCESS = 24, 16
 RESERVED_BYTES = 200 << 20  # reserved for the notebook, its figures, and the Jupyter server
 MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 UNLIMITED = 1 << 60  # version 1 encodes "no limit" as a number near 2^63

@@ -94,7 +94,8 @@ class Plan:
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
             "problem": self.problem.describe(),
-            "strategy": self.strategy.describe() | {"mean_staleness": self.strategy.mean_staleness(self.present_shares)},
+            "strategy": self.strategy.describe()
+            | {"mean_staleness": self.strategy.mean_staleness(self.present_shares)},
             "cluster": cluster.describe(),
             "budget": self.budget.describe(),
             "seed": self.seed,
@@ -221,7 +222,8 @@ def build_parts(
         )  # fmt: skip
     if spec.shard is not None:
         parts.append(_shard(spec, plan, objective, recorder, clock, watcher, strategy))
-    if spec.backs is not None:  # the copied shard has a separate recorder, which is discarded: the server records its updates
+    # the copied shard has a separate recorder, which is discarded: the server records its updates
+    if spec.backs is not None:
         parts.append(copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)

@@ -185,7 +185,9 @@ class RoleCore(ABC):
         if kind.reads:
             counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined, index]
         counters.messages += 1
-        if (self.unacknowledged and to in self.unacknowledged) or (asked >= 0 and asked != self.members.incarnations[to]):  # type: ignore[index]
+        if (self.unacknowledged and to in self.unacknowledged) or (
+            asked >= 0 and asked != self.members.incarnations[to]
+        ):  # type: ignore[index]
             size = payload_bytes(message)
         else:
             size = self.transmit(to, message, category)  # type: ignore[arg-type]

@@ -137,7 +137,8 @@ def _control(settings: Settings, name: str) -> Control:
     }  # fmt: skip
     if name in TEXTS or known.names is not None or name == "distribution":
         offered = [
-            text for text in _texts(settings, known)
+            text
+            for text in _texts(settings, known)
             if not (text == FULL_SPEED and settings.cluster.virtual_time and settings.cluster.costs is None)
         ]
         text = settings.spec.write(name) if settings.spec.value(name) is not None else "none"

@@ -393,7 +393,9 @@ class Lab:
         if isinstance(calibration, str | Path):
             calibration = Calibration.load(calibration)
         if not isinstance(calibration, Calibration | None):
-            raise BadInput(f"calibration={shown(calibration)}: give the result of lk.calibrate, the path of its file, or None.")
+            raise BadInput(
+                f"calibration={shown(calibration)}: give the result of lk.calibrate, the path of its file, or None."
+            )
         self.session.calibration = calibration
         self._queue.wake()
 
@@ -833,7 +835,9 @@ class Lab:
 
         assert self._page is not None
         if self._closed:
-            self._static.show(static_page(self.trace, self.session.moment(), self.session.reference, CLOSED), repr(self))
+            self._static.show(
+                static_page(self.trace, self.session.moment(), self.session.reference, CLOSED), repr(self)
+            )
             return
         execution = this_execution()
         if execution is not None and execution == self._displayed_by:
@@ -989,7 +993,9 @@ class Lab:
         """
         now = self.session.settings
         known = now.options()
-        given = {name: value for name, value in settings.items() if value != "" or (name in known and known[name].optional)}
+        given = {
+            name: value for name, value in settings.items() if value != "" or (name in known and known[name].optional)
+        }
         return {n: now.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
     def _changed(self) -> None:

@@ -124,7 +124,9 @@ class PredictedRun:
     def _start_run(self) -> Run:
         spec, problem = self._now.cluster, replace(self._now.problem, timing_only=True)
         count = max(GRADIENTS, GRADIENTS_PER_WORKER * spec.workers)
-        cluster = self._calibration.cluster(spec.workers, spec.servers, slow=dict(spec.slow), **calibrated_options(spec))
+        cluster = self._calibration.cluster(
+            spec.workers, spec.servers, slow=dict(spec.slow), **calibrated_options(spec)
+        )
         return train(problem, self._now.strategy, cluster, Budget(samples=count * problem.batch_size), checkpoint=False)
 
     def _finish(self, run: Run) -> None:

@@ -309,9 +309,7 @@ class Revealed:
         near = "" if self.shown == self.answer else f" (nearest: {self.answer})"
         if self.committed is None:
             return f"No prediction was made. Measured: {self.shown}{near}."
-        return (
-            f"{'Right' if self.right else 'Wrong'}: you predicted {self.committed}; measured: {self.shown}{near}."
-        )
+        return f"{'Right' if self.right else 'Wrong'}: you predicted {self.committed}; measured: {self.shown}{near}."
 
     def _repr_html_(self) -> str:
         bar = BARS[self.right]

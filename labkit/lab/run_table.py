@@ -49,7 +49,9 @@ class RunTable:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
 
-    def add(self, settings: Settings, run: Run, keep: Trace | None = None, prediction: PredictedRun | None = None) -> None:
+    def add(
+        self, settings: Settings, run: Run, keep: Trace | None = None, prediction: PredictedRun | None = None
+    ) -> None:
         """Add a finished run. All runs except the last `KEPT` and the run with the trace `keep` are released; their rows
         remain.
         """

@@ -58,10 +58,9 @@ __all__ = ["Session"]
 SLICE = 0.02  # wall seconds of one slice in which a simulated run is advanced; commands are executed between slices
 FINISH_SLICE = 0.2  # wall seconds of one slice of a simulated run that is advanced as fast as possible
 ROLES_PER_SLICE = 500  # collecting the reports of this many roles after a slice takes as long as a slice
-LONGEST = (
-    0.25  # maximum wall seconds to catch up at once, so that a slow machine plays slower, without jumps
-)
-NOUNS: dict[type[Command], str] = {Slow: "slowdown", Kill: "kill", Freeze: "freeze", Cut: "cut"}  # commands that can be undone
+LONGEST = 0.25  # maximum wall seconds to catch up at once, so that a slow machine plays slower, without jumps
+# commands that can be undone
+NOUNS: dict[type[Command], str] = {Slow: "slowdown", Kill: "kill", Freeze: "freeze", Cut: "cut"}
 POLL = 0.1  # seconds between two checks of a run on processes
 PREDICT_FIRST = 0.5  # most wall seconds for which the prediction of a run is computed before the run starts
 # wall seconds of one slice of a prediction: while processes train, every `POLL` s; otherwise
@@ -239,7 +238,8 @@ class Session:
         with self._settings_lock:
             before = self.settings, self._commands
             self.settings = self.settings.changed(**settings)
-            self._commands = _at_times(self._commands)  # a different run: recorded turns of the event loop are not valid
+            # a different run: recorded turns of the event loop are not valid
+            self._commands = _at_times(self._commands)
         self._notify()
         return before
 
@@ -252,7 +252,9 @@ class Session:
         with self._settings_lock:
             self.settings, self._commands = settings, commands
         self._notify()
-        self.set_options(live if run is self.run else {name: settings.value(name) for name in names if name in settings.names})
+        self.set_options(
+            live if run is self.run else {name: settings.value(name) for name in names if name in settings.names}
+        )
 
     def observe_settings(self, observer: Callable[[], None]) -> None:
         """Call `observer` after each change of `settings`, on the thread of the change."""
@@ -366,7 +368,11 @@ class Session:
         calibration, costs = self.calibration, settings.cluster.costs
         if calibration is None or not is_predictable(settings):
             return None
-        if settings.cluster.virtual_time and costs is not None and replace(costs, hosts=1) == replace(calibration.costs, hosts=1):
+        if (
+            settings.cluster.virtual_time
+            and costs is not None
+            and replace(costs, hosts=1) == replace(calibration.costs, hosts=1)
+        ):
             return None
         return PredictedRun(calibration, settings)
 
@@ -509,7 +515,11 @@ class Session:
             case Slow():
                 before = self._normal(command.role)
                 for done in () if self.run is None else self.run.engine.commands:
-                    if isinstance(done.command, Slow) and done.command.until is None and done.command.role == command.role:
+                    if (
+                        isinstance(done.command, Slow)
+                        and done.command.until is None
+                        and done.command.role == command.role
+                    ):
                         before = done.command.factor * self._normal(command.role)
                 return Slow(command.role, before)
             case Cut():

@@ -131,7 +131,9 @@ class Settings:
         given = {place for name in settings for place in FIELDS.get(name, ())}
         given |= {(part, name) for part in ("problem", "cluster", "budget") for name in settings}
         # fields of the problem are replaced when a strategy is chosen, the others as long as the reason holds
-        due = {p: v for p, v in self.replaced.items() if p not in given and (p[0] != "problem" or "strategy" in settings)}
+        due = {
+            p: v for p, v in self.replaced.items() if p not in given and (p[0] != "problem" or "strategy" in settings)
+        }
         kept = {p: v for p, v in self.replaced.items() if p not in given and p not in due}
         before = _with_fields(self.spec, due)
         chosen = before.changed(**settings)
@@ -160,7 +162,11 @@ class Settings:
 
 def _fields(spec: RunSpec) -> dict[tuple[str, str], Any]:
     """Return {(part, field): value} of the problem, the cluster and the budget."""
-    parts: dict[str, Problem | ClusterSpec | Budget] = {"problem": spec.problem, "cluster": spec.cluster, "budget": spec.budget}
+    parts: dict[str, Problem | ClusterSpec | Budget] = {
+        "problem": spec.problem,
+        "cluster": spec.cluster,
+        "budget": spec.budget,
+    }
     return {(part, f.name): getattr(whole, f.name) for part, whole in parts.items() for f in fields(whole) if f.init}
 
 

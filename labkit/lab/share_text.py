@@ -42,7 +42,9 @@ def share_text(settings: Settings, **more: str) -> str:
     known = settings.options()
     for setting in (name for name in known if name not in ("data", "pace", "distribution")):
         if settings.value(setting) != plain.value(setting):
-            written = write_option(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
+            written = (
+                write_option(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
+            )
             parts[setting] = written
     return urlencode(parts | more, safe=":,+-/@#* ").replace(" ", "+")
 

@@ -46,7 +46,9 @@ class StaticOutput:
         longer.
         """
         if self._handle is not None:
-            self._handle.update({"text/html": content, "text/plain": text} if closed else self._data(content, text), raw=True)
+            self._handle.update(
+                {"text/html": content, "text/plain": text} if closed else self._data(content, text), raw=True
+            )
 
     def _data(self, content: str, text: str) -> dict[str, str]:
         return {"text/html": f'<div class="labkit-static-{self._id}">{content}</div>', "text/plain": text}
@@ -78,6 +80,5 @@ def _picture(trace: Trace, t: int, reference: Trace | None, words: str) -> str:
     image = Image.open(drawn).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     image.save(reduced, format="png", optimize=True)
     source = base64.b64encode(reduced.getvalue()).decode()
-    return (
-        f'<img alt="{html.escape(words, quote=True)}" style="width: 100%; max-width: 940px" src="data:image/png;base64,{source}">'
-    )
+    css = "width: 100%; max-width: 940px"
+    return f'<img alt="{html.escape(words, quote=True)}" style="{css}" src="data:image/png;base64,{source}">'

@@ -268,7 +268,9 @@ def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
     }.get(reason)  # fmt: skip
     if said is None and reason in budget:
         unit = {"seconds": "s", "epochs": "epochs"}.get(reason, reason)
-        said = f"time limit of {budget[reason]:,g} {unit}" if reason == "seconds" else f"{budget[reason]:,g} {unit} done"
+        said = (
+            f"time limit of {budget[reason]:,g} {unit}" if reason == "seconds" else f"{budget[reason]:,g} {unit} done"
+        )
     said = said or f"stopped by {reason}"
     if why.startswith(said):
         return shortened(why)

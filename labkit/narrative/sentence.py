@@ -130,7 +130,12 @@ def _waiting_text(trace: Trace, seen: FaultEffect) -> str:
     """
     if seen.busy is None:
         return ""
-    if seen.period.slow and max(seen.period.slow.values()) < 1 and seen.own_busy is not None and seen.own_busy < NOT_WAITING:
+    if (
+        seen.period.slow
+        and max(seen.period.slow.values()) < 1
+        and seen.own_busy is not None
+        and seen.own_busy < NOT_WAITING
+    ):
         one = len(seen.period.slow) == 1
         return f"{role_names(trace, list(seen.period.slow))} {'waits' if one else 'wait'} for the others"
     if seen.busy >= NOT_WAITING:

@@ -103,7 +103,9 @@ def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[s
     """
     options, usual = strategy["options"], strategy.get("usual", {})
     said = [f"{name}={options[name]}" for name in VARIANT_OPTIONS if name in options]
-    others = [name for name in usual if name not in (*VARIANT_OPTIONS, *OWN_COLUMN) and options.get(name) != usual[name]]
+    others = [
+        name for name in usual if name not in (*VARIANT_OPTIONS, *OWN_COLUMN) and options.get(name) != usual[name]
+    ]
     said += [f"{name}={options[name]}" for name in others]
     said.append(f"hidden={'x'.join(map(str, problem['hidden']))}")
     for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):

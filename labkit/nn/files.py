@@ -63,7 +63,9 @@ def save_model(
     more = {PREFIX + k: np.asarray(v) for k, v in {**about.pop("arrays", {}), **(arrays or {})}.items()}
     for name, array in more.items():
         if array.dtype.kind not in "biufU":
-            raise BadInput(f"The array {shown(name[len(PREFIX) :])} has dtype {array.dtype}; numbers or text are needed.")
+            raise BadInput(
+                f"The array {shown(name[len(PREFIX) :])} has dtype {array.dtype}; numbers or text are needed."
+            )
     version = FORMAT if isinstance(network, Recommender) else 1
     header = {"kind": KIND, "format": version, "network": _describe(network), "about": about}
     if isinstance(params, SparseParameters):

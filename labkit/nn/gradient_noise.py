@@ -16,7 +16,13 @@ __all__ = ["batch_gradients", "noise_scale"]
 
 
 def batch_gradients(
-    objective: Any, parameters: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int, count: int, rng: np.random.Generator
+    objective: Any,
+    parameters: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    batch_size: int,
+    count: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Return the gradients of mini-batches that are drawn at random with replacement.
 

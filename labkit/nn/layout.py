@@ -35,7 +35,9 @@ class ParameterLayout:
                 raise BadInput(f"The shape of {shown(name)} is {tuple(shape)}; extents are whole numbers, at least 0.")
             layer = name.rpartition(".")[0] or name
             if layer in self._groups and layer != previous:
-                raise BadInput(f"The parts of layer {layer!r} must stand next to each other; {shown(name)} stands apart.")
+                raise BadInput(
+                    f"The parts of layer {layer!r} must stand next to each other; {shown(name)} stands apart."
+                )
             start, previous = end, layer
             self.shapes[name] = tuple(int(n) for n in shape)
             end += math.prod(self.shapes[name])

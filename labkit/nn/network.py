@@ -192,7 +192,8 @@ class Network(Stage):
         kind, initializer = ACTIVATIONS[activation]
         widths = [inputs, *hidden]
         blocks = [
-            Block(f"dense{i}", Dense(a, b, initializer), kind()) for i, (a, b) in enumerate(itertools.pairwise(widths), 1)
+            Block(f"dense{i}", Dense(a, b, initializer), kind())
+            for i, (a, b) in enumerate(itertools.pairwise(widths), 1)
         ]
         return cls([*blocks, Block("output", Dense(widths[-1], outputs))], LOSSES[loss](), dtype)
 

@@ -139,7 +139,9 @@ def schedule_by_name(text: str) -> Schedule:
     if not plus:
         return schedule
     if not isinstance(schedule, Warmup):
-        raise BadInput(f"{shown(text)}: only a warm-up can be followed by another schedule, as in warmup:50+cosine:1000.")
+        raise BadInput(
+            f"{shown(text)}: only a warm-up can be followed by another schedule, as in warmup:50+cosine:1000."
+        )
     if not rest.strip():
         raise nearest("schedule", rest, SCHEDULES)
     return Warmup(schedule.updates, schedule_by_name(rest))

@@ -56,7 +56,11 @@ class AppliedLog:
         """
         if len(gradients) == 1:
             g = gradients[0]
-            if not self._dropped and not isinstance(g, Gradient) and g.step > self._last.get((g.sender, g.incarnation), -1):
+            if (
+                not self._dropped
+                and not isinstance(g, Gradient)
+                and g.step > self._last.get((g.sender, g.incarnation), -1)
+            ):
                 return gradients  # fast path
             return () if self._is_duplicate(g) else gradients
         first: dict[Any, Contribution] = {}

@@ -37,7 +37,9 @@ class Budget(HasOptions, HasDescription):
     updates: int | None = option(None, low=1, high=10**12, help="end after this many updates of the whole model")
     samples: int | None = option(None, low=1, high=10**15, help="end after this many samples in applied gradients")
     epochs: float | None = option(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
-    seconds: float | None = option(None, low=1e-6, high=1e9, unit="s", help="end after this engine time, without pauses")
+    seconds: float | None = option(
+        None, low=1e-6, high=1e9, unit="s", help="end after this engine time, without pauses"
+    )
     accuracy: float | None = option(None, low=0.0, high=1.0, help="end at this accuracy on held-out data")
 
     @property

@@ -42,7 +42,10 @@ async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[
                 by_shard[arrived.shard] = arrived
         snapshots = tuple(by_shard[shard] for shard in sorted(evaluator.shard_numbers(evaluator.observed(ctx))))
         last = max(s.version for s in snapshots)
-        if all(s.version == last or evaluator.is_full(s.shard) for s in snapshots) or ahead > MAX_AHEAD * evaluator.eval_every:
+        if (
+            all(s.version == last or evaluator.is_full(s.shard) for s in snapshots)
+            or ahead > MAX_AHEAD * evaluator.eval_every
+        ):
             return snapshots
         goal, ahead = last + ahead, 2 * ahead
 
@@ -54,7 +57,9 @@ async def snapshots_of_replicas(ctx: Context, evaluator: Evaluator) -> tuple[Sna
     the replicas is slow.
     """
     goal = evaluator.next_goal()
-    going = [owner for owner in evaluator.observed(ctx) if not all(map(evaluator.is_full, evaluator.shard_numbers([owner])))]
+    going = [
+        owner for owner in evaluator.observed(ctx) if not all(map(evaluator.is_full, evaluator.shard_numbers([owner])))
+    ]
     for owner in going:
         ctx.send(owner, SnapshotRequest(goal))
     arrived = await _next_snapshot(ctx, evaluator, SnapshotRequest(goal)) if going else None

@@ -35,7 +35,11 @@ __all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "re
 
 
 async def all_reduce(
-    ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", compressor: Compressor | None = None
+    ctx: Context,
+    values: np.ndarray,
+    group: str = "worker",
+    algorithm: str = "ring",
+    compressor: Compressor | None = None,
 ) -> np.ndarray:
     """Replace the values of every member by the sum of all members' values, in place.
 

@@ -124,9 +124,7 @@ class Evaluator(Part):
     def observed(self, ctx: Context) -> tuple[str, ...]:
         """Return the roles whose shards are evaluated: all present replicas; only one if replicas are synchronized."""
         peers = [ctx.peers(kind) for kind in self._kinds]
-        if self._replicas and not all(
-            a is b for a, b in zip(peers, self._peers)
-        ):  # membership has changed
+        if self._replicas and not all(a is b for a, b in zip(peers, self._peers)):  # membership has changed
             present = tuple(name for names in peers for name in names if name in self._shard_of)
             self._peers, self._present = peers, present or self.owners
             self._observed = self._present
@@ -170,7 +168,8 @@ class Evaluator(Part):
 
     def state(self) -> dict[str, Any]:
         """Return the state that the chief saves: the evaluated parameters and their version."""
-        timing_only = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
+        # of a timing-only run
+        timing_only = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)
         parameters = None if timing_only else self.parameters
         state = {
             "parameters": parameters, "update": self.update, "samples": self.samples, "loss": self.loss,

@@ -392,7 +392,8 @@ class Gate:
         self._ctx = ctx
         self.clocks = dict.fromkeys(ctx.peers("worker"), 0)
         self.slowest = 0
-        self._workers_at = {0: len(self.clocks)}  # {clock: number of workers at it}, to find the minimum without a search
+        # {clock: number of workers at it}, to find the minimum without a search
+        self._workers_at = {0: len(self.clocks)}
         self._waiting: dict[int, list[Message]] = {}  # {clock: requests of workers that wait for their next iteration}
 
     def admit(self, request: Message, slack: int) -> list[Message]:

@@ -43,7 +43,9 @@ class GradientCheck:
                 raise RoleError(f"its numbers are {values.dtype}, and the shard's are {self._dtype}")
         except (LabkitError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
             if self._all_fail(push.sender):
-                raise RoleError(f"{push.sender} pushed a gradient that does not fit: {error}. No worker's does.") from error
+                raise RoleError(
+                    f"{push.sender} pushed a gradient that does not fit: {error}. No worker's does."
+                ) from error
             return push, f"does not fit: {error}"
         if not _finite(values) and not self._all_fail(push.sender):
             return push, "is not finite"

@@ -20,7 +20,14 @@ from typing import Any
 from ..trace.schema import ALL, CANCELLED
 from .layout import Layout, RoleSpec
 
-__all__ = ["SAVE_EVERY", "group_restart_states", "restarts_as_group", "drop_unapplied", "whole_replicas", "not_waited_for"]
+__all__ = [
+    "SAVE_EVERY",
+    "group_restart_states",
+    "restarts_as_group",
+    "drop_unapplied",
+    "whole_replicas",
+    "not_waited_for",
+]
 
 SAVE_EVERY = 50  # updates between two checkpoints of the parts of a split model
 
@@ -106,7 +113,10 @@ def _divided(states: list[State], applied: list[list[int]], replicas: int) -> li
     samples = sum(int(state["samples"]) for state in states)
     samples = round(total * samples / known) if known else samples
     return [
-        {name: number // replicas + (place < number % replicas) for name, number in (("gradients", total), ("samples", samples))}
+        {
+            name: number // replicas + (place < number % replicas)
+            for name, number in (("gradients", total), ("samples", samples))
+        }
         | {"replicas": replicas}
         for place in range(replicas)
     ]

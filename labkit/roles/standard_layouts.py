@@ -54,7 +54,9 @@ def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
     return [RoleSpec(f"worker-{i}", "worker", i, nodes[i], computes=True, data=i, **more) for i in range(workers)]
 
 
-def replica_layout(strategy: Placed, problem: Problem, cluster: ClusterShape, replication: str = "synchronized") -> Layout:
+def replica_layout(
+    strategy: Placed, problem: Problem, cluster: ClusterShape, replication: str = "synchronized"
+) -> Layout:
     """Return a layout without servers, in which every worker holds a replica of the whole model.
 
     `replication`: "synchronized" if all replicas take the same steps, and the chief evaluates the first replica; "local" if

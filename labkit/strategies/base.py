@@ -184,10 +184,15 @@ class Strategy(HasOptions, HasDescription):
         for name, k in sorted(options_of(self).items(), key=lambda known: known[0] not in type(self).__annotations__):
             value = getattr(self, name)
             default = "" if is_one_of(value, (k.default,)) else _option_text(k.default, k)
-            rows.append([name, _option_text(value, k), default, k.help + ("; can change during a run" if k.live else "")])
+            rows.append(
+                [name, _option_text(value, k), default, k.help + ("; can change during a run" if k.live else "")]
+            )
         columns = ["option", "value", "changed from", "meaning"]
         if not any(default for _, _, default, _ in rows):
-            columns, rows = [c for c in columns if c != "changed from"], [[name, value, text] for name, value, _, text in rows]
+            columns, rows = (
+                [c for c in columns if c != "changed from"],
+                [[name, value, text] for name, value, _, text in rows],
+            )
         module = type(self).__module__
         page = module.replace(".", "/") + ".py" if module.startswith("labkit.") else module
         return Description(
@@ -305,7 +310,9 @@ class StaleGradients(Strategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.compensation is not None and not hasattr(self.compensation, "compensate"):
-            raise BadInput(f"compensation={shown(self.compensation)}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
+            raise BadInput(
+                f"compensation={shown(self.compensation)}: give lk.DelayCompensation(0.04), 'adaptive' or None."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,4 +124,5 @@ class EASGD(Strategy):
             weights.add(gradient)
             if step % self.tau == 0:
                 centre = await push_pull(ctx, weights.position(), CentreWeights)
-                weights.set_elastic_force(centre, self.moving_rate(len(ctx.peers("worker"))))  # applied with the next step
+                # applied with the next step
+                weights.set_elastic_force(centre, self.moving_rate(len(ctx.peers("worker"))))

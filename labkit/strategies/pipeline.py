@@ -68,7 +68,9 @@ class Pipeline(Strategy):
     """
 
     micro_batches: int = option(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
-    order: str = option("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")
+    order: str = option(
+        "1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work"
+    )
     chunks: int = option(2, low=1, high=1000, help="pieces of the network a stage has, if interleaved")
     stages: int | None = option(None, low=1, high=100_000, help="None: as many as workers")
 

@@ -69,11 +69,16 @@ class SparsePS(StaleGradients):
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
         help="which server owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
     )  # fmt: skip
-    dense: str = option("all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table")
+    dense: str = option(
+        "all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table"
+    )
     synchronous: bool = option(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
     reduce: str = option("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
     optimizer: Converted[Optimizer, str] = same_option(
-        ServerStrategy, "optimizer", default=Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily"
+        ServerStrategy,
+        "optimizer",
+        default=Adagrad(),
+        help="how a shard turns a gradient into a step: SGD or Adagrad, lazily",
     )
 
     messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk, Left, Joined)

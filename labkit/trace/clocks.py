@@ -36,7 +36,8 @@ __all__ = ["Clocks", "Leads", "binned_maximum", "largest_lead", "leads", "roles_
 MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
 
 
-Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # of one role, in order: start (ns), end (ns), gradients finished before
+# of one role, in order: start (ns), end (ns), gradients finished before
+Work = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,15 @@ class Clocks:
         if not any(len(start) for start, _, _ in work) and not any(now is not None for now in opened):
             return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
         time = _sample_times(work, opened, t)
-        if self._recount > t and not any(gap.condition in GONE for gaps in intervals(trace, t).values() for gap in gaps):
+        if self._recount > t and not any(
+            gap.condition in GONE for gaps in intervals(trace, t).values() for gap in gaps
+        ):
             begun = np.array([_begun(start, clock, now, time) for (start, _, clock), now in zip(work, opened)])
             finished = np.array([_last(end, clock, time, 1) for _, end, clock in work])
         else:
-            begun, finished = _over_instances(trace, t, roles, [_with_open(*both, t) for both in zip(work, opened)], time)
+            begun, finished = _over_instances(
+                trace, t, roles, [_with_open(*both, t) for both in zip(work, opened)], time
+            )
         return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
 
     def _follow(self, trace: Trace) -> None:

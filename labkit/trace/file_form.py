@@ -13,7 +13,18 @@ from .events import Event
 from .recorder import Counters
 from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
 
-__all__ = ["ABOUT", "COUNTERS", "ENDING", "EVENTS", "FORMAT", "HEADER", "KIND", "check_codes", "check_names", "table_form"]
+__all__ = [
+    "ABOUT",
+    "COUNTERS",
+    "ENDING",
+    "EVENTS",
+    "FORMAT",
+    "HEADER",
+    "KIND",
+    "check_codes",
+    "check_names",
+    "table_form",
+]
 
 KIND, FORMAT = "labkit trace", 2
 COUNT = Number(0, math.inf, int)
@@ -102,7 +113,9 @@ def check_codes(name: str, rows: np.ndarray, roles: int, messages: int, layers: 
         raise Mismatch(f"table.{name}: its rows are not sorted by role")
     for column, values in zip(TABLES[name].columns, rows.T):
         length = lengths.get(column.unit)
-        if length is not None and not np.all((values >= _lowest(column)) & (values < length) & (values == np.floor(values))):
+        if length is not None and not np.all(
+            (values >= _lowest(column)) & (values < length) & (values == np.floor(values))
+        ):
             raise Mismatch(f"table.{name}: its column {column.name} has numbers of no {column.unit} of the run")
 
 

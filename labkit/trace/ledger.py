@@ -180,8 +180,10 @@ class _LedgerBuilder:
         self.shards = self._shards()
         returned = record.get("returned")
         partial = any(record.get("partial") for _, record in (returned or {"held": []})["held"])
-        self.held_by_all = "partly_applied" if partial else "applied"  # category of gradients that all shards have applied
-        self.overshoot = None if returned is None else returned["over"]  # reason why later applications are not in the model
+        # category of gradients that all shards have applied
+        self.held_by_all = "partly_applied" if partial else "applied"
+        # reason why later applications are not in the model
+        self.overshoot = None if returned is None else returned["over"]
         self.model = self.shards if returned is None else self._returned(returned["held"])
         self.excluded = {} if layout.get("positions") else drops if excluded is None else excluded
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
@@ -306,8 +308,14 @@ class _LedgerBuilder:
         """Return the last step of a role instance that occurs in a report of any role or in a drop, or -1 if there is
         none.
         """
-        seen = [c.last_received.get(instance, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
-        before = [shard.reached_before(instance, instance // self.roles, self.replicated) for shard in self.shards.values()]
+        seen = [
+            c.last_received.get(instance, -1)
+            for shard in self.shards.values()
+            for c in (shard.now, *shard.past.values())
+        ]
+        before = [
+            shard.reached_before(instance, instance // self.roles, self.replicated) for shard in self.shards.values()
+        ]
         return max([*seen, *before, *(step for _, who, step in self.in_flight if who == instance), *drops, -1])
 
 
@@ -343,7 +351,8 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
     computed = np.array([trace.counters[role].computed if role in trace.counters else 0 for role in found])
     role, phase, end, step = trace.column("spans", "role", "phase", "end", "step")
     later = (phase == COMPUTE) & (end > t)
-    np.minimum.at(computed, role[later], step[later])  # the step of a span is the number of gradients computed before it
+    # the step of a span is the number of gradients computed before it
+    np.minimum.at(computed, role[later], step[later])
     for number, count in enumerate(computed.tolist()):
         found[number].computed = count
     role, time, sender, step = trace.column("applies", "role", "time", "sender", "step")

@@ -51,7 +51,8 @@ class Passes:
             sent_next = _first_sent(start[mine], end[mine], sent[own], kind[own] == kinds.index(BACKWARD))
             onward = (to[own] > stage) & (kind[own] == kinds.index(FORWARD))
             found[mine] = sent_next == 1
-            if onward.any():  # not the last stage: without a message it is a backward pass, of the first stage or of the weights
+            # not the last stage: without a message it is a backward pass, of the first stage or of the weights
+            if onward.any():
                 found[mine] |= sent_next == NO_MESSAGE
             elif zero_bubble:
                 found[mine] |= (sent_next == NO_MESSAGE) & (np.r_[sent_next[1:], NO_MESSAGE] != 1)

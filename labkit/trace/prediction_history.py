@@ -99,6 +99,7 @@ class PredictionHistory:
             raise Mismatch(f"{MEMBERS[0]} has {len(when)} rows, not at most {history.most}")
         rows = zip(when.tolist(), samples, grid)
         history._kept = [
-            PredictedClasses(time, update, classes.tobytes(), cells.tobytes()) for (time, update), classes, cells in rows
+            PredictedClasses(time, update, classes.tobytes(), cells.tobytes())
+            for (time, update), classes, cells in rows
         ]
         return history

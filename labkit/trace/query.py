@@ -136,7 +136,9 @@ def _counts(trace: Trace, role: np.ndarray, time: np.ndarray) -> np.ndarray:
     if not missed:
         return np.isin(role, owners)
     counted, unclaimed = np.zeros(len(role), bool), np.ones(len(role), bool)
-    others = (i for i, spec in enumerate(trace.header["layout"]["roles"]) if spec["shard"] is not None and i not in owners)
+    others = (
+        i for i, spec in enumerate(trace.header["layout"]["roles"]) if spec["shard"] is not None and i not in owners
+    )
     for one in (*owners, *others):
         present = unclaimed.copy()
         for gap in missed.get(one, ()):
@@ -343,7 +345,8 @@ class Cumulative:
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
         mine = np.flatnonzero((place[who] >= 0) & (amount > 0))
-        order = mine[np.argsort(place[who[mine]], kind="stable")]  # grouped by worker, and sorted by time for each worker
+        # grouped by worker, and sorted by time for each worker
+        order = mine[np.argsort(place[who[mine]], kind="stable")]
         return _rows_by_worker(place[who[order]], when[order], amount[order], len(workers), edges)
 
     @property
@@ -417,7 +420,7 @@ def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarr
     held = np.empty(len(amount))
     versions, totals = np.empty(0, np.int64), np.empty(0)  # of the applications that the model still holds
     for begin, end in zip(begins, [*begins[1:], len(amount)]):
-        kept = int(versions.searchsorted(version[begin:begin + 1], side="left")[0]) if end > begin else 0
+        kept = int(versions.searchsorted(version[begin : begin + 1], side="left")[0]) if end > begin else 0
         base = totals[kept - 1] if kept else 0.0
         held[begin:end] = base + np.cumsum(amount[begin:end])
         versions = np.concatenate([versions[:kept], version[begin:end]])
@@ -455,7 +458,8 @@ def _rows_by_worker(
 RATE_WINDOW = 12  # a rate is counted over the elapsed time divided by this number
 SUBWINDOWS = 4  # a rate is the mean over this many shorter windows, which turns a step of the curve into a smooth slope
 TURNS = 3  # minimum number of turns of the slowed worker (or of each worker) for a rate
-SILENT = 20  # after this many turns of all other workers without a turn of the slowed worker, no further turn of it is expected
+# after this many turns of all other workers without a turn of the slowed worker, no further turn of it is expected
+SILENT = 20
 
 Window = tuple[int, int]  # (begin, end), ns
 
@@ -879,7 +883,8 @@ class StalenessHistory:
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
         self._shares = low, high
         self._applies = BlockIndex("applies", "time")
-        self._known: dict[tuple[int, int], Any] = {}  # {(first row, row after the last) of an interval: statistics of these rows}
+        # {(first row, row after the last) of an interval: statistics of these rows}
+        self._known: dict[tuple[int, int], Any] = {}
         self._of: tuple[Any, ...] = (None,)
 
     def intervals(
@@ -1056,7 +1061,8 @@ class Norms:
         new = data.where(self._rows.rows[self._count : count])
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
-        new = new.where(place[new["role"].astype(int)] >= 0)  # sorted by time, so the newest row of an entry is assigned last
+        # sorted by time, so the newest row of an entry is assigned last
+        new = new.where(place[new["role"].astype(int)] >= 0)
         row, layer = place[new["role"].astype(int)], new["layer"].astype(int)
         self._known[row, layer] = np.stack(new.columns("gradient", "weight"), axis=1)
         self._count = count
@@ -1096,7 +1102,6 @@ def medians(values: np.ndarray, share: float = 50.0) -> np.ndarray:
 # work ---------------------------------------------------------------------------------------------------------------
 
 FIRST_SPANS = 2048  # number of spans that determine the gradient time
-
 
 
 def gradient_time(trace: Trace) -> float:
@@ -1329,7 +1334,8 @@ class FaultEffect:
 
 def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> FaultEffect:
     """Measure the effect of `period` up to `t` ns."""
-    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # more rows may follow at this instant
+    # more rows may follow at this instant
+    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()
     fault_free = next((p for p in reversed(periods(trace, period.since)) if p.fault_free and p.until > p.since), None)
     usual = None if fault_free is None else steady_window(trace, applied, fault_free.since, fault_free.until)
     now = steady_window(trace, applied, period.since, period.until, period.slow)

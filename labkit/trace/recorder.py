@@ -239,7 +239,8 @@ class Recorder:
     def __init__(self, role: int, incarnation: int = 0, record: bool = True, roles: int = 1 << 30):
         self.role, self.incarnation, self.record, self.roles = role, incarnation, record, roles
         self.counters = Counters()
-        self.hottest: Callable[[], list[list[int]]] | None = None  # called when a batch is taken; returns a few rows of many
+        # called when a batch is taken; returns a few rows of many
+        self.hottest: Callable[[], list[list[int]]] | None = None
         self.events: list[Event] = []
         self.predictions: list[tuple[int, int, bytes, bytes]] = []  # see `trace.prediction_history.PredictedClasses`
         self.number = 0  # number of batches taken

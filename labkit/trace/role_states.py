@@ -236,7 +236,9 @@ def absences(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
 
     def without(role: int, gap: StateInterval) -> bool:
         times = [time for who, time in left if who == role]
-        return gap.condition in GONE and any(gap.begin <= time and (gap.end is None or time <= gap.end) for time in times)
+        return gap.condition in GONE and any(
+            gap.begin <= time and (gap.end is None or time <= gap.end) for time in times
+        )
 
     return {
         role: [gap for gap in gaps if gap.condition == NOT_JOINED or without(role, gap)]

@@ -57,7 +57,9 @@ class TableSchema(NamedTuple):
 
 
 def _table(dtype: type[np.generic], *columns: tuple[str, str, str]) -> TableSchema:
-    return TableSchema(dtype, (Column("role", "role", "the role that recorded the row"), *(Column(*c) for c in columns)))
+    return TableSchema(
+        dtype, (Column("role", "role", "the role that recorded the row"), *(Column(*c) for c in columns))
+    )
 
 
 # Every table of a trace, its columns and their units.

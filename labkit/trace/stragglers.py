@@ -116,7 +116,11 @@ class OutlierTest:
                 margin = threshold * sigma * math.sqrt(1 / n + 1 / behind)
                 if i in asked and (ratios[-MIN_DURATIONS:] < RECOVERED).all() and SLOW - ratios.mean() > margin:
                     fine.add(self.roles[i])
-                elif (ratios[-MIN_DURATIONS:] > SLOW).all() and ratios.mean() - SLOW > margin and self._is_relevant(i, n, usual):
+                elif (
+                    (ratios[-MIN_DURATIONS:] > SLOW).all()
+                    and ratios.mean() - SLOW > margin
+                    and self._is_relevant(i, n, usual)
+                ):
                     slow[self.roles[i]] = math.exp(np.median(self._logs[i, -n:])), math.exp(usual)
                 else:
                     continue
@@ -212,7 +216,8 @@ class Durations:
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
         self.pieces = self.split or shards  # a gradient is computed in pieces, so durations are per update
-        self.clock = trace.roles.index(layout["observed"][0])  # then durations are measured between the updates of this role
+        # then durations are measured between the updates of this role
+        self.clock = trace.roles.index(layout["observed"][0])
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.test.roles}
         self._unread = {table: Unread(table) for table in ("spans", "messages", "applies")}
@@ -222,14 +227,18 @@ class Durations:
 
     def _kinds(self, layout: dict[str, Any]) -> list[Kind]:
         groups = [[self.trace.roles.index(name) for name in group] for group in _equal_parts(layout)]
-        computing = [OutlierTest(group) for group in groups if len(group) > 1] if self.split else [OutlierTest(self.workers)]
+        computing = (
+            [OutlierTest(group) for group in groups if len(group) > 1] if self.split else [OutlierTest(self.workers)]
+        )
         if self.split and not computing:
             computing = [OutlierTest(self.workers, own=True)]
         made = [Kind("computing", test) for test in computing]
         for kind in dict.fromkeys(self.trace.kinds):
             if kind not in ("worker", "chief"):
                 never = absent_at_start(self.trace) - self.joined
-                made.append(Kind("applying", OutlierTest([role for role in self.trace.role_ids(kind) if role not in never])))
+                made.append(
+                    Kind("applying", OutlierTest([role for role in self.trace.role_ids(kind) if role not in never]))
+                )
         if not self.pieces:
             made += [Kind("messages", OutlierTest(self.workers)), Kind("waiting", OutlierTest(self.workers))]
         return made

@@ -336,7 +336,9 @@ class Trace(HasDescription):
 def check_trace(trace: object, name: str = "trace") -> Trace:
     """Return `trace` if it is a `Trace`; otherwise raise `BadInput` with the argument's `name`."""
     if not isinstance(trace, Trace):
-        raise BadInput(f"{name}={shown(trace)} is not allowed; give the trace of a run, as run.trace or lk.load_npz(path).")
+        raise BadInput(
+            f"{name}={shown(trace)} is not allowed; give the trace of a run, as run.trace or lk.load_npz(path)."
+        )
     return trace
 
 

@@ -29,11 +29,18 @@ def calibration_figure(factors: Sequence[float], send: Cost, receive: Cost, upda
     )):  # fmt: skip
         left = k * (SIZE[0] + GUTTER)
         head(figure, left, 0, title, caption, SIZE[0])
-        box = ((left + LEFT) / wide, BELOW / high, (SIZE[0] - LEFT - RIGHT) / wide, (SIZE[1] - TITLE_ROOM - BELOW - 10) / high)
+        box = (
+            (left + LEFT) / wide,
+            BELOW / high,
+            (SIZE[0] - LEFT - RIGHT) / wide,
+            (SIZE[1] - TITLE_ROOM - BELOW - 10) / high,
+        )
         axes = style.plain_axes(figure.add_axes(box), y_ticks=5)
         if k == 0:
             values = np.sort(np.asarray(factors, dtype=float))
-            axes.step(values, 100 * (np.arange(len(values)) + 1) / len(values), where="post", color=style.BLUE, linewidth=2)
+            axes.step(
+                values, 100 * (np.arange(len(values)) + 1) / len(values), where="post", color=style.BLUE, linewidth=2
+            )
             axes.axvline(1.0, color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2)))
             axes.set_xlim(0, max(2.0, float(np.quantile(values, 0.99)) * 1.05))
             axes.set_ylim(0, 100)
@@ -55,5 +62,7 @@ def calibration_figure(factors: Sequence[float], send: Cost, receive: Cost, upda
         axes.set_ylabel("microseconds", **style.text())
         top = axes.get_ylim()[1]
         for (name, _, colour), y in zip(ends, style.spread([end / top for _, end, _ in ends], 15 / 170, 0.03, 0.97)):
-            style.write(axes, 1.03, y, name, colour, style.NORMAL, va="center", fontweight="bold", transform=axes.transAxes)
+            style.write(
+                axes, 1.03, y, name, colour, style.NORMAL, va="center", fontweight="bold", transform=axes.transAxes
+            )
     return figure

@@ -49,7 +49,8 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         look = {"colour": style.BLUE, "width": 2.4, "bold": True} if k == 0 else {
             "colour": style.GREY, "line": _DASHES[k - 1], "width": 1.7}  # fmt: skip
         x, y = rates(trace, trace.watermark())
-        mean = summary(trace)["gradients_per_second"] or 0.0  # the rate at the end depends on where the budget ended the run
+        # the rate at the end depends on where the budget ended the run
+        mean = summary(trace)["gradients_per_second"] or 0.0
         speed.append(Curve(x, y, f"{name} {rate(mean)}/s" if len(y) else "", **look))  # type: ignore[arg-type]
         x, y = learning_curve(trace, trace.watermark(), "accuracy")
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]

@@ -118,7 +118,9 @@ class Curves(Panel):
         left out unless they are near.
         """
         (left, right), (low, high) = self.axes.get_xlim(), self.axes.get_ylim()
-        wide, tall = (NEAR * abs(b - a) / size for (a, b), size in zip(((left, right), (low, high)), pixels_of(self.axes)))
+        wide, tall = (
+            NEAR * abs(b - a) / size for (a, b), size in zip(((left, right), (low, high)), pixels_of(self.axes))
+        )
         found = []
         for curve, all_ in [(c, True) for c in self._shown(trace, t)] + [(c, False) for c in self.others(trace, t)]:
             k = int(np.searchsorted(curve.x, x, side="right")) - 1

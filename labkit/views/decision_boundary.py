@@ -64,7 +64,8 @@ class DecisionBoundary(Panel):
             for k in range(MOST_NAMED + 2)
         ]  # fmt: skip
         on_left, on_right = self.margins[:2]
-        self.note.set_x((self.size[0] / 2 - on_left) / (self.size[0] - on_left - on_right))  # centred between the panel's edges
+        # centred between the panel's edges
+        self.note.set_x((self.size[0] / 2 - on_left) / (self.size[0] - on_left - on_right))
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
@@ -114,10 +115,16 @@ class DecisionBoundary(Panel):
         if plane is None:
             return ""
         cells, (low, high), said = self._cells(trace, t, plane), (plane["low"], plane["high"]), list[str]()
-        place = [int((at - a) / (b - a) * len(cells)) if cells is not None else 0 for at, a, b in zip((x, y), low, high)]
+        place = [
+            int((at - a) / (b - a) * len(cells)) if cells is not None else 0 for at, a, b in zip((x, y), low, high)
+        ]
         if cells is not None and all(0 <= k < len(cells) for k in place):
             number = int(cells[place[1], place[0]])
-            answer = f"predicted class {class_name(samples, number)}" if number < samples["classes"] else "no finite prediction"
+            answer = (
+                f"predicted class {class_name(samples, number)}"
+                if number < samples["classes"]
+                else "no finite prediction"
+            )
             said.append(f"({x:.3g}, {y:.3g}): {answer}")
         unit = (self.axes.get_xlim()[1] - self.axes.get_xlim()[0]) / pixels_of(self.axes)[0]
 

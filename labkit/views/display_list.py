@@ -129,7 +129,9 @@ class DisplayList(RendererBase):
         """One line or shape."""
         line = rgbFace is None
         clip = (-9.0, -9.0, self.width + 9.0, self.height + 9.0) if line else None
-        cleaned = path.cleaned(transform, remove_nans=True, clip=clip, simplify=path.should_simplify and line, curves=True)
+        cleaned = path.cleaned(
+            transform, remove_nans=True, clip=clip, simplify=path.should_simplify and line, curves=True
+        )
         codes, vertices = np.asarray(cleaned.codes), np.asarray(cleaned.vertices)
         last = int(np.argmax(codes == Path.STOP)) if Path.STOP in codes else len(codes)
         if last > 1:
@@ -299,7 +301,9 @@ class DisplayList(RendererBase):
         ticks: list[Any] = axis.get_major_ticks(len(locations))
         labels = axis.get_major_formatter().format_ticks(list(locations))
         zero = np.zeros(len(ticks))
-        at = axes.transData.transform(np.column_stack((locations, zero) if flat else (zero, locations)))[:, 0 if flat else 1]
+        at = axes.transData.transform(np.column_stack((locations, zero) if flat else (zero, locations)))[
+            :, 0 if flat else 1
+        ]
         # `transData` of a logarithmic other axis has no position for zero; only this axis' coordinate is used
         inside = [k for k, place in enumerate(at) if first - 0.5 <= place <= last + 0.5]
         shown = [(ticks[k], float(at[k])) for k in inside]
@@ -307,7 +311,9 @@ class DisplayList(RendererBase):
         grid = [place for tick, place in shown if tick.gridline.get_visible()]
         if grid:
             self._lines(shown[0][0].gridline, grid, (low, high) if flat else (left, right), flat)
-        marked = [place for tick, place in shown if tick.tick1line.get_visible() and tick.tick1line.get_markersize() > 0]
+        marked = [
+            place for tick, place in shown if tick.tick1line.get_visible() and tick.tick1line.get_markersize() > 0
+        ]
         if marked:
             mark = shown[0][0].tick1line
             length = mark.get_markersize() * _PIXELS
@@ -326,7 +332,13 @@ class DisplayList(RendererBase):
         self._add_axis_label(axis, shown, start, widest, lines)
 
     def _lines(
-        self, line: Line2D, places: list[float], ends: tuple[float, float], flat: bool, ink: str = "", width: float | None = None
+        self,
+        line: Line2D,
+        places: list[float],
+        ends: tuple[float, float],
+        flat: bool,
+        ink: str = "",
+        width: float | None = None,
     ) -> None:
         """Straight lines across the axis at `places`, from one end to the other, in pixels from the lower left corner."""
         along, across = np.repeat(np.asarray(places), 2), np.tile(np.asarray(ends), len(places))
@@ -452,7 +464,8 @@ def _is_empty(artist: Artist) -> bool:
         return not len(artist.get_xdata())  # type: ignore[arg-type]
     if isinstance(artist, Collection):
         return not len(artist.get_paths())
-    return isinstance(artist, Text) and not isinstance(artist, Annotation) and not artist.get_text()  # one may be an arrow
+    # one may be an arrow
+    return isinstance(artist, Text) and not isinstance(artist, Annotation) and not artist.get_text()
 
 
 def _is_simple(artist: Collection) -> bool:
@@ -464,7 +477,9 @@ def _is_simple(artist: Collection) -> bool:
 
 def _is_solid(artist: Line2D) -> bool:
     """Whether a line is solid, has no markers and no missing values, and is short enough to be sent as it is."""
-    plain = artist.get_linestyle() == "-" and artist.get_marker() in ("None", None, "") and not artist.get_path_effects()
+    plain = (
+        artist.get_linestyle() == "-" and artist.get_marker() in ("None", None, "") and not artist.get_path_effects()
+    )
     if not plain or artist.get_drawstyle() != "default":
         return False
     points = np.asarray(artist.get_xydata())

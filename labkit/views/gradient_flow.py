@@ -159,7 +159,9 @@ class GradientFlow(Panel):
     def stops(self, trace: Trace, t: int) -> list[Stops]:
         """Return the cells."""
         _, _, values = self._shown(trace, t)
-        found = [[(float(j), float(i)) for j, value in enumerate(row) if value != NO_NORM] for i, row in enumerate(values)]
+        found = [
+            [(float(j), float(i)) for j, value in enumerate(row) if value != NO_NORM] for i, row in enumerate(values)
+        ]
         return [row for row in found if row]
 
     @staticmethod

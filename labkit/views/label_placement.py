@@ -19,7 +19,8 @@ __all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "LabelPlacement", "pixels_of
 
 CELL = 3  # pixels
 HIGH = 13  # height of a line of text
-WORDS, LINE, HINT, WEAK = 50.0, 1.0, 0.25, 0.0006  # cost of covering a cell of a text, a curve, an event line, one of many lines
+# cost of covering a cell of a text, a curve, an event line, one of many lines
+WORDS, LINE, HINT, WEAK = 50.0, 1.0, 0.25, 0.0006
 
 
 def pixels_of(axes: Axes) -> tuple[float, float]:

@@ -97,7 +97,8 @@ class Ledger(Panel):
         scale = (self._wide - BAR) / longest
         y = (np.arange(len(shown)) + 0.5) * step
         left, right = BAR + before * scale, BAR + (before + counts) * scale
-        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # one of a million gradients is still visible as a line
+        # one of a million gradients is still visible as a line
+        right = np.where(counts > 0, np.maximum(right, left + 2), left)
         top, bottom = y - min(0.33 * step, 9), y + min(0.33 * step, 9)
         self.bars.set_verts(np.stack([left, top, left, bottom, right, bottom, right, top], axis=-1).reshape(-1, 4, 2))
         self.bars.set_facecolors([COLOURS.get(name, DROPPED) for name, _ in shown])
@@ -130,7 +131,9 @@ class Ledger(Panel):
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Return the number of gradients in each category."""
-        return ("category", "gradients"), [(name, "" if count is None else count) for name, count in lines(ledger(trace, t))]
+        return ("category", "gradients"), [
+            (name, "" if count is None else count) for name, count in lines(ledger(trace, t))
+        ]
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
         """Return the beginnings of the bars."""

@@ -27,7 +27,8 @@ from .panel import Panel, Stops, moment
 
 __all__ = ["Links", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
 
-MOST = {"server": 2, "worker": 3}  # maximum number of separate rows of each kind; one more if then no role is left for "others"
+# maximum number of separate rows of each kind; one more if then no role is left for "others"
+MOST = {"server": 2, "worker": 3}
 HEADROOM = 17  # pixels above the bars, for the label of the line
 COLOURS = {
     "server": (style.GREEN, style.GREEN_FILL), "worker": (style.BLUE, style.BLUE_FILL),

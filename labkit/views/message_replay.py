@@ -28,10 +28,12 @@ from ..trace.trace import Trace
 __all__ = ["Replay", "Update", "build_replay", "last_update", "loop_ns", "phase_of", "replay"]
 
 LOOP, SHIFT = 4.0, 0.8  # length of a loop on a cluster (s); phase of a loop at time 0
-BUSY, SLOW = 0.3, 0.7  # messages in flight for at least `BUSY` of the time: even speed; otherwise they get `SLOW` of the loop
+# messages in flight for at least `BUSY` of the time: even speed; otherwise they get `SLOW` of the loop
+BUSY, SLOW = 0.3, 0.7
 LEAST, REST = 0.03, 0.06  # shares of the loop: minimum time for which a message is visible; pause at the end
 MOST = 240  # maximum number of dots
-CANDIDATES, FIRST = 40, 200  # number of applications that are searched, from the newest backwards and from the oldest forwards
+# number of applications that are searched, from the newest backwards and from the oldest forwards
+CANDIDATES, FIRST = 40, 200
 NEWEST = 4096  # number of the newest applications that are searched before all are searched
 
 
@@ -211,7 +213,8 @@ class Moving(Clock):
         self.places = np.r_[0.0, np.cumsum(long / long.sum())] * (1 - REST)
         self.kept = np.ones(len(sent), bool)
         a, b = self.before(begin), self.before(end)
-        pace = (b - a) / np.maximum(end - begin, 1)  # a message in flight at either end of the replay is clipped, not moved
+        # a message in flight at either end of the replay is clipped, not moved
+        pace = (b - a) / np.maximum(end - begin, 1)
         self.leaves, self.arrives = a - (begin - sent) * pace, b + (received - end) * pace
 
     def before(self, time: np.ndarray) -> np.ndarray:
@@ -233,7 +236,8 @@ class Instant(Clock):
     ):
         turn = _turns(source, target, sent, served)
         asks, answers = served[target], served[source]
-        begun = (sent > first) | ((asks | answers) & (turn > 0))  # first instant: only messages after the previous update
+        # first instant: only messages after the previous update
+        begun = (sent > first) | ((asks | answers) & (turn > 0))
         over = (sent == last) & (asks | answers) & (turn > 0)  # last instant: no messages after this update
         self.kept = begun & ~over
         self.instants, where = np.unique(sent[self.kept], return_inverse=True)

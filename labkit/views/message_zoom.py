@@ -93,7 +93,9 @@ def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
         return ZoomInterval(max(0, end - length), max(end, length), end)
     if not known:
         begin = int(work["start"].min())
-        return ZoomInterval(begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True)
+        return ZoomInterval(
+            begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True
+        )
     end = reported_interval_end(trace, rows, known, length)
     return ZoomInterval(end - length, end, min(end - length + round((t - known) / slower), end), slower)
 
@@ -217,7 +219,9 @@ class MessageZoom(Panel):
         begin, end = self._interval.begin, self._interval.end
         found = activities(trace, t, begin, end, self._lookup)
         rows: list[tuple[Any, ...]] = [(what, role, "", first, last, "") for role, what, first, last in found]
-        rows += [(kind, a, b, sent / NANO, there / NANO, size) for kind, a, b, sent, there, size in self._messages(trace, t)]
+        rows += [
+            (kind, a, b, sent / NANO, there / NANO, size) for kind, a, b, sent, there, size in self._messages(trace, t)
+        ]
         return columns, rows
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
@@ -320,7 +324,11 @@ class MessageZoom(Panel):
         for name, mine in (("sent", ~served), ("answered", served)):
             low, high = place[sender[mine]] + side[mine], place[to[mine]] - side[mine]
             self._stroke(name, low, sent[mine], high, there[mine])
-            flying = (sent[mine] <= self._interval.sweep) & (self._interval.sweep < there[mine]) & (self._interval.slower > 1)
+            flying = (
+                (sent[mine] <= self._interval.sweep)
+                & (self._interval.sweep < there[mine])
+                & (self._interval.slower > 1)
+            )
             way = (self._interval.sweep - sent[mine][flying]) / np.maximum(there[mine] - sent[mine], 1)[flying]
             x = np.full(len(way), self._x(np.array([self._interval.sweep]))[0])
             self.dots[name].set_data(x, low[flying] + way * (high - low)[flying])

@@ -190,7 +190,9 @@ class Plots:
         """
         return self._one("gradient_flow", t)
 
-    def throughput(self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients") -> LabFigure:
+    def throughput(
+        self, t: float | None = None, reference: RunOrTrace | None = None, of: str = "gradients"
+    ) -> LabFigure:
         """Plot the throughput over time.
 
         Parameters

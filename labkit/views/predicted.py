@@ -133,7 +133,10 @@ def comparison_table(predicted: Predicted | None, trace: Trace, t: int) -> Table
     """Return measured and predicted throughput and staleness up to `t` (ns) as a table; None if there is nothing to compare."""
     if predicted is None:
         return None
-    quantities = (("gradients per second", predicted.throughput(trace, t)), ("mean staleness", predicted.staleness(trace, t)))
+    quantities = (
+        ("gradients per second", predicted.throughput(trace, t)),
+        ("mean staleness", predicted.staleness(trace, t)),
+    )
     rows = [
         [name, number_text(found.measured), number_text(found.predicted), found.difference or None]
         for name, found in quantities if found is not None

@@ -237,7 +237,10 @@ class Predictions(Panel):
     def _write(self, shown: Samples) -> None:
         left, top, broad, tall = self._place
         count = len(shown.labels)
-        right = [shown.predicted is None or said == label for label, said in zip(shown.labels, shown.predicted or shown.labels)]
+        right = [
+            shown.predicted is None or said == label
+            for label, said in zip(shown.labels, shown.predicted or shown.labels)
+        ]
         corners = np.stack([left, top, left + broad, top, left + broad, top + tall, left, top + tall], axis=-1)
         corners = corners.reshape(-1, 4, 2)
         for box, wanted in zip(self.boxes, (True, False)):

@@ -80,7 +80,9 @@ class Progress(Curves):
             words = f"{short(trace.roles[found.roles[i]])}, {how}"
             label = words if i == front or found.roles[i] in slow else ""
             name = short(trace.roles[found.roles[i]])
-            return Curve(*_step_function(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold, name)
+            return Curve(
+                *_step_function(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold, name
+            )
 
         rest = [i for i in range(len(found.roles)) if i != front]
         made = [line(front, style.ORANGE if found.roles[front] in slow else style.BLUE, 2.4, True)]
@@ -118,7 +120,11 @@ class Progress(Curves):
         k = int(np.searchsorted(found.time, round(x * NANO), side="right")) - 1
         if k < 0:
             return ""
-        bound = [time_and_value[1] for time_and_value in option_steps(trace, "s", round(x * NANO))] if BOUND in names else []
+        bound = (
+            [time_and_value[1] for time_and_value in option_steps(trace, "s", round(x * NANO))]
+            if BOUND in names
+            else []
+        )
         said = [f"bound: {bound[-1] + (1 if found.applied else 0):g} ahead"] if bound else []
         for role, lead in zip(found.roles, found.lead[:, k].tolist()):
             if short(trace.roles[role]) in names:

@@ -179,7 +179,9 @@ class Staleness(Panel):
         total = sum(counts.values())
         left, share = _binned(scale.kept(counts), scale.wide, total)
         tops = [(x + (scale.wide - 1) / 2, y) for x, y in zip(left, share) if y]
-        return [tops + ([(scale.overflow + 0.4 * scale.wide, scale.over / total)] if scale.over else [])] if tops else []
+        return (
+            [tops + ([(scale.overflow + 0.4 * scale.wide, scale.over / total)] if scale.over else [])] if tops else []
+        )
 
     def axes_key(self) -> Any:
         """Return the last value that has a tick label."""

@@ -40,9 +40,24 @@ MOST = 14  # lines
 RATIO = 20  # of the largest and the smallest value, from which an axis is logarithmic
 MOST_NUMBERS = 24  # numbers beside marks; of more marks, only the first and the last of each line have one
 SAME = 0.01  # of the height of the axes: lines that are nowhere farther apart are drawn so that both are seen
-COLOURS = (style.BLUE, style.GREEN, style.ORANGE, style.INK, style.BLUE_LINE, style.GREY, style.ORANGE_DEEP, style.FAINT)
+COLOURS = (
+    style.BLUE,
+    style.GREEN,
+    style.ORANGE,
+    style.INK,
+    style.BLUE_LINE,
+    style.GREY,
+    style.ORANGE_DEEP,
+    style.FAINT,
+)
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-NAMES = {"workers": "workers", "servers": "servers", "s": "bound s", "latency": "latency (s)", "bandwidth": "bandwidth (bytes/s)"}
+NAMES = {
+    "workers": "workers",
+    "servers": "servers",
+    "s": "bound s",
+    "latency": "latency (s)",
+    "bandwidth": "bandwidth (bytes/s)",
+}
 
 
 class Results(Protocol):
@@ -120,7 +135,8 @@ class Axis:
         return _height(axes, values)
 
 
-Draw = Callable[[Figure, int, int, str | None], None]  # draws a panel: figure, left, top (pixels), the setting on the x axis
+# draws a panel: figure, left, top (pixels), the setting on the x axis
+Draw = Callable[[Figure, int, int, str | None], None]
 
 
 class SweepPlots:
@@ -165,7 +181,9 @@ class SweepPlots:
         second = self._throughput if reached else self._accuracy
         if "workers" in self._results.varied:
             second = self._efficiency
-        return self._four([self._time_to_accuracy if reached else self._throughput, second, self._staleness, self._pareto], x)
+        return self._four(
+            [self._time_to_accuracy if reached else self._throughput, second, self._staleness, self._pareto], x
+        )
 
     def prediction(self, doubts: Sequence[str] = ()) -> LabFigure:
         """Draw throughput, staleness, bytes per gradient and time to accuracy in one figure. `doubts`: written below it."""
@@ -221,7 +239,15 @@ class SweepPlots:
         axis = Axis(lambda value: f"{style.plain(value)}%", 100.0, logarithmic=False, reference=100.0)
         caption = "throughput per worker; dashed: linear"
         self._lines(
-            figure, left, top, "workers", "gradients_per_second", "Scaling efficiency", caption, axis, change=_per_worker
+            figure,
+            left,
+            top,
+            "workers",
+            "gradients_per_second",
+            "Scaling efficiency",
+            caption,
+            axis,
+            change=_per_worker,
         )
 
     def _lines(
@@ -254,7 +280,13 @@ class SweepPlots:
             middle = series.median
             seen = np.isfinite(middle)
             axes.fill_between(
-                series.x, series.low, np.minimum(series.high, axes.get_ylim()[1]), color=colour, alpha=0.18, linewidth=0, zorder=2
+                series.x,
+                series.low,
+                np.minimum(series.high, axes.get_ylim()[1]),
+                color=colour,
+                alpha=0.18,
+                linewidth=0,
+                zorder=2,
             )
             heights = np.where(seen, y.height(axes, middle), -1.0)
             covers = any(len(other) == len(heights) and np.abs(other - heights).max() < SAME for other in drawn)
@@ -294,7 +326,8 @@ class SweepPlots:
         placed, ends = LabelPlacement(axes), []
         for across, up in pixels:
             placed.box(across - 5, up - 5, across + 5, up + 5)
-        seen: dict[tuple[int, int], str] = {}  # {pixel: number beside the mark}; marks of several strategies may coincide
+        # {pixel: number beside the mark}; marks of several strategies may coincide
+        seen: dict[tuple[int, int], str] = {}
         for name, (mark, colour, _) in zip(names, _looks()):
             mine = [k for k, line in enumerate(lines) if self._name(line, setting) == name]
             if not mine:
@@ -302,7 +335,9 @@ class SweepPlots:
             ends_only = len(lines) > MOST_NUMBERS
             for k in mine:
                 (speed, accuracy), line = points[k], lines[k]
-                lows, highs = ([line[f"gradients_per_second{end}"], 100 * line[f"accuracy{end}"]] for end in ("_low", "_high"))
+                lows, highs = (
+                    [line[f"gradients_per_second{end}"], 100 * line[f"accuracy{end}"]] for end in ("_low", "_high")
+                )
                 axes.plot([lows[0], highs[0]], [accuracy] * 2, color=colour, linewidth=1.0, alpha=0.45, zorder=3)
                 axes.plot([speed] * 2, [lows[1], highs[1]], color=colour, linewidth=1.0, alpha=0.45, zorder=3)
                 place = (round(pixels[k][0] / 2), round(pixels[k][1] / 2))
@@ -326,7 +361,9 @@ class SweepPlots:
         rows = self._results.rows
         if not rows:
             raise BadInput("The sweep has no runs, so there is nothing to draw.")
-        numeric = [name for name in self._results.varied if all(row[name] is None or _is_number(row[name]) for row in rows)]
+        numeric = [
+            name for name in self._results.varied if all(row[name] is None or _is_number(row[name]) for row in rows)
+        ]
         if x is None:
             x = "workers" if "workers" in numeric or not numeric else numeric[0]
         if x not in numeric and not (x == "workers" and rows):
@@ -353,11 +390,15 @@ class SweepPlots:
             if at is not None:
                 found.append([float(at), *(math.nan if values[0] is None else float(value) for value in values)])
         self._check_number(list(groups))
-        return [Series(name, *np.array(sorted(points), dtype=float).reshape(-1, 4).T) for name, points in groups.items()]
+        return [
+            Series(name, *np.array(sorted(points), dtype=float).reshape(-1, 4).T) for name, points in groups.items()
+        ]
 
     def _check_number(self, names: Sequence[str]) -> None:
         if len(names) > MOST:
-            raise BadInput(f"A figure of a sweep shows at most {MOST} lines, not {len(names)}; draw from sweep.frame().")
+            raise BadInput(
+                f"A figure of a sweep shows at most {MOST} lines, not {len(names)}; draw from sweep.frame()."
+            )
 
 
 def _per_worker(series: Series) -> Series:
@@ -447,5 +488,13 @@ def _label(axes: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
     gap = min(15 / size.height, 0.97 / max(1, len(ends) - 1))
     for (name, _, colour), y in zip(ends, style.spread(heights, gap, 0.0, 1.0)):
         style.write(
-            axes, 1 + GAP / size.width, y, name, colour, style.NORMAL, va="center", fontweight="bold", transform=axes.transAxes
+            axes,
+            1 + GAP / size.width,
+            y,
+            name,
+            colour,
+            style.NORMAL,
+            va="center",
+            fontweight="bold",
+            transform=axes.transAxes,
         )

@@ -53,7 +53,8 @@ class Throughput(Curves):
     def __init__(self, reference: Trace | None = None, of: str = "gradients", predicted: Predicted | None = None):
         super().__init__(reference)
         self.predicted = predicted
-        self._compared: tuple[Any, Comparison | None] = (None, None)  # trace and time; the comparison with the prediction
+        # trace and time; the comparison with the prediction
+        self._compared: tuple[Any, Comparison | None] = (None, None)
         if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
         self.of, self._counted, self._reference_counted = of, Cumulative(of), Cumulative(of)

@@ -100,7 +100,9 @@ def activity_at(trace: Trace, t: int, role: int, time: int, near: int, lookup: L
     return "idle" if trace.kinds[role] in SERVES else "waits"
 
 
-def activities(trace: Trace, t: int, first: int, last: int, lookup: Lookup) -> list[tuple[str, str, float, float | str]]:
+def activities(
+    trace: Trace, t: int, first: int, last: int, lookup: Lookup
+) -> list[tuple[str, str, float, float | str]]:
     """Return (role, activity, begin, end) of all computations, applications and state intervals in [first, last] ns, in
     seconds. The end of an open state interval is "".
     """
@@ -114,7 +116,8 @@ def activities(trace: Trace, t: int, first: int, last: int, lookup: Lookup) -> l
     for who, gaps in intervals(trace, t).items():
         seen = [gap for gap in gaps if gap.begin <= last and (gap.end is None or gap.end >= first)]
         found += [
-            (trace.roles[who], gap.condition, gap.begin / NANO, "" if gap.end is None else gap.end / NANO) for gap in seen
+            (trace.roles[who], gap.condition, gap.begin / NANO, "" if gap.end is None else gap.end / NANO)
+            for gap in seen
         ]
     return sorted(found, key=lambda row: (trace.roles.index(row[0]), row[2]))
 

@@ -181,7 +181,9 @@ class Topology(Panel):
             assert replayed is not None
             if math.dist(place, (x, y)) <= NEAR:
                 kind = trace.header["messages"][replayed.kind[i]]
-                return f"{kind} from {scene.nodes[a].name} to {scene.nodes[b].name}, {bytes_text(float(replayed.size[i]))}"
+                return (
+                    f"{kind} from {scene.nodes[a].name} to {scene.nodes[b].name}, {bytes_text(float(replayed.size[i]))}"
+                )
         for k, node in enumerate(scene.nodes):
             if math.dist(scene.places[k], (x, y)) <= _diameter(scene, k) * style.DPI / 72 / 2 + 2:
                 return self._node_text(trace, t, node)
@@ -198,14 +200,22 @@ class Topology(Panel):
         rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, self._lookup))
         into, out = (sum(rates[role][k] for role in node.roles if role in rates) for k in (0, 1))
         factor = max((slowed(trace, t).get(role, 1.0) for role in node.roles), default=1.0)
-        name = f"{node.name}, {node.count:,} machines" if node.many else ", ".join(trace.roles[role] for role in node.roles)
+        name = (
+            f"{node.name}, {node.count:,} machines"
+            if node.many
+            else ", ".join(trace.roles[role] for role in node.roles)
+        )
         state = node.condition or (f"{factor:g}x slower" if factor != 1 and not node.many else "")
-        return "\n".join([f"{name}: {state}" if state else name, f"receives {into:,.0f} bytes/s", f"sends {out:,.0f} bytes/s"])
+        return "\n".join(
+            [f"{name}: {state}" if state else name, f"receives {into:,.0f} bytes/s", f"sends {out:,.0f} bytes/s"]
+        )
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Return the recent traffic of each link."""
         scene = self._scene_now(trace, t)
-        rows = [(scene.nodes[a].name, scene.nodes[b].name, rate) for (a, b), rate in self._rates(trace, t, scene).items()]
+        rows = [
+            (scene.nodes[a].name, scene.nodes[b].name, rate) for (a, b), rate in self._rates(trace, t, scene).items()
+        ]
         return ("sender", "receiver", "bytes per second"), list(rows)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:

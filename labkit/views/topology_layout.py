@@ -100,8 +100,12 @@ def _node(trace: Trace, machines: list[tuple[int, ...]], highlighted: _Highlight
     roles = tuple(role for machine in machines for role in machine)
     first, last = short(trace.roles[machines[0][0]]), short(trace.roles[machines[-1][0]])
     name = first if len(machines) == 1 else f"{first}–{last.lstrip('abcdefghijklmnopqrstuvwxyz-')}"
-    how = [highlighted.conditions[role] for role in roles if role in highlighted.conditions] if len(machines) == 1 else []
-    return Node(roles, len(machines), name, server, any(role in highlighted.slow for role in roles), how[0] if how else "")
+    how = (
+        [highlighted.conditions[role] for role in roles if role in highlighted.conditions] if len(machines) == 1 else []
+    )
+    return Node(
+        roles, len(machines), name, server, any(role in highlighted.slow for role in roles), how[0] if how else ""
+    )
 
 
 def _grouped(trace: Trace, machines: list[tuple[int, ...]], highlighted: _Highlighted, kind: str) -> list[Node]:

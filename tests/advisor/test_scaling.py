@@ -25,7 +25,9 @@ def test_amdahl_and_gustafson_have_the_values_of_their_formulas():
     assert lk.amdahl(0.1, np.array([1, 10, 1e9])).tolist() == pytest.approx([1, 10 / 1.9, 10])
 
 
-@pytest.mark.parametrize("speedup", [lambda *a: lk.amdahl(*a), lambda *a: lk.gustafson(*a)], ids=["amdahl", "gustafson"])
+@pytest.mark.parametrize(
+    "speedup", [lambda *a: lk.amdahl(*a), lambda *a: lk.gustafson(*a)], ids=["amdahl", "gustafson"]
+)
 @pytest.mark.parametrize(
     "wrong", [(-0.1, 4), (1.1, 4), ("half", 4), (True, 4), (0.5, 0), (0.5, math.inf), (0.5, "many")]
 )
@@ -104,10 +106,15 @@ def test_no_markers_overlap():
     for figure in (rows, lines):
         figure.canvas.draw()
         axes, size = figure.axes[0], 9 * 100 / 72
-        dots = [axes.transData.transform(line.get_xydata()) for line in axes.lines if line.get_marker() not in ("None", "")]
+        dots = [
+            axes.transData.transform(line.get_xydata()) for line in axes.lines if line.get_marker() not in ("None", "")
+        ]
         for (x0, y0), (x1, y1) in itertools.combinations(np.concatenate(dots).tolist(), 2):
             assert max(abs(x1 - x0), abs(y1 - y0)) > size
-    assert [line.get_xdata()[-1] for line in lines.axes[0].lines if line.get_marker() not in ("None", "")][:2] == [10, 10]
+    assert [line.get_xdata()[-1] for line in lines.axes[0].lines if line.get_marker() not in ("None", "")][:2] == [
+        10,
+        10,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,13 @@ def test_a_quick_run_writes_all_fields_to_json(tmp_path: Path) -> None:
             else:
                 assert 0 < row["low"] <= row["median"] <= row["high"]
     sides = {row["side"] for row in content["benchmarks"][1]["rows"]}  # measured, or skipped by name
-    assert {"labkit transport", "raw TCP socket", "labkit transport / raw TCP socket", "Ray actor", "PyTorch RPC"} <= sides
+    assert {
+        "labkit transport",
+        "raw TCP socket",
+        "labkit transport / raw TCP socket",
+        "Ray actor",
+        "PyTorch RPC",
+    } <= sides
     assert "round-trip" in done.stdout
 
 

@@ -64,9 +64,7 @@ def test_every_comparison_is_between_measured_sides(b: SimpleNamespace, jobs: li
         ({"programs": ("no-such-program",)}, "not installed: no-such-program"),
     ],
 )
-def test_an_absent_peer_and_its_ratios_have_skipped_rows(
-    b: SimpleNamespace, jobs: list, lack: dict, why: str
-) -> None:
+def test_an_absent_peer_and_its_ratios_have_skipped_rows(b: SimpleNamespace, jobs: list, lack: dict, why: str) -> None:
     sides = b.throughput.sides_of(jobs, "gradients/s", lambda job: 1.0)
     mine = [side for side in sides if side.name == "labkit AsyncPS"]
     theirs = [replace(side, **lack) for side in sides if side.name == b.trainers.DASK]
@@ -191,5 +189,6 @@ def test_a_quick_run_measures_installed_peers_and_lists_the_others(tmp_path: Pat
             assert row["skipped"].startswith("not installed: "), row
             assert not (torch and "DDP" in row["side"]), row
         else:
-            assert 0 <= row["low"] <= row["median"] <= row["high"]  # a busy machine may do nothing in one of the repetitions
+            # a busy machine may do nothing in one of the repetitions
+            assert 0 <= row["low"] <= row["median"] <= row["high"]
             assert row["high"] > 0

@@ -73,7 +73,8 @@ def test_rows_of_several_hosts_are_made_from_what_their_program_prints():
     point = {"strategy": "AsyncPS", "workers": 2, "servers": 1, "hidden": [128], "pace": "0.02", "slow": 1.0}
     rate = {"rate": 100.0, "staleness": 1.0, "foreign": 0.0}
     lines = [
-        {"latency": 2e-4, "bandwidth": 1e7}, {"point": point, "measured": rate, "predicted": rate | {"rate": 90.0}},
+        {"latency": 2e-4, "bandwidth": 1e7},
+        {"point": point, "measured": rate, "predicted": rate | {"rate": 90.0}},
     ]
     rows = rows_by_name(prediction_on_hosts.rows_of(lines))
     assert rows["link", "latency found"].median == pytest.approx(2e-4)

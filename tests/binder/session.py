@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[2]
 MARK = "LABKIT_TEST_BINDER"
 MEMORY = 2 << 30  # memory limit of a session on Binder, bytes
 EVERY = 0.25  # seconds between two samples of the memory
-BUILD_S, STEP_S, EXIT_TIMEOUT_S = 900.0, 300.0, 20.0  # at most: to install, to run something, for the last process to go
+# at most: to install, to run something, for the last process to go
+BUILD_S, STEP_S, EXIT_TIMEOUT_S = 900.0, 300.0, 20.0
 NOT_COPIED = (".*", "__pycache__", "build", "dist", "*.egg-info", "dask-scratch-space")
 
 
@@ -132,7 +133,9 @@ class Memory:
 
     def __str__(self) -> str:
         mega = [f"{pss >> 20} MiB {command}" for pss, command in self.parts]
-        head = f"PSS at most {self.pss >> 20} MiB, USS at most {self.uss >> 20} MiB, {self.samples} samples; then it was"
+        head = (
+            f"PSS at most {self.pss >> 20} MiB, USS at most {self.uss >> 20} MiB, {self.samples} samples; then it was"
+        )
         return "\n  ".join([head, *mega])
 
 

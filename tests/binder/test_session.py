@@ -81,7 +81,11 @@ def test_a_session_stays_within_its_memory_and_leaves_no_process(environment, no
     with groups() as control_groups, Session(environment, control_groups) as session:
         session.run(environment.repo / notebook, errors=not solved)
         left = session.left()
-    kind = f"control groups {', '.join(str(group.parent) for group in control_groups)}" if control_groups else "CPU affinity only"
+    kind = (
+        f"control groups {', '.join(str(group.parent) for group in control_groups)}"
+        if control_groups
+        else "CPU affinity only"
+    )
     print(f"\n{notebook.name}, held by {kind} (this machine has {os.cpu_count()} CPUs)\n{session.memory}")
     assert not left
     assert session.memory.samples > 10

@@ -104,7 +104,11 @@ def test_the_link_between_hosts_is_found():
 def test_predicted_runs_are_those_of_the_true_costs(found, strategy, workers):
     """Also with more roles than cores, which the probes have not seen."""
     budget = lk.Budget(updates=400)
-    true = lk.train(PROBLEM, strategy, lk.SimulatedCluster(workers=workers, compute=None, costs=TRUTH), budget).wait().summary()
+    true = (
+        lk.train(PROBLEM, strategy, lk.SimulatedCluster(workers=workers, compute=None, costs=TRUTH), budget)
+        .wait()
+        .summary()
+    )
     made = lk.train(PROBLEM, strategy, found.cluster(workers), budget).wait().summary()
     assert made["gradients_per_second"] == pytest.approx(true["gradients_per_second"], rel=0.03)
     assert made["staleness"]["mean"] == pytest.approx(true["staleness"]["mean"], rel=0.05, abs=0.02)
@@ -181,7 +185,9 @@ def test_arguments_are_checked():
 
 def test_the_constants_of_the_network_model_are_those_of_the_costs():
     """A message of b bytes takes 20 + 30 us and (0.4 + 0.6) b ns; between hosts, 100 us and b / 1e9 s more."""
-    costs = lk.Costs(lk.WorkCost(0.01), update=lk.Linear(1e-3), send=lk.Linear(2e-5, 4e-10), receive=lk.Linear(3e-5, 6e-10))
+    costs = lk.Costs(
+        lk.WorkCost(0.01), update=lk.Linear(1e-3), send=lk.Linear(2e-5, 4e-10), receive=lk.Linear(3e-5, 6e-10)
+    )
     one = lk.Calibration(costs, "digits", (9610, 32, 38440), 0, (1, 10**6), (1, 100))
     assert one.constants() == pytest.approx({"compute": 0.01, "server_time": 1e-3, "latency": 5e-5, "bandwidth": 1e9})
     two = replace(one, latency=1e-4, bandwidth=1e9).constants()

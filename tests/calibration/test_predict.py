@@ -61,7 +61,9 @@ def test_what_was_not_measured_is_doubtful():
     assert "8 and 16 workers on 2 cores; measured were at most 2 for each core" in doubts(workers=(8, 16), **reached)
     assert "4 hosts and the link between them; measured was 1 host" in doubts(hosts=4, latency=1e-4, **reached)
     assert "16 workers" not in doubts(workers=(8, 16), hosts=4, **reached)
-    noisy = lk.Calibration(COSTS, "moons", (22, 32, 88), 100, (10, 1000), (1, 100), doubts=("the gradient differed by ± 50%",))
+    noisy = lk.Calibration(
+        COSTS, "moons", (22, 32, 88), 100, (10, 1000), (1, 100), doubts=("the gradient differed by ± 50%",)
+    )
     assert "the gradient differed by ± 50%" in doubts(calibration=noisy, **reached)
     assert "one seed has no range" in doubts(seeds=1, **reached)
     assert "Pipeline: the time of a part of the network was not measured" in doubts(
@@ -81,7 +83,10 @@ def test_without_a_probe_of_shared_cores_more_workers_than_cores_are_doubtful():
 
 
 def test_a_slow_worker_is_slow_at_the_sizes_that_have_it():
-    rows = {row["workers"]: row["gradients_per_second"] for row in predict(["sync-ps"], seeds=1, slow={"worker-3": 5}).sweep.rows}
+    rows = {
+        row["workers"]: row["gradients_per_second"]
+        for row in predict(["sync-ps"], seeds=1, slow={"worker-3": 5}).sweep.rows
+    }
     alone = {row["workers"]: row["gradients_per_second"] for row in predict(["sync-ps"], seeds=1).sweep.rows}
     assert rows[2] == alone[2]
     assert rows[4] < 0.7 * alone[4]
@@ -90,7 +95,10 @@ def test_a_slow_worker_is_slow_at_the_sizes_that_have_it():
 
 def test_an_accuracy_that_is_not_reached_is_doubtful_and_shown():
     made = predict(["async-ps", "sync-ps"])
-    assert "runs did not reach the accuracy within the budget: AsyncPS (2 and 4 workers), SyncPS (2 and 4 workers)" in made.doubts
+    assert (
+        "runs did not reach the accuracy within the budget: AsyncPS (2 and 4 workers), SyncPS (2 and 4 workers)"
+        in made.doubts
+    )
     assert [row[-1] for row in made.table().rows] == ["not reached"] * 4
     panels = [[text.get_text() for text in axes.texts] for axes in made.figure().axes]
     assert panels[3] == ["no run reached 99% of held-out samples"]

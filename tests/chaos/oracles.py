@@ -41,7 +41,14 @@ class Oracle:
 
     def watch(self, monkeypatch: Any) -> Oracle:
         """Record until the test is over."""
-        for name in ("_watch_steps", "_watch_evaluations", "_watch_states", "_watch_work", "_watch_mail", "_watch_rows"):
+        for name in (
+            "_watch_steps",
+            "_watch_evaluations",
+            "_watch_states",
+            "_watch_work",
+            "_watch_mail",
+            "_watch_rows",
+        ):
             getattr(self, name)(monkeypatch)
         return self
 
@@ -181,7 +188,9 @@ class Oracle:
         cluster = run.engine.cluster
         cost, every = nanoseconds(cluster.checkpoint_time), cluster.checkpoint_every
         every = max(nanoseconds(1.0), 19 * cost) if every is None else nanoseconds(every)
-        for role, instance, saved, undone in self.undone if not run.plan.layout.replication and not cluster.replicas else ():
+        for role, instance, saved, undone in (
+            self.undone if not run.plan.layout.replication and not cluster.replicas else ()
+        ):
             lost = max(time for (who, before), time in self.ended.items() if who == role and before < instance)
             overdue = [time for time in undone if saved + cost + every <= time < lost - cost]
             assert not overdue, f"{run.trace.roles[role]}#{instance}: saved at {saved} ns, and not at {overdue}"
@@ -198,7 +207,9 @@ class Oracle:
         if replication or run.plan.layout.positions or not self.returned:
             return
         everywhere, somewhere = frozenset.intersection(*self.returned), frozenset.union(*self.returned)
-        assert (entries["applied"], entries["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), entries
+        assert (entries["applied"], entries["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), (
+            entries
+        )
 
 
 def _keys(shard: Any, g: Any) -> set[tuple[Any, ...]]:

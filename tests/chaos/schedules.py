@@ -64,7 +64,9 @@ class Schedule:
 
     def __str__(self) -> str:
         declared = options_of(self.strategy).items()
-        options = {name: getattr(self.strategy, name) for name, one in declared if getattr(self.strategy, name) != one.default}
+        options = {
+            name: getattr(self.strategy, name) for name, one in declared if getattr(self.strategy, name) != one.default
+        }
         budget = {"updates": self.budget.updates, "seconds": self.budget.seconds}
         faults = " ".join(fault.text() for fault in self.faults)
         return f"{self.seed}: {self.strategy.name} {options} {self.shape} {budget} {faults}"
@@ -97,7 +99,9 @@ def candidates(rng: random.Random, kind: Any, marks: bool) -> Iterator[tuple[Any
             shape["max_workers"] = max(shape["max_workers"], shape["workers"])
         if "worker-1" in shape.get("slow", ()) and shape["workers"] == 1:
             del shape["slow"]
-        options = {name: value for name, value in drawn_options(rng, kind, rare).items() if not (marks and name in FORM)}
+        options = {
+            name: value for name, value in drawn_options(rng, kind, rare).items() if not (marks and name in FORM)
+        }
         try:
             yield kind(**options), shape
         except lk.BadInput:
@@ -176,7 +180,9 @@ def drawn_object(rng: random.Random, declared: Option) -> Any:
 # commands -------------------------------------------------------------------------------------------------------------
 
 
-def random_commands(rng: random.Random, plan: Plan, shape: Mapping[str, Any], real: bool = False) -> tuple[Command, ...]:
+def random_commands(
+    rng: random.Random, plan: Plan, shape: Mapping[str, Any], real: bool = False
+) -> tuple[Command, ...]:
     """Commands that fit a plan. `real`: for processes, whose runs have begun at 0.1 s, and whose roles come back."""
     span = rng.choice([0.01, 0.5, 2.0])
     made: list[Command] = []
@@ -191,7 +197,12 @@ def random_commands(rng: random.Random, plan: Plan, shape: Mapping[str, Any], re
             roles.sort(key=lambda role: role != same)
         command = drawn_command(rng, rng.choice(list(KINDS.values())), roles, round(at, 4), shape)
         many = [command]
-        if rng.random() < 0.15 and hasattr(command, "role") and dataclasses.is_dataclass(command) and hasattr(command, "at"):
+        if (
+            rng.random() < 0.15
+            and hasattr(command, "role")
+            and dataclasses.is_dataclass(command)
+            and hasattr(command, "at")
+        ):
             kinds = rng.choice(["worker", "server", ""])
             many = [_of_role(command, role) for role in names if role.startswith(kinds)]
         made += [one for one in many if one is not None and _fits(one, plan, real)]
@@ -217,7 +228,9 @@ def drawn_command(
         elif field.name == "roles":
             values[field.name] = rng.choice([roles[0], roles[0].partition("-")[0]])
         elif field.name in ("b", "peer"):
-            values[field.name] = rng.choice([None, roles[-1]] if field.name == "peer" else [EVERY, roles[-1], tuple(roles[1:3])])
+            values[field.name] = rng.choice(
+                [None, roles[-1]] if field.name == "peer" else [EVERY, roles[-1], tuple(roles[1:3])]
+            )
         elif field.name == "until":
             lasts = rng.choice([0.3, 0.999, 1.0, 3.0]) * related_time(rng, shape)
             values["until"] = None if rng.random() < 0.2 else at + 1e-3 + lasts

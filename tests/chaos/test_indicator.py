@@ -151,7 +151,10 @@ def test_positions_bring_gradients_of_other_workers_back_to_a_restored_centre(mo
     if worker:
         run.kill(worker)
     check(run.wait(), tmp_path)
-    found, calls = indicator.held_by_model(run, run.result().parameters, tmp_path), indicator.Records(tmp_path).read("calls")
+    found, calls = (
+        indicator.held_by_model(run, run.result().parameters, tmp_path),
+        indicator.Records(tmp_path).read("calls"),
+    )
     first_worker = run.trace.roles.index("worker-1")
     brought = [m for m, (role, incarnation, _) in enumerate(calls.tolist()) if role == first_worker and not incarnation]
     assert len(found.everywhere & set(brought)) > 20  # of the first incarnation of worker-1
@@ -174,10 +177,13 @@ def restored_centres(seed):
     return strategy, shape, rng.choice([40, 120]), faults
 
 
-CENTRES = [*range(8), 21, 123]  # the last two: positions that were refused after the end, and are applied by a restored centre
+# the last two: positions that were refused after the end, and are applied by a restored centre
+CENTRES = [*range(8), 21, 123]
 
 
-@pytest.mark.parametrize("seed", [*CENTRES, *(pytest.param(n, marks=pytest.mark.slow) for n in range(150) if n not in CENTRES)])
+@pytest.mark.parametrize(
+    "seed", [*CENTRES, *(pytest.param(n, marks=pytest.mark.slow) for n in range(150) if n not in CENTRES)]
+)
 def test_the_ledger_of_centres_that_are_lost_again_and_again(seed, tmp_path):
     strategy, shape, updates, faults = restored_centres(seed)
     print(strategy, shape, [fault.text() for fault in faults])
@@ -201,7 +207,16 @@ def test_rows_that_no_evaluation_has_seen_are_not_in_the_returned_table(options,
     assert lacking or (victim == "worker-0" and options)  # then all servers answer
 
 
-STOPPED = [lk.RingAllReduce, lk.HalvingDoubling, lk.Hybrid, lk.FSDP, lk.TensorParallel, lk.Pipeline, lk.PipeDream, lk.LocalSGD]
+STOPPED = [
+    lk.RingAllReduce,
+    lk.HalvingDoubling,
+    lk.Hybrid,
+    lk.FSDP,
+    lk.TensorParallel,
+    lk.Pipeline,
+    lk.PipeDream,
+    lk.LocalSGD,
+]
 
 
 @pytest.mark.parametrize("strategy", STOPPED)
@@ -236,7 +251,10 @@ def test_the_ledger_describes_the_parameters_that_were_evaluated_last(strategy, 
     run.stop()
     found, entries = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
     partly = 0 if run.plan.layout.replication == "local" else len(found.somewhere - found.everywhere)
-    assert (entries["applied"] + entries["partly_applied"], entries["partly_applied"]) == (len(found.somewhere), partly), entries
+    assert (entries["applied"] + entries["partly_applied"], entries["partly_applied"]) == (
+        len(found.somewhere),
+        partly,
+    ), entries
     assert run.summary()["updates"] == run.trace.ending["update"]
     held = len(found.somewhere) if run.plan.layout.replication == "local" else min(map(len, found.parts.values()))
     reported = run.summary()

@@ -21,7 +21,9 @@ STILL = 20.0
 def goes_on(run):
     """Advance to the end; or until nothing has been applied for `STILL` virtual seconds, when no fault has an effect any more."""
     versions = None
-    while not run.done and versions != (versions := [r.shard.version for r in run.engine.roles.values() if r.shard is not None]):
+    while not run.done and versions != (
+        versions := [r.shard.version for r in run.engine.roles.values() if r.shard is not None]
+    ):
         run.engine.advance(run.engine.seconds + STILL, WALL)
     return run
 

@@ -21,7 +21,9 @@ def known(tmp_path, monkeypatch):
 
 def test_predictions_for_every_strategy_and_size(labkit, known, tmp_path):
     files = ["--csv", tmp_path / "p.csv", "--figure", tmp_path / "p.png"]
-    result = labkit("predict", "async-ps", "sync-ps", "--calibration", known, "--workers", "1,4", *SMALL, "--json", *files)
+    result = labkit(
+        "predict", "async-ps", "sync-ps", "--calibration", known, "--workers", "1,4", *SMALL, "--json", *files
+    )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [(run["strategy"], run["workers"]) for run in found["runs"]] == [

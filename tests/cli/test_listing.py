@@ -32,10 +32,16 @@ def option_line(labkit, strategy, name):
 
 
 def test_options_list_the_names_that_they_accept(labkit):
-    assert "(sgd, momentum:[MOMENTUM], nesterov:[MOMENTUM], adagrad:[EPSILON]" in option_line(labkit, "ssp", "optimizer")
-    assert "(constant, step:EVERY:[FACTOR], cosine:TOTAL:[FLOOR], warmup:UPDATES)" in option_line(labkit, "ssp", "schedule")
+    assert "(sgd, momentum:[MOMENTUM], nesterov:[MOMENTUM], adagrad:[EPSILON]" in option_line(
+        labkit, "ssp", "optimizer"
+    )
+    assert "(constant, step:EVERY:[FACTOR], cosine:TOTAL:[FLOOR], warmup:UPDATES)" in option_line(
+        labkit, "ssp", "schedule"
+    )
     assert "(top-k:[K], sign-sgd, qsgd:[BITS]" in option_line(labkit, "sync-ps", "codec")
-    assert "(range:[ROWS], hash:[SEED], consistent-hash:[POINTS]:[SEED])" in option_line(labkit, "sparse-ps", "placement")
+    assert "(range:[ROWS], hash:[SEED], consistent-hash:[POINTS]:[SEED])" in option_line(
+        labkit, "sparse-ps", "placement"
+    )
 
 
 def test_an_all_reduce_accepts_linear_codecs_only(labkit):

@@ -87,7 +87,9 @@ def test_copies_inside_the_notebooks_of_a_checkout_are_not_copied_again(tmp_path
 
 
 def test_git_ignores_the_copies_of_a_checkout():
-    done = subprocess.run(["git", "check-ignore", f"{notebooks.COPY_FOLDER}/{notebooks.FIRST}"], cwd=ROOT, capture_output=True)
+    done = subprocess.run(
+        ["git", "check-ignore", f"{notebooks.COPY_FOLDER}/{notebooks.FIRST}"], cwd=ROOT, capture_output=True
+    )
     if done.returncode == 128:
         pytest.skip("this is no git repository")
     assert done.returncode == 0
@@ -132,7 +134,9 @@ def test_jupyterlab_started_by_lab_does_not_ask_about_news(labkit, started, tmp_
 
 
 def checks_with_states(*states):
-    return (lambda: iter([doctor_checks.Finding(f"check {i}", state, "value", "advice") for i, state in enumerate(states)]),)
+    return (
+        lambda: iter([doctor_checks.Finding(f"check {i}", state, "value", "advice") for i, state in enumerate(states)]),
+    )
 
 
 def test_doctor_succeeds_with_warnings_and_fails_with_problems(labkit, monkeypatch):
@@ -149,7 +153,13 @@ def test_doctor_succeeds_with_warnings_and_fails_with_problems(labkit, monkeypat
     assert [line["state"] for line in report["checks"]] == ["ok", "problem"]
 
 
-QUICK = [doctor_checks.versions, doctor_checks.cpus, doctor_checks.memory, doctor_checks.ports, doctor_checks.temporary_folder]
+QUICK = [
+    doctor_checks.versions,
+    doctor_checks.cpus,
+    doctor_checks.memory,
+    doctor_checks.ports,
+    doctor_checks.temporary_folder,
+]
 
 
 @pytest.mark.parametrize("check", QUICK, ids=lambda check: check.__name__)

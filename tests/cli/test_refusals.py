@@ -6,15 +6,24 @@ import pytest
 
 CASES = {
     "strategy": ("simulate --strategy asink-ps", "There is no strategy 'asink-ps'. Did you mean 'async-ps'?"),
-    "option": ("simulate --set compensate=no", "AsyncPS has no setting 'compensate'. Did you mean 'compensation'? Settings: "),
+    "option": (
+        "simulate --set compensate=no",
+        "AsyncPS has no setting 'compensate'. Did you mean 'compensation'? Settings: ",
+    ),
     "option form": ("simulate --set staleness-aware", "'staleness-aware' is not OPTION=VALUE."),
-    "option value": ("simulate --set chief-works=maybe", "chief_works='maybe' is not allowed; chief_works is True or False."),
+    "option value": (
+        "simulate --set chief-works=maybe",
+        "chief_works='maybe' is not allowed; chief_works is True or False.",
+    ),
     "option limits": ("simulate --learning-rate 100", "learning_rate is a number from 0.000001 to 10"),
     "option twice": ("simulate --learning-rate 1 --set learning_rate=2", "set one option twice"),
     "optimizer": ("simulate --optimizer adm", "Did you mean 'adam'?"),
     "data set": ("simulate --dataset digitz", "There is no data set 'digitz'. Did you mean 'digits'?"),
     "workers": ("simulate --workers 0", "workers=0 is not allowed; workers is a whole number from 1"),
-    "workers text": ("simulate --workers many", "workers='many' is not allowed; workers is a whole number from 1 to 100,000"),
+    "workers text": (
+        "simulate --workers many",
+        "workers='many' is not allowed; workers is a whole number from 1 to 100,000",
+    ),
     "servers": ("simulate --servers 0", "it needs at least 1"),
     "servers of a ring": ("simulate --strategy ring-all-reduce --servers 1", "RingAllReduce has no servers"),
     "too many servers": ("simulate --dataset moons --hidden 2 --servers 5000", "so at most"),
@@ -43,7 +52,10 @@ CASES = {
     "slow role": ("simulate --slow worker-9:5", "There is no role 'worker-9'. Did you mean 'worker-"),
     "fault": ("simulate --fault kil:worker-1@2", "There is no fault 'kil'. Did you mean 'kill'?"),
     "fault form": ("simulate --fault kill:worker-1@soon", "'kill:worker-1@soon' is not a fault as 'kill:worker-1@2.0'"),
-    "fault without a time": ("simulate --fault kill:worker-1", "give the time in seconds from the start, as kill:worker-1@2"),
+    "fault without a time": (
+        "simulate --fault kill:worker-1",
+        "give the time in seconds from the start, as kill:worker-1@2",
+    ),
     "fault times": ("train --fault freeze:worker-1@3-1", "it has to end after it has begun"),
     "fault role": ("simulate --fault kill:worker-9@1", "There is no role 'worker-9'. Did you mean 'worker-"),
     "fault of one": (
@@ -64,27 +76,42 @@ CASES = {
     "options of": ("strategies --options asyncps", "Did you mean 'async-ps'?"),
     "command": ("simulat", "There is no command 'simulat'. Did you mean 'simulate'?"),
     "unknown option": ("simulate --worker 3", "--worker"),
-    "option of other commands": ("doctor --workers 3",
-        "It is an option of calibrate, compare, predict, simulate, sweep, train. Options: --help, --json"),
+    "option of other commands": (
+        "doctor --workers 3",
+        "It is an option of calibrate, compare, predict, simulate, sweep, train. Options: --help, --json",
+    ),
     "option before the command": (
         "--workers 3 simulate",
         "--workers is an option of calibrate, compare, predict, simulate, sweep, train and is written after the "
         "command, as in: labkit ",
     ),
-    "misspelt before the command": ("--wrkers 3 simulate", "labkit has no option '--wrkers'. Did you mean '--workers'? "),
+    "misspelt before the command": (
+        "--wrkers 3 simulate",
+        "labkit has no option '--wrkers'. Did you mean '--workers'? ",
+    ),
     "option of nothing": ("--bogus", "labkit has no option '--bogus'. Options before the command: --help, --version"),
     "short option": ("strategies -w 3", "labkit strategies has no option '-w'. Options: --help, --options, -h."),
-    "version after the command": ("doctor --version", "--version is written before the command, as in: labkit --version."),
+    "version after the command": (
+        "doctor --version",
+        "--version is written before the command, as in: labkit --version.",
+    ),
     "version with a value": ("--version=3", "'--version' takes no value"),
     "flag with a value": ("doctor --json=3", "'--json' takes no value; write it without one, or leave it out."),
     "option without a value": ("strategies --options", "--options needs a value after it, as in: --options NAME."),
     "no command": ("--", "A command is missing after labkit; allowed: assign, calibrate, check"),
     "missing argument": ("check", "NOTEBOOK is missing; the shortest form is `labkit check NOTEBOOK`."),
     "missing option": (
-        "grade x", "--reference FILE is missing; the shortest form is `labkit grade SUBMISSIONS... --reference FILE`.",
+        "grade x",
+        "--reference FILE is missing; the shortest form is `labkit grade SUBMISSIONS... --reference FILE`.",
     ),
-    "argument too many": (f"check {__file__} b", "unexpected extra argument (b). Allowed: `labkit check NOTEBOOK [OPTIONS]`"),
-    "number": (f"grade x --reference {__file__} --jobs nan", "--jobs N: 'nan' is not a valid integer. Allowed: a whole number"),
+    "argument too many": (
+        f"check {__file__} b",
+        "unexpected extra argument (b). Allowed: `labkit check NOTEBOOK [OPTIONS]`",
+    ),
+    "number": (
+        f"grade x --reference {__file__} --jobs nan",
+        "--jobs N: 'nan' is not a valid integer. Allowed: a whole number",
+    ),
     "option of jupyter": ("lab --prot 3", "Did you mean '--port'? Options: --help, --no-browser, --port, -h, [-- J"),
     "folder": ("simulate --trace no/such/folder/run.npz", "there is no folder"),
     "figure": ("simulate --figure run.docx", "the name of a figure ends in"),

@@ -60,7 +60,8 @@ def test_simulate_equals_train_with_the_simulated_engine(labkit):
 def test_evaluation_time_extends_the_run(labkit):
     words = ("simulate", "--json", "--updates", "20", "--compute", "deterministic:0.01", "--workers", "1")
     free, longer = (json.loads(labkit(*words, *more).stdout) for more in ((), ("--evaluation-time", "0.5")))
-    assert (free["seconds"], longer["seconds"]) == (pytest.approx(0.2), pytest.approx(1.0))  # the first model's, and the last's
+    # the first model's, and the last's
+    assert (free["seconds"], longer["seconds"]) == (pytest.approx(0.2), pytest.approx(1.0))
 
 
 @pytest.mark.slow
@@ -113,7 +114,12 @@ def test_bandwidth_accepts_inf(labkit):
 
 def test_timing_only_runs_have_neither_loss_nor_parameters(labkit):
     summary = last_object(labkit("simulate", "--timing-only", "--workers", 50, "--updates", 100, "--json"))
-    assert (summary["updates"], summary["loss"], summary["accuracy"], summary["parameters_sha256"]) == (100, None, None, None)
+    assert (summary["updates"], summary["loss"], summary["accuracy"], summary["parameters_sha256"]) == (
+        100,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_run_prints_a_table_of_results(labkit):

@@ -22,7 +22,9 @@ def in_this_process(monkeypatch):
 
 
 def test_every_combination_of_the_values_is_run(labkit):
-    found = runs(labkit("sweep", "async-ps", "--vary", "workers=1,2", "--vary", "learning_rate=0.1,0.2", *SMALL, "--json"))
+    found = runs(
+        labkit("sweep", "async-ps", "--vary", "workers=1,2", "--vary", "learning_rate=0.1,0.2", *SMALL, "--json")
+    )
     assert [(run["workers"], run["learning_rate"]) for run in found] == [(1, 0.1), (1, 0.2), (2, 0.1), (2, 0.2)]
 
 
@@ -32,7 +34,9 @@ def test_an_option_is_varied_for_the_strategies_that_have_it(labkit):
 
 
 def test_a_list_is_one_value(labkit):
-    found = runs(labkit("sweep", "async-ps", "--vary", "hidden=4", "--vary", "hidden=4,4", "--workers", "1", *SMALL, "--json"))
+    found = runs(
+        labkit("sweep", "async-ps", "--vary", "hidden=4", "--vary", "hidden=4,4", "--workers", "1", *SMALL, "--json")
+    )
     assert [run["hidden"] for run in found] == ["4", "4,4"]
 
 
@@ -50,7 +54,9 @@ def test_the_files_are_written(labkit, tmp_path):
 
 def test_a_missing_package_is_reported_before_anything_runs(labkit, monkeypatch, tmp_path):
     find = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "pyarrow" else find(name, *more))
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *more: None if name == "pyarrow" else find(name, *more)
+    )
     result = labkit("sweep", "async-ps", *SMALL, "--parquet", tmp_path / "x.parquet")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Parquet files need pyarrow; install with: pip install pyarrow." in result.stderr

@@ -76,7 +76,6 @@ class Script(lk.Strategy):
         """The behaviour under test."""
 
 
-
 @dataclass(frozen=True)
 class OneAfterTheOther(Script):
     """Several scripts in one run, each with as many workers as it is written for."""

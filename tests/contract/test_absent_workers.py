@@ -30,7 +30,9 @@ def accepted(kind):
 
 def cluster(kind, most, **more):
     servers = 2 if kind.uses_servers else None
-    return lk.SimulatedCluster(workers=WORKERS, max_workers=most, servers=servers, compute=lk.LogNormal(0.02, 0.3), **more)
+    return lk.SimulatedCluster(
+        workers=WORKERS, max_workers=most, servers=servers, compute=lk.LogNormal(0.02, 0.3), **more
+    )
 
 
 ELASTIC = [kind for name, kind in sorted(STRATEGIES.items()) if accepted(kind)]
@@ -62,11 +64,15 @@ def numbers(run):
 
 
 @each
-@pytest.mark.parametrize("limit", [{"updates": 30}, {"samples": 900}, {"seconds": 0.5}], ids=lambda limit: next(iter(limit)))
+@pytest.mark.parametrize(
+    "limit", [{"updates": 30}, {"samples": 900}, {"seconds": 0.5}], ids=lambda limit: next(iter(limit))
+)
 def test_workers_that_never_join_change_no_number(kind, limit):
     budget = lk.Budget(**limit)
     slow = {"worker-1": 3.0}
-    alone, wide = (lk.train(PROBLEM, kind(eval_every=4), cluster(kind, most, slow=slow), budget).wait() for most in (None, 5))
+    alone, wide = (
+        lk.train(PROBLEM, kind(eval_every=4), cluster(kind, most, slow=slow), budget).wait() for most in (None, 5)
+    )
     assert numbers(wide) == numbers(alone)
     outside = {"worker-3", "worker-4"} | ({"replica-3", "replica-4"} if kind is lk.ADPSGD else set())
     assert {wide.trace.roles[role] for role in absent(wide.trace)} == outside

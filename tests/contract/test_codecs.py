@@ -38,7 +38,9 @@ def test_training_with_encoded_gradients_reaches_a_high_accuracy(simulated, code
 
 @pytest.mark.parametrize("codec", [TopK(0.05), QSGD(4)], ids=repr)
 def test_several_shards_get_parts_that_are_coded_apart(simulated, codec):
-    run = simulated.wait(DIGITS, lk.AsyncPS(learning_rate=0.1, codec=codec), lk.Budget(updates=120), workers=2, servers=2)
+    run = simulated.wait(
+        DIGITS, lk.AsyncPS(learning_rate=0.1, codec=codec), lk.Budget(updates=120), workers=2, servers=2
+    )
     assert run.summary()["accuracy"] > 0.7
     assert pushes(run) == {codec.nbytes(((SIZE // 2,),), "float32")}
 

@@ -1,6 +1,5 @@
 """A killed process is restarted, and the run continues: same events on both engines, and the ledger balances."""
 
-
 import labkit as lk
 from tests.contract.engines import over, slow_on_processes
 from tests.contract.statements import closed

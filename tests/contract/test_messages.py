@@ -251,7 +251,10 @@ class SendsInvalid(Script):
 
 
 REFUSED = [
-    ("unlisted", r"sends Unlisted, which CatchesRefusals does not list: messages = \(Done, Parcel, Letter, Other, Chunk\)"),
+    (
+        "unlisted",
+        r"sends Unlisted, which CatchesRefusals does not list: messages = \(Done, Parcel, Letter, Other, Chunk\)",
+    ),
     ("nobody", "sends to 'worker-9'; there is no such role"),
     ("object", r"Parcel\.things holds a object; a message is made of numbers"),
     ("list", r"Letter\.load holds a list; a message is made of numbers"),

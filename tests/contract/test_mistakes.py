@@ -90,7 +90,12 @@ class WrongShape(lk.AsyncPS):
 
 def test_a_push_of_the_wrong_size_is_refused(simulated):
     """From one worker it is refused and recorded; if no worker's size fits, the strategy is wrong, and the run fails."""
-    failed(simulated, WrongShape(), r"does not fit: shard 0 has 5 parameters, and it has \(4,\). No worker's does", workers=2)
+    failed(
+        simulated,
+        WrongShape(),
+        r"does not fit: shard 0 has 5 parameters, and it has \(4,\). No worker's does",
+        workers=2,
+    )
 
 
 class Naps(Script):
@@ -208,7 +213,9 @@ def test_values_that_effects_do_not_take_are_refused_by_name(engine):
 
 @slow_on_processes
 def test_a_refused_value_that_is_not_caught_ends_the_run_at_the_roles_line(engine):
-    text = failed(engine, Awaits(effect="sleep", value=float("nan")), rf"worker-0 failed at step 0: ctx.sleep\(nan\): {SECONDS}")
+    text = failed(
+        engine, Awaits(effect="sleep", value=float("nan")), rf"worker-0 failed at step 0: ctx.sleep\(nan\): {SECONDS}"
+    )
     assert "    await ctx." in text  # the role's own line
 
 
@@ -280,7 +287,10 @@ class ForgetsEffect(lk.AsyncPS):
 @pytest.mark.parametrize(("strategy", "name"), [(Forgets(), "weights"), (ForgetsEffect(), "gradient")])
 def test_a_missing_await_is_reported_by_name(simulated, strategy, name):
     failed(
-        simulated, strategy, rf"`{name}` holds a \w+\(\.\.\.\) that was never awaited: is an `await` missing\?", workers=1
+        simulated,
+        strategy,
+        rf"`{name}` holds a \w+\(\.\.\.\) that was never awaited: is an `await` missing\?",
+        workers=1,
     )
 
 

@@ -212,7 +212,8 @@ def test_a_model_without_layers_is_refused(strategy):
 
 def test_similar_options_are_distinguished_in_errors():
     assert Pipeline(schedule="cosine:100").order == "1f1b"
-    with pytest.raises(lk.BadInput, match="no schedule 'gpipe'"):  # an order of the stages; `schedule` is the learning rate's
+    # an order of the stages; `schedule` is the learning rate's
+    with pytest.raises(lk.BadInput, match="no schedule 'gpipe'"):
         Pipeline(schedule="gpipe")
     with pytest.raises(lk.BadInput, match="schedule"):
         Pipeline(schedule=[1])

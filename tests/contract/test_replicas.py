@@ -85,7 +85,9 @@ def gradients(problem, workers):
     if data.classes is None:
         parts = problem.partition.split(len(data.x_train), workers, problem.seed)
         endless = [
-            Batches(data.x_train[p], data.y_train[p], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES))
+            Batches(
+                data.x_train[p], data.y_train[p], problem.batch_size, role_stream(problem.seed, "worker", i, BATCHES)
+            )
             for i, p in enumerate(parts)
         ]
     else:

@@ -79,7 +79,9 @@ def test_several_shards_equal_one_server(simulated, optimizer):
     assert one.tobytes() == three.tobytes()
 
 
-@pytest.mark.parametrize("strategy", [lk.AsyncPS(learning_rate=0.01), lk.Downpour(learning_rate=0.01)], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "strategy", [lk.AsyncPS(learning_rate=0.01), lk.Downpour(learning_rate=0.01)], ids=lambda s: s.name
+)
 @pytest.mark.parametrize("servers", [1, 2])
 def test_the_sum_of_staleness_is_conserved(simulated, servers, strategy):
     """Counted from the log of reads and updates; no assumption about time."""
@@ -99,18 +101,17 @@ def test_the_sum_of_staleness_is_conserved(simulated, servers, strategy):
             for s, who, v in zip(stale[mine].tolist(), sender[mine].tolist(), version[mine].tolist()):
                 assert s == v - 1 - last[who] or last[who] == 0  # the first read may come after others' updates
                 last[who] = v
-            assert (
-                stale[mine].mean() == pytest.approx(3, abs=0.2)
-            )
+            assert stale[mine].mean() == pytest.approx(3, abs=0.2)
         else:
             assert stale[mine].mean() < 3
 
 
 def test_throughput_and_cycles_fulfil_the_response_time_equation(simulated):
-    """N / throughput = mean cycle of a worker: updates by the server's clock, cycles by the workers' clocks.
-    """
+    """N / throughput = mean cycle of a worker: updates by the server's clock, cycles by the workers' clocks."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
-    run = simulated.wait(problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.Uniform(0.001, 0.007))
+    run = simulated.wait(
+        problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.Uniform(0.001, 0.007)
+    )
     role, phase, start, step = run.trace.column("spans", "role", "phase", "start", "step")
     spent = steps = 0
     for worker in run.trace.role_ids("worker"):

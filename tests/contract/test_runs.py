@@ -240,7 +240,10 @@ INVALID_COMMANDS = [
 def test_invalid_changes_are_refused_and_have_no_effect(engine):
     run = engine.train(QUADRATIC, lk.AsyncPS(), lk.Budget(updates=10**6), workers=2, time=0.01)
     for change, message in (
-        (lambda: run.set(chief_works=True), r"AsyncPS\.chief_works cannot change during a run; what can: learning_rate"),
+        (
+            lambda: run.set(chief_works=True),
+            r"AsyncPS\.chief_works cannot change during a run; what can: learning_rate",
+        ),
         (lambda: run.set(learning_rat=0.1), "AsyncPS has no setting .learning_rat.* Did you mean 'learning_rate'"),
         (lambda: run.set(learning_rate=-1), "learning_rate=-1 is not allowed; learning_rate is a number from"),
         (lambda: run.set(learning_rate="fast"), "learning_rate='fast' is not allowed"),

@@ -20,7 +20,9 @@ def test_it_waits_for_a_condition_and_for_an_event_and_returns_them(engine):
 
 def test_a_run_that_ends_first_is_an_error_with_the_last_events(engine):
     run = engine.train(PROBLEM, lk.AsyncPS(), lk.Budget(updates=20))
-    with pytest.raises(lk.RunOver, match=r"20 updates done.* before the event 'restarted' of worker-1(?s:.*)end: 20 updates"):
+    with pytest.raises(
+        lk.RunOver, match=r"20 updates done.* before the event 'restarted' of worker-1(?s:.*)end: 20 updates"
+    ):
         run.wait_for("restarted", "worker-1")
 
 

@@ -339,7 +339,9 @@ def _run(cells, names, outputs):
 def combinations(reference):
     """Variants in which every choice of the reference notebook's occurs."""
     most = max(len(choices) for choices in reference.variants.values())
-    return [{key: choices[i % len(choices)]["value"] for key, choices in reference.variants.items()} for i in range(most)]
+    return [
+        {key: choices[i % len(choices)]["value"] for key, choices in reference.variants.items()} for i in range(most)
+    ]
 
 
 def in_variant(notebook, values):

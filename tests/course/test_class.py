@@ -26,7 +26,18 @@ from tests.course.wrong_answers import WRONG, answer
 COURSE = Path(__file__).parent / "reference_notebooks" / "06_pipeline_schedule.ipynb"
 RELEASED = Path(__file__).parents[2] / "notebooks" / "assignments" / COURSE.name
 STUDENTS = 120
-NAMES = ("Ada", "Александр", "日本", "हिन्दी", ".dot", "Eve: the first", "=1+1", "a;=HYPERLINK(1)", "\u202eLeft", "O'Neil-Smith")
+NAMES = (
+    "Ada",
+    "Александр",
+    "日本",
+    "हिन्दी",
+    ".dot",
+    "Eve: the first",
+    "=1+1",
+    "a;=HYPERLINK(1)",
+    "\u202eLeft",
+    "O'Neil-Smith",
+)
 
 
 def solved(sources):
@@ -45,7 +56,9 @@ def renamed(source):
     """The source with other names of local variables."""
     tree = ast.parse(source)
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-        local = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        local = {
+            node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and node.id in local:
                 node.id = f"my_{node.id}"
@@ -65,7 +78,9 @@ def in_helpers(sources):
 
 
 def with_cells(raw, at, *sources):
-    cells = [{"cell_type": "code", "metadata": {}, "source": s, "outputs": [], "execution_count": None} for s in sources]
+    cells = [
+        {"cell_type": "code", "metadata": {}, "source": s, "outputs": [], "execution_count": None} for s in sources
+    ]
     return {**raw, "cells": [*raw["cells"][:at], *cells, *raw["cells"][at:]]}
 
 
@@ -73,7 +88,10 @@ def bare(raw, keep_code=False):
     """Without metadata, or only the code cells in one."""
     if keep_code:
         cells = [cell for cell in raw["cells"] if toy_id(cell) in ("q1", "q2", "q3")]
-        return {**raw, "cells": [{"cell_type": "code", "metadata": {}, "source": "\n\n".join(cell["source"] for cell in cells)}]}
+        return {
+            **raw,
+            "cells": [{"cell_type": "code", "metadata": {}, "source": "\n\n".join(cell["source"] for cell in cells)}],
+        }
     return {**raw, "cells": [{**cell, "metadata": {}, "id": f"x{i}"} for i, cell in enumerate(raw["cells"])]}
 
 
@@ -164,7 +182,9 @@ def submissions():
     kinds = [(each, True) for each in right_styles(right).values()] + [(each, False) for each in wrong]
     kinds += [(each, False) for each in broken_styles(right).values()]
     assert len(kinds) == 60
-    return [(f"{NAMES[(i + i // 60) % len(NAMES)]}_{i}_assignsubmission_file_", *kinds[i % 60]) for i in range(STUDENTS)]
+    return [
+        (f"{NAMES[(i + i // 60) % len(NAMES)]}_{i}_assignsubmission_file_", *kinds[i % 60]) for i in range(STUDENTS)
+    ]
 
 
 @pytest.mark.slow
@@ -176,7 +196,16 @@ def test_a_class_of_120(tmp_path, here):
             archive.writestr(f"{first}/", b"")
             for name, content in files.items():
                 archive.writestr(f"{first}/{name}", content)
-    command = ["grade", tmp_path / "all.zip", "--reference", COURSE, "--csv", tmp_path / "marks.csv", "--html", tmp_path / "pages"]
+    command = [
+        "grade",
+        tmp_path / "all.zip",
+        "--reference",
+        COURSE,
+        "--csv",
+        tmp_path / "marks.csv",
+        "--html",
+        tmp_path / "pages",
+    ]
     done = CliRunner().invoke(main, [str(word) for word in command], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     with (tmp_path / "marks.csv").open(newline="") as stream:
@@ -194,4 +223,11 @@ def test_a_class_of_120(tmp_path, here):
     assert wrongly == []
     pages = {path.name for path in (tmp_path / "pages").iterdir()}
     assert len(pages) == STUDENTS
-    assert {"Александр_1.html", "日本_2.html", "हिन्दी_3.html", "dot_4.html", "Eve_the_first_5.html", "Александр_60.html"} <= pages
+    assert {
+        "Александр_1.html",
+        "日本_2.html",
+        "हिन्दी_3.html",
+        "dot_4.html",
+        "Eve_the_first_5.html",
+        "Александр_60.html",
+    } <= pages

@@ -341,7 +341,14 @@ class TestCourse:
         toy.find(raw, "q1-test")["source"] = waits + toy.T1
         scratch = tmp_path / "scratch"
         scratch.mkdir()
-        arguments = ["grade", fifo.parent, "--reference", toy.write(tmp_path, raw, "toy.ipynb"), "--csv", scratch / "g.csv"]
+        arguments = [
+            "grade",
+            fifo.parent,
+            "--reference",
+            toy.write(tmp_path, raw, "toy.ipynb"),
+            "--csv",
+            scratch / "g.csv",
+        ]
         start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         process = subprocess.Popen(
             [sys.executable, "-c", f"{start}from labkit.cli import main; main(sys.argv[1:])", *map(str, arguments)],

@@ -25,7 +25,8 @@ class TestTrial:
 
     def test_the_lead_over_the_second_slowest_worker(self):
         """Without a bound, workers start their iteration number k at 0.1, 0.2 or 0.4 k seconds."""
-        trial = course.trial(lk.AsyncPS(), workers=3, updates=28, slow=SLOW).check()  # ends at 1.6 s: 16 + 8 + 4 gradients
+        # ends at 1.6 s: 16 + 8 + 4 gradients
+        trial = course.trial(lk.AsyncPS(), workers=3, updates=28, slow=SLOW).check()
         assert trial.largest_lead() == 15 - 3  # the last iteration of worker 2 begins at 1.5 s
         assert trial.largest_lead(behind=1) == 15 - 7
         assert trial.largest_lead(behind=2) <= 0
@@ -67,7 +68,9 @@ class TestFailedTrial:
     def test_a_run_that_makes_no_update_ends(self):
         trial = course.trial(NothingIsSent(), workers=2, updates=3)
         assert not trial.deadlock
-        with pytest.raises(course.CheckFailed, match=r"The run failed: 100 s of virtual time were not .* 0 were applied"):
+        with pytest.raises(
+            course.CheckFailed, match=r"The run failed: 100 s of virtual time were not .* 0 were applied"
+        ):
             trial.check()
 
     def test_a_deadlock_is_named(self):
@@ -125,7 +128,8 @@ class TestExpectClose:
         assert capsys.readouterr().out == "w: as expected\n"
 
     @pytest.mark.parametrize(
-        ("got", "message"), [([1.0], r"w has shape \(1,\) where \(2,\) was expected:\swhy"), ([1, 2.1], "w is not .* why")]
+        ("got", "message"),
+        [([1.0], r"w has shape \(1,\) where \(2,\) was expected:\swhy"), ([1, 2.1], "w is not .* why")],
     )
     def test_a_wrong_array_fails_with_the_hint(self, got, message):
         with pytest.raises(course.CheckFailed, match=message):

@@ -46,19 +46,33 @@ def grade_id(cell):
 
 
 def check_ids(raw):
-    return {grade_id(cell) for cell in raw["cells"] if cell["metadata"].get("nbgrader", {}).get("points") and "outputs" in cell}
+    return {
+        grade_id(cell)
+        for cell in raw["cells"]
+        if cell["metadata"].get("nbgrader", {}).get("points") and "outputs" in cell
+    }
 
 
 def by_nbval(folder, notebooks):
     """The text of each cell that fails under plain `pytest --nbval`, by notebook and grade_id (or source)."""
     report = folder / "report.xml"
-    command = [sys.executable, "-m", "pytest", "--nbval", "-q", f"--junitxml={report}", *(f"{name}.ipynb" for name in notebooks)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbval",
+        "-q",
+        f"--junitxml={report}",
+        *(f"{name}.ipynb" for name in notebooks),
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert report.exists(), done.stdout + done.stderr
     found = {name: {} for name in notebooks}
     for case in ElementTree.parse(report).iter("testcase"):
         name, number = case.get("classname").rpartition(".")[2], int(case.get("name").removeprefix("Cell "))
-        cell = [cell for cell in notebooks[case.get("classname").split(".")[0]]["cells"] if cell["cell_type"] == "code"][number]
+        cell = [
+            cell for cell in notebooks[case.get("classname").split(".")[0]]["cells"] if cell["cell_type"] == "code"
+        ][number]
         for wrong in case.findall("failure") + case.findall("error"):
             found[case.get("classname").split(".")[0]][grade_id(cell) or cell["source"]] = COLORS.sub("", wrong.text)
         assert name == "ipynb"
@@ -78,7 +92,9 @@ def in_a_kernel(folder, notebooks):
             client.execute_interactive("%reset -f", output_hook=lambda message: None)
             for cell in raw["cells"]:
                 if "outputs" in cell and not cell["metadata"].get("labkit", {}).get("live"):
-                    reply = client.execute_interactive("".join(cell["source"]), output_hook=lambda message: None)["content"]
+                    reply = client.execute_interactive("".join(cell["source"]), output_hook=lambda message: None)[
+                        "content"
+                    ]
                     if reply["status"] != "ok":
                         found[name][grade_id(cell) or cell["source"]] = reply["ename"], reply["evalue"]
     finally:
@@ -136,7 +152,9 @@ def test_the_configuration_beside_the_notebook_is_read(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     reference = parse(toy.notebook(), "toy")
     files = write_release(course / "week 1", release(reference, "first"), {}, {})
-    toy.write(files.notebook.parent, with_answers(json.loads(files.notebook.read_text()), toy.RIGHT), "my answers.ipynb")
+    toy.write(
+        files.notebook.parent, with_answers(json.loads(files.notebook.read_text()), toy.RIGHT), "my answers.ipynb"
+    )
     run = [sys.executable, "-m", "pytest", "--nbval"]
     for start, named, more in (
         (course, "week 1/toy.ipynb", ["--collect-only"]), (tmp_path / "other", str(course / "week 1"), ["--collect-only"]),

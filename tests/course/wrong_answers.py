@@ -28,10 +28,15 @@ WAITS_FOR_ALL = (
      "                    ctx.send(each, shard.weights())\n                waiting = []"),
 )  # fmt: skip
 REPLY_FIRST = (
-    ("            if isinstance(request, lk.Push):\n", "            ctx.send(request.sender, shard.weights())\n            if isinstance(request, lk.Push):\n"),
+    (
+        "            if isinstance(request, lk.Push):\n",
+        "            ctx.send(request.sender, shard.weights())\n            if isinstance(request, lk.Push):\n",
+    ),
     ("            ctx.send(request.sender, shard.weights())\n        ###", "        ###"),
 )
-NO_GATE = (("next((r for r in waiting if may_proceed(r.sender, clocks, self.s)), None)", "waiting[0] if waiting else None"),)
+NO_GATE = (
+    ("next((r for r in waiting if may_proceed(r.sender, clocks, self.s)), None)", "waiting[0] if waiting else None"),
+)
 UNCHUNKED = (
     ("range(2 * (n - 1))", "range(n - 1)"),
     ("part = (rank - side * turn) % n", "part, passed = 0, np.array(gradient.values) if turn == 0 else came.values"),

@@ -40,7 +40,10 @@ def ends_well(run, lost=0):
 
 @pytest.mark.parametrize(
     "strategy",
-    [lk.AsyncPS(), *(pytest.param(one(on_loss="wait"), marks=pytest.mark.slow) for one in (lk.RingAllReduce, lk.ADPSGD))],
+    [
+        lk.AsyncPS(),
+        *(pytest.param(one(on_loss="wait"), marks=pytest.mark.slow) for one in (lk.RingAllReduce, lk.ADPSGD)),
+    ],
     ids=lambda s: s.name,
 )
 def test_workers_join_and_leave(wide, started, strategy):
@@ -58,7 +61,8 @@ def test_workers_join_and_leave(wide, started, strategy):
     computes(run, "worker-1", run.engine.members.incarnation["worker-1"])
     moved = list(WORKERS[1:]) + (["replica-1", "replica-2", "replica-3"] if isinstance(strategy, lk.ADPSGD) else [])
     assert sorted(about(run, "joined")) == sorted(about(run, "left")) == sorted(moved)
-    ends_well(run, lost=100 if isinstance(strategy, lk.ADPSGD) else 0)  # gradients that only a replica which has left has applied
+    # gradients that only a replica which has left has applied
+    ends_well(run, lost=100 if isinstance(strategy, lk.ADPSGD) else 0)
 
 
 def test_a_leaving_worker_discards_the_gradient_in_progress(cluster, started):

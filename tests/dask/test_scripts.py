@@ -131,7 +131,9 @@ def compute(fifo):
 @pytest.mark.parametrize("stopped", [False, True], ids=["as they are", "stopped by a signal"])
 def test_no_process_survives_a_killed_program(tmp_path, stopped):
     """Whatever its processes are doing: the events are their ends, which the kernel reports."""
-    program = Program(tmp_path, f"fifo = {str(tmp_path / 'fifo')!r}\n" + textwrap.dedent(STATES), head=HEAD + COMPUTE).until("up")
+    program = Program(
+        tmp_path, f"fifo = {str(tmp_path / 'fifo')!r}\n" + textwrap.dedent(STATES), head=HEAD + COMPUTE
+    ).until("up")
     workers = [child for child in program.children if child.ppid() != program.process.pid]
     assert len(workers) == 10
     if stopped:
@@ -158,7 +160,11 @@ ENDS = {
     "by an error": ("run = start(); raise ValueError('mine')", 1, "ValueError: mine"),
     "by Ctrl-C": ("run = start(); signal.raise_signal(signal.SIGINT)", -signal.SIGINT, "KeyboardInterrupt"),
     "with two clusters, of which one is closed": ("a, b = both(); a.close()", 0, ""),
-    "with a cluster on a cluster": ("a, b = both(); run = start(lk.DaskCluster(a.client, workers=1, may_kill=True))", 0, ""),
+    "with a cluster on a cluster": (
+        "a, b = both(); run = start(lk.DaskCluster(a.client, workers=1, may_kill=True))",
+        0,
+        "",
+    ),
     "with clusters that were collected": ("both(); gc.collect(); sys.exit(len(children()))", 0, ""),
     "with a cluster of Dask": ("run = start(lk.DaskCluster(of_dask(), workers=1))", 0, ""),
     "with a lab": ("lab = lk.Lab('moons', lk.AsyncPS(), lk.DaskCluster(workers=1)).run()", 0, ""),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.processes
 MOONS = lk.Problem("moons", hidden=(8,))
 
 # A preload script of Dask workers. A process that is held is slow: it runs, but does not go on before it is released.
-HOOKS = '''
+HOOKS = """
 import os
 from multiprocessing.connection import Client
 
@@ -43,7 +43,7 @@ if "imported" not in globals():  # Dask executes this file twice
 
 def dask_setup(worker):
     hold("connect")
-'''
+"""
 
 
 class Held(lk.AsyncPS):

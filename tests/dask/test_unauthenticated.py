@@ -246,7 +246,8 @@ def test_a_key_is_in_no_file_and_survives_the_way_to_another_process(tmp_path, m
     assert credentials.new_security().get_listen_args("worker")["ssl_context"]
     assert modes
     assert set(modes) == {0o600}
-    assert all(not files or files == [".labkit-temporary"] for _, _, files in os.walk(tmp_path))  # only the lock is left
+    # only the lock is left
+    assert all(not files or files == [".labkit-temporary"] for _, _, files in os.walk(tmp_path))
 
 
 def test_two_clusters_do_not_trust_each_other(cluster):

@@ -36,7 +36,25 @@ def samples(made):
     return made.n_train + made.n_test
 
 
-MISSING = ["", " ", "NA", "na", "N/A", "n/a", "nan", "NaN", "-nan", "NULL", "null", "None", "?", ".", "#N/A", "<NA>", "NaT"]
+MISSING = [
+    "",
+    " ",
+    "NA",
+    "na",
+    "N/A",
+    "n/a",
+    "nan",
+    "NaN",
+    "-nan",
+    "NULL",
+    "null",
+    "None",
+    "?",
+    ".",
+    "#N/A",
+    "<NA>",
+    "NaT",
+]
 
 
 def test_missing_values_are_refused_wherever_they_are(read):
@@ -55,7 +73,9 @@ def test_missing_values_are_refused_wherever_they_are(read):
     check_refused(cases)
 
 
-@pytest.mark.parametrize("word", ["none", "NA", "?", "nan", "-", "+", "missing", "unknown", "0x1", "1_0", "inf", "True"])
+@pytest.mark.parametrize(
+    "word", ["none", "NA", "?", "nan", "-", "+", "missing", "unknown", "0x1", "1_0", "inf", "True"]
+)
 def test_words_that_are_labels(read, word):
     made, remarks = read(lines(["p", 1.5, 2.5, 3.5], ["kind", word, "cat", word]), missing=())
     assert (made.class_names, remarks) == (tuple(sorted([word, "cat"])), [])
@@ -121,7 +141,11 @@ KIND = list("aabbcc")
 )
 def test_a_row_number_is_no_feature(read, name, first):
     columns = [list(first), NOISE, KIND]
-    text = lines(*columns) if name is None else lines(*([head, *values] for head, values in zip([name, "p", "kind"], columns)))
+    text = (
+        lines(*columns)
+        if name is None
+        else lines(*([head, *values] for head, values in zip([name, "p", "kind"], columns)))
+    )
     made, remarks = read(text, standardize=False)
     assert made.feature_names == (() if name is None else ("p",))
     assert sorted(np.concatenate([made.x_train, made.x_test])[:, 0].round(3)) == pytest.approx(sorted(NOISE))
@@ -142,7 +166,11 @@ def test_a_row_number_is_no_feature(read, name, first):
 )
 def test_a_first_column_that_is_a_feature(read, name, first):
     columns = [list(first), NOISE, KIND]
-    text = lines(*columns) if name is None else lines(*([head, *values] for head, values in zip([name, "p", "kind"], columns)))
+    text = (
+        lines(*columns)
+        if name is None
+        else lines(*([head, *values] for head, values in zip([name, "p", "kind"], columns)))
+    )
     made, remarks = read(text)
     assert (made.features, remarks) == (2, [])
 

@@ -93,7 +93,10 @@ TARGETS = {
     "a file": (regression_file, ()),
     "a data set": (lambda folder: lk.Problem("linear-regression").dataset, (1,)),
     "Dask (n,)": (lambda folder: lk.from_dask(da.from_array(X), da.from_array(LINE), classes=None).gathered(), ()),
-    "Dask (n, 1)": (lambda folder: lk.from_dask(da.from_array(X), da.from_array(LINE[:, None]), classes=None).gathered(), (1,)),
+    "Dask (n, 1)": (
+        lambda folder: lk.from_dask(da.from_array(X), da.from_array(LINE[:, None]), classes=None).gathered(),
+        (1,),
+    ),
 }
 
 
@@ -130,7 +133,12 @@ def model(tmp_path_factory):
 
 
 def test_names_are_part_of_the_model_and_its_file(model):
-    assert (model.class_names, model.feature_names, model.classes, model.features) == (("low", "medium", "top"), ("a", "b"), 3, 2)
+    assert (model.class_names, model.feature_names, model.classes, model.features) == (
+        ("low", "medium", "top"),
+        ("a", "b"),
+        3,
+        2,
+    )
     assert not {"class_names", "feature_names"} & set(model.about)
 
 
@@ -193,14 +201,19 @@ def test_names_given_to_a_data_set():
     frame = trained(lk.from_arrays(FRAME[["a", "b"]], FRAME.kind), 1).result()
     assert (frame.class_names, frame.feature_names) == (("low", "medium", "top"), ("a", "b"))
     named = lk.from_dask(da.from_array(X), da.from_array(SIDE), classes=["left", "right"])
-    assert (named.classes, named.class_names, trained(named, 1).result().class_names) == (2, ("left", "right"), ("left", "right"))
+    assert (named.classes, named.class_names, trained(named, 1).result().class_names) == (
+        2,
+        ("left", "right"),
+        ("left", "right"),
+    )
 
 
 def test_a_model_file_without_names_is_loaded(tmp_path):
     path = trained(lk.from_arrays(X, LINE), 1).result().save(tmp_path / "m.npz")
     with np.load(path) as file:
         header = json.loads(file["header"].tobytes())
-    assert not {"class_names", "feature_names", "column_target"} & set(header["about"])  # as every older version wrote it
+    # as every older version wrote it
+    assert not {"class_names", "feature_names", "column_target"} & set(header["about"])
     again = lk.load(path)
     assert (again.class_names, again.feature_names, again.predict(X).shape) == ((), (), (N,))
 
@@ -238,12 +251,19 @@ def shares(*parts):
 
 @pytest.mark.parametrize(
     ("parts", "said"),
-    [((0.97, 0.03), True), ((0.02, 0.98), True), ((0.04, 0.96, 0.0), True), ((0.7, 0.1, 0.2), False), ((0.5, 0.5), False)],
+    [
+        ((0.97, 0.03), True),
+        ((0.02, 0.98), True),
+        ((0.04, 0.96, 0.0), True),
+        ((0.7, 0.1, 0.2), False),
+        ((0.5, 0.5), False),
+    ],
 )
 def test_a_run_says_what_a_constant_answer_has(parts, said):
     x, y = shares(*parts)
     data = lk.from_arrays(x, y, classes=len(parts))
-    assert data.baseline_accuracy == (data.y_test == np.argmax(parts)).mean()  # counted by hand, where one class is the largest
+    # counted by hand, where one class is the largest
+    assert data.baseline_accuracy == (data.y_test == np.argmax(parts)).mean()
     problem, cluster = lk.Problem(data, hidden=(4,)), lk.SimulatedCluster(workers=2, compute=0.05)
     run = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(accuracy=0.95, updates=300)).wait(progress=False)
     texts = (run.log[-1], run.sentence())
@@ -251,7 +271,9 @@ def test_a_run_says_what_a_constant_answer_has(parts, said):
     assert run.stopped_by == ("accuracy" if said else "updates")
     assert all((f"constant answer has {data.baseline_accuracy:.1%}" in text) == said for text in texts)
     row = dict(run.summary().rows())["accuracy"]
-    assert ("constant answer" in row) == (data.baseline_accuracy >= 0.6 or run.summary()["accuracy"] <= data.baseline_accuracy)
+    assert ("constant answer" in row) == (
+        data.baseline_accuracy >= 0.6 or run.summary()["accuracy"] <= data.baseline_accuracy
+    )
 
 
 def test_the_constant_answer_of_other_data():

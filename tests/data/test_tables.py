@@ -91,12 +91,23 @@ def test_columns_of_pandas_without_missing_values_are_taken(columns, labels):
 
 def test_labels_that_are_text():
     words = np.array(["rose", "iris", "lily"])[Y]
-    for given in (words, words.tolist(), pd.Series(words), pd.Categorical(words), words.astype(object), pd.array(words)):
+    for given in (
+        words,
+        words.tolist(),
+        pd.Series(words),
+        pd.Categorical(words),
+        words.astype(object),
+        pd.array(words),
+    ):
         made = from_arrays(X, given, standardize=False)
         assert made.class_names == ("iris", "lily", "rose")
         assert np.array_equal(made.y_train, np.array([2, 0, 1])[from_arrays(X, Y).y_train])
     named = from_arrays(X, words, x_test=X[:2], y_test=["lily", "lily"], classes=["rose", "tulip", "lily", "iris"])
-    assert (named.classes, named.y_test.tolist(), named.y_train.tolist()) == (4, [2, 2], np.array([0, 3, 2])[Y].tolist())
+    assert (named.classes, named.y_test.tolist(), named.y_train.tolist()) == (
+        4,
+        [2, 2],
+        np.array([0, 3, 2])[Y].tolist(),
+    )
     assert from_arrays(X, Y, classes=["a", "b", "c"]).class_names == ("a", "b", "c")
 
 
@@ -147,7 +158,10 @@ def test_bad_arrays():
         ({"x": scipy.sparse.csr_array(X)}, r"x is a sparse csr_array.* x\.toarray\(\)"),
         ({"x": scipy.sparse.csc_matrix(X)}, r"x\.toarray\(\)"),
         ({"x": pd.DataFrame(X, columns=["p", "q"]).assign(city="w")}, "x: its column 'city' has dtype"),
-        ({"x": pd.DataFrame({"p": X[:, 0], "when": pd.Timestamp(2024, 1, 1)})}, "its column 'when' has dtype datetime64"),
+        (
+            {"x": pd.DataFrame({"p": X[:, 0], "when": pd.Timestamp(2024, 1, 1)})},
+            "its column 'when' has dtype datetime64",
+        ),
         ({"x": pd.DataFrame(with_cell(np.nan)).convert_dtypes()}, "x is nan at row 3, column 1"),
         ({"x": pd.DataFrame(X).astype("object")}, "its column 0 has dtype object"),
         ({"x": pd.DataFrame({"Unnamed: 0": range(20), "p": X[:, 0]})}, "'Unnamed: 0' numbers the rows"),

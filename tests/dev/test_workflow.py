@@ -37,9 +37,7 @@ def test_the_workflow_keeps_screenshots_and_durations_where_the_checks_put_them(
 
 
 def test_the_workflow_installs_the_programs_that_the_checks_look_for():
-    (install,) = [
-        s["run"] for j in WORKFLOW["jobs"].values() for s in j["steps"] if "apt-get" in s.get("run", "")
-    ]
+    (install,) = [s["run"] for j in WORKFLOW["jobs"].values() for s in j["steps"] if "apt-get" in s.get("run", "")]
     for package in ("chromium", "fonts-dejavu-core", "iproute2", "openssh-server"):
         assert package in install
         assert package in CI
@@ -48,12 +46,14 @@ def test_the_workflow_installs_the_programs_that_the_checks_look_for():
 def test_the_hooks_are_the_static_checks_of_the_continuous_integration():
     entries = [hook["entry"] for repository in HOOKS for hook in repository["hooks"]]
     static = re.findall(r"^ *step \w+ ((?:ruff|mypy)\b.*?)(?: \|\| true)?$", CI, re.MULTILINE)
-    assert entries == static == ["ruff check .", "mypy"]
+    assert entries == static == ["ruff check .", "ruff format --check .", "mypy"]
 
 
 def test_the_checks_run_all_tests_in_the_environment_of_the_readme():
     readme = (ROOT / "README.md").read_text()
-    (extra, command) = re.findall(r'^python3 -m venv .* && pip install -e "\.\[(.*)\]" && (pytest.*)$', readme, re.MULTILINE)[0]
+    (extra, command) = re.findall(
+        r'^python3 -m venv .* && pip install -e "\.\[(.*)\]" && (pytest.*)$', readme, re.MULTILINE
+    )[0]
     assert '    step "install of [$2]" pip install --quiet -e ".[$2]"\n' in CI
     environments = re.findall(r"^( *)environment \w+ (\S+)$", CI, re.MULTILINE)
     assert environments[0] == ("", extra)

@@ -134,20 +134,28 @@ def test_the_end_of_a_temporary_fault_restores_what_was_there(word):
     every = set(range(12))
     assert computed(started((2, 6), (4, 8))) == every - {2, 3, 4, 5, 6, 7}
     assert computed(started((2, 8), (4, 6))) == every - {2, 3, 4, 5, 6, 7}
-    assert computed(again(started((2, 4)).advance(3.0), "worker-0")) == every - set(range(2, 12))  # a manual one has no end
+    # a manual one has no end
+    assert computed(again(started((2, 4)).advance(3.0), "worker-0")) == every - set(range(2, 12))
     run = undo(started((2, 9)).advance(4.0), "worker-0")
     assert computed(again(run.advance(2.0), "worker-0")) == every - {2, 3, *range(6, 12)}  # not ended at 9
     assert computed(undo(started((2, 9), (3, 5)).advance(4.0), "worker-0")) == every - {2, 3}
 
 
 def test_a_run_is_repeated_from_the_text_of_its_log():
-    made = [lk.Slow("worker-1", 8, during=(2, 4)), lk.Delay("worker", "server", 0.02, during=(1, 3)), "partition:worker-0:*@2-3"]
+    made = [
+        lk.Slow("worker-1", 8, during=(2, 4)),
+        lk.Delay("worker", "server", 0.02, during=(1, 3)),
+        "partition:worker-0:*@2-3",
+    ]
     cluster = lk.SimulatedCluster(workers=2, compute=0.1, slow=SLOW)
     run = lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=6), faults=made).advance(2.5)
     log = [Executed(entry.command, entry.turn) for entry in run.engine.commands]
     run.wait()
     fork = run.fork(2.5)
     assert fork.engine.commands == log
-    for again in (fork.wait(), lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=6), faults=run.engine.commands).wait()):
+    for again in (
+        fork.wait(),
+        lk.train(TIMING, lk.AsyncPS(), cluster, lk.Budget(seconds=6), faults=run.engine.commands).wait(),
+    ):
         assert again.trace.events == run.trace.events
         assert again.engine.commands == run.engine.commands

@@ -49,7 +49,9 @@ times = st.tuples(moments, st.none() | st.floats(1e-3, 1e6)).map(
     lambda t: {"at": t[0], "until": None if t[1] is None else t[0] + t[1]}
 )
 options = st.dictionaries(
-    st.from_regex(r"[a-z_]{1,10}", fullmatch=True), st.booleans() | st.integers() | st.floats(allow_nan=False), max_size=3
+    st.from_regex(r"[a-z_]{1,10}", fullmatch=True),
+    st.booleans() | st.integers() | st.floats(allow_nan=False),
+    max_size=3,
 )
 BUILT = {
     lk.Slow: st.builds(lambda r, f, t: lk.Slow(r, f, **t), names, st.floats(0.001, 1000), times),
@@ -73,7 +75,9 @@ BUILT = {
 temporary = st.one_of(*(BUILT[kind] for kind in (lk.Slow, lk.Freeze, lk.Delay, lk.Drop, Cut)))
 BUILT[End] = st.builds(lambda fault, t: End(replace(fault, until=fault.at + 1.0), t), temporary, moments)
 texted = st.one_of(*BUILT.values())
-injected = st.builds(Inject, st.lists(st.one_of(*(BUILT[kind] for kind in COMMANDS.values() if kind is not Inject)), max_size=3))
+injected = st.builds(
+    Inject, st.lists(st.one_of(*(BUILT[kind] for kind in COMMANDS.values() if kind is not Inject)), max_size=3)
+)
 ALL = COMMANDS | FAULTS
 
 
@@ -102,7 +106,9 @@ def test_every_command_is_made_again_from_its_dict(command):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.one_of(*(BUILT[k] for k in (lk.Kill, Restart, Thaw, Cut, Join))), st.none() | st.integers(0))))
+@given(
+    st.lists(st.tuples(st.one_of(*(BUILT[k] for k in (lk.Kill, Restart, Thaw, Cut, Join))), st.none() | st.integers(0)))
+)
 def test_a_log_is_read_back_from_its_text(entries):
     log = [Executed(command, turn) for command, turn in entries]
     back = [entry if isinstance(entry, Executed) else Executed(entry) for entry in parse_log(log_text(log))]
@@ -232,11 +238,17 @@ ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
         (lk.Delay("worker"), "There is no role 'worker'"),
         (lk.Delay(("worker-0", "worker-1")), "There is no role 'worker-0,worker-1'"),
         (lk.Delay("*", "worker-0"), r"There is no role '\*'"),
-        (lk.Drop("worker-0", "worker-0"), r"drop\('worker-0', peer='worker-0'\): nothing lies between a role and itself"),
+        (
+            lk.Drop("worker-0", "worker-0"),
+            r"drop\('worker-0', peer='worker-0'\): nothing lies between a role and itself",
+        ),
         (Cut("worker-0", "worker-0"), r"cut\('worker-0', peer='worker-0'\): nothing lies between a role and itself"),
         (Reconnect("worker-0", "worker-7"), "There is no role 'worker-7'"),
         (End(lk.Slow("worker-7", 2, until=3.0)), "There is no role 'worker-7'"),
-        (Inject((lk.Slow("worker-0", 2, until=3.0),)), "slow:worker-0:2@0-3 is two commands, .*: inject it into the run"),
+        (
+            Inject((lk.Slow("worker-0", 2, until=3.0),)),
+            "slow:worker-0:2@0-3 is two commands, .*: inject it into the run",
+        ),
         (Inject((lk.Kill("worker-7", at=1.0),)), "There is no role 'worker-7'"),
     ],
 )
@@ -249,7 +261,10 @@ def test_commands_about_unknown_roles_or_links_are_refused(command, message):
     ("make", "message"),
     [
         (lambda: lk.Slow("worker-0", 0), "Slow: factor=0 is not allowed; factor is a number from 0.001 to 1,000"),
-        (lambda: lk.Delay("worker-0", seconds=-1), "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1,000,000"),
+        (
+            lambda: lk.Delay("worker-0", seconds=-1),
+            "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1,000,000",
+        ),
         (lambda: lk.Drop("worker-0", chance=1), "Drop: chance=1 is not allowed; chance is a number from 0 to 0.95"),
         (lambda: lk.Kill("worker-0", restart=1), "Kill: restart=1 is not allowed; restart is True or False"),
         (lambda: Cut("worker-0", 3), r"cut: peer=3 is not allowed; give a role \('worker-1'\), or None"),
@@ -301,7 +316,9 @@ class Unknown(Command):
 def test_an_unsupported_command_is_refused_with_the_supported_ones():
     run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=20))
     run.engine.supported_commands = frozenset({lk.Slow, Inject})
-    with pytest.raises(lk.BadInput, match=r"cut: the engine of this run cannot do that; it can slow, inject\. The run goes on"):
+    with pytest.raises(
+        lk.BadInput, match=r"cut: the engine of this run cannot do that; it can slow, inject\. The run goes on"
+    ):
         run.cut("worker-1")
     with pytest.raises(lk.BadInput, match="kill: the engine of this run cannot"):
         run.inject("kill:worker-1")

@@ -178,6 +178,8 @@ def few_files(request):
 
 
 def test_a_limit_of_open_files_that_is_too_low_is_named_before_anything_starts(few_files):
-    with pytest.raises(lk.BadInput, match=r"^The limit of open files is 64 here, and starting \d+ processes takes about"):
+    with pytest.raises(
+        lk.BadInput, match=r"^The limit of open files is 64 here, and starting \d+ processes takes about"
+    ):
         machine_limits.check_capacity(6, 0, free=1 << 40)
     machine_limits.check_capacity(6, 6, free=1 << 40)  # existing ones need no more

@@ -176,7 +176,8 @@ def test_commands_that_can_be_undone_are_listed():
     assert undoable(recorded(*HISTORY[:3])) == {"worker-1": {"restart"}}
     assert undoable(recorded(*HISTORY[:5])) == {"worker-0": {"thaw"}}
     assert undoable(recorded(*HISTORY[:11])) == {"worker-2": {"thaw", "restart"}}
-    assert undoable(recorded(*HISTORY[:12])) == {"worker-2": {"thaw"}}  # the process that was declared lost, not its successor
+    # the process that was declared lost, not its successor
+    assert undoable(recorded(*HISTORY[:12])) == {"worker-2": {"thaw"}}
     assert undoable(recorded(*HISTORY)) == {}
     assert undoable(recorded(RoleFrozen(1, "worker-0"), RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
 

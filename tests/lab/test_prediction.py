@@ -63,7 +63,9 @@ def test_a_press_commits_and_a_second_one_does_nothing(ask, browser):
     assert states(shown) == {"80%": "", "50%": "given", "20%": ""}
 
 
-@pytest.mark.parametrize("message", [{}, {"do": "commit"}, {"do": "commit", "answer": 3}, {"do": "commit", "answer": None}])
+@pytest.mark.parametrize(
+    "message", [{}, {"do": "commit"}, {"do": "commit", "answer": 3}, {"do": "commit", "answer": None}]
+)
 def test_a_malformed_message_does_nothing(ask, browser, message, caplog):
     guess = ask()
     browser().send_to_kernel(**message)

@@ -331,7 +331,8 @@ def leads(trace):
     both = [spans(trace, f"worker-{i}") for i in range(workers)]
     found = []
     for start, end in both:
-        begun = np.append(start, end[-1:])  # the next gradient begins when the last is done, unless a gate holds the worker
+        # the next gradient begins when the last is done, unless a gate holds the worker
+        begun = np.append(start, end[-1:])
         slowest = np.min([np.searchsorted(other, begun, "right") for _, other in both], axis=0)
         own = np.arange(len(begun))
         found.append((own - slowest)[: len(start)])

@@ -263,7 +263,9 @@ def test_linear_codecs_are_linear(codec, shares):
     """Sums decode to the sum of the workers' decoded messages, up to rounding of float16."""
     vectors = [values(seed) for seed in range(shares)]
     outs = [v.copy() for v in vectors]  # also in place
-    rounds = [codec.sum_over_workers(o, o, codec.state(SHAPES, "float64", np.random.default_rng(0)), shares) for o in outs]
+    rounds = [
+        codec.sum_over_workers(o, o, codec.state(SHAPES, "float64", np.random.default_rng(0)), shares) for o in outs
+    ]
     done = False
     sent = []
     while not done:

@@ -49,7 +49,9 @@ def test_sparse_training_equals_dense_training(dense, optimizer, part, servers, 
 
 def test_the_sum_equals_the_mean_at_a_rate_as_many_times_higher():
     mean, total = (
-        train(CLICKS, SparsePS(learning_rate=rate, optimizer=lk.SGD(), reduce=reduce), 10, servers=2).result().parameters
+        train(CLICKS, SparsePS(learning_rate=rate, optimizer=lk.SGD(), reduce=reduce), 10, servers=2)
+        .result()
+        .parameters
         for rate, reduce in ((0.3, "mean"), (0.1, "sum"))
     )
     np.testing.assert_allclose(total, mean, rtol=0, atol=1e-12)

@@ -89,8 +89,7 @@ def test_the_identity_of_staleness_holds_for_any_reads(strategy, compute, networ
 
 
 def test_the_identity_of_staleness_detects_a_wrong_staleness():
-    """A worker reports newer weights than it used: the gradients' versions are false, the log of reads and updates is not.
-    """
+    """A worker reports newer weights than it used: the gradients' versions are false, the log of reads and updates is not."""
 
     class WrongStaleness(lk.AsyncPS):
         async def worker(self, ctx, model):

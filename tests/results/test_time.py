@@ -58,7 +58,9 @@ def slowest_of(workers, rounds, seed=0):
     """(rounds,) ns: the longest of the workers' draws, taken from their streams directly."""
     slowest = np.zeros(rounds)
     for i in range(workers):
-        slowest = np.maximum(slowest, np.rint(role_stream(seed, "worker", i, COMPUTE_TIME).exponential(1.0, rounds) * 1e9))
+        slowest = np.maximum(
+            slowest, np.rint(role_stream(seed, "worker", i, COMPUTE_TIME).exponential(1.0, rounds) * 1e9)
+        )
     return slowest
 
 

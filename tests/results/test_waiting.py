@@ -316,7 +316,10 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
     push makes the step are in flight: (P-1)/K on average. K-async: P - K are, so (P-K)/K. No statistics: the only
     difference is what is still outstanding at the end.
     """
-    updates, setup = 1500, {"workers": workers, "compute": compute, "server_time": server_time, "slow": {"worker-0": 3.0}}
+    updates, setup = (
+        1500,
+        {"workers": workers, "compute": compute, "server_time": server_time, "slow": {"worker-0": 3.0}},
+    )
     for strategy, under_way in ((lk.KBatchAsync(K=k), workers - 1), (lk.KAsync(K=min(k, workers)), None)):
         trace = run(strategy, updates, **setup)
         if under_way is None:

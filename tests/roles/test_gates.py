@@ -120,7 +120,9 @@ def test_memory_of_a_gate_does_not_grow():
 @given(
     workers=st.integers(2, 5), slack=st.integers(0, 3), rng=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
-def test_a_gate_does_not_wait_for_workers_that_left_and_joining_workers_begin_at_the_minimum_clock(workers, slack, rng, turns):
+def test_a_gate_does_not_wait_for_workers_that_left_and_joining_workers_begin_at_the_minimum_clock(
+    workers, slack, rng, turns
+):
     """The same rule, over the workers that take part now."""
     names = NAMES[:workers]
     (gate, ctx), clocks, waiting, computing = gate_of(names), dict.fromkeys(names, 0), set(), set()
@@ -316,7 +318,10 @@ class Messages(Ctx):
 
 
 def test_all_pushes_are_one_of_every_worker_and_what_is_not_waited_for_is_answered_at_once():
-    ctx, shard = Messages(push(2, 7), pull("worker-1"), push(0, 6, step=3), push(0, 7), push(1, 7), push(2, 7)), Shard(7)
+    ctx, shard = (
+        Messages(push(2, 7), pull("worker-1"), push(0, 6, step=3), push(0, 7), push(1, 7), push(2, 7)),
+        Shard(7),
+    )
     pushes = play(all_pushes(ctx, shard))
     assert [p.sender for p in pushes] == list(NAMES[:3])
     assert ctx.sent == [("worker-1", "weights 7"), ("worker-0", "weights 7")]

@@ -207,7 +207,9 @@ class OnceOnly(RuleBasedStateMachine):
     def each_end_is_booked_once_and_with_its_reason(self):
         rows = np.frombuffer(self.recorder.drops, np.int64).reshape(-1, 7)
         names = {number: name for name, number in IDS.items()}
-        booked = [(names[sender], instance, step, count, why) for _, _, sender, instance, step, count, why in rows.tolist()]
+        booked = [
+            (names[sender], instance, step, count, why) for _, _, sender, instance, step, count, why in rows.tolist()
+        ]
         assert booked == self.ends
 
     @invariant()

@@ -295,7 +295,8 @@ def test_the_servers_weights_are_copied_and_the_spring_pulls_with_the_next_step(
     local.set_elastic_force(lk.Weights(np.array([4.0, 4.0]), 0, 0, 9), 0.25)
     assert (local.values.tolist(), local.read) == ([0.0, 8.0], ((0, 9),))  # the next gradient is taken where it was
     local.step(gradient(10.0, 10.0))
-    np.testing.assert_allclose(local.values, [0.0, 6.0], rtol=1e-14)  # -1 of the gradient, +1 and -1 of the elastic force
+    # -1 of the gradient, +1 and -1 of the elastic force
+    np.testing.assert_allclose(local.values, [0.0, 6.0], rtol=1e-14)
     local.step(gradient(10.0, 10.0))
     np.testing.assert_allclose(local.values, [-1.0, 5.0], rtol=1e-14)  # the elastic force is applied once
 

@@ -270,7 +270,8 @@ def test_the_chief_requests_a_last_evaluation_at_the_time_limit():
     perform(chief.send(snapshot(0, 0, 13, 0, True, values=[3.0])))
     with pytest.raises(StopIteration):
         chief.send(None)
-    assert (j.stopped_by, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])  # an update is on every shard
+    # an update is on every shard
+    assert (j.stopped_by, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])
 
 
 def test_the_chief_sleeps_no_longer_than_the_remaining_budget():
@@ -295,7 +296,8 @@ def test_chief_evaluates_shards_at_one_version():
     wait = chief.send(None)
     chief.send(snapshot(0, 0, 10, 0, values=[1.0]))
     ctx.posted()
-    assert chief.send(snapshot(0, 0, 20, 1, values=[2.0])) == wait  # they were requested while one was at 10, one past it
+    # they were requested while one was at 10, one past it
+    assert chief.send(snapshot(0, 0, 20, 1, values=[2.0])) == wait
     assert ctx.posted() == [("server-0", SnapshotRequest(30)), ("server-1", SnapshotRequest(30))]
     assert chief.send(snapshot(0, 0, 30, 1, values=[3.0])) == wait
     perform(chief.send(snapshot(0, 0, 30, 0, values=[4.0])))

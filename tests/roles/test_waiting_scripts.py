@@ -343,7 +343,8 @@ def test_the_chief_of_ad_psgd_evaluates_all_when_one_replica_reaches_the_next_mu
         if shown[1] == 20:
             break
         assert chief.send(None) == wait
-        assert ctx.posted() == [(r, SnapshotRequest(max(goal, 10))) for r in owners[full:]]  # a full one sends nothing more
+        # a full one sends nothing more
+        assert ctx.posted() == [(r, SnapshotRequest(max(goal, 10))) for r in owners[full:]]
     assert j.stopped_by == "updates"
     with pytest.raises(StopIteration):
         chief.send(None)

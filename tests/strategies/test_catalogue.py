@@ -12,13 +12,13 @@ from docs._ext.strategy_catalogue import own_options, papers, strategy_list, str
 from labkit.options import options_of
 from labkit.strategies import STRATEGIES
 
-ROWS = re.findall(
-    r"^\| `([\w-]+)` \| (.*) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|$", table_of_page(), re.MULTILINE
-)
+ROWS = re.findall(r"^\| `([\w-]+)` \| (.*) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|$", table_of_page(), re.MULTILINE)
 
 
 def test_the_list_has_every_strategy_in_the_order_of_the_registry():
-    assert re.findall(r"\(generated/([\w-]+)\.md\) \| `([\w-]+)`", strategy_list()) == [(name, name) for name in STRATEGIES]
+    assert re.findall(r"\(generated/([\w-]+)\.md\) \| `([\w-]+)`", strategy_list()) == [
+        (name, name) for name in STRATEGIES
+    ]
 
 
 def test_the_page_of_a_strategy_has_all_its_options_roles_and_source():

@@ -246,7 +246,8 @@ def test_the_ledger_of_a_past_time_equals_the_one_shown_at_that_time():
     differ = []
     for strategy in STRATEGIES:
         whole, advanced = (
-            start(strategy=strategy, budget=lk.Budget(seconds=2), compute=lk.LogNormal(0.1, 0.5), latency=0.01) for _ in range(2)
+            start(strategy=strategy, budget=lk.Budget(seconds=2), compute=lk.LogNormal(0.1, 0.5), latency=0.01)
+            for _ in range(2)
         )
         whole.wait()
         for t, seconds in ((0.0, 0.0), (0.33, 0.33), (1.234, 0.904)):
@@ -257,7 +258,12 @@ def test_the_ledger_of_a_past_time_equals_the_one_shown_at_that_time():
 
 def test_values_that_were_not_recorded_are_none():
     entries = ledger(start(record=False).wait().trace, 100_000_000)
-    assert (entries["computed"], entries["applied"], entries["in_flight"], entries["closes"]) == (None, None, None, None)
+    assert (entries["computed"], entries["applied"], entries["in_flight"], entries["closes"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
     mixed = ledger(start(strategy=lk.DPSGD(), budget=lk.Budget(seconds=1), record=False).wait().trace, 500_000_000)
     assert (mixed["computed"], mixed["applied"]) == (None, None)
     mixed = ledger(start(strategy=lk.DPSGD(), budget=lk.Budget(seconds=1)).wait().trace, 500_000_000)

@@ -60,7 +60,8 @@ class Server:
     clock: int = 0
     incarnation: int = 0
     held: list[tuple[int, int]] = field(default_factory=list)  # (sender, gradients) of each version
-    done: list[tuple[int, int, int, int]] = field(default_factory=list)  # (ns, sender, gradients, held after it): all ever
+    # (ns, sender, gradients, held after it): all ever
+    done: list[tuple[int, int, int, int]] = field(default_factory=list)
     reported: list[tuple[int, int, int]] = field(default_factory=list)  # (ns, done by then, held by then)
     simulated: bool = False  # batches of a simulated run have no rows of progress
 
@@ -266,7 +267,9 @@ def test_samples_of_an_update_are_those_that_the_model_holds():
 def test_gross_and_net_of_a_run_on_processes_whose_server_is_killed_and_restored():
     """The ledger and the counters of the last incarnation are the oracle of net; the rows, each an application, of gross."""
     with lk.DaskCluster(workers=2, servers=1, pace=lk.Deterministic(0.02), checkpoint_every=1.0) as cluster:
-        run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=[lk.Kill("server-0", at=2.3)]).wait()
+        run = lk.train(
+            "moons", lk.AsyncPS(), cluster, lk.Budget(seconds=5), faults=[lk.Kill("server-0", at=2.3)]
+        ).wait()
         trace = run.trace
     assert len(trace.instances) > len(trace.counters)  # it was restored
     applied = int(trace.column("applies", "count").sum())

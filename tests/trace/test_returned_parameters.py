@@ -66,7 +66,9 @@ class Server:
         worker = Recorder(1, roles=2)
         worker.counters.computed = worker.counters.released = self.computed
         self.trace.append(worker.take(self.clock()))
-        self.trace.end(time=self.clock(), lost_lives=[[0, instance] for instance in lost], in_flight=[], lost=[], **more)
+        self.trace.end(
+            time=self.clock(), lost_lives=[[0, instance] for instance in lost], in_flight=[], lost=[], **more
+        )
         entries = ledger(self.trace)
         assert entries["closes"], entries
         return entries

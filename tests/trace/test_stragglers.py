@@ -194,7 +194,9 @@ def test_random_variation_is_no_straggler(distribution):
     assert [durations(distribution, seed=seed) for seed in range(4)] == [set()] * 4
 
 
-@pytest.mark.parametrize("distribution", [lk.LogNormal(0.1, 0.25), lk.Pareto(0.05, 3.0), lk.LogNormal(0.1, 0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "distribution", [lk.LogNormal(0.1, 0.25), lk.Pareto(0.05, 3.0), lk.LogNormal(0.1, 0.5)], ids=repr
+)
 def test_a_straggler_is_found_among_random_times(distribution):
     assert [durations(distribution, 5.0, seed=seed) for seed in range(3)] == [{3}] * 3
 

@@ -31,11 +31,17 @@ def test_bar_lengths_are_proportional_to_seconds():
 
 
 def test_doubts_are_written_below_the_axis_and_inside_the_figure():
-    doubts = ("a network with 5 parameters; measured were 10 to 20", "the calibration was repeated and differed by 40% " * 5)
+    doubts = (
+        "a network with 5 parameters; measured were 10 to 20",
+        "the calibration was repeated and differed by 40% " * 5,
+    )
     figure = bars(LINES, "One step = 4 gradients.", "", doubts)
     figure.canvas.draw()
     written = [text for text in figure.texts if text.get_text().startswith("Doubtful: ")]
-    assert [text.get_text().split()[1] for text in sorted(written, key=lambda text: -text.get_position()[1])] == ["a", "the"]
+    assert [text.get_text().split()[1] for text in sorted(written, key=lambda text: -text.get_position()[1])] == [
+        "a",
+        "the",
+    ]
     axis = figure.axes[0].xaxis.label.get_window_extent()
     for text in written:
         box = text.get_window_extent()

@@ -258,7 +258,14 @@ def test_accuracy_against_updates_and_samples(strategy, each):
 
 
 def test_a_replay_lasts_until_the_next_one_begins():
-    assert [slow_motion_period(t)[0] / NANO for t in (0, NANO // 4, NANO, 3 * NANO, 7 * NANO, 9 * NANO)] == [0, 0, 1, 2, 4, 8]
+    assert [slow_motion_period(t)[0] / NANO for t in (0, NANO // 4, NANO, 3 * NANO, 7 * NANO, 9 * NANO)] == [
+        0,
+        0,
+        1,
+        2,
+        4,
+        8,
+    ]
     for t in range(0, 3 * PERIOD, PERIOD // 64):
         begin, lasts = slow_motion_period(t)
         assert begin <= t < begin + lasts

@@ -68,7 +68,9 @@ def test_polygons_of_a_collection_are_one_instruction(axes):
 
 
 def test_lines_of_a_collection_keep_their_widths_and_colours(axes):
-    lines = LineCollection([[(0, 0), (10, 10)], [(5, 5), (15, 5)]], colors=["#ff0000", "#0000ff"], linewidths=[0.72, 1.44])
+    lines = LineCollection(
+        [[(0, 0), (10, 10)], [(5, 5), (15, 5)]], colors=["#ff0000", "#0000ff"], linewidths=[0.72, 1.44]
+    )
     (one,), points = recorded(axes.add_collection(lines))
     assert one["n"] == [2, 2]
     assert not one["closed"]
@@ -176,7 +178,9 @@ def test_pixels_of_one_colour_are_mixed_with_the_paper_by_their_opacity():
 
 
 @pytest.mark.parametrize("size", [(540, 150), (1080, 300)])
-@pytest.mark.parametrize("name", ["timeline", "throughput", "accuracy", "progress", "staleness", "gradient_flow", "links"])
+@pytest.mark.parametrize(
+    "name", ["timeline", "throughput", "accuracy", "progress", "staleness", "gradient_flow", "links"]
+)
 def test_ticks_grid_and_labels_are_where_matplotlib_draws_them(trace, name, size):
     """The oracle is `Axis.draw`, in which each text has its position at the baseline."""
     panel = make_panel(name)

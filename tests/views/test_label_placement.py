@@ -115,7 +115,8 @@ def test_nice_below(value, below):
 
 
 @pytest.mark.parametrize(
-    ("value", "reported"), [(0.25, "0.25"), (1234, "1,234"), (20_000, "20k"), (2e6, "2M"), (3.5e9, "3.5G"), (-2e6, "−2M")]
+    ("value", "reported"),
+    [(0.25, "0.25"), (1234, "1,234"), (20_000, "20k"), (2e6, "2M"), (3.5e9, "3.5G"), (-2e6, "−2M")],
 )
 def test_ticks_are_short_numbers(value, reported):
     assert style.plain(value) == reported

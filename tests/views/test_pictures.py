@@ -87,7 +87,9 @@ def bubble():
     return lk.pictures.bubble(pipelines())
 
 
-DRAWN = {f.__name__: f for f in (straggler, mean_staleness, divergence, divergence_without_paths, link_saturation, bubble)}
+DRAWN = {
+    f.__name__: f for f in (straggler, mean_staleness, divergence, divergence_without_paths, link_saturation, bubble)
+}
 
 
 @pytest.fixture(scope="module")

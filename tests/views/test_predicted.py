@@ -40,7 +40,12 @@ def test_rates_and_staleness_are_compared():
     stale = found.staleness(run, run.watermark())
     assert stale.predicted == pytest.approx(3)  # N - 1
     assert stale.measured == pytest.approx(3, abs=0.05)  # the first gradients are less stale
-    assert comparison_table(found, run, run.watermark()).cells()[0][:4] == ["gradients per second", "40", "50", "+25.0%"]
+    assert comparison_table(found, run, run.watermark()).cells()[0][:4] == [
+        "gradients per second",
+        "40",
+        "50",
+        "+25.0%",
+    ]
     assert comparison_table(None, run, run.watermark()) is None
     assert found.throughput(run, NANO // 100) is None  # no gradient yet
 

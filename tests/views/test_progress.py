@@ -36,7 +36,8 @@ def test_leads_equal_those_counted_by_hand():
     trace = run(lk.AsyncPS(), seconds=3.0, slow={"worker-1": 2.5}, latency=0.01).wait().trace
     found = leads(trace, trace.now)
     rng = np.random.default_rng(0)
-    for k in rng.integers(0, np.searchsorted(found.time, 2 * NANO), 40).tolist():  # gradients in progress later have no row
+    # gradients in progress later have no row
+    for k in rng.integers(0, np.searchsorted(found.time, 2 * NANO), 40).tolist():
         by_hand = [lead_by_hand(trace, role, int(found.time[k])) for role in found.roles]
         assert found.lead[:, k].tolist() == by_hand
 

@@ -119,7 +119,9 @@ def test_the_timeline_has_the_span_of_the_role_at_that_time(traces):
     for k in seen:
         middle = (start[k] + end[k]) // 2
         said = readout(panel, trace, t, middle / NANO, names.index(short(trace.roles[role[k]])))
-        assert said.startswith(f"{trace.roles[role[k]]}: computes from {start[k] / NANO:,.4f} s to {end[k] / NANO:,.4f} s")
+        assert said.startswith(
+            f"{trace.roles[role[k]]}: computes from {start[k] / NANO:,.4f} s to {end[k] / NANO:,.4f} s"
+        )
     times = trace.column("applies", "time")
     inside = int(((times / NANO > left) & (times <= t)).sum())
     _, rows = panel.table(trace, t)
@@ -256,7 +258,10 @@ def test_predictions_name_class_and_answer_of_the_sample(traces):
     for k, (x, y) in enumerate(points):
         wrong = "" if labels[k] == said[k] else " (wrong)"
         assert readout(panel, trace, t, x, y) == f"sample {k + 1}: class {labels[k]}, predicted {said[k]}{wrong}"
-    assert panel.table(trace, t)[1] == [(k + 1, str(a), str(b)) for k, (a, b) in enumerate(zip(labels, said))][: len(points)]
+    assert (
+        panel.table(trace, t)[1]
+        == [(k + 1, str(a), str(b)) for k, (a, b) in enumerate(zip(labels, said))][: len(points)]
+    )
 
 
 def test_the_plane_has_the_class_of_the_cell_and_the_sample(traces):
@@ -277,11 +282,15 @@ def test_the_plane_has_the_class_of_the_cell_and_the_sample(traces):
 def test_hot_rows_are_shares_of_the_computed_gradients(traces):
     trace = traces["clicks"]
     panel, t = drawn("hot_rows", trace)
-    hot = sorted(((n, row) for c in trace.counters.values() for row, n, _ in c.hot), key=lambda both: (-both[0], both[1]))
+    hot = sorted(
+        ((n, row) for c in trace.counters.values() for row, n, _ in c.hot), key=lambda both: (-both[0], both[1])
+    )
     batches = computed_gradients(trace)
     for k in range(4):
         pulls, row = hot[k]
-        assert readout(panel, trace, t, k, 1) == f"row {row}: in {pulls:,} of {batches:,} batches ({pulls / batches:.1%})"
+        assert (
+            readout(panel, trace, t, k, 1) == f"row {row}: in {pulls:,} of {batches:,} batches ({pulls / batches:.1%})"
+        )
 
 
 def test_links_and_nodes_have_the_bytes_of_the_last_interval():

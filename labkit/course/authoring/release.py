@@ -43,7 +43,8 @@ def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, A
     if cell.kind in ("given", "locked", "test"):
         metadata["editable"] = False
     if cell.kind in ("locked", "test") and len(text.splitlines()) > MAX_SHOWN_LINES:
-        metadata["jupyter"] = {"source_hidden": True}  # hints for many wrong answers; JupyterLab shows the cell collapsed
+        # hints for many wrong answers; JupyterLab shows the cell collapsed
+        metadata["jupyter"] = {"source_hidden": True}
     if cell.kind in TAGS:
         others = [tag for tag in metadata.get("tags", ()) if tag not in TAGS.values()]
         metadata["tags"] = sorted([*others, TAGS[cell.kind]])

@@ -122,9 +122,8 @@ class Batch:
         if self.journal and (self._reused or self.journal.other):
             self.summary += f", {self._reused} reused from {self.journal.path.name}, {len(self._planned)} to grade"
             if self.journal.other:
-                self.summary += (
-                    f" ({self.journal.other} results in it have another reference notebook, variant or version of labkit)"
-                )
+                others = f"{self.journal.other} results in it"
+                self.summary += f" ({others} have another reference notebook, variant or version of labkit)"
         self.summary += "."
         return self._planned
 

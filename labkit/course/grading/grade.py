@@ -79,7 +79,9 @@ def make_key(reference: Assignment, variant: str, harness: Harness) -> GradingKe
     BadInput: the solutions of the reference notebook do not pass.
     """
     answers = solutions_as_answers(reference)
-    return GradingKey(reference, record_outputs(reference, answers, harness, "the reference notebook"), answers, variant)
+    return GradingKey(
+        reference, record_outputs(reference, answers, harness, "the reference notebook"), answers, variant
+    )
 
 
 # one submission -------------------------------------------------------------------------------------------------------
@@ -134,7 +136,9 @@ def _scores(
 ) -> tuple[QuestionScore, ...]:
     """Return the scores by question, with the reference's answers in the solution cells `replaced`."""
     reference_answers = key.reference_answers if replaced else None
-    rebuilt = rebuild(base, answers, key.outputs, harness.answers_module, reference_answers=reference_answers, replaced=replaced)
+    rebuilt = rebuild(
+        base, answers, key.outputs, harness.answers_module, reference_answers=reference_answers, replaced=replaced
+    )
     outcome = run_notebook(rebuilt, harness)
     if outcome.broken:
         raise _Broken(outcome.broken)

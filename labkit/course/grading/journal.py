@@ -141,7 +141,12 @@ class Journal:
             sync_folder(self.path.parent)
         assert self._descriptor is not None
         key = fingerprint_of_submission(submission)
-        row = {"format": FORMAT, "reference": self._reference_fingerprint, "submission": key, "result": result.as_json()}
+        row = {
+            "format": FORMAT,
+            "reference": self._reference_fingerprint,
+            "submission": key,
+            "result": result.as_json(),
+        }
         data = memoryview(json.dumps(row).encode() + b"\n")
         while data:
             data = data[os.write(self._descriptor, data) :]

@@ -96,7 +96,11 @@ def _record_error(record: dict[str, Any], item: Any, error: BaseException) -> No
 
 def _truncated(text: str) -> str:
     """Return the text; of a text longer than `MAX_TEXT_LENGTH` only the beginning and the end."""
-    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[: MAX_TEXT_LENGTH // 2]}\n...\n{text[-MAX_TEXT_LENGTH // 2 :]}"
+    return (
+        text
+        if len(text) <= MAX_TEXT_LENGTH
+        else f"{text[: MAX_TEXT_LENGTH // 2]}\n...\n{text[-MAX_TEXT_LENGTH // 2 :]}"
+    )
 
 
 def _line_of(parts: list[str]) -> int:

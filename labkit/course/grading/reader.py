@@ -156,7 +156,9 @@ class Reader:
                         elif "left" in answer:
                             left = _count(answer["left"])
                         elif path is None:
-                            raise _ReaderEnded(_text(answer["problem"], 1000) if "problem" in answer else "it is malformed")
+                            raise _ReaderEnded(
+                                _text(answer["problem"], 1000) if "problem" in answer else "it is malformed"
+                            )
                         elif len(found) >= MAX_NOTEBOOKS:
                             raise _ReaderEnded("it sent too many answers")
                         else:

@@ -24,7 +24,11 @@ __all__ = ["QuestionScore", "Result", "TestScore", "format_points", "score_quest
 # classes of labkit.course.testing
 CHECK_FAILED, FAILED, DEADLOCKED, UNEXPECTED = "CheckFailed", "SubmissionFailed", "Deadlocked", "UnexpectedValue"
 # what a student is told of an error in a hidden check, whose text the submitted code may have chosen
-_HIDDEN = {FAILED: "the run failed", DEADLOCKED: "the run ended in a deadlock", UNEXPECTED: "another value was expected"}
+_HIDDEN = {
+    FAILED: "the run failed",
+    DEADLOCKED: "the run ended in a deadlock",
+    UNEXPECTED: "another value was expected",
+}
 BEFORE_HINT = " was expected:\xa0"  # labkit.course.testing.BEFORE_HINT
 MAX_HINT_LENGTH = 600
 _NAMED = ("expect", "expect_close", "check")  # functions whose first argument says what is checked
@@ -171,7 +175,9 @@ def _test_score(
     if result.passed:
         return TestScore(cell.id, cell.points, True)
     detail = f"{result.error}: {result.message}\n{result.detail}".strip()
-    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(cell, result, expected, with_reference)
+    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(
+        cell, result, expected, with_reference
+    )
     return TestScore(cell.id, cell.points, False, _truncated(hint), detail)
 
 
@@ -231,7 +237,12 @@ def _what(cell: Cell, line: int) -> str:
     at_line = [node for node in statements if node.lineno <= line <= (node.end_lineno or line)]
     innermost = max(at_line, key=lambda node: node.lineno, default=None)
     for node in () if innermost is None or hasattr(innermost, "body") else ast.walk(innermost):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args and node.func.attr in _NAMED:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.args
+            and node.func.attr in _NAMED
+        ):
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 return name.value

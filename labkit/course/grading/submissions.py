@@ -342,7 +342,9 @@ def _open_regular_file(path: Path) -> Iterator[int]:
 # reading one student --------------------------------------------------------------------------------------------------
 
 
-def _attempts(units: Sequence[_StudentFiles], base: Assignment, policy: AttemptPolicy, reader: Reader) -> list[Submission]:
+def _attempts(
+    units: Sequence[_StudentFiles], base: Assignment, policy: AttemptPolicy, reader: Reader
+) -> list[Submission]:
     """Return the submissions of one student that are graded: at least one, at most as many as the policy allows."""
     files = [(unit, file) for unit in units for file in unit.files]
     files.sort(key=lambda row: (row[1].inner.stem != base.name, len(row[1].inner.parts), str(row[1].inner)))

@@ -27,6 +27,7 @@ __all__ = ["main"]
 
 MARGIN = 1.5  # the kernel's limit is higher by this factor: it counts clock ticks, which may deviate by more than 10%
 
+
 def main(descriptor: str, processor_s: str) -> None:
     """Serve requests until the socket is closed."""
     serve(socket.socket(fileno=int(descriptor)), float(processor_s))

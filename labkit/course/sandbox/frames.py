@@ -35,7 +35,8 @@ __all__ = ["MAX_FRAME_BYTES", "Decoder", "MalformedFrame", "encode"]
 
 HEAD = struct.Struct("<QQ")
 MAX_FRAME_BYTES = 32 << 20  # bytes of one frame
-MAX_TEXT_BYTES = 1 << 20  # bytes of the JSON text of a frame, which takes up to a hundred times as much memory when parsed
+# bytes of the JSON text of a frame, which takes up to a hundred times as much memory when parsed
+MAX_TEXT_BYTES = 1 << 20
 NUMBER_KINDS = "biufc"  # kinds of dtype
 TEXT_KINDS = "US"
 DTYPE = re.compile(
@@ -48,7 +49,8 @@ MAX_CLASSES = 50  # classes of named tuples of one sender: to make one takes 10,
 MAX_BITS = 100_000  # bits of a whole number
 MAX_FRACTION_BITS = 4_000  # bits of a numerator or denominator: to reduce a fraction takes a time quadratic in them
 DECIMAL = re.compile(r"-?(?:[0-9]{1,1000}(?:E-?[0-9]{1,3})?|Infinity|NaN)")  # so that an `int` of it has few digits
-MAX_SAME_HASH = 100  # keys of a dict or set with one hash, which are compared with each other; -1 and -2 have the same hash
+# keys of a dict or set with one hash, which are compared with each other; -1 and -2 have the same hash
+MAX_SAME_HASH = 100
 
 # dict views and containers with their tags in a frame
 _VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
@@ -164,14 +166,20 @@ class Decoder:
             raise ValueError("size")
         self._offset = end
         nonempty = size and dtype.itemsize
-        array = np.frombuffer(self._body, dtype, size, begin).reshape(shape).copy() if nonempty else np.zeros(shape, dtype)
+        array = (
+            np.frombuffer(self._body, dtype, size, begin).reshape(shape).copy() if nonempty else np.zeros(shape, dtype)
+        )
         if dtype.kind == "U" and size and np.frombuffer(array.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
             raise ValueError("text")
         array.flags.writeable = not fixed
         return array
 
     def _named_tuple(self, name: Any, fields: Any, items: list[Any]) -> Any:
-        if len(fields) > MAX_FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
+        if (
+            len(fields) > MAX_FIELDS
+            or len(fields) != len(items)
+            or not all(len(word) <= 100 for word in (name, *fields))
+        ):
             raise ValueError("a named tuple")
         kind: Any = self._named.get((name, *fields))
         if kind is None:
@@ -225,7 +233,11 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
         arrays.append(np.frombuffer(value, np.uint8))
         return {kind.__name__: len(value)}
     if kind is range:
-        return {"range": inside((value.start, value.stop, value.step))} if len(value) <= MAX_ITEMS else _too_many("a range")
+        return (
+            {"range": inside((value.start, value.stop, value.step))}
+            if len(value) <= MAX_ITEMS
+            else _too_many("a range")
+        )
     if kind is Fraction:
         if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_FRACTION_BITS:
             raise MalformedFrame(f"a fraction of whole numbers with more than {MAX_FRACTION_BITS:,} bits")
@@ -241,7 +253,9 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
         items = list(islice(value, MAX_ITEMS + 1))
         return {"iterator": inside(items)} if len(items) <= MAX_ITEMS else _too_many("an iterator")
     if isinstance(value, Enum):
-        raise MalformedFrame(f"a member of the Enum {kind.__name__}: write `class {kind.__name__}(str, Enum)`, or return text")
+        raise MalformedFrame(
+            f"a member of the Enum {kind.__name__}: write `class {kind.__name__}(str, Enum)`, or return text"
+        )
     raise MalformedFrame(
         f"a {kind.__name__}: only numbers, text, arrays, and lists, tuples, dicts and sets of them can be sent"
     )

@@ -171,7 +171,9 @@ class StudentConnection:
         try:
             frame, freed = self._decoder.decode()
             if self._decoder.text_bytes > MAX_TEXT_BYTES:
-                raise self.stop(f"it sent more than {MAX_TEXT_BYTES >> 20} MB of text, numbers and lists (arrays may have more)")
+                raise self.stop(
+                    f"it sent more than {MAX_TEXT_BYTES >> 20} MB of text, numbers and lists (arrays may have more)"
+                )
             if self.processor_share() > 1.0:
                 raise self._out_of_time()
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
@@ -206,7 +208,8 @@ class StudentConnection:
         poller.register(descriptor, select.POLLOUT if writing else select.POLLIN)
         limit = self.server.processor_s if self.server.confined else math.inf
         used, idle_s = processor_seconds(self.pid), 0.0
-        while not poller.poll(1000 * (step := min(max(limit - used, 0.001), 1.0))):  # one thread: its time is at most wall time
+        # one thread: its time is at most wall time
+        while not poller.poll(1000 * (step := min(max(limit - used, 0.001), 1.0))):
             now = processor_seconds(self.pid)
             idle_s = idle_s + step if now == used and _state(self.pid) in "ST" else 0.0
             used = now
@@ -217,7 +220,9 @@ class StudentConnection:
 
     def _out_of_time(self) -> ProcessEnded:
         most = self.server.processor_s
-        return self.stop(f"it used {most:g} s of processor time, which is the limit of a process (does a loop never end?)")
+        return self.stop(
+            f"it used {most:g} s of processor time, which is the limit of a process (does a loop never end?)"
+        )
 
     def stop(self, why: str) -> ProcessEnded:
         """End the process, and return the error to raise."""

@@ -83,7 +83,9 @@ class RemoteRole:
         if unless is not None:
             (unless,) = checked_kinds([unless])
         if fn is None:
-            return await effects.compute(None, lambda: self._perform_in_student_process(cost >= 1.0), cost=cost, unless=unless)
+            return await effects.compute(
+                None, lambda: self._perform_in_student_process(cost >= 1.0), cost=cost, unless=unless
+            )
         if not isinstance(fn, types.MethodType):
             raise BadInput(f"ctx.compute({type(fn).__name__}): give a function, and then its arguments.")
         self.session.validator.check_work(fn, args, cost)
@@ -191,7 +193,8 @@ def _called_by_hidden_test() -> bool:
     frame = sys._getframe(2)
     while frame is not None:
         entry = linecache.cache.get(frame.f_code.co_filename)
-        if entry and len(entry) == 4 and entry[1] is None and in_region(entry[2], HIDDEN, frame.f_lineno):  # no file: a cell
+        # no file: a cell
+        if entry and len(entry) == 4 and entry[1] is None and in_region(entry[2], HIDDEN, frame.f_lineno):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -33,7 +33,8 @@ class RequestValidator:
     """The record of what one role has computed and received, with which its messages and calls are compared."""
 
     def __init__(self) -> None:
-        self._read: dict[int, Read] = {}  # step of a gradient -> (generation, version) of the weights on which it was computed
+        # step of a gradient -> (generation, version) of the weights on which it was computed
+        self._read: dict[int, Read] = {}
         self._newest = (-1, -1)  # (generation, version) of the newest weights that the role has received
         self.one_gradient = False  # whether a piece of work is in progress that may compute one gradient
 

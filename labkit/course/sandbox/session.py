@@ -100,7 +100,9 @@ class SubmittedCode:
             return cell
         assert self.reference is not None
         functions = [name for name, kind in cell["defines"].items() if kind == "function"]
-        values = {name: self.reference.request("value", name) for name, kind in cell["defines"].items() if kind == "value"}
+        values = {
+            name: self.reference.request("value", name) for name, kind in cell["defines"].items() if kind == "value"
+        }
         self.reference_functions |= set(functions)
         return {"id": cell["id"], "functions": functions, "values": values}
 

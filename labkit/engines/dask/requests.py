@@ -103,5 +103,6 @@ def server_type(address: str, limit: float) -> str:
     async def in_time() -> str:
         return await asyncio.wait_for(identity(), limit)
 
-    with ThreadPoolExecutor(1) as thread:  # in a separate thread, because a notebook's main thread already runs an event loop
+    # in a separate thread, because a notebook's main thread already runs an event loop
+    with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, in_time()).result()

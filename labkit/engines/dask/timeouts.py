@@ -34,7 +34,8 @@ RETURN_S = REPORT_S  # limit for Dask workers not started by labkit to come back
 
 # Recovery -------------------------------------------------------------------------------------------------------------
 
-GIVE_UP_S = 12.0  # time without a restart, after which the log records that the run waits for a role or continues without it
+# time without a restart, after which the log records that the run waits for a role or continues without it
+GIVE_UP_S = 12.0
 SHARE_S = 3.0  # time without an unused Dask worker, after which a role shares one with other runs
 SCALE_UP_S = 2.0  # interval between two requests to start more processes of labkit's own, while a role needs one
 FETCH_S = REPORT_S  # limit for the final report of an instance that has ended for a group restart

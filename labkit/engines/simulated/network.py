@@ -281,4 +281,3 @@ class LinkFaults:
             more = (*other.kind.encode(), 0, other.index)
             self._streams[link] = role_stream(self._seed, spec.kind, spec.index, NETWORK, more=more)
         return self._streams[link]
-

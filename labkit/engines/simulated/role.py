@@ -141,7 +141,9 @@ class SimulatedRole(RoleCore):
         self._suspensions = 0  # nesting depth of `suspend`
         self._suspended: Suspended | None = None
 
-    def draw_times(self, seed: int, gradient: Distribution, server: Distribution | None, evaluation: Distribution) -> None:
+    def draw_times(
+        self, seed: int, gradient: Distribution, server: Distribution | None, evaluation: Distribution
+    ) -> None:
         """Set the distributions of the durations of work. Each draws from a separate random stream, so that a different
         distribution for server work does not change the times of gradients."""
         kind, index = self.spec.kind, self.spec.index
@@ -467,7 +469,11 @@ class SimulatedRole(RoleCore):
         """Process a message that has arrived, as `RoleCore.deliver`. A snapshot request is answered without the coroutine."""
         kind, waiting, loop = message.__class__, self.waiting, self._loop
         self.touched = True
-        if waiting is not None and kind in waiting and (self._wait_sender is None or self._wait_sender == message.sender):
+        if (
+            waiting is not None
+            and kind in waiting
+            and (self._wait_sender is None or self._wait_sender == message.sender)
+        ):
             now = loop.now
             if now > self.since:
                 self.recorder.span(WAITING, self.since, now)

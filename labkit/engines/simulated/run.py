@@ -163,7 +163,9 @@ class SimulatedRun(VirtualTimeEngine):
         self._by_name = {role.name: role for role in self._roles}
         self._chief = self._by_name["chief"]
         # the run is finished when these have returned: roles that compute, or, if there are none, all but the chief
-        self._required_roles = [r for r in self._roles if r.spec.computes] or [r for r in self._roles if r is not self._chief]
+        self._required_roles = [r for r in self._roles if r.spec.computes] or [
+            r for r in self._roles if r is not self._chief
+        ]
         self._checkpoints = Checkpoints(plan.layout, loop, self._roles, spec.checkpoint_time, spec.checkpoint_every)
         for role in self._roles:
             self._factory.prepare(role, 0)
@@ -588,7 +590,9 @@ class SimulatedRun(VirtualTimeEngine):
         awaited = self._recovery.awaited(self._required_roles)
         if self.evaluator.stop_requested is not None:
             return self._end(self.evaluator.stop_requested, f"there is no last evaluation: it would wait for {awaited}")
-        self.error = ClusterError(loss_text(self._loop.now, f"it waits for {awaited}, and it is not restarted automatically"))
+        self.error = ClusterError(
+            loss_text(self._loop.now, f"it waits for {awaited}, and it is not restarted automatically")
+        )
         self._end("error", str(self.error))
 
     def _end(self, stopped_by: str, why: str) -> None:
@@ -698,7 +702,11 @@ class SimulatedRun(VirtualTimeEngine):
 
 def _gradients(contained: dict[str, Any]) -> Any:
     """Return the gradients in a shard, from `AppliedLog.contained` or a snapshot, in a comparable form."""
-    return [contained["incarnation"], contained["rounds"], *(sorted(map(list, contained[name])) for name in ("eras", "applied"))]
+    return [
+        contained["incarnation"],
+        contained["rounds"],
+        *(sorted(map(list, contained[name])) for name in ("eras", "applied")),
+    ]
 
 
 _HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {

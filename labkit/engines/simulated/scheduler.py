@@ -59,13 +59,16 @@ class Core:
 
     def __init__(self, host: Host, drift: Callable[[], float] | None):
         self._host = host
-        self._drift, self._factor, self._period = drift, 1.0, -1  # draws factors; the present one; the number of its period
+        # draws factors; the present one; the number of its period
+        self._drift, self._factor, self._period = drift, 1.0, -1
         self.queue: deque[Job] = deque()
         self.job: Job | None = None  # the job that it executes
         self._last: Process | None = None  # the owner of the latest job
         self.pinned = 0  # roles that are pinned to it
-        self.used, self.limit = 0.0, host.time_slice  # processor time (ns) of the present time slice, until now and at most
-        self._slice, self._extra = 0.0, 0.0  # processor time (ns) until the next event; additional time because of cold caches
+        # processor time (ns) of the present time slice, until now and at most
+        self.used, self.limit = 0.0, host.time_slice
+        # processor time (ns) until the next event; additional time because of cold caches
+        self._slice, self._extra = 0.0, 0.0
         self._cold = 0.0  # the relative additional time of the present role, until the caches contain its code and data
         self._began, self._rate = 0, 1.0  # when (ns) the event was scheduled; processor time per time
         self.token = 0

@@ -106,7 +106,8 @@ def _encode_value(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
         return ["rows", _encode_value(value.to_state(), path, arrays)]
     if isinstance(value, Mapping):
         pairs = (
-            [_encode_value(k, f"a key of {path}", []), _encode_value(v, f"{path}[{shown(k)}]", arrays)] for k, v in value.items()
+            [_encode_value(k, f"a key of {path}", []), _encode_value(v, f"{path}[{shown(k)}]", arrays)]
+            for k, v in value.items()
         )
         return ["dict", *pairs]
     raise BadInput(
@@ -117,7 +118,9 @@ def _encode_value(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
 
 def _encode_array(value: np.ndarray, path: str, arrays: list[np.ndarray]) -> Any:
     if value.dtype.kind not in KINDS:
-        raise BadInput(f"{path} is an array of {value.dtype}, which a checkpoint cannot store; it stores plain numbers.")
+        raise BadInput(
+            f"{path} is an array of {value.dtype}, which a checkpoint cannot store; it stores plain numbers."
+        )
     constant = value.size > 1 and not any(value.strides)
     stored = value.reshape(-1)[:1] if constant else value
     arrays.append(np.array(stored, order="C", copy=True) if constant else np.ascontiguousarray(stored))

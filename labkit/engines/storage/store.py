@@ -44,7 +44,9 @@ class Store:
 
     def __init__(self, location: str | os.PathLike[str], keep: int = 2, times_resumed: int = 0):
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-            raise BadInput(f"keep={shown(keep)}: the number of checkpoints kept per role is a whole number, at least 1.")
+            raise BadInput(
+                f"keep={shown(keep)}: the number of checkpoints kept per role is a whole number, at least 1."
+            )
         self.files: Location = open_location(location)
         self.keep, self.times_resumed = keep, times_resumed
 
@@ -172,7 +174,9 @@ class Store:
             raise
         except OSError as error:
             raise DamagedCheckpoint(f"cannot be read: {error.strerror or error}") from None
-        if (found.get("role"), found.get("tag")) != (role, self._file_number(tag)) or not isinstance(found.get("state"), dict):
+        if (found.get("role"), found.get("tag")) != (role, self._file_number(tag)) or not isinstance(
+            found.get("state"), dict
+        ):
             raise DamagedCheckpoint("it belongs to another role")
         state: dict[str, Any] = found["state"]
         return state

@@ -62,7 +62,9 @@ MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
 NO_SCENARIO = "no scenario (own settings)"
 SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Predict: Calibrate}
-MEASURE = "measure what gradients and messages cost on this cluster (half a minute), to predict its runs and larger clusters"
+MEASURE = (
+    "measure what gradients and messages cost on this cluster (half a minute), to predict its runs and larger clusters"
+)
 FORECAST = "predict other sizes of the cluster, sweep a setting, show the calibration"
 ENDED = {
     "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
@@ -248,7 +250,8 @@ def controls(
     """
     swept = swept or {}
     return [
-        _control(control, control.name in next_run, received.get(control.name, 0)) | {"sweep": swept.get(control.name, "")}
+        _control(control, control.name in next_run, received.get(control.name, 0))
+        | {"sweep": swept.get(control.name, "")}
         for control in shown
     ]
 
@@ -331,7 +334,8 @@ def _doubts(doubts: Iterable[str]) -> list[str]:
 def sweep_values(settings: Settings) -> dict[str, str]:
     """Return {name: default values as text} of the settings that can be swept."""
     return {
-        name: ", ".join(f"{value:g}" for value in default_values(control)) for name, control in sweepable(settings).items()
+        name: ", ".join(f"{value:g}" for value in default_values(control))
+        for name, control in sweepable(settings).items()
     }
 
 
@@ -342,7 +346,9 @@ def runs(view: View) -> Section:
 
 
 def _run(entry: Entry, view: View) -> Section:
-    rate, stale, passed = (entry.row.get(name) for name in ("gradients_per_second", "staleness_mean", "time_to_accuracy"))
+    rate, stale, passed = (
+        entry.row.get(name) for name in ("gradients_per_second", "staleness_mean", "time_to_accuracy")
+    )
     cells = [
         "–" if rate is None else f"{rate:,.0f}" if rate < 10_000 else f"{rate / 1000:,.0f}k",
         "–" if stale is None else f"{stale:.1f}" if 0 < stale < 100 else f"{stale:.0f}",

@@ -77,7 +77,9 @@ class LivePanel:
         if key != self._axes_key:
             self._axes_key = key
             message["axes"] = self._layer((*frame[1:], *fixed), buffers)
-        message["content"] = self._layer([artist for artist in axes.get_children() if artist not in (*frame, *fixed)], buffers)
+        message["content"] = self._layer(
+            [artist for artist in axes.get_children() if artist not in (*frame, *fixed)], buffers
+        )
         return message, buffers
 
     def readout(self, view: View, x: float, y: float) -> str:
@@ -91,7 +93,9 @@ class LivePanel:
         text: str = self._panel.readout(view.trace, self._t, *map(float, axes.transData.inverted().transform(point)))
         return text
 
-    def step(self, view: View, at: tuple[float, float] | None, across: int, down: int) -> tuple[str, float, float] | None:
+    def step(
+        self, view: View, at: tuple[float, float] | None, across: int, down: int
+    ) -> tuple[str, float, float] | None:
         """Return the values at the next point of the panel in a direction, and that point; None if the panel has none.
 
         `at`: the present point, or None at first. `across`, `down`: -1, 0 or 1. Points are shares of the width and the height,

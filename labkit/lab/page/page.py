@@ -80,7 +80,9 @@ ACTIONS: dict[str, Callable[..., Action]] = {
         Seek, ShowRun, Start, Step, Stop, Sweep, Undo, Unpin, WhatIf,
     )
 }  # fmt: skip
-COMMANDS: dict[str, type[Command]] = {kind.__name__: kind for kind in (Kill, Restart, Freeze, Thaw, Cut, Reconnect, Slow)}
+COMMANDS: dict[str, type[Command]] = {
+    kind.__name__: kind for kind in (Kill, Restart, Freeze, Thaw, Cut, Reconnect, Slow)
+}
 _numbers = count(1)
 _log = logging.getLogger(__name__)
 
@@ -216,7 +218,8 @@ class Page:
         self._values_received.update(given.keys())
         known = {control.name: control for control in self._controls}
         return {
-            name: known[name].choices[value["choice"]][1] if isinstance(value, dict) else value for name, value in given.items()
+            name: known[name].choices[value["choice"]][1] if isinstance(value, dict) else value
+            for name, value in given.items()
         }
 
     def _panel_chosen(self, message: dict[str, Any]) -> None:
@@ -416,7 +419,9 @@ class Page:
                     self._panel(message["name"]).resend()
             elif drawn and view.trace is self._trace:
                 self._sent = True
-                self.widget.message({"do": "frame", "frame": self._thread.next_frame(), "run": run, "panels": drawn}, buffers)
+                self.widget.message(
+                    {"do": "frame", "frame": self._thread.next_frame(), "run": run, "panels": drawn}, buffers
+                )
 
     @staticmethod
     def _drawn(panel: LivePanel, view: View) -> tuple[dict[str, Any], list[bytes]]:
@@ -461,7 +466,9 @@ def _still(view: View) -> bool:
 def _axis(swept: Swept) -> str | None:
     """The setting on the horizontal axis of the figure of a sweep; None if its values are not numbers."""
     values = [row[swept.setting] for row in swept.sweep.rows]
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in values)
+    numbers = all(
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in values
+    )
     return swept.setting if numbers else None
 
 

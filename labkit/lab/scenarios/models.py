@@ -37,7 +37,14 @@ SKEWED_DATA = Scenario(
     name="skewed-data",
     title="Workers with different data",
     summary="Workers that train locally on a few labels each drift apart, and the mean of their models is worse.",
-    settings={"strategy": "local-sgd", "H": 32, "workers": 4, "distribution": "deterministic", "pace": 0.05, "seconds": 9},
+    settings={
+        "strategy": "local-sgd",
+        "H": 32,
+        "workers": 4,
+        "distribution": "deterministic",
+        "pace": 0.05,
+        "seconds": 9,
+    },
     steps=(
         Step({"partition": "even"}, text="Every worker has samples of all digits: 32 local steps do no harm."),
         Step(

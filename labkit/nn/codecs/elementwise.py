@@ -50,7 +50,9 @@ class TopK(Codec):
     array([ 0., -3.,  0.,  2.])
     """
 
-    k: float = option(0.01, low=1e-9, high=2**31 - 1, log=True, help="below 1: share of the entries; from 1 on: how many")
+    k: float = option(
+        0.01, low=1e-9, high=2**31 - 1, log=True, help="below 1: share of the entries; from 1 on: how many"
+    )
 
     feedback: ClassVar[bool] = True
 

@@ -33,7 +33,9 @@ def pipeline_parts(
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
     network = network_of(problem.objective(), strategy.name)
     own = stages_of(network, stages, chunks, strategy.name)
-    return [part_of(network, blocks) for blocks in own], [partial(PipelineStage, blocks, micro_batches) for blocks in own]
+    return [part_of(network, blocks) for blocks in own], [
+        partial(PipelineStage, blocks, micro_batches) for blocks in own
+    ]
 
 
 def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:

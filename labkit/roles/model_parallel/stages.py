@@ -61,7 +61,8 @@ class PipelineStage(ModelPart):
         edges = np.cumsum([0, *(stage.size for stage in self.stages)]).tolist()
         self.slices = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
         self.begins = tuple(blocks[0] == 0 for blocks in chunks)  # the first blocks of the network, whose input is x
-        self.ends = tuple(blocks[1] == len(self.network.blocks) for blocks in chunks)  # the last blocks, followed by the loss
+        # the last blocks, followed by the loss
+        self.ends = tuple(blocks[1] == len(self.network.blocks) for blocks in chunks)
         self.layers = [
             (number, slice(chunk.start + own.start, chunk.start + own.stop))
             for stage, chunk in zip(self.stages, self.slices)
@@ -222,7 +223,9 @@ async def perform(ctx: Context, stage: PipelineStage, params: np.ndarray, work: 
         await ctx.compute(stage.weights, work, stage.values[part], cost=cost)
 
 
-async def pipeline_pass(ctx: Context, stage: PipelineStage, weights: Weights, batch: Any, order: Iterable[Work]) -> Gradient:
+async def pipeline_pass(
+    ctx: Context, stage: PipelineStage, weights: Weights, batch: Any, order: Iterable[Work]
+) -> Gradient:
     """Process one mini-batch in the `order` of this stage's schedule. Returns the stage's part of the gradient."""
     stage.begin(batch)
     for work in order:

@@ -142,7 +142,10 @@ class RowTable:
         """Raise `Mismatch` if these are not the result of `arrays()` of such a table."""
         check(arrays, {"ids": ArrayForm(np.int64, (None,))})
         ids = arrays["ids"]
-        counts, rows = ArrayForm(np.int64, ids.shape), ArrayForm(self._dtype, (len(ids), self._bag.columns), finite=True)
+        counts, rows = (
+            ArrayForm(np.int64, ids.shape),
+            ArrayForm(self._dtype, (len(ids), self._bag.columns), finite=True),
+        )
         memory = {f"memory:{name}": rows for name in self._memory}
         check(arrays, {"pulls": counts, "pushes": counts, "rows": rows} | memory)
         if len(ids) and not (ids.min() >= 0 and ids.max() < self._bag.rows and len(np.unique(ids)) == len(ids)):

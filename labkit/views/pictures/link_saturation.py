@@ -75,8 +75,12 @@ def link_saturation(
     >>> lk.pictures.link_saturation(runs).savefig("links.png")
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
-        raise BadInput(f"link_saturation: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")
-    found = {str(name): traces_of(f"link_saturation, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()}
+        raise BadInput(
+            f"link_saturation: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}."
+        )
+    found = {
+        str(name): traces_of(f"link_saturation, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()
+    }
     unknown = sorted(set(predicted or {}) - set(found))
     if unknown:
         raise BadInput(f"link_saturation: predicted for {shown(unknown[0])}, but the runs are of {', '.join(found)}.")
@@ -132,7 +136,9 @@ def _rate(name: str, n: int, trace: Trace) -> float:
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
         if whole < 2 or last <= first:
-            raise BadInput(f"link_saturation: {name}, {n} workers: fewer than two gradients of {trace.roles[role]} were applied.")
+            raise BadInput(
+                f"link_saturation: {name}, {n} workers: fewer than two gradients of {trace.roles[role]} were applied."
+            )
         rate += (whole - 1) / (last - first) * NANO
     return rate
 

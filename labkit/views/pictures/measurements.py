@@ -24,7 +24,8 @@ __all__ = ["side_by_side", "scatter"]
 SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
 NAME = 58  # pixels from the vertical axis to its name, with room for the longest tick label
 POINTS = 200  # points of a line given by a formula
-FAR = 10.0  # on a logarithmic axis, parts of a line that are further from the dots than this factor do not affect the limits
+# on a logarithmic axis, parts of a line that are further from the dots than this factor do not affect the limits
+FAR = 10.0
 Points = Mapping[float, float] | Mapping[int, float]  # {x: y}
 Line = Callable[[Any], Any] | Points
 
@@ -73,7 +74,9 @@ def scatter(
         raise BadInput("scatter: no measured point is finite.")
     for axis, values in (("x", x), ("y", y)):
         if axis in log and values.min() <= 0:
-            raise BadInput(f"scatter: {values.min():g} cannot be shown on a logarithmic axis; remove {axis!r} from log.")
+            raise BadInput(
+                f"scatter: {values.min():g} cannot be shown on a logarithmic axis; remove {axis!r} from log."
+            )
     figure = blank(*SIZE)
     axes = style.plain_axes(figure.add_axes(_box()), x_ticks=8, y_ticks=5)
     axes.set_xscale("log" if "x" in log else "linear")

@@ -67,11 +67,15 @@ ATTACKS = (
         "push: another shape", put(after="gradient = gradient.of_all_workers(np.zeros((3, 3)), 1)"), "does not fit|fit"
     ),
     Attack(
-        "push: complex", put(after="gradient = gradient.of_all_workers(np.zeros(32) + 1j, 1)"), "numbers are complex|fit"
+        "push: complex",
+        put(after="gradient = gradient.of_all_workers(np.zeros(32) + 1j, 1)"),
+        "numbers are complex|fit",
     ),
     Attack("push: not a number", put(after="gradient = gradient.of_all_workers(np.full(32, np.nan), 1)"), ""),
     Attack("of all workers: a word", put(after="gradient.of_all_workers(np.zeros(32), 'x')"), "workers is x"),
-    Attack("of all workers: more than there are", put(after="gradient.of_all_workers(np.zeros(32), 10**30)"), "workers is"),
+    Attack(
+        "of all workers: more than there are", put(after="gradient.of_all_workers(np.zeros(32), 10**30)"), "workers is"
+    ),
     Attack(
         "weights from a worker",
         put(worker="ctx.send('server-0', lk.Weights(np.zeros(32), 0, 0, 99))"),
@@ -112,7 +116,9 @@ ATTACKS = (
     Attack("a message to an unknown role", put(worker="ctx.send('judge', lk.Pull())"), "no such role"),
     Attack("a kind that is not listed", put(worker="ctx.send('server-0', lk.Ack(0))"), "does not list|not available"),
     Attack(
-        "the chief's kinds", put(worker="ctx.send('server-0', lk.Snapshot(np.zeros(32), 0, 999, 0, True))"), "not available"
+        "the chief's kinds",
+        put(worker="ctx.send('server-0', lk.Snapshot(np.zeros(32), 0, 999, 0, True))"),
+        "not available",
     ),
     Attack(
         "a kind named as the chief's",
@@ -227,7 +233,9 @@ ATTACKS = (
         "an effect by hand",
     ),
     # forged answers to "what is X?"
-    answered("roles=['chief', 'layout', 'snapshots', '__init__', '__post_init__', 'describe']", "", "roles of the grader's"),
+    answered(
+        "roles=['chief', 'layout', 'snapshots', '__init__', '__post_init__', 'describe']", "", "roles of the grader's"
+    ),
     answered("roles=['chief']", "", "it plays the chief"),
     answered("options={'layout': 'x'}", "cannot be called 'layout'", "an option named layout"),
     answered("options={'messages': 'x'}", "cannot be called", "an option named messages"),

@@ -37,7 +37,12 @@ EQUIVALENT = {
     ("01", "q3", "before `rows = np.arange(len(labels))`", ""): "neither line needs the other",
     ("01", "q3", "`d = np.exp(shifted) / total` before", ""): "neither line needs the other",
     ("02", "q1", "`pushes = []` before", ""): "what is sent does not depend on the list of pushes",
-    ("02", "q1", "rate, 'mean'): last argument left out", ""): "the mean is what a server takes if no argument is given",
+    (
+        "02",
+        "q1",
+        "rate, 'mean'): last argument left out",
+        "",
+    ): "the mean is what a server takes if no argument is given",
     ("02", "q1", "enumerate(ctx.batches(), 1): last", "1"): "of one gradient a step the number is not needed",
     ("02", "q1", "line 21: 1 becomes", "1"): "of one gradient a step the number is not needed",
     ("03", "q1", "shard.drop(request, 'late'): last", "dropped"): "a drop is late if no reason is given",

@@ -60,7 +60,11 @@ class Course:
         cells = [dict(cell) for cell in self.released["cells"]]
         for cell in cells:
             cell["source"] = answers.get(cell["metadata"].get("nbgrader", {}).get("grade_id"), cell["source"])
-        helper = {"cell_type": "code", "metadata": {}, "source": solutions_as_answers(self.reference).variant + "  # mine"}
+        helper = {
+            "cell_type": "code",
+            "metadata": {},
+            "source": solutions_as_answers(self.reference).variant + "  # mine",
+        }
         raw = {**self.released, "cells": [helper, *cells]}
         with tempfile.TemporaryDirectory() as folder:
             return grading.grade_one(self.key, submission(raw, self.reference, folder), HARNESS)

@@ -261,7 +261,10 @@ main(sys.argv[1:])
 @confined
 @pytest.mark.parametrize(
     ("number", "after"),
-    [("SIGKILL", 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("SIGINT", 3), ("SIGTERM", 0), ("SIGHUP", 5)))],
+    [
+        ("SIGKILL", 1),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("SIGINT", 3), ("SIGTERM", 0), ("SIGHUP", 5))),
+    ],
 )
 def test_an_interrupted_batch_continues(tmp_path, quick, number, after):
     """What was graded before the end is in the CSV and in the journal; the same command completes the CSV from it."""

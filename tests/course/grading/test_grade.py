@@ -82,7 +82,14 @@ EXPECTED = {
     "edited tests": [4, 3, 0],
     "calls a later reference": [0, 3, 1],
 }
-WITH_NBVAL = ("helper cell, numpy's scalar, exploring", "untouched", "wrong q1", "wrong sign", "wrong q3", "another variant")
+WITH_NBVAL = (
+    "helper cell, numpy's scalar, exploring",
+    "untouched",
+    "wrong q1",
+    "wrong sign",
+    "wrong q3",
+    "another variant",
+)
 
 
 def points(result):
@@ -146,7 +153,8 @@ class TestWithNbval:
         key = replace(toy_key, outputs=changed, reference_answers=None)
         result = grading.grade_one(key, submission(solved()), Harness())
         assert [t.id for mark in result.questions for t in mark.tests if not t.passed] == ["q1-test", "q3-test"]
-        assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], [".labkit-temporary"])  # the program's lock
+        # the program's lock
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], [".labkit-temporary"])
         assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
 
 
@@ -198,7 +206,9 @@ class TestRuns:
         assert outcome.broken == "it was ended after 0.5 s"
 
     def test_a_cell_timeout_is_a_broken_run(self, harness):
-        assert "Timeout" in self.run(replace(harness, cell_seconds=1), "import threading\nthreading.Event().wait()").broken
+        assert (
+            "Timeout" in self.run(replace(harness, cell_seconds=1), "import threading\nthreading.Event().wait()").broken
+        )
 
     def test_a_sandbox_that_does_not_start_is_a_broken_run(self, harness):
         assert "the sandbox did not start" in self.run(replace(harness, answers_module="nothing_like_it")).broken
@@ -231,7 +241,9 @@ class TestRuns:
     def test_an_interrupted_batch_ends_all_processes(self, harness, tmp_path):
         fifo = tmp_path / "fifo"
         os.mkfifo(fifo)
-        told = f"stream = open({str(fifo)!r}, 'w')\nprint(os.getpid(), file=stream, flush=True)\nthreading.Event().wait()"
+        told = (
+            f"stream = open({str(fifo)!r}, 'w')\nprint(os.getpid(), file=stream, flush=True)\nthreading.Event().wait()"
+        )
         test = toy.test("t", "q1", 1, f"import os, threading\n{told}")
         base = parse(toy.notebook([toy.solution("q1", toy.Q3.replace("q3", "q1")), test]), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])

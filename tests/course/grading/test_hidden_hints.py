@@ -60,7 +60,8 @@ def test_a_hidden_check_shows_only_the_text_of_the_instructor(error, message, sh
 
 
 @pytest.mark.parametrize(
-    "text", ["17 where 4 was expected: 17", "17 was expected:\xa017", "\x00 was expected:\xa017", ["was expected:\xa017"]]
+    "text",
+    ["17 where 4 was expected: 17", "17 was expected:\xa017", "\x00 was expected:\xa017", ["was expected:\xa017"]],
 )
 def test_a_value_cannot_imitate_a_hint(text):
     assert hint(UnexpectedValue, raised(text, 4), HIDDEN + 1) == f"{SILENT}: another value was expected"
@@ -68,7 +69,14 @@ def test_a_value_cannot_imitate_a_hint(text):
 
 @pytest.mark.parametrize(
     ("line", "shown"),
-    [(4, " (three times)"), (5, " (three times)"), (7, " (three times)"), (8, " (another number of workers)"), (9, ""), (3, "")],
+    [
+        (4, " (three times)"),
+        (5, " (three times)"),
+        (7, " (three times)"),
+        (8, " (another number of workers)"),
+        (9, ""),
+        (3, ""),
+    ],
 )
 def test_what_a_hidden_check_checks_is_read_in_its_source(line, shown):
     """An f-string is not shown: it may contain what the hidden check uses."""

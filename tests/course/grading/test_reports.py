@@ -92,10 +92,14 @@ class TestCsv:
         """The oracle is Python's reader of CSV with either separator, as a spreadsheet in another language reads the file."""
         text = to_csv([result(name, hint=name, q1=1, notes=(name, "n")), nothing(name, name)], REFERENCE, platform)
         assert not set(text) & set(MARKS)
-        cells = [cell for separator in ",;" for row in csv.reader(io.StringIO(text), delimiter=separator) for cell in row]
+        cells = [
+            cell for separator in ",;" for row in csv.reader(io.StringIO(text), delimiter=separator) for cell in row
+        ]
         lines = [line.strip("\"' ") if line[:1] == '"' else line.strip() for cell in cells for line in cell.split("\n")]
         assert len(cells) > 10
-        assert [line for line in lines if line != "-" and unicodedata.normalize("NFKC", line)[:1] in tuple("=+-@")] == []
+        assert [
+            line for line in lines if line != "-" and unicodedata.normalize("NFKC", line)[:1] in tuple("=+-@")
+        ] == []
 
     @pytest.mark.parametrize("name", ["Ada", "Åsa", "Александр", "日本", "علی\u200cرضا", "हिन्दी", "O'Neil-Smith", "-"])
     def test_names_of_people_are_not_changed(self, name):

@@ -355,7 +355,9 @@ class TestEveryFirstNameHasARow:
         held = dict(list(classes(pattern))[turn])
         if "{}_" not in pattern:
             held.pop(".ada"), held.pop("..ada")
-        members = {f"{name}/{inner}": EMPTY.getvalue() if inner.endswith("zip") else NOTEBOOK for name, inner in held.items()}
+        members = {
+            f"{name}/{inner}": EMPTY.getvalue() if inner.endswith("zip") else NOTEBOOK for name, inner in held.items()
+        }
         members |= {"__MACOSX/._x": b"", ".DS_Store": b""}
         found = read(zipped(tmp_path / "all.zip", **members))
         if pattern == "{}":

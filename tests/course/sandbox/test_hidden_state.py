@@ -61,7 +61,9 @@ def told(server, place, test):
         with shared_answers([solution(source, keep="function", told="function")], server) as answers:
             names = {**answers.defined("q"), "SECRET": SECRET, "course": course, "np": np}
             for number, cell in enumerate((VISIBLE, text, VISIBLE)):
-                result = run_cell({"source": cell, "id": f"<{place}, {test}, {number}, {hidden}>", "outputs": []}, names)
+                result = run_cell(
+                    {"source": cell, "id": f"<{place}, {test}, {number}, {hidden}>", "outputs": []}, names
+                )
         errors.append(result.message)
     return errors
 
@@ -84,7 +86,9 @@ def test_hidden_tests_share_a_process_as_visible_tests_do(server):
     source = "seen = []\ndef count():\n    seen.append(1)\n    return len(seen)"
     with shared_answers([solution(source, count="function")], server) as answers:
         names = answers.defined("q")
-        for number, (line, want) in enumerate((("visible", 1), ("hidden", 1), ("visible", 2), ("hidden", 2), ("hidden", 3))):
+        for number, (line, want) in enumerate(
+            (("visible", 1), ("hidden", 1), ("visible", 2), ("hidden", 2), ("hidden", 3))
+        ):
             text = f"found = count()\n# {line}"
             text = f"### BEGIN HIDDEN TESTS\n{text}\n### END HIDDEN TESTS" if line == "hidden" else text
             run_cell({"source": text, "id": f"<shared {number}>", "outputs": []}, names)

@@ -45,7 +45,9 @@ def test_every_preloaded_module_can_be_imported_in_a_student_process(server):
     same = {"numpy.core": "numpy._core", "os.path": "posixpath"}
     with shared_answers([solution(source, f="function")], server) as answers:
         found = {name: answers.defined("q")["f"](name) for name in names}
-    assert {name: said for name, said in found.items() if said not in (name, same.get(name)) and "numpy.core" not in name} == {}
+    assert {
+        name: said for name, said in found.items() if said not in (name, same.get(name)) and "numpy.core" not in name
+    } == {}
 
 
 # what Python imports by itself: each is the body of a function of `x`, which is 1
@@ -158,7 +160,9 @@ def test_python_imports_nothing_more_if_it_can_import_everything():
     """Not confined, as where C modules are built in and therefore need no file: if nothing is imported, it does not matter."""
     programs = json.dumps({name: function(body) for name, body in PROGRAMS.items()})
     script = NO_IMPORTS.format(folder=str(Path(launch.__file__).parent))
-    done = subprocess.run([sys.executable, "-s", "-P", "-c", script, programs], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-s", "-P", "-c", script, programs], capture_output=True, text=True, check=True
+    )
     assert {name: new for name, new in json.loads(done.stdout).items() if new} == {}
 
 

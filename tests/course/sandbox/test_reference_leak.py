@@ -177,7 +177,9 @@ def test_a_search_of_the_process_finds_nothing_of_the_reference(course, grade, q
             "the JSON": json.dumps(result.as_json()),
         }
         secrets = ("LEAKED", SECRET, str(NUMBER))
-        found += [f"{name}: {secret} in {where}" for where, text in shown.items() for secret in secrets if secret in text]
+        found += [
+            f"{name}: {secret} in {where}" for where, text in shown.items() for secret in secrets if secret in text
+        ]
     assert not found, "\n".join(found)
 
 
@@ -229,7 +231,9 @@ def test_only_the_class_of_a_reference_error_is_passed_on(server):
          "source": "def f(x):\n    try: return h(x)\n    except Exception as e: return type(e).__name__, str(e)"},
     ]  # fmt: skip
     source = f"class Own(KeyError): pass\ndef h(x):\n    if x == 1: raise KeyError('{SECRET}')\n    if x == 2: raise Own('{SECRET}')\n    return 1 / x"
-    with RemoteAnswers(cells, [], reference=[{"id": "q1", "source": source, "kind": "solution", "defines": {}}], server=server) as answers:
+    with RemoteAnswers(
+        cells, [], reference=[{"id": "q1", "source": source, "kind": "solution", "defines": {}}], server=server
+    ) as answers:
         f = answers.defined("q2")["f"]
         assert f(4) == 0.25
         assert [f(x)[0] for x in (0, 1, 2)] == ["ZeroDivisionError", "KeyError", "RoleError"]
@@ -243,7 +247,9 @@ def test_globals_of_the_reference_persist_for_one_student_process(server):
         {"id": "q2", "kind": "solution", "source": "def f(): return h(), h()", "defines": {"f": "function"}},
     ]
     source = "n = [0]\ndef h():\n    n[0] += 1\n    return n[0]"
-    with RemoteAnswers(cells, [], reference=[{"id": "q1", "source": source, "kind": "solution", "defines": {}}], server=server) as answers:
+    with RemoteAnswers(
+        cells, [], reference=[{"id": "q1", "source": source, "kind": "solution", "defines": {}}], server=server
+    ) as answers:
         assert answers.defined("q2")["f"]() == (1, 2)
 
 

@@ -296,7 +296,8 @@ def test_no_process_remains_when_the_grader_is_killed():
         assert roles
         grader.kill()
     wait_for_ends([int(server), *roles])
-    for left in Path(folder).parent.glob(Path(folder).name):  # a killed process cannot clean up: only an empty folder remains
+    # a killed process cannot clean up: only an empty folder remains
+    for left in Path(folder).parent.glob(Path(folder).name):
         assert not list(left.iterdir())
         left.rmdir()
 

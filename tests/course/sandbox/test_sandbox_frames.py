@@ -242,7 +242,10 @@ def subclasses():
         "a subclass that equals everything": (garbage.view(Yes), garbage),
         "a subclass with its own method for bytes": (np.arange(3.0).view(Endless), np.arange(3.0)),
         "text that ignores blanks": (np.char.array(["a  ", "b"]), np.array(["a  ", "b"])),
-        "an array of objects with a mask": (np.ma.array([1, None], mask=[0, 1], dtype=object), np.array([1, None], object)),
+        "an array of objects with a mask": (
+            np.ma.array([1, None], mask=[0, 1], dtype=object),
+            np.array([1, None], object),
+        ),
         "a member of an enum": (Op.FORWARD, "forward"),
         "a float of one's own": (Number(1.0), 1.0),
         "an int of one's own": (enum.IntEnum("N", "A")["A"], 1),
@@ -282,7 +285,9 @@ def collisions(count):
         "named tuples": [{"named": ["N", ["a"], [{"int": hex(i * P)}]]} for i in range(1, count)],
         "frozen sets": [{"frozenset": [{"int": hex(i * P)}]} for i in range(1, count)],
         "complex numbers": [{"complex": [float(1000003 * i), float(-i)]} for i in range(2, count + 1)],
-        "ranges of nothing and numbers": [{"tuple": [{"range": [0, 1, 1]}, {"int": hex(i * P)}]} for i in range(1, count)],
+        "ranges of nothing and numbers": [
+            {"tuple": [{"range": [0, 1, 1]}, {"int": hex(i * P)}]} for i in range(1, count)
+        ],
     }
 
 

@@ -72,7 +72,9 @@ lk.DaskCluster("tcp://10.0.0.1:8786", pace=0.1, max_workers=8, may_kill=True)
 # runs
 
 faults = [lk.Kill("worker-1", at=2.0), lk.Freeze("worker-2", during=(1, 3))]
-run = lk.train(problem, strategy, cluster, lk.Budget(accuracy=0.95, seconds=20), seed=1, faults=faults, checkpoint=Path("run"))
+run = lk.train(
+    problem, strategy, cluster, lk.Budget(accuracy=0.95, seconds=20), seed=1, faults=faults, checkpoint=Path("run")
+)
 lk.train("digits", lk.SyncPS(), cluster, faults=lk.Partition("worker-1", during=(2, None)), checkpoint=False)
 lk.train("digits", lk.SyncPS(), cluster, faults=["delay:worker-1:server-0:0.1", lk.Preempt(0.01)])
 assert_type(run.wait(timeout=60), lk.Run)

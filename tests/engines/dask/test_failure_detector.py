@@ -106,7 +106,9 @@ def test_other_errors_are_not_retried(error):
 def test_a_start_is_repeated_after_a_loss_also_while_workers_are_missing_and_the_trace_records_it():
     clock, run = Clock(), Run()
     lost = LostWhileStarting("The process of server-0 ended while the run was starting.")
-    assert start_with_retries(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run
+    assert (
+        start_with_retries(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run
+    )
     assert run.said == [(Note, f"{lost} The start was retried.")]
 
 

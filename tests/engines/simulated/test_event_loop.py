@@ -138,7 +138,10 @@ def test_messages_from_and_to_a_lost_role_never_arrive(loop):
     for sender, target in ((one, two), (two, three), (three, one), (one, three)):
         loop.schedule(5, EARLY, DELIVER, target, Letter(sender.name))
     loop.discard_messages({"worker-1"})
-    assert [(target.name, m.sender) for target, m in loop.messages()] == [("worker-0", "worker-2"), ("worker-2", "worker-0")]
+    assert [(target.name, m.sender) for target, m in loop.messages()] == [
+        ("worker-0", "worker-2"),
+        ("worker-2", "worker-0"),
+    ]
     assert loop.run(FAR) is loop.EMPTY
     assert not two.log
 

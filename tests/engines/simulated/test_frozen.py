@@ -71,7 +71,13 @@ def test_a_role_thawed_between_its_loss_and_its_restart_is_fenced():
     run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(1.4).thaw("worker-1")
     assert applied(run, 0.505, 1.905, "worker-1") == 0
     run.advance(1)
-    assert fault_times(run) == [("frozen", 0.505), ("lost", 1.505), ("thawed", 1.905), ("fenced", 1.905), ("restarted", 2.305)]
+    assert fault_times(run) == [
+        ("frozen", 0.505),
+        ("lost", 1.505),
+        ("thawed", 1.905),
+        ("fenced", 1.905),
+        ("restarted", 2.305),
+    ]
     closed(run)
 
 
@@ -165,7 +171,9 @@ def test_a_role_killed_without_restart_stays_down_until_it_is_restarted(role):
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_run_that_waits_without_end_reports_it(role):
     run = started(lk.SyncPS(), budget=lk.Budget(updates=200)).advance(0.505).kill(role, restart=False)
-    with pytest.raises(lk.ClusterError, match=f"it waits for {role}, which was killed, and it is not restarted automatically"):
+    with pytest.raises(
+        lk.ClusterError, match=f"it waits for {role}, which was killed, and it is not restarted automatically"
+    ):
         run.wait()
     assert (run.stopped_by, run.trace.ending["lost"]) == ("error", [role])
     closed(run)

@@ -17,7 +17,9 @@ WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.LocalSGD]
 
 def replicas(run):
     """{worker: (parameters, version)} of present workers."""
-    return {r.name: (r.shard.values.copy(), r.shard.version) for r in run.engine.roles.values() if r.shard and not r.down}
+    return {
+        r.name: (r.shard.values.copy(), r.shard.version) for r in run.engine.roles.values() if r.shard and not r.down
+    }
 
 
 def incarnations(run):
@@ -152,6 +154,8 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
 def test_a_split_model_waits_for_a_lost_part(strategy, workers):
     run = started(strategy, workers, problem=DEEP).advance(0.3).kill("worker-0", restart=False).advance(1)
     assert [str(m) for m in events(run, "waits")] == ["waits for worker-0, which was killed"]
-    with pytest.raises(lk.ClusterError, match="waits for worker-0, which was killed, and it is not restarted automatically"):
+    with pytest.raises(
+        lk.ClusterError, match="waits for worker-0, which was killed, and it is not restarted automatically"
+    ):
         run.wait()
     closed(run)

@@ -107,7 +107,9 @@ def test_hosts_have_their_own_cores_and_speeds():
 def test_messages_cost_the_time_of_sender_and_receiver_and_the_latency():
     """One worker and one server on two cores. A cycle is: gradient 10, worker sends 1, latency 0.5, server receives 2, applies 3,
     sends 1, latency 0.5, worker receives 2."""
-    given = costs(10 * MS, cores=2, send=Linear(1 * MS), receive=Linear(2 * MS), update=Linear(3 * MS), latency=0.5 * MS)
+    given = costs(
+        10 * MS, cores=2, send=Linear(1 * MS), receive=Linear(2 * MS), update=Linear(3 * MS), latency=0.5 * MS
+    )
     made = run(lk.AsyncPS(), 1, given)
     starts = spans(made, "worker-0", COMPUTE)[:, 0]
     np.testing.assert_allclose(np.diff(starts), 10 + 1 + 0.5 + 2 + 3 + 1 + 0.5 + 2, atol=1e-5)
@@ -160,7 +162,9 @@ def test_a_role_that_polls_is_not_delayed_and_polls_only_if_its_last_wait_was_sh
 def test_paced_work_takes_the_drawn_time_if_the_cores_allow_it():
     made = run(lk.AsyncPS(), 2, costs(10 * MS, cores=1), compute=lk.Deterministic(50 * MS))
     for worker in ("worker-0", "worker-1"):
-        np.testing.assert_allclose(spans(made, worker, COMPUTE)[:, 1] - spans(made, worker, COMPUTE)[:, 0], 50, atol=1e-5)
+        np.testing.assert_allclose(
+            spans(made, worker, COMPUTE)[:, 1] - spans(made, worker, COMPUTE)[:, 0], 50, atol=1e-5
+        )
     crowded = run(lk.AsyncPS(), 8, costs(10 * MS, cores=1), compute=lk.Deterministic(50 * MS), updates=16)
     np.testing.assert_allclose(spans(crowded, "worker-7", COMPUTE)[0], [21, 80], atol=1e-5)
 
@@ -170,7 +174,8 @@ def test_after_a_paced_gradient_the_worker_has_slept():
     given = costs(1 * MS, cores=2, send=Linear(0.5 * MS), wake=((8 * MS, 0.0), (10 * MS, 1 * MS)), polling=100 * MS)
     made = run(lk.AsyncPS(), 1, given, compute=lk.Deterministic(10 * MS))
     starts = spans(made, "worker-0", COMPUTE)[:, 0]
-    np.testing.assert_allclose(np.diff(starts), 10 + 1 + 0.5, atol=1e-5)  # the worker sends, then the server, which has polled
+    # the worker sends, then the server, which has polled
+    np.testing.assert_allclose(np.diff(starts), 10 + 1 + 0.5, atol=1e-5)
 
 
 def test_a_slow_worker_sleeps_and_leaves_the_core_to_others():
@@ -245,7 +250,9 @@ def test_links_between_hosts_are_the_clusters():
 @pytest.mark.parametrize("fault", [lk.Kill("worker-1", at=0.02), lk.Freeze("worker-1", during=(0.02, 0.03))])
 def test_a_fault_of_one_process_leaves_the_others_of_its_host_alone(fault):
     cluster = lk.SimulatedCluster(workers=3, compute=None, costs=costs(1 * MS, cores=2), restart_after=0.01)
-    made = lk.train(lk.Problem("moons", hidden=(4,)), lk.AsyncPS(), cluster, lk.Budget(updates=90), faults=[fault]).wait()
+    made = lk.train(
+        lk.Problem("moons", hidden=(4,)), lk.AsyncPS(), cluster, lk.Budget(updates=90), faults=[fault]
+    ).wait()
     hit = [event.name for event in made.trace.events if isinstance(event, RoleKilled | RoleFrozen)]
     assert hit == ["worker-1"]
 

@@ -192,7 +192,9 @@ def test_link_faults_of_strength_zero_change_nothing(strategy, network):
     nothing = trained(strategy, lk.Delay("*", "*", 0.0), lk.Drop("*", "*", 0.0), **network)
     assert undisturbed.trace.ending["parameters_sha256"] == nothing.trace.ending["parameters_sha256"]
     for table in ("messages", "spans", "applies"):
-        for one, other in zip(*(run.trace.column(table, *run.trace.tables[table].columns) for run in (undisturbed, nothing))):
+        for one, other in zip(
+            *(run.trace.column(table, *run.trace.tables[table].columns) for run in (undisturbed, nothing))
+        ):
             np.testing.assert_array_equal(one, other)
 
 

@@ -57,7 +57,8 @@ def test_a_lost_asynchronous_worker_reduces_throughput_by_its_share():
         ("killed", 505_000_000), ("lost", 505_000_000), ("restarted", 1_305_000_000),
     ]  # fmt: skip
     entries = closed(run)
-    assert (entries["lost"], entries["rolled_back"], entries["dropped"]) == (0, 0, {})  # an unfinished computation is no gradient
+    # an unfinished computation is no gradient
+    assert (entries["lost"], entries["rolled_back"], entries["dropped"]) == (0, 0, {})
 
 
 def test_the_next_incarnation_of_a_worker_draws_other_batches():

@@ -92,10 +92,14 @@ def test_a_push_that_is_sent_again_is_applied_once(strategy):
     assert shard(run).version == version
     run.wait()
     c = sum(c.duplicates for c in run.trace.instances.values())
-    assert c >= 1 or isinstance(strategy, lk.KSync | lk.KBatchSync)  # its workers request weights, and do not push again
+    # its workers request weights, and do not push again
+    assert c >= 1 or isinstance(strategy, lk.KSync | lk.KBatchSync)
     entries = closed(run)
     assert entries["rolled_back"] == 0
-    assert entries["applied"] + entries["partly_applied"] == run.trace.counters[run.trace.roles.index("server-0")].gradients
+    assert (
+        entries["applied"] + entries["partly_applied"]
+        == run.trace.counters[run.trace.roles.index("server-0")].gradients
+    )
 
 
 # the chief ------------------------------------------------------------------------------------------------------------

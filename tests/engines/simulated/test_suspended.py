@@ -282,5 +282,3 @@ def test_an_instance_that_is_lost_does_nothing_in_its_finally_blocks(end):
         return rows, notes, counters, ending, parameters
 
     assert seen(SendsMessages) == seen(IsSilent)
-
-

@@ -29,7 +29,8 @@ def drawn(name, view):
 def test_left_and_right_go_through_all_points_of_a_curve_and_stay_at_its_ends(view):
     panel, at, said = drawn("accuracy", view), None, []
     time, accuracy = view.trace.column("evaluations", "time", "accuracy")
-    time, accuracy = (column[np.diff(time, append=np.inf) > 0] for column in (time, accuracy))  # the last of those of one time
+    # the last of those of one time
+    time, accuracy = (column[np.diff(time, append=np.inf) > 0] for column in (time, accuracy))
     for _ in range(len(time) + 3):
         text, *at = panel.step(view, at, 1, 0)
         said.append((text, tuple(at)))

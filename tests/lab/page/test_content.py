@@ -130,7 +130,12 @@ def test_the_state_of_the_run(now, lamp, at, below):
 
 @pytest.mark.parametrize(
     ("stopped_by", "text"),
-    [("user", "stopped by you"), ("accuracy", "target accuracy reached"), ("closed", "the cluster was closed"), ("new", "new")],
+    [
+        ("user", "stopped by you"),
+        ("accuracy", "target accuracy reached"),
+        ("closed", "the cluster was closed"),
+        ("new", "new"),
+    ],
 )
 def test_the_reason_of_the_end(stopped_by, text):
     run = trace()

@@ -201,7 +201,12 @@ def test_buffers_of_panels_are_found_by_their_numbers(open_page):
         alone, own = LivePanel(picture["name"]).draw(view())
         for layer in ("axes", "content"):
             assert resolved(picture[layer], buffers) == resolved(alone[layer], own)
-    used = [picture[layer][kind] for picture in frame["panels"] for layer in ("axes", "content") for kind in ("points", "pixels")]
+    used = [
+        picture[layer][kind]
+        for picture in frame["panels"]
+        for layer in ("axes", "content")
+        for kind in ("points", "pixels")
+    ]
     assert sorted(used) == list(range(len(buffers)))
 
 
@@ -281,7 +286,11 @@ def test_frames_follow_while_something_moves_and_end_when_nothing_does(open_page
         while page.thread.frame() is not None:
             pass
         assert page.thread.frame() is None
-    for now in ({"live": False, "replaying": True}, {"busy": "stopping"}, {"state": "running", "processes": "1 of 6 alive"}):
+    for now in (
+        {"live": False, "replaying": True},
+        {"busy": "stopping"},
+        {"state": "running", "processes": "1 of 6 alive"},
+    ):
         page.lab.now = view(**now)
         assert page.thread.frame() is not None
 
@@ -393,7 +402,9 @@ def test_values_under_the_pointer_and_tables_are_answered(open_page):
     page.thread.frame()
     alone = LivePanel("throughput")
     alone.draw(view())
-    assert answer(page, do="probe", panel="throughput", x=0.5, y=0.4)[0]["text"] == alone.readout(view(), 0.5, 0.4) != ""
+    assert (
+        answer(page, do="probe", panel="throughput", x=0.5, y=0.4)[0]["text"] == alone.readout(view(), 0.5, 0.4) != ""
+    )
     assert answer(page, do="copy", panel="throughput")[0]["text"] == alone.table(view()) != ""
 
 

@@ -47,7 +47,8 @@ class RunCheckpoints:
         found = self._read("chief", Evaluator.check_state)
         if not found:
             return {}
-        tag, newest = next(iter(found.items()))  # parameters saved before the run was resumed contain no gradient of this run
+        # parameters saved before the run was resumed contain no gradient of this run
+        tag, newest = next(iter(found.items()))
         return newest if tag >= 0 else without_accounting(newest)
 
     def states(self, role: str) -> dict[int, Any]:

@@ -22,7 +22,8 @@ from .recovery_events import Event, InternalError, WorkerJoined, WorkerLeft, rea
 __all__ = ["EventRouter", "router_of"]
 
 WORKERS = "all"  # Dask's own topic
-MEMORY = "worker-restart-memory"  # the topic on which Dask's nannies report that they end a process because of its memory
+# the topic on which Dask's nannies report that they end a process because of its memory
+MEMORY = "worker-restart-memory"
 log = logging.getLogger("labkit.engines.dask.client")
 
 

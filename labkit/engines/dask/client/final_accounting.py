@@ -84,7 +84,10 @@ class FinalAccounting:
         """Return [role's number, incarnation] of every instance without a final report."""
         silent = set(self._members.in_state(State.RUNNING)) - set(reports) - never_began
         ids = self._plan.role_ids
-        return [*self._members.lost_instances, *([ids[role], self._members.incarnation[role]] for role in sorted(silent))]
+        return [
+            *self._members.lost_instances,
+            *([ids[role], self._members.incarnation[role]] for role in sorted(silent)),
+        ]
 
 
 def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:

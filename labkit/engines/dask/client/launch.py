@@ -34,7 +34,8 @@ class Launcher:
         self.restored: dict[str, Any] = settings.pop("restored", {})
         self.plan = plan.without_data()
         common = {"plan": self.plan, "objective": plan.problem.objective(), **settings}
-        self._common = Packed.of(common, plan.strategy.name)  # once, so that roles that restart have the code of the start
+        # once, so that roles that restart have the code of the start
+        self._common = Packed.of(common, plan.strategy.name)
         self._shares: Any = None
         self._test: Any = None
         self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
@@ -50,7 +51,8 @@ class Launcher:
             self._test = dataset.x_test, dataset.y_test
             return
         first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
-        addresses = [where.get(first[number]) for number in range(layout.shares)]  # None: the role is absent, see `_move`
+        # None: the role is absent, see `_move`
+        addresses = [where.get(first[number]) for number in range(layout.shares)]
         lazy = self._lazy_shares([address or where["chief"] for address in addresses])
         self._shares = [address and self._compute(part, address) for part, address in zip(lazy, addresses)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
@@ -80,7 +82,9 @@ class Launcher:
     def _move(self, spec: RoleSpec, address: str) -> None:
         """Assemble the data (Dask arrays) of a role that restarts, on its new Dask worker."""
         if spec.data is not None:
-            self._shares[spec.data] = self._compute(self._lazy_shares([address] * len(self._shares))[spec.data], address)
+            self._shares[spec.data] = self._compute(
+                self._lazy_shares([address] * len(self._shares))[spec.data], address
+            )
         if spec.kind == "chief":
             self._test = self._compute(self._lazy_test(address), address)
 

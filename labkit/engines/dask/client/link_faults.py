@@ -71,7 +71,9 @@ class LinkFaults:
         """End a temporary fault of a link."""
         fault = command.fault
         if not isinstance(fault, Cut):
-            return self._changed(command, LinkDelayed if isinstance(fault, Delay) else LinkLossy, self._active.apply(command))
+            return self._changed(
+                command, LinkDelayed if isinstance(fault, Delay) else LinkLossy, self._active.apply(command)
+            )
         if fault.peer is not None:
             self._cut.end(frozenset((fault.role, fault.peer)), fault)
         self._reconnect(command)

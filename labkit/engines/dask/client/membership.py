@@ -35,7 +35,8 @@ class Membership:
     ):  # fmt: skip
         self.layout, self.where, self.usage, self.leaves = layout, where, usage, frozenset(leaves)
         names = [role.name for role in layout.roles]
-        self.incarnation = dict.fromkeys(names, 0)  # {role: number of the present incarnation, or of the next if none is present}
+        # {role: number of the present incarnation, or of the next if none is present}
+        self.incarnation = dict.fromkeys(names, 0)
         self.state = {name: State.OUTSIDE if name in outside else State.STARTING for name in names}
         self.why: dict[str, str] = {}  # {role that is not running: predicate of a sentence, such as "was killed"}
         self.contact: dict[str, Contact] = {}  # {running role: address and public key of its endpoint}

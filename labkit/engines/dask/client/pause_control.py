@@ -29,9 +29,11 @@ from .run_record import RunRecord
 
 __all__ = ["PauseControl"]
 
-ANSWER_S = 10.0  # timeout for all shards to report their versions, seconds; long, as a role answers after its current effect
+# timeout for all shards to report their versions, seconds; long, as a role answers after its current effect
+ANSWER_S = 10.0
 STEP_S = 30.0  # timeout of a step, seconds; then the run is paused at the current versions
-GRACE_S = 1.0  # a step that was late to pause, or to learn the versions, continues for up to this time after its timeout
+# a step that was late to pause, or to learn the versions, continues for up to this time after its timeout
+GRACE_S = 1.0
 
 VERSION = {"do": "version"}  # the order to report the version of a shard
 PAUSING, QUERYING, RUNNING, STOPPING = "pausing", "querying", "running", "stopping"
@@ -78,7 +80,9 @@ class PauseControl:
         self._sent_at = 0.0
         self._repeated_at: dict[tuple[str, int], float] = {}  # {(role, incarnation): time of the last retransmission}
         self._shard_roles = {role.name for role in roles if role.shard is not None}
-        self._synchronized = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
+        self._synchronized = layout.replication != "local" or all(
+            role.computes for role in roles if role.shard is not None
+        )
         self._allowed = True
         self._pausing: list[Then] | None = None  # callbacks of a pause that not all roles have acknowledged yet
         self._steps: deque[StepRequest] = deque()  # steps after the current one

@@ -326,7 +326,8 @@ class RecoveryPolicy:
         self._node = {spec.name: spec.node for spec in layout.roles}
         self._computing = [spec.name for spec in layout.roles if spec.computes]
         workers = [spec.name for spec in layout.roles if spec.kind == "worker"] if elastic else []
-        self._moving = {worker: moving_roles(layout, worker) for worker in workers}  # the roles that join and leave with it
+        # the roles that join and leave with it
+        self._moving = {worker: moving_roles(layout, worker) for worker in workers}
         self._movable = {role for roles in self._moving.values() for role in roles}
         self._actions: list[Action] = []
         self._ended = False
@@ -336,7 +337,8 @@ class RecoveryPolicy:
         self._workers_alive = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
         self._heartbeats_requested = float("-inf")
         self._late: set[str] = set()  # running roles whose reports are overdue, and whose processes are observed
-        self._finished: set[str] = set()  # present roles whose tasks have ended: a live process is no sign of life of these
+        # present roles whose tasks have ended: a live process is no sign of life of these
+        self._finished: set[str] = set()
         # {Dask worker that was silent, or on which a start failed: sign of life first observed since}
         self._suspects: dict[str, Hashable] = {}
         # losses
@@ -349,10 +351,12 @@ class RecoveryPolicy:
         self._up_since = dict.fromkeys(members.where, now)  # {role that is up: since when}
         self._cancelled: set[str] = set()  # roles whose tasks Dask has cancelled
         self._cancelled_since = 0.0
-        self._retired: dict[str, float] = {}  # {Dask worker that Dask retires, whose roles are about to leave: since when}
+        # {Dask worker that Dask retires, whose roles are about to leave: since when}
+        self._retired: dict[str, float] = {}
         self._empty_since: float | None = None  # time at which the last Dask worker left; None while there is one
         # orders
-        self._beginning: dict[str, float] = {}  # {role that has not reported since the order to begin: time of the order}
+        # {role that has not reported since the order to begin: time of the order}
+        self._beginning: dict[str, float] = {}
         self._repeated: dict[str, float] = {}  # {role: time of the last retransmission of the membership}
         self._fenced_at: dict[tuple[str, int], float] = {}
         # joins and leaves
@@ -382,7 +386,8 @@ class RecoveryPolicy:
         if counts and handler is not None:
             handler(self, event)
         self._consult()
-        if handler is not None and type(event) is not Report:  # reports are frequent, and no decision depends on them alone
+        # reports are frequent, and no decision depends on them alone
+        if handler is not None and type(event) is not Report:
             self._act_on_time()
         actions, self._actions = self._actions, []
         return actions
@@ -648,7 +653,8 @@ class RecoveryPolicy:
             self._stay_outside.discard(role)
             self._stay_away.discard(role)
             if self._leaving.get(role) == NOT_ORDERED:
-                del self._leaving[role]  # the order to depart has not been sent, so the role stays; else it leaves first
+                # the order to depart has not been sent, so the role stays; else it leaves first
+                del self._leaving[role]
             self._joining[role] = self._now
 
     def _on_leave(self, command: Leave) -> None:
@@ -685,7 +691,9 @@ class RecoveryPolicy:
                 self._remove_from_group(role)
         self._drop_requests(roles)
         self._broadcast()
-        self._request_workers([role for role in roles if self.members.state[role] in AWAITING_PLACEMENT], scale_up=silent)
+        self._request_workers(
+            [role for role in roles if self.members.state[role] in AWAITING_PLACEMENT], scale_up=silent
+        )
         self._record_absences([r for r in roles if r in self._stay_away and self.members.state[r] is State.STOPPED])
 
     def _dismiss(self, role: str, incarnation: int) -> None:
@@ -839,7 +847,9 @@ class RecoveryPolicy:
         Heartbeats are also requested if there are suspects and no other Dask worker is free.
         """
         late = self._roles_alive.silent(self._patience / 2, self._now)
-        self._late.update(role for role in late if self.members.state[role] is State.RUNNING and role not in self._finished)
+        self._late.update(
+            role for role in late if self.members.state[role] is State.RUNNING and role not in self._finished
+        )
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
         needed = bool(self._suspects) and any(
@@ -944,7 +954,8 @@ class RecoveryPolicy:
         self.reserved.pop(role, None)
         if self._phase == "collect":
             self._pending.discard(role)
-        elif self._phase == "start":  # instances that are starting end before they begin; their Dask workers stay reserved
+        # instances that are starting end before they begin; their Dask workers stay reserved
+        elif self._phase == "start":
             self._phase = "collect"
             self._pending.clear()
             self._fetching.clear()
@@ -972,7 +983,9 @@ class RecoveryPolicy:
 
     def _placed_members(self) -> dict[str, str]:
         """Return {member that was lost or joins: Dask worker reserved for it}."""
-        return {role: p.worker for p in self._requests for role in p.roles if role in self._group and p.worker is not None}
+        return {
+            role: p.worker for p in self._requests for role in p.roles if role in self._group and p.worker is not None
+        }
 
     def _participants(self) -> list[str]:
         outside = self.members.outside

@@ -60,7 +60,11 @@ def resumed_states(plan: Plan, store: Store) -> tuple[dict[str, InitialState], l
 def _described(state: Mapping[str, Any] | None) -> str:
     if state is None:
         return "no checkpoint"
-    return f"its checkpoint of update {state['version']}" if "version" in state else f"its evaluation of update {state['update']}"
+    return (
+        f"its checkpoint of update {state['version']}"
+        if "version" in state
+        else f"its evaluation of update {state['update']}"
+    )
 
 
 def _plain(state: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -183,10 +183,14 @@ class DaskRun(Engine):
         )  # fmt: skip
         self.processes = ProcessFaults(self.connection.local, self.supervisor, self.record, self.recovery)
         self._event_handlers, self._command_handlers = self._event_table(), self._command_table()
-        self.supported_commands = frozenset(self._command_handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
+        self.supported_commands = frozenset(self._command_handlers) - (
+            frozenset() if self.cluster.may_kill else SIGNALS
+        )
         self._present = self.recovery.present
         incarnations = self.members.incarnation
-        self.recovery.handle(Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unacknowledged))))
+        self.recovery.handle(
+            Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unacknowledged)))
+        )
         self.connection.runs.add(self)
         try:
             self._thread.start()
@@ -415,7 +419,8 @@ class DaskRun(Engine):
                 self._execute(command, self._warn_if_refused, scheduled=True)
 
     def _warn_if_refused(self, error: BadInput | None) -> None:
-        if error is not None:  # a scheduled command has no caller that could receive the error, so the error is recorded
+        # a scheduled command has no caller that could receive the error, so the error is recorded
+        if error is not None:
             self.event(EngineWarning, str(error))
 
     def _execute(self, command: Command, done: Done, scheduled: bool = False) -> None:
@@ -549,7 +554,9 @@ class DaskRun(Engine):
             return RunEnd(self._stop_reason, "the chief did not answer, so there is no final evaluation")
         limit = self.plan.budget.seconds
         if limit is not None and self.clock.seconds > limit + STOP_S and self.members.missing:
-            awaited = "; ".join(f"{role}, which {self.members.why.get(role, 'is starting')}" for role in self.members.missing)
+            awaited = "; ".join(
+                f"{role}, which {self.members.why.get(role, 'is starting')}" for role in self.members.missing
+            )
             return RunEnd("seconds", f"there is no last evaluation: it would wait for {awaited}")
         if self.supervisor.client.status != "running":
             return self._end_after_loss(self.plan.role_ids, "the connection to the Dask scheduler is gone")

@@ -21,7 +21,8 @@ from .supervisor import Supervisor
 
 __all__ = ["SHUTDOWN_S", "Shutdown"]
 
-SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # limits without a sign of a role, seconds; `AFTER_LOSS_S` if roles were lost before
+# limits without a sign of a role, seconds; `AFTER_LOSS_S` if roles were lost before
+SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0
 LONGEST = 5  # the longest shutdown, in multiples of this limit
 ANSWER_S = 1.0  # timeout for the acknowledgement of an order, seconds; the role's report acknowledges it as well
 

@@ -77,7 +77,8 @@ class Supervisor:
         self.futures: dict[str, Future] = {}
         self.clock = EngineClock()
         self.processes: dict[str, tuple[Any, ...]] = {}  # {address: process}
-        self.never_began: set[str] = set()  # roles whose newest instance was ordered to end before it was ordered to begin
+        # roles whose newest instance was ordered to end before it was ordered to begin
+        self.never_began: set[str] = set()
         self.unacknowledged: set[str] = set()  # roles that did not acknowledge the order to begin
         self._offsets = ClockOffsets(client)
         self._order_locks: dict[str, asyncio.Lock] = {}  # {address: lock that keeps orders in sequence}
@@ -147,7 +148,8 @@ class Supervisor:
 
         Raises `ClusterError` if a Dask worker ends, or if a Dask worker or the scheduler gives no sign of life.
         """
-        missing, detector, total = set(self.where), FailureDetector(ANSWER_S + ABSENT_S), len(self.where)  # a look may take long
+        # a look may take long
+        missing, detector, total = set(self.where), FailureDetector(ANSWER_S + ABSENT_S), len(self.where)
         began = looked = time.monotonic()
         detector.watch([SCHEDULER, *self.where.values()], began)
         while missing:
@@ -215,7 +217,9 @@ class Supervisor:
         """
         keys = {self.where[role]: self.futures[role].key for role in missing}
         tasks = run_on_workers(self.client, keys, ANSWER_S, blocking_tasks, lambda address: (keys[address],))
-        blocked = [role for role in sorted(missing) if isinstance(tasks[self.where[role]], list) and tasks[self.where[role]]]
+        blocked = [
+            role for role in sorted(missing) if isinstance(tasks[self.where[role]], list) and tasks[self.where[role]]
+        ]
         if blocked:
             raise ClusterError(
                 f"These roles did not start within {waited:.0f} s, because the cluster is busy with other work: "

@@ -41,7 +41,9 @@ class LocalSecurity(Security):
     def __init__(self, certificate: str, key: str) -> None:
         own: dict[str, Any] = {f"tls_{role}_cert": certificate for role in ("client", "scheduler", "worker")}
         own |= {f"tls_{role}_key": key for role in ("client", "scheduler", "worker")}
-        super().__init__(require_encryption=True, tls_ca_file=certificate, tls_min_version=ssl.TLSVersion.TLSv1_3, **own)
+        super().__init__(
+            require_encryption=True, tls_ca_file=certificate, tls_min_version=ssl.TLSVersion.TLSv1_3, **own
+        )
         self._certificate, self._key = certificate, key
         self._contexts: dict[ssl.Purpose, ssl.SSLContext] = {}
 

@@ -170,7 +170,11 @@ class DaskCluster(Cluster):
         DaskCluster
             The cluster, whose processes are not started yet.
         """
-        given = {name: getattr(spec, name) for name in cluster_options("dask") if name not in ("engine", "compute", "scheduler")}
+        given = {
+            name: getattr(spec, name)
+            for name in cluster_options("dask")
+            if name not in ("engine", "compute", "scheduler")
+        }
         return cls(spec.scheduler, pace=spec.compute, **given)
 
     workers: Final[int] = _option_value("workers")
@@ -403,7 +407,11 @@ class DaskCluster(Cluster):
         progress = self.progress()
         if self.is_open:
             return f"{progress.up:,} of {progress.wanted:,} are up" if self.starts_processes else "connected"
-        return "not started; the first run starts them" if self.starts_processes else "not connected; the first run connects"
+        return (
+            "not started; the first run starts them"
+            if self.starts_processes
+            else "not connected; the first run connects"
+        )
 
     def __repr__(self) -> str:
         servers = "" if self.servers is None else f"{count_text(self.servers, 'server')}, "

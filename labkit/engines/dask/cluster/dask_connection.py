@@ -261,7 +261,9 @@ class LocalProcesses(DaskProcesses):
                 wait([replaced], LOOK_S / 5)
             if replaced.exception() is not None:
                 why = self._table.problem or replaced.exception()
-                raise ClusterError(f"The local cluster did not reach {nodes} processes: {why}.") from replaced.exception()
+                raise ClusterError(
+                    f"The local cluster did not reach {nodes} processes: {why}."
+                ) from replaced.exception()
             if len(self._table.addresses) >= nodes:  # else a process was lost meanwhile, and is replaced now
                 return
 
@@ -448,7 +450,8 @@ class DaskConnection:
         self._ready = False  # enough processes have answered
         self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
         self._unresponsive: set[str] = set()  # Dask workers that did not answer the last request
-        self._starting: dict[object, tuple[Stage, int, int]] = {}  # {run that starts: (stage, roles that reached it, roles)}
+        # {run that starts: (stage, roles that reached it, roles)}
+        self._starting: dict[object, tuple[Stage, int, int]] = {}
         self._closed = False
         self._owner = os.getpid()  # pid of the process that owns this connection
         self.usage: Counter[str] = Counter()
@@ -565,7 +568,9 @@ class DaskConnection:
                     others = f"{len(self._unresponsive)} more do not answer (frozen, or cut off)"
                     raise ClusterError(f"{needs} that answer; {others}.")
                 later = f"; if more are still starting, wait with cluster.open(wait=600) or client.wait_for_workers({nodes})"
-                raise BadInput(f"{needs}; start more, or ask for fewer workers or servers{'' if self.local else later}.")
+                raise BadInput(
+                    f"{needs}; start more, or ask for fewer workers or servers{'' if self.local else later}."
+                )
             self._ready = True
             return found
 
@@ -627,7 +632,8 @@ class DaskConnection:
         """Observe the signs of life of these Dask workers."""
         if not addresses:
             return
-        with contextlib.suppress(OSError):  # includes TimeoutError; if the scheduler does not answer, there is no sign of life
+        # includes TimeoutError; if the scheduler does not answer, there is no sign of life
+        with contextlib.suppress(OSError):
             for address, value in self._processes.signs_of_life(client).items():
                 if address in addresses:
                     detector.progress(address, value, time.monotonic())
@@ -651,7 +657,8 @@ class DaskConnection:
         """
         client = self._processes.client
         if client is not None and in_async_call(client.loop):
-            threading.Thread(target=self.close, name="labkit-close").start()  # called by a finalizer on Dask's own thread
+            # called by a finalizer on Dask's own thread
+            threading.Thread(target=self.close, name="labkit-close").start()
             return
         self.end_runs()
         first, self._closed = not self._closed, True

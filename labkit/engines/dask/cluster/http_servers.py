@@ -73,7 +73,9 @@ class Scheduler(distributed.Scheduler):
         if self._token is None:
             return
         super().start_http_server(*arguments, **more)
-        self.http_server.request_callback = TokenGuard(self.http_application, self._token, self.services["dashboard"].port)
+        self.http_server.request_callback = TokenGuard(
+            self.http_application, self._token, self.services["dashboard"].port
+        )
 
 
 def with_token(link: str, token: str) -> str:

@@ -126,7 +126,8 @@ class Nanny(http_servers.Nanny):
 
     async def instantiate(self) -> Status:
         """Start the process. Returns when it is registered with the scheduler, or has been lost `STARTS` times."""
-        if self._instantiating:  # the process that was starting is lost; the loop of the first call starts the next process
+        # the process that was starting is lost; the loop of the first call starts the next process
+        if self._instantiating:
             return Status.starting
         self._instantiating = True
         try:

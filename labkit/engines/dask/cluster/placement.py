@@ -24,7 +24,9 @@ __all__ = ["PlacementRule", "check_checkpoint_location", "check_rule", "host_of"
 
 PlacementRule = str | Mapping[str, str] | None
 POLICIES = ("spread", "pack")
-ALLOWED = 'place="spread", place="pack", or places by role or kind, as place={"server-0": "10.0.0.2", "worker": "10.0.0.3"}'
+ALLOWED = (
+    'place="spread", place="pack", or places by role or kind, as place={"server-0": "10.0.0.2", "worker": "10.0.0.3"}'
+)
 
 
 def host_of(address: str) -> str:

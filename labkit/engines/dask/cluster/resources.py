@@ -62,7 +62,9 @@ class Resources:
         self.rows = tuple(rows)
 
     def _table(self) -> Table:
-        return Table(list(_HEADS.values()), [[_cell(f.name, getattr(row, f.name)) for f in fields(row)] for row in self.rows])
+        return Table(
+            list(_HEADS.values()), [[_cell(f.name, getattr(row, f.name)) for f in fields(row)] for row in self.rows]
+        )
 
     def __str__(self) -> str:
         return str(self._table())
@@ -175,7 +177,9 @@ def _gradient_rate() -> float:
     weights, out = network.start(0), np.empty(network.size, np.float32)
     x, y = rng.standard_normal((32, 64), np.float32), rng.integers(10, size=32)
     with threadpool_limits(1):
-        return statistics.median(_calls_per_second(lambda: network.gradient(weights, x, y, out)) for _ in range(REPEATS))
+        return statistics.median(
+            _calls_per_second(lambda: network.gradient(weights, x, y, out)) for _ in range(REPEATS)
+        )
 
 
 def _calls_per_second(work: Any) -> float:

@@ -87,7 +87,9 @@ def _fork_server() -> dict[str, str]:
     with dask.config.set(method):
         get_mp_context()  # Dask sets its preload modules at the first call; the modules of labkit are added below
     preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.http_servers"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        [*preload, "labkit.engines.dask.cluster.http_servers"]
+    )
     return method
 
 

@@ -103,7 +103,9 @@ class _Watch:
         if found:
             self._seen = self._looked
         elif self._looked > self._seen + RETURN_S:
-            raise ClusterError(f"All Dask workers of the cluster are gone, and none has come back within {RETURN_S:g} s.")
+            raise ClusterError(
+                f"All Dask workers of the cluster are gone, and none has come back within {RETURN_S:g} s."
+            )
 
 
 def _lost(error: KilledWorker) -> ClusterError:

@@ -110,7 +110,8 @@ class Endpoint:
         self.left: set[str] = set()
         self.lost: set[str] = set()
         self._peers: dict[str, _Peer] = {}  # peers that messages can be sent to
-        self._minimum: dict[str, int] = {}  # {role: minimum incarnation that is accepted, which is the newest one known}
+        # {role: minimum incarnation that is accepted, which is the newest one known}
+        self._minimum: dict[str, int] = {}
         self._known: dict[str, _Peer] = {}  # {role: address and key of that incarnation, if known}
         self._numbers: dict[str, int] = {}  # {public key of an instance: number of its last connection}
         self._suspended_at: dict[str, int] = {}  # {sender whose link was cut: number of its last frame}

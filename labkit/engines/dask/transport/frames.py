@@ -262,7 +262,9 @@ class Codec:
         own["incarnation"] = incarnation
         return message
 
-    def _read(self, layout: _MessageLayout, own: dict[str, Any], mask: int, meta: memoryview, payload: memoryview) -> None:
+    def _read(
+        self, layout: _MessageLayout, own: dict[str, Any], mask: int, meta: memoryview, payload: memoryview
+    ) -> None:
         """Decode the tagged values into `own`."""
         reader = _Reader(meta, layout.struct.size, payload)
         late = [name for bit, name in enumerate(layout.numbers) if mask >> bit & 1]

@@ -38,7 +38,8 @@ class Links:
         self.direct: dict[str, SendConnection] = {}
         self.finished = False  # whether close frames have been sent, after which no message can be sent
         self._address = address
-        self._resume_after: dict[str, int] = {}  # {peer whose link was cut: number of the last frame that the peer has received}
+        # {peer whose link was cut: number of the last frame that the peer has received}
+        self._resume_after: dict[str, int] = {}
         self._owner_of: dict[SendConnection, Callable[[SendConnection, str], None]] = {}
         self._dialer = Dialer(poller, pool, context, host, memory_size, now, handshake, self._ended)
         self.queued = self._dialer.queued

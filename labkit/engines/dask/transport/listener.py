@@ -118,7 +118,8 @@ class Listener:
         def priority(connection: Unauthenticated) -> tuple[bool, bool, int]:
             return connection.hello is not None, connection.host in known, -per_host[connection.host]
 
-        for connection in sorted(self.pending, key=priority)[:EVICTED]:  # the sort is stable: among equals the oldest come first
+        # the sort is stable: among equals the oldest come first
+        for connection in sorted(self.pending, key=priority)[:EVICTED]:
             self._record(f"{connection.where}: closed, too many unauthenticated connections")
             self._close(connection)
 

@@ -158,7 +158,8 @@ class Poller:
 
     def wake(self) -> None:
         """End the current `wait`, or the next one. Any thread may call it."""
-        with contextlib.suppress(OSError):  # the socket is full (the doorbell rings already) or closed (no thread waits)
+        # the socket is full (the doorbell rings already) or closed (no thread waits)
+        with contextlib.suppress(OSError):
             self._waker.send(b"!")
 
     def close(self) -> None:

@@ -220,7 +220,8 @@ class MemoryReader:
     def __init__(self, offer: Offer, size: int = SIZE) -> None:
         path = f"/proc/{offer.pid}/fd/{offer.fd}"
         name = os.readlink(path)  # checked before the file is opened, because it may be any file of any process
-        if name != f"/memfd:labkit-{offer.token} (deleted)":  # compares the whole name, so a partial token opens nothing
+        # compares the whole name, so a partial token opens nothing
+        if name != f"/memfd:labkit-{offer.token} (deleted)":
             raise FileNotFoundError(f"{path} is {name}")
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

@@ -36,7 +36,8 @@ def listen(host: str) -> socket.socket:
 def accept(sock: socket.socket, context: ssl.SSLContext | None) -> TcpStream:
     """Return the stream over a socket that was accepted. Raises `OSError` if the peer has disconnected."""
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # doorbells are sent without waiting for acknowledgements
+    # doorbells are sent without waiting for acknowledgements
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if context is None:
         return TcpStream(sock)
     return TlsStream(sock, context, accepted=True)
@@ -124,7 +125,8 @@ class TlsStream(TcpStream):
 
     encrypted = True
     max_pieces = (
-        0  # one buffer at a time; after `BlockingIOError` the same bytes must be passed again, as they are in a TLS record
+        # one buffer at a time; after `BlockingIOError` the same bytes must be passed again, as they are in a TLS record
+        0
     )
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, accepted: bool = False) -> None:

@@ -152,7 +152,9 @@ class Checkpointing:
         empty for a role without state.
         """
         state, same = given or (None, False)
-        state, remark = (None if state is None else dict(state), "") if given is not None else self._read(shard, evaluator)
+        state, remark = (
+            (None if state is None else dict(state), "") if given is not None else self._read(shard, evaluator)
+        )
         requested, begins = state, []
         if shard is not None and state is not None:
             self.saved_at = state.pop(TIME, None)

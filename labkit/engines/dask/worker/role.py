@@ -332,7 +332,8 @@ class RealRole(RoleCore):
         if part is self.shard and 0 <= self._step_to <= self.counters.version:
             self._step_to = -1
             if self.spec.computes or self._plan.layout.replication != "local":
-                self._clock.pause()  # a local replica keeps answering the others until they have stepped, and pauses with them
+                # a local replica keeps answering the others until they have stepped, and pauses with them
+                self._clock.pause()
             self._report()
             self._channel.report("stepped")
             self._channel.pending = True  # pauses before the next effect
@@ -411,7 +412,9 @@ class RealRole(RoleCore):
                 self.checkpoints.save_if_due(self.shard, self._now())
             self._report()
         while self._clock.paused and not self._try_resume():
-            self._channel.posted.wait(PAUSED_POLL_S if self._resume_from is None else min(PAUSED_POLL_S, self._lead_seconds))
+            self._channel.posted.wait(
+                PAUSED_POLL_S if self._resume_from is None else min(PAUSED_POLL_S, self._lead_seconds)
+            )
             self._endpoint.progress()
             if self._channel.pending:
                 for command in self._channel.commands():

@@ -141,11 +141,19 @@ def check_versions(address: str, answer: object) -> None:
     if isinstance(answer, Exception):
         without = "No module named 'labkit" in str(answer)
         why = f"has no labkit; install {DISTRIBUTION} {mine['labkit']} there" if without else None
-        raise ClusterError(f"The Dask worker at {address} {why or f'cannot use labkit: {type(answer).__name__}: {answer}'}.")
+        raise ClusterError(
+            f"The Dask worker at {address} {why or f'cannot use labkit: {type(answer).__name__}: {answer}'}."
+        )
     its = answer if isinstance(answer, dict) else {}
     for name, version in mine.items():
         if its.get(name) != version:
-            other = f"{name} {its[name]}" if name in its else "another labkit" if not its else f"no {name} but {', '.join(its)}"
+            other = (
+                f"{name} {its[name]}"
+                if name in its
+                else "another labkit"
+                if not its
+                else f"no {name} but {', '.join(its)}"
+            )
             here = f"this process has {name} {version}"
             raise ClusterError(f"The Dask worker at {address} has {other} and {here}; they must be equal.")
 

@@ -44,13 +44,19 @@ class World:
         clock = EngineClock(lambda: 0)
         trace = types.SimpleNamespace(lock=threading.RLock(), event=self.events.append)
         self.record = RunRecord(trace, clock)
-        self.links = LinkFaults(self.layout, self.members, self.record, ActiveFaults(), lambda *order: self.posted.append(order))
+        self.links = LinkFaults(
+            self.layout, self.members, self.record, ActiveFaults(), lambda *order: self.posted.append(order)
+        )
         self.answer, self.answers_at_once, self.unanswered = None, True, []
         self.supervisor = types.SimpleNamespace(
-            members=self.members, processes={where: (boot_id(), 10 + i, 0.0) for i, where in enumerate("abcd")}, call=self.call
+            members=self.members,
+            processes={where: (boot_id(), 10 + i, 0.0) for i, where in enumerate("abcd")},
+            call=self.call,
         )
         cluster = types.SimpleNamespace(local=local, place=None, recovering=True)
-        self.policy = RecoveryPolicy(self.members, cluster, "abcd", on_loss="wait", patience=5.0, elastic=False, now=0.0)
+        self.policy = RecoveryPolicy(
+            self.members, cluster, "abcd", on_loss="wait", patience=5.0, elastic=False, now=0.0
+        )
         self.processes = ProcessFaults(local, self.supervisor, self.record, self)
 
     def call(self, address, fn, arguments, limit, then, nanny=False):
@@ -80,7 +86,9 @@ def signals(monkeypatch):
     """(what, process) of every signal, of which none is sent."""
     sent = []
     for name in ("end_process", "freeze_process", "thaw_process"):
-        monkeypatch.setattr(process_faults, name, lambda process, name=name: sent.append((name.split("_")[0], process[1])))
+        monkeypatch.setattr(
+            process_faults, name, lambda process, name=name: sent.append((name.split("_")[0], process[1]))
+        )
     return sent
 
 

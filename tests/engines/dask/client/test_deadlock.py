@@ -34,7 +34,9 @@ def test_no_deadlock_if_a_role_does_not_wait():
 
 
 def test_a_message_in_flight_prevents_a_deadlock():
-    assert deadlock_after(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+    assert (
+        deadlock_after(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+    )
 
 
 def test_a_returned_role_is_neither_awaited_nor_named_in_a_deadlock():

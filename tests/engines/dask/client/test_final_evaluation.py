@@ -38,7 +38,8 @@ def test_a_request_is_repeated_until_the_chief_has_it(world):
     world.time = 7.0
     world.request.reported(True)
     world.time = 20.0
-    world.request.reported(False)  # of an earlier report, or of a chief that has begun since: it is notified at its start
+    # of an earlier report, or of a chief that has begun since: it is notified at its start
+    world.request.reported(False)
     assert world.request.acknowledged_at == 7_000_000_000
     assert world.sent == [order] * 3
     assert world.request.orders() == [order]

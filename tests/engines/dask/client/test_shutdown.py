@@ -70,7 +70,10 @@ class BusyMachine:
         self.now, self.ends, self.undelivered = 0.0, ends, set(undelivered)
         self.due, self.ended = [], set()
         self.client = types.SimpleNamespace(status="running")
-        self.futures, self.where = {role: types.SimpleNamespace(done=lambda: False) for role in ends}, {r: r for r in ends}
+        self.futures, self.where = (
+            {role: types.SimpleNamespace(done=lambda: False) for role in ends},
+            {r: r for r in ends},
+        )
         self.members, self.never_began, self.queue = types.SimpleNamespace(outside=set()), set(), self
 
     def get(self, timeout):

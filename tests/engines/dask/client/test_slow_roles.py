@@ -25,7 +25,9 @@ class World:
         for role in ADDRESSES:
             members.arrive(role, ("127.0.0.1", 1, ""))
         cluster = types.SimpleNamespace(local=True, place=None, recovering=True)
-        self.policy = RecoveryPolicy(members, cluster, "abcd", on_loss="wait", patience=patience, elastic=False, now=0.0)
+        self.policy = RecoveryPolicy(
+            members, cluster, "abcd", on_loss="wait", patience=patience, elastic=False, now=0.0
+        )
         self.alive, self.now, self.lost_at, self.done = alive, 0.0, [], []
 
     def handle(self, event):

@@ -98,9 +98,7 @@ def test_many_arrays_in_one_message(pair: tuple[Endpoint, Endpoint]) -> None:
     one, two = pair
     arrays = tuple(np.full(i % 7, i) for i in range(600))
     total = sum(array.nbytes for array in arrays)
-    shapes = 8 * sum(
-        not array.size for array in arrays
-    )  # an empty array consists of its shape only, which is counted
+    shapes = 8 * sum(not array.size for array in arrays)  # an empty array consists of its shape only, which is counted
     assert one.send("two", Push(arrays, 0, 0, 0)) == total + shapes  # type: ignore[arg-type]
     run(pair, lambda: two.inbox)
     assert two.inbox[0].nbytes == total

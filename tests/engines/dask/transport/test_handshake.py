@@ -150,7 +150,8 @@ def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Endpoint
 def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., Endpoint]) -> None:
     one, two = make("one"), make("two")
     introduce(one, two)
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # the port of a role that is gone, taken by another program
+    # the port of a role that is gone, taken by another program
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         one.add_peer("two", *listener.getsockname(), two.identity.public, 0)
         one.send("two", Ack(1))
         sock = listener.accept()[0]
@@ -204,8 +205,7 @@ def test_connections_from_hosts_without_roles_are_closed_first(make: Callable[..
 
     def come(source: str, count: int) -> list[socket.socket]:
         return [
-            socket.create_connection(("127.0.0.1", server.address[1]), source_address=(source, 0))
-            for _ in range(count)
+            socket.create_connection(("127.0.0.1", server.address[1]), source_address=(source, 0)) for _ in range(count)
         ]
 
     try:

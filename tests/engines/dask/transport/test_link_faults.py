@@ -333,7 +333,9 @@ def test_all_links_means_unknown_ones_and_later_ones(make: Callable[..., Endpoin
 
 
 @pytest.mark.parametrize("how", [{"cut": True}, {"delay": AGES}, {"drop": 1.0}])
-def test_messages_held_by_a_link_fault_at_the_end_are_reported(pair: tuple[Endpoint, Endpoint], how: dict[str, Any]) -> None:
+def test_messages_held_by_a_link_fault_at_the_end_are_reported(
+    pair: tuple[Endpoint, Endpoint], how: dict[str, Any]
+) -> None:
     one, two = pair
     warm(one, two)
     impair(one, two, **how)

@@ -103,7 +103,9 @@ def test_the_reader_receives_the_written_bytes(ends: tuple[MemoryWriter, MemoryR
     assert len(reader.peek()) == 0
 
 
-def test_a_write_to_almost_full_memory_is_partial_and_to_full_memory_blocks(ends: tuple[MemoryWriter, MemoryReader]) -> None:
+def test_a_write_to_almost_full_memory_is_partial_and_to_full_memory_blocks(
+    ends: tuple[MemoryWriter, MemoryReader],
+) -> None:
     writer, reader = ends
     assert writer.write([bytes(200), bytes(range(100))]) == SMALL
     for pieces in ([b"x"], [b"x" * 1000]):
@@ -348,7 +350,9 @@ def test_frames_go_through_the_memory_once_the_offer_is_taken_up(pair: tuple[End
     assert end.has_data()
 
 
-def test_other_hosts_and_peers_without_permission_use_tcp(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_hosts_and_peers_without_permission_use_tcp(
+    make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
     here, there, private = make("here"), make("there", host="localhost"), make("shy", share=False)
     introduce(here, there, private)
     for one, two in ((here, there), (there, here), (private, here)):

@@ -157,7 +157,9 @@ def test_a_resumed_run_names_damaged_checkpoints_and_what_is_used_instead(store)
     assert {role: state["version"] for role, (state, _) in states.items() if state} == {"server-0": 9, "server-1": 5}
     assert notes == [f"server-1 starts from its checkpoint of update 5: {name} is damaged (truncated)"]
     damage(store, "server-1", 5)
-    with pytest.raises(lk.BadInput, match=r"no checkpoint of server-1 is left \(server-1\.000000000009\.ckpt is damaged"):
+    with pytest.raises(
+        lk.BadInput, match=r"no checkpoint of server-1 is left \(server-1\.000000000009\.ckpt is damaged"
+    ):
         resumed_states(PLAN, store)
 
 

@@ -75,7 +75,11 @@ def test_work_takes_the_drawn_time_or_its_real_time_if_longer():
     times = WorkTimes({"gradient": Always(100), "server": None, "measure": None}, 1.0)
     assert times.paced("gradient")
     assert not times.paced("server")
-    assert [times.duration("gradient", cost, took) for cost, took in ((1.0, 30), (0.5, 30), (1.0, 130))] == [100, 50, 130]
+    assert [times.duration("gradient", cost, took) for cost, took in ((1.0, 30), (0.5, 30), (1.0, 130))] == [
+        100,
+        50,
+        130,
+    ]
 
 
 def test_a_slow_role_takes_longer_for_all_but_evaluation():

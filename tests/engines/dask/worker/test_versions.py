@@ -22,7 +22,10 @@ REFUSED = [
     ({"labkit": MINE["labkit"], "PyPy": "3.11"}, "has no CPython but labkit, PyPy and this process has CPython"),
     ("0.0.9", "has another labkit and this process has labkit"),
     (ModuleNotFoundError("No module named 'labkit'"), "has no labkit; install labkit-distributed"),
-    (AttributeError("Can't get attribute 'versions' on <module 'labkit"), "has another labkit and this process has labkit"),
+    (
+        AttributeError("Can't get attribute 'versions' on <module 'labkit"),
+        "has another labkit and this process has labkit",
+    ),
     (AttributeError("module 'numpy' has no attribute 'bool8'"), "cannot use labkit: AttributeError"),
     (SystemError("unknown opcode"), "cannot use labkit: SystemError: unknown opcode"),
 ]
