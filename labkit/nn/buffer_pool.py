@@ -57,6 +57,11 @@ class BufferPool:
             self._keep(size, buffers, buffer)
         return buffer
 
+    def clear(self) -> None:
+        """Drop all buffers; those in use exist until their users release them."""
+        self._classes.clear()
+        self.kept = 0
+
     def _keep(self, size: int, buffers: deque[np.ndarray], buffer: np.ndarray) -> None:
         """Add `buffer`; drop other buffers until the limits hold (a dropped buffer exists until its users release it)."""
         if len(buffers) >= _KEEP:

@@ -142,15 +142,17 @@ class ProcessFaults:
             raise BadInput(f"{command.word}({shown(role)}): it is not present ({role} {why}).")
         self._check_not_own_process(role, process)
         self._frozen.begin(role, reason_of(command), (address, process))
+        remote = process[0] != boot_id()
+        if not remote:
+            if not (self._local and ENDS_WITH_PARENT) and process not in self._guards:
+                self._guards[process] = Guard(process)
+            freeze_process(process)
         self._record.executed(command)
-        self._record.event(RoleFrozen, role)
-        if process[0] != boot_id():
-            self._renew_at = self._renew_at or time.monotonic() + LEASE_S / 4
-            return self._order_nanny(address, process, freeze_on_lease, done)
-        if not (self._local and ENDS_WITH_PARENT) and process not in self._guards:
-            self._guards[process] = Guard(process)
-        freeze_process(process)
-        done(None)
+        self._record.event(RoleFrozen, role)  # after the signal, so that the role computes nothing later than the event
+        if not remote:
+            return done(None)
+        self._renew_at = self._renew_at or time.monotonic() + LEASE_S / 4
+        self._order_nanny(address, process, freeze_on_lease, done)
 
     def thaw(self, command: Thaw, done: Done) -> None:
         """Resume the process of a role with SIGCONT. Instances that were declared lost meanwhile are fenced when they report."""

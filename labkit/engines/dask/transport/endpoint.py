@@ -468,6 +468,7 @@ class Endpoint:
             connection.end("")
         self._listener.close()
         self._poller.close()
+        self.pool.clear()  # an endpoint is part of reference cycles, and its buffers would wait for the garbage collector
 
     # inspection ---------------------------------------------------------------------------------------------------------
 
