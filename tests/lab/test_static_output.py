@@ -56,7 +56,7 @@ def test_a_displayed_lab_has_a_widget_and_html_with_its_sentence(outputs):
         lab._ipython_display_()
         widget, static = outputs.shown.values()
         assert list(widget) == [VIEW]
-        assert f'class="labkit-static-{widget[VIEW]["model_id"]}"' in static["text/html"]
+        assert f'class="labkit-static-{lab._page.widget.status["output"]}"' in static["text/html"]
         assert lab.sentence in static["text/html"]
         assert static["text/plain"] == repr(lab)
 
