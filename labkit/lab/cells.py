@@ -100,9 +100,9 @@ def output_name(*more: str) -> str:
 # labs -----------------------------------------------------------------------------------------------------------------
 
 
-def remember(lab: Any, where: tuple[str, str] | None) -> None:
+def remember(lab: Any, where: tuple[str, str] | None, replaced: int = 0) -> None:
     """Register `lab` for this cell. Labs of an earlier execution are closed, but several labs of the same execution stay
-    open.
+    open. `replaced`: the number of labs that `lab` itself has closed.
     """
     if where is None:
         return
@@ -113,6 +113,8 @@ def remember(lab: Any, where: tuple[str, str] | None) -> None:
         _open[cell] = (execution, [lab] if before != execution else [*labs, lab])
     for other in old:
         other.close()
+    if replaced or old:
+        _tell("lab", replaced + len(old), "previous execution of this cell", "closed")
 
 
 def stale(where: tuple[str, str] | None) -> list[Any]:
@@ -178,10 +180,17 @@ def close_earlier(result: Any = None) -> None:
     handles = {id(each.reference()) for each in earlier}
     _replace_in_history(shell, lambda value: copy.copy(value) if id(value) in handles else value)
     gc.collect()
-    for each in earlier:
-        if each.reference() is None and each.engine.stopped_by is None:
-            each.engine.execute(Stop("user"))
-            print("The run of the previous execution of this cell was stopped.")
+    left = [each for each in earlier if each.reference() is None and each.engine.stopped_by is None]
+    for each in left:
+        each.engine.execute(Stop("user"))
+    if left:
+        this = where is not None and all(each.cell == where[0] for each in left)
+        _tell("run", len(left), f"previous execution of {'this' if this else 'its'} cell", "stopped")
+
+
+def _tell(kind: str, count: int, made_by: str, done: str) -> None:
+    many = f"{count} {kind}s" if count > 1 else kind
+    print(f"The {many} of the {made_by} {'were' if count > 1 else 'was'} {done}.")
 
 
 def _view(value: Any) -> Any:

@@ -142,10 +142,7 @@ class Lab:
         name = output_name()
         self._page = Page(self, names, _names(controls), awake=in_kernel(), idle=self._idle, output=name)
         self._static = StaticOutput(self._page.widget.model_id, name)
-        remember(self, cell)
-        if earlier:
-            labs = "lab" if len(earlier) == 1 else f"{len(earlier)} labs"
-            print(f"The {labs} of the previous execution of this cell {'was' if len(earlier) == 1 else 'were'} closed.")
+        remember(self, cell, sum(old.closed for old in earlier))
         if run is not None:
             self._queue.wake()
 

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 
+import ipywidgets
 import nbclient
 import nbformat
 import pytest
@@ -56,7 +57,8 @@ def test_a_displayed_lab_has_a_widget_and_html_with_its_sentence(outputs):
         lab._ipython_display_()
         widget, static = outputs.shown.values()
         assert list(widget) == [VIEW]
-        assert f'class="labkit-static-{lab._page.widget.status["output"]}"' in static["text/html"]
+        name = ipywidgets.widgets.widget._instances[widget[VIEW]["model_id"]].status["output"]
+        assert f'class="labkit-static-{name}"' in static["text/html"]
         assert lab.sentence in static["text/html"]
         assert static["text/plain"] == repr(lab)
 
