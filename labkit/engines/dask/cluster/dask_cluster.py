@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....description import Description
 from ....errors import BadInput, shown
-from ....formatting import bytes_text, count_text
+from ....formatting import count_text
 from ....options import as_number
 from ...base import Cluster, Engine
 from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
 from ...cluster_text import cluster_rows
 from ...commands import Command, Executed
 from ...distributions import Distribution
-from ...machine_limits import free_memory
 from ...plan import Plan
 from ...storage.store import Store
 from ..stages import StartProgress
@@ -396,8 +395,6 @@ class DaskCluster(Cluster):
         rows.insert(1, ("processes", self._processes_text()))
         if self.place is not None:
             rows.append(("placement", str(self.place)))
-        if self.starts_processes:
-            rows.append(("free memory", f"{bytes_text(free_memory())} of this machine"))
         if self.starts_processes and (link := self.dashboard_link):  # of other schedulers it is a request
             rows.append(("dashboard", link))
         if runs := [f"{run.plan.strategy.name} on {run.plan.problem.name}" for run in list(self.runs)]:
