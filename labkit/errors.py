@@ -104,7 +104,7 @@ class RunOver(LabkitError, RuntimeError):
 
 
 def without_addresses(text: str) -> str:
-    """Return a text of `repr` without addresses in memory, which differ each time: `<function f>` for `<function f at 0x7f...>`."""
+    """Return a text of `repr` without addresses in memory, which differ each time: `<function f>`."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 

@@ -371,7 +371,7 @@ shown = {
     "summary": run.summary, "log": lambda: run.log, "stragglers": lambda: run.stragglers, "sentence": run.sentence,
     "trace": lambda: run.trace, "result": run.result, "ledger": lambda: lk.ledger(run.trace), "sweep": lambda: sweep,
     "calibration": lambda: calibration, "figure of a calibration": calibration.figure, "predictions": lambda: predictions,
-    "figure of predictions": predictions.figure, 
+    "figure of predictions": predictions.figure,
     "advice": lambda: lk.advise(problem, lk.SimulatedCluster(workers=8, compute=0.002)),
     "question": lambda: guess, "its result": lambda: guess.reveal(2.9), "table": lambda: lk.Table(["a"], [[1], [None]]),
     "lab": lab(lambda lab: lab), "lab after a run": lab(after_a_run), "picture of a lab": lab(lambda lab: lab.snapshot()),
