@@ -6,10 +6,10 @@ import base64
 import io
 import re
 
-import ipywidgets
 import nbclient
 import nbformat
 import pytest
+from ipywidgets import Widget
 from nbconvert import HTMLExporter
 from PIL import Image
 
@@ -57,7 +57,7 @@ def test_a_displayed_lab_has_a_widget_and_html_with_its_sentence(outputs):
         lab._ipython_display_()
         widget, static = outputs.shown.values()
         assert list(widget) == [VIEW]
-        name = ipywidgets.widgets.widget._instances[widget[VIEW]["model_id"]].status["output"]
+        name = Widget.get_manager_state()["state"][widget[VIEW]["model_id"]]["state"]["status"]["output"]
         assert f'class="labkit-static-{name}"' in static["text/html"]
         assert lab.sentence in static["text/html"]
         assert static["text/plain"] == repr(lab)
