@@ -26,7 +26,11 @@ def main(no_browser: bool, check: bool, stored: bool) -> None:
     """Build the documentation site, and open it. Warnings and missing references are errors."""
     if importlib.util.find_spec("myst_nb") is None:
         raise click.ClickException('Packages for the site are missing: pip install -e ".[docs]"')
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", str(DOCS), str(HTML)]
+    if not stored:
+        click.echo(
+            "Lessons that have changed are executed, which takes many minutes at first; --stored shows stored outputs."
+        )
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", str(DOCS), str(HTML)]  # prints its progress
     if check:
         command += ["-E", "-a"]
     if stored:

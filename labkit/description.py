@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
+from .errors import without_addresses
 from .table import Table, html_cell, html_table
 
 __all__ = ["Description", "HasDescription"]
@@ -60,3 +62,7 @@ class HasDescription:
 
     def _repr_html_(self) -> str:
         return self._described()._repr_html_()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print `repr` in IPython without addresses in memory, so that stored outputs can be compared."""
+        printer.text(without_addresses(repr(self)))

@@ -7,10 +7,12 @@ raises on purpose derive from `LabkitError`; any other exception is a bug.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 __all__ = [
     "BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "RunOver", "close_name", "lacks", "nearest", "shown",
+    "without_addresses",
 ]  # fmt: skip
 
 
@@ -101,10 +103,15 @@ class RunOver(LabkitError, RuntimeError):
     """
 
 
+def without_addresses(text: str) -> str:
+    """Return a text of `repr` without addresses in memory, which differ each time: `<function f>`."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
 def shown(value: object, most: int = 200) -> str:
-    """Return `repr(value)` for a message, shortened to about `most` characters. Never raises."""
+    """Return `repr(value)` for a message, without addresses, shortened to about `most` characters. Never raises."""
     try:
-        text = repr(value)
+        text = without_addresses(repr(value))
     except Exception:  # an int with too many digits for Python, or an object whose `__repr__` raises
         digits = int(value.bit_length() * 0.30103) + 1 if isinstance(value, int) else 0
         text = f"<a whole number of about {digits:,} digits>" if digits else f"<{type(value).__name__}>"

@@ -18,7 +18,7 @@ from .errors import BadInput, shown
 from .manifest import RUN, Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem
 from .roles.budget import Budget
-from .run import Run
+from .run import Run, remembered
 from .spec import make_cluster, spec_of
 from .strategies import Strategy
 from .trace.events import EngineWarning
@@ -174,4 +174,4 @@ def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, bu
     run = Run(plan, cluster.start(plan, checkpoint=store.location, resume=again))
     if damage:
         run.trace.event(EngineWarning(0, f"{damage.rstrip('.')}: whether the run was over is unknown"))
-    return run
+    return remembered(run)

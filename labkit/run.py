@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -147,6 +148,15 @@ def train(
         run.engine.trace.event(
             EngineWarning(0, f"{ENVIRONMENT_VARIABLE} is set: no processes, this run is in virtual time")
         )
+    return remembered(run)
+
+
+def remembered(run: Run) -> Run:
+    """Return `run`. In a notebook, a run on processes is registered for the present cell, which may be executed again."""
+    if not isinstance(run.engine, VirtualTimeEngine) and "IPython" in sys.modules:
+        from .lab.cells import remember_run
+
+        remember_run(run)
     return run
 
 

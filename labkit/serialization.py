@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import platform
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ from .engines.commands import Command, Executed, read_entry
 from .engines.costs import Costs, Linear, WorkCost
 from .engines.distributions import DISTRIBUTIONS, Measured
 from .engines.faults import KINDS
-from .errors import BadInput, lacks, shown
+from .errors import BadInput, lacks, shown, without_addresses
 from .nn.codecs import CODECS
 from .nn.compensation import COMPENSATIONS
 from .nn.optimizers import OPTIMIZERS
@@ -159,7 +158,7 @@ def _data_digest(data: Any) -> str | None:
 
 def _as_json(value: Any) -> Any:
     """Return `value` encoded as JSON and decoded again. Memory addresses are removed from the text of objects."""
-    return json.loads(re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps(value, default=str)))
+    return json.loads(without_addresses(json.dumps(value, default=str)))
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:

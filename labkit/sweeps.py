@@ -20,7 +20,6 @@ import itertools
 import json
 import math
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -638,7 +637,7 @@ def _varied_options(spec: RunSpec, differing: Mapping[str, set[str]]) -> dict[st
                     value if isinstance(value, bool | int | float | str | None) else write_option(option, value)
                 )
             except BadInput:  # a user-defined object has no text
-                found[column] = re.sub(r" at 0x[0-9a-fA-F]+", "", shown(value))
+                found[column] = shown(value)
     return found
 
 

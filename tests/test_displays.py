@@ -2,7 +2,11 @@
 
 import html
 import html.parser
+import json
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -330,3 +334,77 @@ def test_a_run_whose_cluster_was_closed():
     cluster.close()
     assert shown(run)["state"].startswith("ended: ")
     assert "ended" in repr(run)
+
+
+# the same each time ---------------------------------------------------------------------------------------------------
+
+# Shows everything once in a new process, as a notebook does, and prints {name: outputs}. Widgets have a new number each time.
+SCRIPT = """
+import io, json
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+from IPython.utils.capture import capture_output
+import labkit as lk
+
+InteractiveShell.instance()  # so that displays are not only texts
+problem, small = lk.Problem("digits", hidden=(16,)), lk.Problem("moons", hidden=(8,), timing_only=True)
+cluster, budget = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.1)), lk.Budget(updates=60)
+costs = lk.Costs(gradient=lk.WorkCost(1e-3), send=lk.Linear(1e-4), receive=lk.Linear(1e-4), update=lk.Linear(1e-4), cores=2)
+run = lk.train(problem, lk.AsyncPS(), cluster, budget, faults=["slow:worker-2:5@0.5", "kill:worker-1@0.7"]).wait()
+calibration = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=costs), small, 1)
+predictions = lk.predict(small, ["async-ps"], calibration, workers=(2, 4), budget=lk.Budget(updates=40))
+sweep = lk.sweep("moons", ["async-ps", "sync-ps"], cluster, lk.Budget(updates=40), seeds=[0, 1])
+guess = lk.Prediction("How many?", {"1": 1, "3": 3}).commit("3")
+plots = ("overview", "timeline", "staleness", "topology", "throughput", "loss", "gradient_flow", "message_zoom", "ledger")
+
+def lab(shown):
+    return lambda: shown(lk.Lab(problem, lk.AsyncPS(), cluster, budget))
+
+def after_a_run(lab):
+    display(lab)
+    return lab.run().wait(fast=True).runs
+
+shown = {
+    "problem": lambda: problem, "strategy": lk.SSP, "budget": lambda: budget, "cluster": lambda: cluster,
+    "a function of the user": lambda: lk.SyncPS(schedule=lambda update: 0.1),
+    "processes": lambda: lk.DaskCluster(workers=3), "run": lambda: run, "a run at its start": lambda: run_at_start(),
+    "summary": run.summary, "log": lambda: run.log, "stragglers": lambda: run.stragglers, "sentence": run.sentence,
+    "trace": lambda: run.trace, "result": run.result, "ledger": lambda: lk.ledger(run.trace), "sweep": lambda: sweep,
+    "calibration": lambda: calibration, "figure of a calibration": calibration.figure, "predictions": lambda: predictions,
+    "figure of predictions": predictions.figure,
+    "advice": lambda: lk.advise(problem, lk.SimulatedCluster(workers=8, compute=0.002)),
+    "question": lambda: guess, "its result": lambda: guess.reveal(2.9), "table": lambda: lk.Table(["a"], [[1], [None]]),
+    "lab": lab(lambda lab: lab), "lab after a run": lab(after_a_run), "picture of a lab": lab(lambda lab: lab.snapshot()),
+    **{name: getattr(run.plot, name) for name in plots},
+}
+
+def run_at_start():
+    return lk.train(problem, lk.SyncPS(), cluster)
+
+def files(figure):
+    for kind in ("svg", "pdf"):
+        file = io.BytesIO()
+        figure.savefig(file, format=kind)
+        yield file.getvalue().hex()
+
+found = {}
+for name, make in shown.items():
+    with capture_output() as output:
+        made = make()
+        display(made)
+    data = [{kind: str(value) for kind, value in each.data.items() if "widget" not in kind} for each in output.outputs]
+    found[name] = [data, output.stdout, list(files(made)) if hasattr(made, "savefig") else []]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_what_is_displayed_is_the_same_for_the_same_state():
+    def shown(seed):
+        command, environment = [sys.executable, "-W", "ignore", "-c", SCRIPT], os.environ | {"PYTHONHASHSEED": seed}
+        return json.loads(subprocess.run(command, capture_output=True, check=True, text=True, env=environment).stdout)
+
+    first, second = shown("1"), shown("2")
+    assert [name for name in first if first[name] != second[name]] == []
+    assert [name for name, (data, *_) in first.items() if not any(data)] == []
+    assert len(first) > 30

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -33,7 +34,7 @@ from ..views import LabFigure, overview
 from ..views.predicted import comparison_table
 from . import actions
 from .actions import Action
-from .cells import forget, in_kernel, remember, stale, this_cell, this_execution
+from .cells import forget, in_kernel, output_name, remember, stale, this_cell, this_execution
 from .command_thread import CommandQueue
 from .control_widget import ControlWidget
 from .experiments import Experiments, Task
@@ -118,9 +119,12 @@ class Lab:
         self._static_of: tuple[int, int, int, str] | None = None  # what the static output shows
         self._close_lock = threading.Lock()
         cell = this_cell()
+        earlier = stale(cell)
         given = cluster if isinstance(cluster, DaskCluster) else run.engine.cluster if run is not None else None
-        calibration = next((old.calibration for old in stale(cell)), None)
-        self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(cell)
+        if run is not None and isinstance(given, DaskCluster) and given.is_closed:
+            given = None  # the run is over, and its processes have ended
+        calibration = next((old.calibration for old in earlier), None)
+        self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(earlier)
         self.session = Session(settings, self._processes)
         self.session.calibration = calibration
         self._controls: list[ControlWidget] = []
@@ -135,9 +139,10 @@ class Lab:
         names = _names(panels)
         if names is None and chosen is not None:
             names = chosen.panels
-        self._page = Page(self, names, _names(controls), awake=in_kernel(), idle=self._idle)
-        self._static = StaticOutput(self._page.widget.model_id)
-        remember(self, cell)
+        name = output_name()
+        self._page = Page(self, names, _names(controls), awake=in_kernel(), idle=self._idle, output=name)
+        self._static = StaticOutput(self._page.widget.model_id, name)
+        remember(self, cell, sum(old.closed for old in earlier))
         if run is not None:
             self._queue.wake()
 
@@ -887,6 +892,9 @@ class Lab:
         if self._given_run is None or self.session.run is not self._given_run:
             with contextlib.suppress(LabkitError, RuntimeError):
                 self._queue.call("closing", self.session.end)
+        else:
+            self.session.run = copy(self._given_run)  # a closed lab shows it, and does not keep it (see `cells.py`)
+        self._given_run = None
         self._queue.close()
         self._renew_static(self.session.moment(), CLOSED)
         if self._page is not None:
@@ -1023,12 +1031,12 @@ def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:
     return (given,) if isinstance(given, str) else tuple(given) if given is not None else None
 
 
-def _inherited_processes(cell: tuple[str, str] | None) -> Processes:
-    """Return the processes of the lab that an earlier execution of this cell made. That lab is closed.
+def _inherited_processes(earlier: list[Lab]) -> Processes:
+    """Return the processes of one of the labs that an earlier execution of this cell made. That lab is closed.
 
     If there was no such lab, return a new object, whose processes are not started yet.
     """
-    for old in stale(cell):
+    for old in earlier:
         kept: Processes | None = old.hand_over_processes()
         if kept is not None:
             return kept

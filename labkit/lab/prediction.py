@@ -25,6 +25,7 @@ import anywidget
 import traitlets
 
 from ..errors import BadInput
+from .cells import output_name
 from .page.widget import receive_during_cells, widget_view
 from .static_page import StaticOutput
 
@@ -94,8 +95,8 @@ class Prediction:
         self._lock = threading.RLock()
         self._widget = _Widget(question=question, answers=self._states())
         self._widget.on_msg(self._received)
-        self._widget.output = self._widget.model_id or ""
-        self._output = StaticOutput(self._widget.model_id)
+        self._widget.output = output_name(question, *self.answers)
+        self._output = StaticOutput(self._widget.model_id, self._widget.output)
         receive_during_cells(self._widget)
         self._show()
 

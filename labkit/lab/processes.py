@@ -79,6 +79,9 @@ class Processes:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the processes if they belong to the lab."""
-        if self.ours and self._cluster is not None:
-            self._cluster.close()
+        """Stop the processes if they belong to the lab; else keep them no longer."""
+        if self._cluster is not None:
+            if self.ours:
+                self._cluster.close()
+            else:
+                self._cluster = self._cluster.with_spec(self._cluster.spec, keep=False)

@@ -24,10 +24,14 @@ COLOURS = 96  # of the picture, so that it takes about 60 kB
 
 
 class StaticOutput:
-    """The HTML below the widget `model_id`, and the same as text for a terminal. If several cells display it, all are renewed."""
+    """The HTML below the widget `model_id`, and the same as text for a terminal. If several cells display it, all are renewed.
 
-    def __init__(self, model_id: str | None):
-        self._id = model_id
+    `name`: part of the class of the HTML, by which the script of the widget finds it. It is the same each time the notebook is
+    executed, so that stored outputs can be compared.
+    """
+
+    def __init__(self, model_id: str | None, name: str):
+        self._id, self._name = model_id, name
         self._handle: Any = None
 
     @property
@@ -51,7 +55,7 @@ class StaticOutput:
             )
 
     def _data(self, content: str, text: str) -> dict[str, str]:
-        return {"text/html": f'<div class="labkit-static-{self._id}">{content}</div>', "text/plain": text}
+        return {"text/html": f'<div class="labkit-static-{self._name}">{content}</div>', "text/plain": text}
 
 
 def static_page(trace: Trace, t: int, reference: Trace | None, state: str, picture: bool = True) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from .. import formatting
+from ..trace.ledger import ledger
 from ..trace.query import (
     Cumulative,
     FaultEffect,
@@ -90,7 +91,7 @@ def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
         strategy_text(trace),
     ]
     stale, theory = staleness_until(trace, t)["mean"], expected_staleness(trace)
-    if stale is None and mean_rate(trace, t, counted) is None:
+    if stale is None and not rate and not ledger(trace, None if t >= trace.watermark() else t)["applied"]:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
         replicas = trace.header["layout"].get("copies") == "own"  # then only this is counted
@@ -110,7 +111,9 @@ def _recovered(trace: Trace, t: int, counted: Cumulative) -> str:
     was, back = found[-2], fault_effect(trace, found[-1], t, counted).left
     one = len(was.roles) == 1
     said = f"{'is' if one else 'are'} back" if was.unavailable else f"{'is' if one else 'are'} back to normal speed"
-    more = f"; throughput is back to {formatting.percent(back)}" if back is not None else ""
+    more = "" if back is None else f"; throughput is back to {formatting.percent(min(back, 1))}"
+    if back is not None and back >= 1 + UNCHANGED:
+        more = f"; throughput is {formatting.percent(back)} of what it was before"
     return f"{role_names(trace, was.roles)} {said}{more}."
 
 

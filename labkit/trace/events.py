@@ -17,6 +17,8 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from ..formatting import speed
+
 __all__ = [
     "EVENTS", "ConnectionRefused", "EngineWarning", "Event", "GradientRefused", "GroupRestarted", "LinkCut", "LinkDelayed",
     "LinkEvent", "LinkLossy", "LinkReconnected", "Note", "OptionsSet", "RoleEvent", "RoleFenced", "RoleFrozen", "RoleJoined",
@@ -259,7 +261,7 @@ class RoleSlowed(RoleEvent):
     factor: float
 
     def __str__(self) -> str:
-        return f"{self.name} computes {self.factor:g}x slower"
+        return f"{self.name} computes " + ("at normal speed" if self.factor == 1 else speed(self.factor))
 
 
 # links ----------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -27,7 +28,15 @@ WIDTH, GUTTER, TITLE_ROOM, EDGE = 940, 16, 24, 6  # pixels
 
 
 class LabFigure(Figure):
-    """A `matplotlib.figure.Figure` that displays itself in Jupyter without pyplot, at twice the screen resolution."""
+    """A `matplotlib.figure.Figure` that displays itself in Jupyter without pyplot, at twice the screen resolution. Equal figures
+    have equal files: without a date, and with identifiers in SVG that depend only on the content.
+    """
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        kind = str(options.get("format") or Path(str(getattr(fname, "name", fname))).suffix.removeprefix(".")).lower()
+        undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+        with rc_context({"svg.hashsalt": "labkit"}):
+            super().savefig(fname, **options | {"metadata": undated | (options.get("metadata") or {})})
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         """Return (PNG bytes, intended display size in pixels)."""

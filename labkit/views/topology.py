@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 
-from ..formatting import bytes_text
+from ..formatting import bytes_text, speed
 from ..trace.index import Lookup
 from ..trace.query import in_flight, traffic, traffic_by_node
 from ..trace.role_states import slowed
@@ -205,7 +205,7 @@ class Topology(Panel):
             if node.many
             else ", ".join(trace.roles[role] for role in node.roles)
         )
-        state = node.condition or (f"{factor:g}x slower" if factor != 1 and not node.many else "")
+        state = node.condition or (speed(factor) if factor != 1 and not node.many else "")
         return "\n".join(
             [f"{name}: {state}" if state else name, f"receives {into:,.0f} bytes/s", f"sends {out:,.0f} bytes/s"]
         )

@@ -9,6 +9,7 @@ import re
 import nbclient
 import nbformat
 import pytest
+from ipywidgets import Widget
 from nbconvert import HTMLExporter
 from PIL import Image
 
@@ -56,7 +57,8 @@ def test_a_displayed_lab_has_a_widget_and_html_with_its_sentence(outputs):
         lab._ipython_display_()
         widget, static = outputs.shown.values()
         assert list(widget) == [VIEW]
-        assert f'class="labkit-static-{widget[VIEW]["model_id"]}"' in static["text/html"]
+        name = Widget.get_manager_state()["state"][widget[VIEW]["model_id"]]["state"]["status"]["output"]
+        assert f'class="labkit-static-{name}"' in static["text/html"]
         assert lab.sentence in static["text/html"]
         assert static["text/plain"] == repr(lab)
 

@@ -319,6 +319,32 @@ def test_a_second_slowdown_is_described_after_the_first_ended():
     )
 
 
+def test_a_throughput_above_that_before_is_not_called_a_return_to_it():
+    found = set()
+    for seed in range(12):
+        problem = lk.Problem("digits", timing_only=True, seed=seed)
+        fault = lk.Slow("worker-2", 5, at=1.0, until=2.0)
+        run = simulated(lk.AsyncPS(), fault, seconds=4.0, problem=problem, compute=lk.Exponential(0.1)).wait()
+        back, above = (
+            re.search(text, run.sentence()) for text in (r"is back to (\d+)%", r"is (\d+)% of what it was before")
+        )
+        assert (int(back[1]) <= 100) if back else int(above[1]) >= 103
+        found.add(bool(back))
+    assert found == {True, False}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_only_a_run_without_applied_gradients_says_so(name):
+    for record in (True, False):
+        fault = lk.Slow("worker-0", 2, at=0.35, until=0.45)
+        run = simulated(STRATEGIES[name](), fault, seconds=3.0, record=record)
+        for _ in range(8):
+            run.advance(0.125)
+            nothing = lk.ledger(run.trace)["applied"] == 0
+            assert ("No gradient has been applied yet" in run.sentence()) <= nothing, run.sentence()
+            assert not re.search("[1-9].* gradients per second.*No gradient has", run.sentence())
+
+
 def test_lost_roles_are_named():
     run = simulated(lk.AsyncPS()).advance(6.0)
     run.engine.trace.event(RoleKilled(5 * NANO, "worker-1"))

@@ -90,12 +90,12 @@ _log = logging.getLogger(__name__)
 class Page:
     """The page of `lab`. `panels`: names, in order (None: the first view). `names`: the settings that can be changed (None: all;
     empty: none). `awake=False`: nothing is drawn before the first `wake`. `idle` is called on the drawing thread when the page is
-    drawn and nothing moves. `BadInput` for an unknown panel or control.
+    drawn and nothing moves. `output`: the name of its `StaticOutput`. `BadInput` for an unknown panel or control.
     """
 
     def __init__(
         self, lab: Host, panels: tuple[str, ...] | None = None, names: tuple[str, ...] | None = None, awake: bool = True,
-        idle: Callable[[], None] = lambda: None,
+        idle: Callable[[], None] = lambda: None, output: str = "",
         make_thread: Callable[[str, Callable[[], float | None]], DrawingThread] = DrawingThread,
     ):  # fmt: skip
         self.lab = lab
@@ -123,7 +123,7 @@ class Page:
         self._failed = 0
         self._sent = False  # whether the present frame sent anything
         self.widget = PageWidget(self._received)
-        self._output = self.widget.model_id  # a closed widget has none
+        self._output = output
         self._thread = make_thread(f"labkit-page-{next(_numbers)}", self._paint)
         self._show()
         if awake:

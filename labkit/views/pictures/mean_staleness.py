@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ...errors import BadInput
-from ...formatting import short
+from ...formatting import short, speed
 from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.query import staleness
@@ -100,7 +100,7 @@ def _key(traces: dict[int, Trace]) -> str:
     orange = []
     for trace in traces.values():
         for role, steps in slowdowns(trace, trace.watermark()).items():
-            words = f"{short(trace.roles[role])}, {steps[-1][1]:g} times slower"
+            words = f"{short(trace.roles[role])}, {speed(steps[-1][1]).replace('x', ' times')}"
             orange += [words] if words not in orange and steps[-1][1] != 1 else []
     slow = f" · orange = gradients of {orange[0]}" if orange else ""
     return f"blue = gradients by their staleness{slow} · red = theory, N − 1 · dots = measured means"

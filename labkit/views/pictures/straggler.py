@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from ...errors import BadInput
-from ...formatting import short
+from ...formatting import short, speed
 from ...trace import RunOrTrace
 from ...trace.index import Lookup
 from ...trace.query import Cumulative, computing_since, gradient_time
@@ -91,8 +91,8 @@ def straggler(synchronous: RunOrTrace, asynchronous: RunOrTrace) -> LabFigure:
 
 
 def _key(slow: dict[int, float]) -> str:
-    times = [number(factor) for factor in slow.values()]
-    who = f"the worker that is {times[0]} times slower" if len(slow) == 1 else "the slowed workers"
+    times = [speed(factor).replace("x", " times") for factor in slow.values()]
+    who = f"the worker that is {times[0]}" if len(slow) == 1 else "the slowed workers"
     orange = f"orange = {who} · " if slow else ""
     return f"blue = computing a gradient · {orange}gap = waiting · green = update of the weights"
 

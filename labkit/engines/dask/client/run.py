@@ -54,6 +54,7 @@ from ...elastic import check_elastic
 from ...error_texts import deadlock_text, loss_text, render_failure
 from ...plan import Plan
 from ...storage.store import Store
+from ..cluster.dask_cluster import DaskCluster
 from ..cluster.dask_connection import DaskConnection
 from .acknowledgements import Acknowledgements
 from .activity import CHECK_S, Activity
@@ -614,6 +615,14 @@ class DaskRun(Engine):
             self._over.set()
             self._activity.close()
             self._release_callers()
+            self._release_cluster()
+
+    def _release_cluster(self) -> None:
+        """Keep the cluster's processes no longer: they end if nothing else refers to the cluster."""
+        if isinstance(self.cluster, DaskCluster):
+            kept, self.cluster = [self.cluster], self.cluster.with_spec(self.cluster.spec, keep=False)
+            # the last reference ends the processes, for which callers that join the run's thread do not wait
+            threading.Thread(target=kept.clear, name="labkit-release").start()
 
     def _deregister(self) -> None:
         self.connection.runs.discard(self)

@@ -2,7 +2,8 @@
 
 A `DaskCluster` consists of its options (`spec`) and a connection, which is the handle on its processes. The processes
 are started when the first run needs them. They are shared by all runs and by all views that `resized` returns. Their
-number increases when a run needs more. They end with `close()`, with the `with` block, or with the program.
+number increases when a run needs more. They end with `close()`, with the `with` block, when nothing refers to the cluster (a
+run that is over does not), or with the program.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....description import Description
 from ....errors import BadInput, shown
-from ....formatting import bytes_text, count_text
+from ....formatting import count_text
 from ....options import as_number
 from ...base import Cluster, Engine
 from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
 from ...cluster_text import cluster_rows
 from ...commands import Command, Executed
 from ...distributions import Distribution
-from ...machine_limits import free_memory
 from ...plan import Plan
 from ...storage.store import Store
 from ..stages import StartProgress
@@ -63,8 +63,8 @@ class DaskCluster(Cluster):
     """A cluster of processes, which runs a strategy in real time.
 
     There is one process per node of the strategy's layout: one for each worker and server, and one for the chief, which
-    evaluates. The processes start with the first run, or with `open`, and end with `close`, with the `with` block, or with the
-    program.
+    evaluates. The processes start with the first run, or with `open`, and end with `close`, with the `with` block, when no
+    variable and no active run refers to the cluster, or with the program.
 
     Parameters
     ----------
@@ -148,6 +148,7 @@ class DaskCluster(Cluster):
         )  # fmt: skip
         check_patience(spec)
         self._set(spec, DaskConnection(target, spec.dashboard))
+        self._owner: DaskCluster | None = None  # of a view: the cluster, whose processes end when nothing refers to it
         self._finalizer = weakref.finalize(self, self._connection.close)
 
     def _set(self, spec: ClusterSpec, connection: DaskConnection) -> None:
@@ -231,13 +232,15 @@ class DaskCluster(Cluster):
             changes["compute"] = changes.pop("pace")
         return self.with_spec(replace(self.spec, **changes))
 
-    def with_spec(self, spec: ClusterSpec) -> DaskCluster:
+    def with_spec(self, spec: ClusterSpec, keep: bool = True) -> DaskCluster:
         """Return a view of the same processes with the options of a specification.
 
         Parameters
         ----------
         spec : ClusterSpec
             The options. Its `engine`, `scheduler` and `dashboard` are ignored.
+        keep : bool, default: True
+            Whether the view keeps the processes alive. Otherwise they end when nothing else refers to the cluster.
 
         Returns
         -------
@@ -248,7 +251,7 @@ class DaskCluster(Cluster):
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
         view._set(replace(spec, **fixed), self._connection)
-        view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view of them
+        view._owner = self if keep else None
         return view
 
     def open(
@@ -392,8 +395,6 @@ class DaskCluster(Cluster):
         rows.insert(1, ("processes", self._processes_text()))
         if self.place is not None:
             rows.append(("placement", str(self.place)))
-        if self.starts_processes:
-            rows.append(("free memory", f"{bytes_text(free_memory())} of this machine"))
         if self.starts_processes and (link := self.dashboard_link):  # of other schedulers it is a request
             rows.append(("dashboard", link))
         if runs := [f"{run.plan.strategy.name} on {run.plan.problem.name}" for run in list(self.runs)]:
