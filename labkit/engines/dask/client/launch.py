@@ -6,15 +6,18 @@ In-memory data are sent with the task; Dask arrays are assembled on the Dask wor
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from distributed import Client, Future
 from distributed.client import done_callback
 
+from ....interrupts import raise_if_interrupted
 from ....options import options_of
 from ....roles.layout import RoleSpec
 from ...plan import Plan, split
+from ..timeouts import LOOK_S
 from ..worker.packed import Packed
 from ..worker.task import run_role
 
@@ -57,7 +60,10 @@ class Launcher:
         self._shares = [address and self._compute(part, address) for part, address in zip(lazy, addresses)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
         for future in (*filter(None, self._shares), self._test):  # wait now, because roles may occupy the only thread
-            error = future.exception(timeout=600)
+            while not future.done():
+                raise_if_interrupted()
+                time.sleep(LOOK_S / 5)
+            error = future.exception()
             if error is not None:
                 raise error
 
