@@ -23,6 +23,8 @@ from ..worker.task import run_role
 
 __all__ = ["Launcher"]
 
+LOAD_S = 600.0  # limit for a share of the data to be assembled
+
 
 class Launcher:
     """Starts the role instances of one run. `settings`: fields that the assignments of all roles have in common.
@@ -60,10 +62,11 @@ class Launcher:
         self._shares = [address and self._compute(part, address) for part, address in zip(lazy, addresses)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
         for future in (*filter(None, self._shares), self._test):  # wait now, because roles may occupy the only thread
-            while not future.done():
+            until = time.monotonic() + LOAD_S
+            while not future.done() and time.monotonic() < until:
                 raise_if_interrupted()
                 time.sleep(LOOK_S / 5)
-            error = future.exception()
+            error = future.exception(timeout=LOOK_S)
             if error is not None:
                 raise error
 

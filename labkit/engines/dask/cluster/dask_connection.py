@@ -234,6 +234,7 @@ class LocalProcesses(DaskProcesses):
             self._contexts.enter_context(context)
         try:
             with settings, interrupts_blocked():
+                raise_if_interrupted()
                 self._cluster = new_cluster(self._table, self._token)
                 self.client = Client(self._cluster, set_as_default=False, timeout=CONNECT_S)
                 self._grow(nodes)
@@ -253,6 +254,7 @@ class LocalProcesses(DaskProcesses):
         cluster = self._cluster
         assert cluster is not None
         while True:
+            raise_if_interrupted()
             with settings:
                 _scale(cluster, nodes)
                 replaced = cluster.submit(cluster.replace_lost())
