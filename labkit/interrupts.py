@@ -38,8 +38,9 @@ class DeferredInterrupt:
 
     @property
     def pending(self) -> bool:
-        """Whether Ctrl-C was pressed. Also where the signal is blocked in this thread, and no other has received it."""
-        return self._pending or (hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending())
+        """Whether Ctrl-C was pressed; in the main thread, also if it blocks the signal and no other thread has received it."""
+        blocked = _in_main_thread() and hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending()
+        return self._pending or blocked
 
     def check(self) -> None:
         """Call the previous handler if Ctrl-C was pressed."""
@@ -51,8 +52,7 @@ class DeferredInterrupt:
 
     def __enter__(self) -> Self:
         before: Any = signal.getsignal(signal.SIGINT)
-        main = threading.current_thread() is threading.main_thread()
-        if main and callable(before) and _installed() is None:
+        if _in_main_thread() and callable(before) and _installed() is None:
             self._before = before
             signal.signal(signal.SIGINT, self._handle)
         return self
@@ -62,6 +62,10 @@ class DeferredInterrupt:
             signal.signal(signal.SIGINT, self._before)
             if kind is None or issubclass(kind, Exception):
                 self.check()
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _installed() -> DeferredInterrupt | None:
@@ -78,5 +82,5 @@ def interrupt_is_pending() -> bool:
 
 def raise_if_interrupted() -> None:
     """Let a deferred Ctrl-C take effect: normally, raise `KeyboardInterrupt`. Called where everything can be undone."""
-    if threading.current_thread() is threading.main_thread() and (block := _installed()) is not None:
+    if _in_main_thread() and (block := _installed()) is not None:
         block.check()
