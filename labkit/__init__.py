@@ -14,6 +14,8 @@ import types
 
 import lazy_loader
 
+from .interrupts import DeferredInterrupt
+
 
 def _attach() -> tuple:
     stub = f"{os.path.splitext(__file__)[0]}.pyi"
@@ -34,7 +36,8 @@ if type(sys.modules[__name__]) is not types.ModuleType:
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        return _import(name)
+        with DeferredInterrupt():
+            return _import(name)
     import difflib
 
     close = difflib.get_close_matches(name, __all__, n=1)

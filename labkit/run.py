@@ -45,6 +45,7 @@ from .engines.plan import Plan, find_role, make_plan
 from .engines.simulation_only import ENVIRONMENT_VARIABLE, to_simulated
 from .errors import BadInput, ClusterError, RunOver, lacks, nearest, shown
 from .formatting import count_text, percent
+from .interrupts import DeferredInterrupt
 from .manifest import written_manifest
 from .narrative.labels import states_text
 from .narrative.log import Log, log_lines, straggler_text
@@ -810,14 +811,16 @@ class Run(HasDescription):
         Lab
             The lab.
         """
-        from .lab.lab import Lab
+        with DeferredInterrupt():
+            from .lab.lab import Lab
 
         return Lab(run=self, panels=panels, controls=controls, speed=speed)
 
     @property
     def plot(self) -> Plots:
         """Figures for reports: `run.plot.staleness()`, `run.plot.timeline()`, ... each returns a matplotlib Figure."""
-        from .views import Plots
+        with DeferredInterrupt():
+            from .views import Plots
 
         return Plots(lambda: self.trace)
 

@@ -34,6 +34,7 @@ from .errors import BadInput, LabkitError, shown
 from .files import lock_open_file, write_text
 from .formats import Either, Form, from_json
 from .formatting import count_text, number_text
+from .interrupts import DeferredInterrupt
 from .options import options_of, write_option
 from .paths import as_path, reason
 from .problem import Problem
@@ -281,7 +282,8 @@ class Sweep:
             If pandas is not installed.
         """
         try:
-            import pandas
+            with DeferredInterrupt():
+                import pandas
         except ImportError:
             raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
         return pandas.DataFrame([dict(row) for row in self.rows])
@@ -380,7 +382,8 @@ class Sweep:
         `sweep.plot.time_to_accuracy()`, `.throughput()`, `.efficiency()`, `.staleness()` and `.pareto()`;
         `sweep.plot.overview()` shows four of them.
         """
-        from .views.sweeps import SweepPlots
+        with DeferredInterrupt():
+            from .views.sweeps import SweepPlots
 
         return SweepPlots(self)
 

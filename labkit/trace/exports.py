@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..files import whole_file
 from ..formats import Mismatch, check, open_arrays
+from ..interrupts import DeferredInterrupt
 from ..paths import as_path, reason
 from .events import Event
 from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
@@ -330,7 +331,8 @@ def to_frames(trace: Trace) -> dict[str, pandas.DataFrame]:
     {'worker-0': 1.3, 'worker-1': 1.3, 'worker-2': 5.9}
     """
     try:
-        import pandas as pd
+        with DeferredInterrupt():
+            import pandas as pd
     except ImportError:
         raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
     names = _names(check_trace(trace))

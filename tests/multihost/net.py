@@ -105,6 +105,16 @@ class Host:
         """Put the cable back."""
         ip("-n", self.network.switch, "link", "set", self._port, "up")
 
+    def close_to(self, other: Host) -> None:
+        """Lose all packets from this host to another one: they go to an address that no cable has."""
+        self._ip(
+            "neighbour", "replace", other.address, "lladdr", "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent"
+        )
+
+    def open_to(self, other: Host) -> None:
+        """Lose no more packets to the other host."""
+        self._ip("neighbour", "delete", other.address, "dev", "eth0")
+
     def limit(self, rate: str, burst: str = "4kb") -> None:
         """Limit the bandwidth of both directions of the cable, as "100mbit". Raises `RuntimeError` if the kernel cannot."""
         for namespace, device in ((self.namespace, "eth0"), (self.network.switch, self._port)):

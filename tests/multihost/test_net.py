@@ -60,6 +60,15 @@ def test_an_unplugged_host_is_reconnected(hosts, listener):
     assert reaches(hosts[0], listener)
 
 
+def test_a_host_that_is_closed_to_another_reaches_the_others(network, hosts, listener):
+    hosts[0].close_to(listener)
+    assert not reaches(hosts[0], listener)
+    assert reaches(network.head, listener)
+    assert reaches(hosts[2], listener)
+    hosts[0].open_to(listener)
+    assert reaches(hosts[0], listener)
+
+
 def test_the_switch_counts_what_a_host_sends(hosts, listener):
     before = hosts[0].sent
     assert reaches(hosts[0], listener)

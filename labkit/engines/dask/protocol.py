@@ -13,7 +13,7 @@ from ...errors import LabkitError
 
 __all__ = ["PROTOCOL", "ProtocolError", "other_protocol"]
 
-PROTOCOL = 6  # 16 bits
+PROTOCOL = 7  # 16 bits
 
 
 class ProtocolError(LabkitError, ValueError):

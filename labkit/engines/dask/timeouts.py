@@ -32,6 +32,13 @@ CONNECT_S = 600.0  # Dask's limits for connections between processes of labkit's
 ANSWER_S = 5.0  # time after which a request to a Dask worker is repeated, if the Dask worker lives
 RETURN_S = REPORT_S  # limit for Dask workers not started by labkit to come back, when none is left
 
+# Links between roles ----------------------------------------------------------------------------------------------------
+
+UNREACHED_S = (
+    9.0  # time without an answer of a present role, after which it counts as unreachable: longer than most losses take
+)
+STALLED_S = 4.0  # time in which all roles wait and nothing is received, after which a run with unreachable roles ends
+
 # Recovery -------------------------------------------------------------------------------------------------------------
 
 # time without a restart, after which the log records that the run waits for a role or continues without it

@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
+from ...interrupts import DeferredInterrupt
 from ...nn import SparseParameters
 from ...roles.evaluator import Evaluator
 from ...roles.messages import Joined, Left, Snapshot
@@ -65,7 +66,7 @@ from .interpreter_tuning import TUNING
 from .recovery import Recovery
 from .role import SimulatedRole
 from .role_factory import RoleFactory, check_time_passes, make_network
-from .run_lock import DeferredInterrupt, RunLock, TimeSlices
+from .run_lock import RunLock, TimeSlices
 
 __all__ = ["SimulatedRun"]
 

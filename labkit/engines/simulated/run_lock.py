@@ -7,13 +7,11 @@ taken again at once, other threads waited for up to 2 s.) Time slices do not aff
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
-__all__ = ["DeferredInterrupt", "RunLock", "TimeSlices"]
+__all__ = ["RunLock", "TimeSlices"]
 
 YIELD_S = 0.001  # seconds in which a waiting thread can take the lock
 SLICE_S = 0.02
@@ -72,40 +70,3 @@ class TimeSlices:
         elif now - self._last < self._goal / 2:
             self.turns = min(MOST, 2 * self.turns)
         self._last = now
-
-
-class DeferredInterrupt:
-    """Context manager that defers Ctrl-C to a point between two events. An interrupt inside an event would leave a role that
-    can neither continue nor end.
-
-    The first Ctrl-C calls `requested()` and takes effect in the next call of `check()`. A second Ctrl-C takes effect at once.
-    In both cases the previously installed handler is called. In threads other than the main thread the block does nothing.
-    """
-
-    def __init__(self, requested: Callable[[], None]):
-        self._requested, self._pending, self._before = requested, False, None
-
-    def _handle(self, number: int, frame: Any) -> None:
-        if self._pending:
-            self._before(number, frame)  # type: ignore[misc]
-        self._pending = True
-        self._requested()
-
-    def check(self) -> None:
-        """Call the previous handler if Ctrl-C was pressed; it normally raises `KeyboardInterrupt`."""
-        if self._pending:
-            self._pending = False
-            self._before(signal.SIGINT, None)  # type: ignore[misc]
-
-    def __enter__(self) -> Self:
-        before: Any = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and callable(before):
-            self._before = before
-            signal.signal(signal.SIGINT, self._handle)
-        return self
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            if kind is None:
-                self.check()

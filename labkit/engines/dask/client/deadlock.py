@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ....trace.schema import NANO
+from ..timeouts import STALLED_S
+
 __all__ = ["MARGIN_NS", "DeadlockDetector"]
 
 MARGIN_NS = 200_000_000  # minimum length of the overlap, because clocks of several machines differ slightly
@@ -45,13 +48,17 @@ class DeadlockDetector:
         before = self._unchanged.get(role)
         self._unchanged[role] = (state, now if before is None or before[0] != state else before[1], now)
 
-    def blocked(self) -> dict[str, tuple[tuple[str, ...], str | None]] | None:
-        """Return {role: (kinds, only)} of all roles that wait, or None if there is no deadlock."""
+    def blocked(self, unreachable: bool = False) -> dict[str, tuple[tuple[str, ...], str | None]] | None:
+        """Return {role: (kinds, only)} of all roles that wait, or None if there is no deadlock.
+
+        `unreachable`: messages of some roles do not arrive, so counts are not compared; the overlap must be `STALLED_S`.
+        """
         if self._missing:
             return None
         states, since, until = zip(*self._unchanged.values())
-        if any(waiting is None for waiting, _, _, _ in states) or min(until) - max(since) < MARGIN_NS:
+        margin = STALLED_S * NANO if unreachable else MARGIN_NS
+        if any(waiting is None for waiting, _, _, _ in states) or min(until) - max(since) < margin:
             return None
-        if sum(sent for _, _, sent, _ in states) != sum(received for _, _, _, received in states):
+        if not unreachable and sum(sent for _, _, sent, _ in states) != sum(received for _, _, _, received in states):
             return None
         return {role: (state[0], state[1]) for role, (state, _, _) in self._unchanged.items() if state[0]} or None

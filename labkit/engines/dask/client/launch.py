@@ -6,19 +6,24 @@ In-memory data are sent with the task; Dask arrays are assembled on the Dask wor
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from distributed import Client, Future
 from distributed.client import done_callback
 
+from ....interrupts import raise_if_interrupted
 from ....options import options_of
 from ....roles.layout import RoleSpec
 from ...plan import Plan, split
+from ..timeouts import LOOK_S
 from ..worker.packed import Packed
 from ..worker.task import run_role
 
 __all__ = ["Launcher"]
+
+LOAD_S = 600.0  # limit for a share of the data to be assembled
 
 
 class Launcher:
@@ -57,7 +62,11 @@ class Launcher:
         self._shares = [address and self._compute(part, address) for part, address in zip(lazy, addresses)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
         for future in (*filter(None, self._shares), self._test):  # wait now, because roles may occupy the only thread
-            error = future.exception(timeout=600)
+            until = time.monotonic() + LOAD_S
+            while not future.done() and time.monotonic() < until:
+                raise_if_interrupted()
+                time.sleep(LOOK_S / 5)
+            error = future.exception(timeout=LOOK_S)
             if error is not None:
                 raise error
 

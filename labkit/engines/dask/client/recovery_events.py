@@ -67,7 +67,7 @@ class Report(OfRole):
     messages for which it waits without timeout; empty if its coroutine has returned, None if it does not wait. `only`:
     the only sender from which it waits for a message, or None. `sent`, `received`: numbers of messages. `flow`: number
     of the newest order to pause or resume that the role has received. `finishing`: whether it has received the request
-    for a final evaluation.
+    for a final evaluation. `unanswered`: {role that its messages do not reach: [incarnation, for how many seconds, why]}.
     """
 
     batch: dict[str, Any]
@@ -78,6 +78,7 @@ class Report(OfRole):
     received: int
     flow: int
     finishing: bool
+    unanswered: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ from ...plan import Plan
 from ...storage.store import Store
 from ..cluster.dask_cluster import DaskCluster
 from ..cluster.dask_connection import DaskConnection
+from ..timeouts import STALLED_S
 from .acknowledgements import Acknowledgements
 from .activity import CHECK_S, Activity
 from .checkpoints import RunCheckpoints
@@ -65,6 +66,7 @@ from .final_evaluation import FinalEvaluation
 from .link_faults import LinkFaults
 from .pause_control import PauseControl
 from .process_faults import SIGNALS, ProcessFaults, check_allowed
+from .reachability import PORTS, Reachability
 from .recovery import Recovery
 from .recovery_events import (
     Answered,
@@ -148,6 +150,7 @@ class DaskRun(Engine):
         self._schedule = Schedule((c.command if isinstance(c, Executed) else c for c in commands), self.clock)
         self._deadlock = DeadlockDetector(self.members.where)
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
+        self._reachability = Reachability(self.members)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles whose final reports are not awaited
         self._check_s = min(CHECK_S, cluster.spec.patience / 8)  # at most the absence that counts as silence
@@ -341,6 +344,8 @@ class DaskRun(Engine):
     def _dispatch(self, event: Event) -> RunEnd | None:
         """Pass an event to recovery, then to its handler. Events of fenced instances are passed only to recovery."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
+        if present and isinstance(event, OfRole):
+            self._reachability.heard(event.role, time.monotonic())
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
             return None
         if isinstance(event, WorkerHeartbeats):
@@ -386,6 +391,7 @@ class DaskRun(Engine):
         self.trace.append(event.batch)
         self._acknowledgements.acknowledge(event.role, event.incarnation, event.batch)
         self.pauses.reported(event.role, event.incarnation, event.flow)
+        self._reachability.report(event.role, event.incarnation, event.unanswered, time.monotonic())
         if event.role == "chief":
             self.final_evaluation.reported(event.finishing)
         return self._check_deadlock(event)
@@ -553,12 +559,18 @@ class DaskRun(Engine):
         self.pauses.check_deadline(now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return RunEnd(self._stop_reason, "the chief did not answer, so there is no final evaluation")
+        for text in self._reachability.news(now):
+            self.event(EngineWarning, text)
         limit = self.plan.budget.seconds
-        if limit is not None and self.clock.seconds > limit + STOP_S and self.members.missing:
-            awaited = "; ".join(
-                f"{role}, which {self.members.why.get(role, 'is starting')}" for role in self.members.missing
-            )
-            return RunEnd("seconds", f"there is no last evaluation: it would wait for {awaited}")
+        if limit is not None and self.clock.seconds > limit:
+            missing, late = self.members.missing, self.clock.seconds > limit + STOP_S
+            if missing and late:
+                awaited = "; ".join(f"{role}, which {self.members.why.get(role, 'is starting')}" for role in missing)
+                return RunEnd("seconds", f"there is no last evaluation: it would wait for {awaited}")
+            if unreachable := self._reachability.text(now, "chief"):
+                return RunEnd("seconds", f"there is no last evaluation: {unreachable}")
+        if unreachable := self._reachability.text(now, "chief", STALLED_S):  # the model cannot be evaluated
+            return self._end_after_loss((), f"{unreachable}. {PORTS}")
         if self.supervisor.client.status != "running":
             return self._end_after_loss(self.plan.role_ids, "the connection to the Dask scheduler is gone")
         if now >= self._timer_due:
@@ -579,9 +591,12 @@ class DaskRun(Engine):
         if acknowledged_at is None or until <= acknowledged_at + MARGIN_NS:
             return None  # the report may be older than the request for a final evaluation
         self._deadlock.report(event.role, event.waiting, event.only, event.sent, event.received, until)
-        blocked = None if self.pauses.paused else self._deadlock.blocked()
+        unreachable = self._reachability.text(time.monotonic())
+        blocked = None if self.pauses.paused else self._deadlock.blocked(bool(unreachable))
         if not blocked:
             return None
+        if unreachable:
+            return self._end_after_loss((), f"all roles wait: {unreachable}. {PORTS}")
         awaited = {}  # {blocked role: (kinds, sender)}, in the order of the layout, without membership events
         for name in (r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in blocked):
             kinds, only = blocked[name]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from ....errors import BadInput, ClusterError
+from ....interrupts import raise_if_interrupted
 from ....roles.layout import RoleSpec
 from ....trace.events import Event, Note
 from ...base import Cluster
@@ -49,6 +50,7 @@ def start_run(
     where = store.location if store is not None and not store.local else checkpoint
 
     def attempt() -> DaskRun:
+        raise_if_interrupted()
         placed = place(present_roles(plan))
         check_checkpoint_location(where, {host_of(address) for address in placed.values()})
         supervisor = Supervisor(connection.client(), plan, list(placed.values()), connection)

@@ -19,6 +19,7 @@ from typing import Any
 from distributed import Client, Future
 
 from ....errors import ClusterError
+from ....interrupts import raise_if_interrupted
 from ....roles.group_restart import not_waited_for
 from ....roles.layout import RoleSpec
 from ...plan import Plan
@@ -153,6 +154,7 @@ class Supervisor:
         began = looked = time.monotonic()
         detector.watch([SCHEDULER, *self.where.values()], began)
         while missing:
+            raise_if_interrupted()
             with contextlib.suppress(Empty):
                 self._started(self.queue.get(timeout=LOOK_S), missing)
                 self._cluster.run_starts(self.run, Stage.UP, total - len(missing), total)

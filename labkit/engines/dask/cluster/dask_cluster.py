@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ....description import Description
 from ....errors import BadInput, shown
 from ....formatting import count_text
+from ....interrupts import DeferredInterrupt
 from ....options import as_number
 from ...base import Cluster, Engine
 from ...cluster_spec import PACE, ClusterSpec, check_slow, cluster_options, default_workers
 from ...cluster_text import cluster_rows
-from ...commands import Command, Executed
+from ...commands import Command, Executed, Stop
 from ...distributions import Distribution
 from ...plan import Plan
 from ...storage.store import Store
@@ -336,9 +337,17 @@ class DaskCluster(Cluster):
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
-        from ..client.start import start_run
+        run = None
+        try:
+            with DeferredInterrupt():
+                from ..client.start import start_run
 
-        return start_run(self, self._connection, self._place, plan, commands, checkpoint, resume)
+                run = start_run(self, self._connection, self._place, plan, commands, checkpoint, resume)
+        except BaseException:
+            if run is not None:  # Ctrl-C: the caller has no reference to the run
+                run.execute(Stop("interrupted"))
+            raise
+        return run
 
     def _place(self, roles: Any) -> dict[str, str]:
         nodes = tuple(dict.fromkeys(spec.node for spec in roles))

@@ -19,7 +19,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import wait
 from typing import Any
 
@@ -27,6 +27,7 @@ from distributed import Client
 from distributed.utils import in_async_call
 
 from ....errors import BadInput, ClusterError, shown
+from ....interrupts import DeferredInterrupt, interrupt_is_pending, raise_if_interrupted
 from ...commands import Stop
 from ...machine_limits import MAX_PROCESSES, check_capacity
 from ..failure_detector import FailureDetector
@@ -37,7 +38,7 @@ from ..worker.task import check_versions, versions
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .http_servers import with_token
-from .local import check_script, interrupt_is_pending, interrupts_blocked, new_cluster, notebooks_not_imported
+from .local import check_script, interrupts_blocked, new_cluster, notebooks_not_imported
 from .nannies import OwnCluster, ProcessTable
 from .settings import SILENT, settings, silence
 
@@ -59,12 +60,14 @@ class OpenConnections:
         if connection not in self._open:
             self._open.append(connection)
 
-    def discard(self, connection: DaskConnection) -> None:
-        """Remove a connection that is closed."""
-        if connection in self._open:
+    def discard(self, connection: DaskConnection) -> bool:
+        """Remove a connection that is closed. Returns whether it was open."""
+        found = connection in self._open
+        if found:
             self._open.remove(connection)
         if not self._open:
             atexit.unregister(self.close)
+        return found
 
     def close(self) -> None:
         """End all runs, then close all connections, the newest first. What Dask logs about this is of no use."""
@@ -231,6 +234,7 @@ class LocalProcesses(DaskProcesses):
             self._contexts.enter_context(context)
         try:
             with settings, interrupts_blocked():
+                raise_if_interrupted()
                 self._cluster = new_cluster(self._table, self._token)
                 self.client = Client(self._cluster, set_as_default=False, timeout=CONNECT_S)
                 self._grow(nodes)
@@ -250,14 +254,14 @@ class LocalProcesses(DaskProcesses):
         cluster = self._cluster
         assert cluster is not None
         while True:
+            raise_if_interrupted()
             with settings:
                 _scale(cluster, nodes)
                 replaced = cluster.submit(cluster.replace_lost())
             while not replaced.done():
                 if self._cancelled or not _is_running(cluster):
                     raise ClusterError("The local cluster was closed while its processes were starting.")
-                if interrupt_is_pending():  # Ctrl-C is delivered when `interrupts_blocked` is left
-                    raise ClusterError("The start of the local cluster was interrupted.")
+                raise_if_interrupted()
                 wait([replaced], LOOK_S / 5)
             if replaced.exception() is not None:
                 why = self._table.problem or replaced.exception()
@@ -537,7 +541,7 @@ class DaskConnection:
 
     def client(self) -> Client:
         """Return the connected client. Raises `ClusterError` if it cannot be connected."""
-        with self._lock:
+        with DeferredInterrupt(), self._locked():
             if self._closed and self._owner != os.getpid():
                 raise ClusterError(
                     f"This DaskCluster belongs to the process {self._owner}, of which this one is a fork; make a new one."
@@ -555,7 +559,7 @@ class DaskConnection:
         needed. Raises `BadInput` if an existing cluster is too small.
         """
         self._processes.check_capacity(nodes)
-        with self._lock:
+        with DeferredInterrupt(), self._locked():
             if not self._closed:
                 self._processes.provide(nodes)
             found = self._responsive(self.client(), sys.maxsize if every else nodes)
@@ -573,6 +577,16 @@ class DaskConnection:
                 )
             self._ready = True
             return found
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock. Ctrl-C ends the wait for another thread, which may be starting processes."""
+        while not self._lock.acquire(timeout=LOOK_S):
+            raise_if_interrupted()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def await_workers(self, nodes: int, limit: float, arrived: Callable[[], object]) -> None:
         """Wait until a user's scheduler has `nodes` Dask workers, at most `limit` seconds. `arrived` is called when their number
@@ -621,7 +635,10 @@ class DaskConnection:
         detector.watch(waiting, time.monotonic())
         self._look_for(client, waiting, detector)
         while waiting:
-            answers.update(run_on_workers(client, waiting, ANSWER_S, versions, lambda address: ()))
+            answers.update(
+                run_on_workers(client, waiting, ANSWER_S, versions, lambda address: (), interrupt_is_pending)
+            )
+            raise_if_interrupted()
             late = [address for address in waiting if isinstance(answers[address], TimeoutError)]
             self._look_for(client, late, detector)
             silent = detector.silent(SILENT_S, time.monotonic())
@@ -661,11 +678,10 @@ class DaskConnection:
             threading.Thread(target=self.close, name="labkit-close").start()
             return
         self.end_runs()
-        first, self._closed = not self._closed, True
+        self._closed = True
         self._processes.cancel_start()  # before locking, because a start in progress holds the lock until it is aborted
-        with self._lock:
-            if first:
-                open_connections.discard(self)
+        with DeferredInterrupt(), self._locked():
+            if open_connections.discard(self):
                 self._processes.close()
 
     def end_runs(self) -> None:

@@ -23,7 +23,7 @@ from .nannies import Nanny, OwnCluster, ProcessTable
 from .settings import MALLOC, SILENT, SharedContext
 
 __all__ = [
-    "check_script", "interrupt_is_pending", "interrupts_blocked", "main_is_script", "new_cluster", "notebooks_not_imported",
+    "check_script", "interrupts_blocked", "main_is_script", "new_cluster", "notebooks_not_imported",
     "unguarded_line",
 ]  # fmt: skip
 
@@ -89,11 +89,6 @@ def interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def interrupt_is_pending() -> bool:
-    """Return whether SIGINT has been received while it was blocked."""
-    return hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending()
 
 
 def main_is_script() -> bool:

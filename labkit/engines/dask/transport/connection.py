@@ -151,6 +151,11 @@ class SendConnection:
         return bool(self._queue)
 
     @property
+    def answered(self) -> bool:
+        """Whether the connection is established, and the peer's host acknowledges what is sent."""
+        return self._connected and not self._tcp.retransmits
+
+    @property
     def sharing(self) -> bool:
         """Whether shared memory is offered or in use."""
         return self._memory is not None

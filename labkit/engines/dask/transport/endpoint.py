@@ -42,6 +42,7 @@ from .shared_memory import SIZE, Offer
 
 __all__ = ["Delivered", "Endpoint"]
 
+NO_ANSWER = "no answer"
 _RECORDS = 1000  # limit of the rejected connections that are recorded
 
 
@@ -115,6 +116,7 @@ class Endpoint:
         self._known: dict[str, _Peer] = {}  # {role: address and key of that incarnation, if known}
         self._numbers: dict[str, int] = {}  # {public key of an instance: number of its last connection}
         self._suspended_at: dict[str, int] = {}  # {sender whose link was cut: number of its last frame}
+        self._unanswered: dict[_Peer, float] = {}  # {peer that does not answer: since when}
         self._dialled = 0  # number of connections that this endpoint has dialled
         self._holding = False  # reading is suspended: see `progress`
         self._draining = False
@@ -276,6 +278,18 @@ class Endpoint:
     def link_fault(self, peer: str) -> LinkFault:
         """Return the fault of the link to and from `peer`."""
         return self._faults.fault(peer)
+
+    def unanswered(self) -> dict[str, tuple[int, float, str]]:
+        """Return the peers that messages do not reach: {peer: (its incarnation, for how many seconds, why)}.
+
+        No connection to such a peer could be established, or its host does not acknowledge what is sent. Must be called
+        regularly, because the seconds count from the first call.
+        """
+        now, why = self._now(), dict(self.unreachable)
+        why |= {connection.name: NO_ANSWER for connection in self._links.open if not connection.answered}
+        here = {name: peer for name, peer in self._peers.items() if name in why} if why else {}
+        self._unanswered = {peer: self._unanswered.get(peer, now) for peer in here.values()}
+        return {name: (peer.incarnation, now - self._unanswered[peer], why[name]) for name, peer in here.items()}
 
     def unsent_gradients(self) -> list[tuple[str, int, int]]:
         """Return (to, step, count) of every message with gradients of which no byte has left this role.

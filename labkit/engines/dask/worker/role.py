@@ -126,6 +126,7 @@ class RealRole(RoleCore):
         self._waiting: tuple[tuple[type, ...], str | None] | None = None  # (kinds, sender) of a wait without timeout
         self._interrupted = False  # the current wait or sleep must end now
         self._polled_at, self._step_to, self._repeated = 0, -1, 0
+        self._looked_at, self._unreached = 0, dict[str, Any]()
         self._pacing = Pacing()
         self._work_times = WorkTimes(self._samplers(), assignment.factor)
         parts = build_parts(
@@ -536,7 +537,16 @@ class RealRole(RoleCore):
             waiting=None if busy else [k.__name__ for k in kinds],
             sent=self._count(self._endpoint.sent), received=self._count(self._endpoint.received), flow=self._flow_number,
             finishing=self._evaluator is not None and self._evaluator.stop_requested is not None,
+            unanswered=self._unanswered(),
         )  # fmt: skip
+
+    def _unanswered(self) -> dict[str, Any]:
+        """Return the peers that messages do not reach, looked up once per second: see `Endpoint.unanswered`."""
+        now = self._monotonic()
+        if now - self._looked_at >= NANO:
+            self._looked_at = now
+            self._unreached = {name: list(found) for name, found in self._endpoint.unanswered().items()}
+        return self._unreached
 
     def _count(self, messages: Counter[str]) -> int:
         """Return the number of messages exchanged with roles that are present. Deadlock detection compares these counts."""

@@ -237,7 +237,7 @@ class World:
         if task.over:
             return
         if task.begun:
-            self.tell(Report(task.role, task.incarnation, {}, task.change, [], None, 0, 0, 0, False))
+            self.tell(Report(task.role, task.incarnation, {}, task.change, [], None, 0, 0, 0, False, {}))
         else:
             self.tell(Heartbeat(task.role, task.incarnation))
         self._in(REPORT_EVERY_S, self._report, task)

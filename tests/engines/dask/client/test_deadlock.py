@@ -33,6 +33,18 @@ def test_no_deadlock_if_a_role_does_not_wait():
     assert deadlock_after(*[(role, waiting[role], 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
+def test_a_message_that_cannot_arrive_does_not_prevent_a_deadlock():
+    detector = DeadlockDetector("ab")
+    for ms in range(0, 3900, 100):
+        for role in "ab":
+            detector.report(role, ["W"], None, 3, 3 - (role == "b"), ms * MS)
+            assert detector.blocked(unreachable=True) is None  # others may be on their way
+    for role in "ab":
+        detector.report(role, ["W"], None, 3, 3 - (role == "b"), 4000 * MS)
+    assert detector.blocked(unreachable=True) == dict.fromkeys("ab", (("W",), None))
+    assert detector.blocked() is None
+
+
 def test_a_message_in_flight_prevents_a_deadlock():
     assert (
         deadlock_after(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None

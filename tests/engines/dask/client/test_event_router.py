@@ -37,7 +37,7 @@ def left(queue):
 
 
 UP = {"address": ["127.0.0.1", 1, "key"], "process": ["boot", 2, 3.0], "restored": [], "saved_at": None, "version": 4}
-COUNTS = {"sent": 3, "received": 4, "flow": 5, "finishing": False}
+COUNTS = {"sent": 3, "received": 4, "flow": 5, "finishing": False, "unanswered": {}}
 BATCH = {"batch": {"until": 1}, "change": 2, "waiting": ["Weights"], "only": None, **COUNTS}
 REPORTS = [
     ("up", UP, recovery_events.RoleUp),

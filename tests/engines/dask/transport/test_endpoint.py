@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import select
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -406,6 +409,49 @@ def test_messages_to_a_vanished_peer_are_counted_without_an_exception(make: Call
     one.send("gone", Pull())
     assert one.undelivered["gone"] == 2
     assert one.sent["gone"] == 0
+
+
+@pytest.fixture
+def full() -> Iterator[int]:
+    """The port of a listener whose kernel drops further connections, because nobody accepts those before."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        waiting = stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert waiting.getpeername() == listener.getsockname()
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other kernels queue more connections")
+def test_peers_that_messages_do_not_reach_are_known(make: Callable[..., Endpoint], full: int) -> None:
+    now = 0.0
+    one, two, slow, cut = make("one", now=lambda: now), make("two"), make("slow"), make("cut")
+    for peer in (two, slow, cut):  # of these only `two` polls, so the others look as if their processes were frozen
+        one.add_peer(peer.name, *peer.contact, 0)
+    two.add_peer("one", *one.contact, 0)
+    key = two.identity.public
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        one.add_peer("closed", "127.0.0.1", closed.getsockname()[1], key, 3)
+    one.add_peer("silent", "127.0.0.1", full, key, 4)
+    one.set_link_fault("cut", cut=True)
+    assert one.unanswered() == {}
+    for peer in ("two", "slow", "cut", "closed", "silent"):
+        one.send(peer, Pull())
+    run((one, two), lambda: two.inbox and one.unreachable)
+    why = {
+        "closed": (3, 0.0, str(OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)))),
+        "silent": (4, 0.0, "no answer"),
+    }
+    assert one.unanswered() == why
+    now = 10.0
+    assert one.unanswered() == {peer: (incarnation, 10.0, reason) for peer, (incarnation, _, reason) in why.items()}
+    now = 16.0
+    run((one,), lambda: "silent" in one.unreachable)
+    assert one.unanswered()["silent"] == (4, 16.0, "no answer within 15 s")
+    one.add_peer("silent", *slow.contact, 5)  # it is restarted elsewhere
+    one.fence("closed", 4)
+    assert one.unanswered() == {}
+    one.send("silent", Pull())
+    run((one,), lambda: not one.unanswered())
 
 
 def test_the_end_in_order_counts_what_was_under_way(make: Callable[..., Endpoint]) -> None:

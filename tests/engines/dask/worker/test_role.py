@@ -60,6 +60,9 @@ class Endpoint:
     def unsent_gradients(self):
         return []
 
+    def unanswered(self):
+        return {}
+
 
 class Role:
     """A role instance of AsyncPS, or of `strategy`, with two workers. `do(...)` posts a command."""
