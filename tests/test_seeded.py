@@ -24,9 +24,9 @@ def test_every_patch_applies_and_its_header_is_complete():
             wrong.append(f"{seed.name}: the header is {fields}, not {FIELDS}")
         if not seed.hunks or not all(hunk.file.startswith("labkit/") for hunk in seed.hunks):
             wrong.append(f"{seed.name} changes nothing in labkit/, or something else")
-        wrong += [
-            f"{seed.name}: there is no {test}" for test in seed.tests if not (ROOT / test.partition("::")[0]).exists()
-        ]
+        for file, _, name in (test.partition("::") for test in seed.tests):
+            if not (ROOT / file).exists() or (name and f"def {name}(" not in (ROOT / file).read_text()):
+                wrong.append(f"{seed.name}: there is no {file} {name}")
     areas = [seed.fields["Area"] for seed in found]
     wrong += [f"{area}: fewer than two patches" for area in AREAS if areas.count(area) < 2]
     wrong += [f"{area} is none of {', '.join(AREAS)}" for area in {*areas} - {*AREAS}]
