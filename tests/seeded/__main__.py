@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from fnmatch import fnmatch
@@ -33,9 +34,9 @@ NO_TESTS = 5  # pytest's exit code if no test was selected
 
 
 class Verdict(NamedTuple):
-    """What became of a patch."""
+    """What became of a patch: it was "caught", "survived", or its code is "gone"."""
 
-    noticed: bool
+    outcome: str
     text: str
 
 
@@ -70,12 +71,17 @@ def run_tests(tree: Path, workers: int, mark: str, selected: Sequence[str] = (),
     return Run(found and found[1], time.monotonic() - began)
 
 
+def fails(tree: Path, test: str) -> bool:
+    """Run one test alone."""
+    return run_tests(tree, 1, "", [test]).failed is not None
+
+
 def examine(seed: Seed, unchanged: Path, folder: Path, workers: int, marks: Sequence[str]) -> Verdict:
     """Apply a patch to a copy of `unchanged` in `folder`, and run tests until one notices it."""
     try:
         texts = seed.changed(unchanged)
     except CodeGone as gone:
-        return Verdict(True, f"the code is gone: {gone}")
+        return Verdict("gone", f"the code is gone: {str(gone).splitlines()[0]}")
     tree = folder / seed.name
     shutil.copytree(unchanged, tree, ignore=LEFT_OUT)
     try:
@@ -83,29 +89,26 @@ def examine(seed: Seed, unchanged: Path, folder: Path, workers: int, marks: Sequ
             (tree / path.relative_to(unchanged)).write_text(text)
         imported = python(tree, "-c", f"import labkit, {', '.join(seed.modules)}")
         if imported.returncode:
-            return Verdict(False, f"cannot be imported, which is no subtle defect: {imported.stderr[-500:]}")
+            return Verdict("survived", f"cannot be imported, which proves nothing: {imported.stderr[-500:]}")
         for mark in marks:
             for selected, number in ((seed.tests, 1), ((), workers)):
                 but: list[str] = []
                 while (run := run_tests(tree, number, mark, selected, but)).failed is not None:
-                    if (
-                        run_tests(tree, 1, "", [run.failed]).failed
-                        and not run_tests(unchanged, 1, "", [run.failed]).failed
-                    ):
+                    if fails(tree, run.failed) and not fails(unchanged, run.failed):
                         slow = "" if mark == QUICK else ", which is slow"
-                        return Verdict(True, f"caught in {run.seconds:4.0f} s by {run.failed}{slow}")
+                        return Verdict("caught", f"caught in {run.seconds:4.0f} s by {run.failed}{slow}")
                     but.append(run.failed)
     except Unclear as error:
-        return Verdict(False, str(error))
+        return Verdict("survived", str(error))
     finally:
         shutil.rmtree(tree, ignore_errors=True)
-    return Verdict(False, f"SURVIVED: {seed.fields['Repair']}")
+    return Verdict("survived", f"SURVIVED: {seed.fields['Repair']}")
 
 
 def verdicts(chosen: Sequence[Seed], jobs: int, marks: Sequence[str]) -> Iterator[tuple[Seed, Verdict]]:
     """Yield patches with their verdicts, as they end."""
     workers = max(1, (os.cpu_count() or 1) // jobs)
-    with tempfile.TemporaryDirectory(prefix="labkit-seeded-") as name, ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory(prefix="seeded-") as name, ThreadPoolExecutor(jobs) as pool:
         unchanged = Path(name) / "unchanged"
         shutil.copytree(ROOT, unchanged, ignore=LEFT_OUT)
         examined = {pool.submit(examine, seed, unchanged, Path(name), workers, marks): seed for seed in chosen}
@@ -138,12 +141,12 @@ def main(names: tuple[str, ...], listed: bool, quick: bool, jobs: int) -> None:
         for seed in chosen:
             click.echo(f"{seed.name:<{width}}  {seed.fields['Engine']:<12}  {seed.fields['Repair']}")
         return
-    left = 0
+    outcomes: Counter[str] = Counter()
     for seed, verdict in verdicts(chosen, jobs, (QUICK,) if quick else (QUICK, SLOW)):
         click.echo(f"{seed.name:<{width}}  {verdict.text}")
-        left += not verdict.noticed
-    click.echo(f"{len(chosen) - left} of {len(chosen)} patches are noticed.")
-    sys.exit(1 if left else 0)
+        outcomes[verdict.outcome] += 1
+    click.echo(", ".join(f"{outcomes[name]} {name}" for name in ("caught", "survived", "gone")))
+    sys.exit(1 if outcomes["survived"] else 0)
 
 
 if __name__ == "__main__":
