@@ -25,7 +25,7 @@ import click
 from tests.seeded import ROOT, CodeGone, Seed, seeds
 
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "venv", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info", "build", "dist", "_build"
+    ".git", ".venv", "venv", ".*_cache", ".hypothesis", "*.egg-info", "build", "dist", "_build"
 )
 QUICK, SLOW = "not slow", "slow"
 # a line of pytest's summary; pytest-xdist appends the group to the name
@@ -59,7 +59,10 @@ def python(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_tests(tree: Path, workers: int, mark: str, selected: Sequence[str] = (), but: Sequence[str] = ()) -> Run:
-    """Run tests until one fails. `selected`: files or names, empty: all; `but`: names of tests that do not run."""
+    """Run tests until one fails. `selected`: files or names, empty: all; `but`: names of tests that do not run.
+
+    A test that hangs or ends its process is named only by pytest-xdist: without `workers`, the tests then run again with one.
+    """
     began = time.monotonic()
     made = python(
         tree, "-m", "pytest", "-x", "-n", str(workers), "-rfE", "--tb=no", "-p", "no:cacheprovider", "-m", mark,
@@ -67,13 +70,15 @@ def run_tests(tree: Path, workers: int, mark: str, selected: Sequence[str] = (),
     )  # fmt: skip
     found = FAILED.search(made.stdout)
     if found is None and made.returncode not in (0, NO_TESTS):
+        if not workers:
+            return run_tests(tree, 1, mark, selected, but)
         raise Unclear(f"pytest ended with exit code {made.returncode}: {(made.stdout + made.stderr)[-2000:]}")
     return Run(found and found[1], time.monotonic() - began)
 
 
 def fails(tree: Path, test: str) -> bool:
     """Run one test alone."""
-    return run_tests(tree, 1, "", [test]).failed is not None
+    return run_tests(tree, 0, "", [test]).failed is not None
 
 
 def examine(seed: Seed, unchanged: Path, folder: Path, workers: int, marks: Sequence[str]) -> Verdict:
@@ -91,7 +96,7 @@ def examine(seed: Seed, unchanged: Path, folder: Path, workers: int, marks: Sequ
         if imported.returncode:
             return Verdict("survived", f"cannot be imported, which proves nothing: {imported.stderr[-500:]}")
         for mark in marks:
-            for selected, number in ((seed.tests, 1), ((), workers)):
+            for selected, number in ((seed.tests, 0), ((), workers)):
                 but: list[str] = []
                 while (run := run_tests(tree, number, mark, selected, but)).failed is not None:
                     if fails(tree, run.failed) and not fails(unchanged, run.failed):
