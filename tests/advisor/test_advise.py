@@ -145,6 +145,18 @@ def test_waiting_times_equal_the_published_ones():
     assert lk.advise(FLAT, hundred, [lk.BackupWorkers(b=4)]).best.compute * 0.96 == pytest.approx(3.1040, rel=1e-4)
 
 
+def test_an_acknowledgement_in_downpour_waits_behind_the_weights_for_another_worker():
+    """A step is a gradient, the push, the weights for the other worker and the own ones: c + 3 m."""
+    cluster = lk.SimulatedCluster(workers=4, servers=1, compute=0.05, latency=0.0, bandwidth=125e6)
+    strategy = lk.Downpour(n_push=1, n_fetch=1)
+    (row,) = lk.advise(FLAT, cluster, [strategy]).rows
+    sender, time = (
+        lk.train(FLAT, strategy, cluster, lk.Budget(updates=60)).wait().trace.column("applies", "sender", "time")
+    )
+    measured = np.diff(time[sender == sender[-1]])[-1] / 1e9
+    assert row.step == pytest.approx(measured) == pytest.approx(0.05 + 3 * M / 125e6)
+
+
 def test_gossip_of_two_workers_with_exponential_times_has_the_exact_mean():
     """Each begins its next iteration when it is done and the other has begun this one. With mean 1 and the second d behind, the
     first needs X, the second (Y - d)+ from the first one's start: 0, or exponential again. Either way the next d is exponential,

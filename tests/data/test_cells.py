@@ -182,9 +182,12 @@ def test_files_of_pandas_with_and_without_index(read):
         made, remarks = read(text)
         assert np.array_equal(made.x_train, plain.x_train)
         assert len(remarks) == 1
-    twice, remarks = read(frame.rename_axis("Unnamed: 0").reset_index().to_csv())
-    assert np.array_equal(twice.x_train, plain.x_train)
-    assert len(remarks) == 2
+    levels = frame.set_index(pd.MultiIndex.from_arrays([range(6), range(1, 7)])).reset_index()
+    again = frame.rename_axis("Unnamed: 0").reset_index()
+    for text in (again.to_csv(), levels.to_csv(index=False), again.rename_axis("Unnamed: 0.1").to_csv()):
+        twice, remarks = read(text)
+        assert np.array_equal(twice.x_train, plain.x_train)
+        assert len(remarks) == 2
     numbered = frame.set_axis([0, 1, "kind"], axis=1)
     assert read(numbered.to_csv())[0].features == 2
     numbers = frame.assign(kind=[0, 0, 1, 1, 2, 2]).set_axis([0, 1, 2], axis=1)

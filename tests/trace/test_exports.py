@@ -70,15 +70,23 @@ def test_foreign_and_newer_files_are_refused(tmp_path, trace):
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
         load_npz(bad)
     for change, text in ((("format", 99), "another labkit"), (("kind", "labkit model"), "not a labkit trace")):
-        np.savez(bad, **changed_about(path, *change))
+        np.savez(bad, **changed(path, "about", *change))
         with pytest.raises(lk.BadInput, match=text):
             load_npz(bad)
 
 
-def changed_about(path, key, value):
+def test_names_that_are_no_roles_of_the_run_are_refused(tmp_path, trace):
+    path, bad = save_npz(trace, tmp_path / "run.npz"), tmp_path / "bad.npz"
+    for key, value in (("absent", ["w9"]), ("layout", trace.header["layout"] | {"observed": ["w9"]})):
+        np.savez(bad, **changed(path, "header", key, value))
+        with pytest.raises(lk.BadInput, match=rf"header\.{key}.* names 'w9', which is no role"):
+            load_npz(bad)
+
+
+def changed(path, member, key, value):
     members = dict(np.load(path))
-    about = json.loads(members["about"].tobytes())
-    return {**members, "about": np.frombuffer(json.dumps({**about, key: value}).encode(), np.uint8)}
+    plain = json.loads(members[member].tobytes())
+    return members | {member: np.frombuffer(json.dumps(plain | {key: value}).encode(), np.uint8)}
 
 
 def test_a_failed_export_leaves_no_partial_file(tmp_path, trace):

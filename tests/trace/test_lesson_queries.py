@@ -3,6 +3,7 @@
 import pytest
 
 import labkit as lk
+from labkit.engines.commands import Join, Leave
 from labkit.trace.clocks import largest_lead, leads
 from labkit.trace.query import staleness_by_worker, updates_to_accuracy
 
@@ -44,6 +45,15 @@ def test_the_largest_lead_without_a_bound():
     trace = run(lk.AsyncPS(), lk.Budget(seconds=0.95), slow={"worker-1": 5})
     assert largest_lead(trace) == 7  # the ninth gradient arrives after eight others, when the slow worker has one
     assert largest_lead(run(lk.AsyncPS(), lk.Budget(updates=1))) == 0
+
+
+def test_equal_workers_do_not_lead_one_that_was_away():
+    """While it is away the others finish 10 gradients each; it goes on from their count."""
+    cluster, budget = lk.SimulatedCluster(workers=3, max_workers=4, compute=0.1), lk.Budget(seconds=2.0)
+    elastic = lk.train(TIMING, lk.AsyncPS(), cluster, budget)
+    elastic.advance(0.35).execute(Leave("worker-1"))
+    elastic.advance(1.0).execute(Join("worker-1"))
+    assert largest_lead(elastic.wait().trace) == 0
 
 
 def test_updates_to_an_accuracy():

@@ -22,7 +22,7 @@ from tests.course.unusual_code import HEAD, ODD, at_once, other
 pytestmark = pytest.mark.skipif(
     bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
 )
-QUICK = list(ODD)[::8]
+QUICK = [*list(ODD)[::8], "random numbers"]
 
 
 def own_class(monkeypatch, before, source):

@@ -286,6 +286,12 @@ class World:
             task.over = True
             self._in(self._delay(), self._task_finished, task)
 
+    def finish_task(self, role):
+        """The task of a role returns without notice. Its process lives."""
+        task = self.tasks[role, self.members.incarnation[role]]
+        task.over = True
+        self._task_finished(task)
+
     def _task_finished(self, task):
         if task.process.alive:
             self.tell(TaskFinished(task.role, task.incarnation))

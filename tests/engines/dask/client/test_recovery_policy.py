@@ -74,6 +74,14 @@ def test_a_silent_role_is_lost_after_the_heartbeat_timeout_and_fenced_when_it_an
     assert world.tasks["server-0", 0].over
 
 
+def test_a_role_whose_task_has_ended_is_lost_although_its_process_lives():
+    world = World(servers())
+    world.finish_task("worker-1")
+    world.settle()
+    assert recorded(world, RoleLost) == [("worker-1", 0, "did not answer for 5 s (frozen, or cut off)")]
+    assert submitted(world) == [("worker-1", 1)]
+
+
 def test_a_role_frozen_for_less_than_the_heartbeat_timeout_continues():
     world = World(servers())
     world.freeze(world.members.where["server-0"], 3.0)
