@@ -5,33 +5,18 @@ all of three of the variants, and with `LABKIT_TESTS=whole` of all. Variants are
 choice occurs.
 """
 
-import json
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 
 import pytest
 
-from labkit.course.schema import parse
-from labkit.course.variants import with_variant
-from tests.course.mutants import ENOUGH, SECONDS, Checks, combinations, folded, in_variant, mutants
+from tests.course.mutants import ENOUGH, SECONDS, Checks, drawn, folded, mutants
 
-REFERENCES = Path(__file__).parents[1] / "reference_notebooks"
 ASSIGNMENTS = ("01", "02", "03", "04", "05", "06")
 SAMPLE = 3  # mutants of every assignment that the quick test tries
 
-
-def drawn(name):
-    """(reference, its values) for variants in which every choice occurs."""
-    notebook = json.loads(next(REFERENCES.glob(f"{name}*")).read_text())
-    for values in combinations(parse(notebook, name)):
-        yield with_variant(parse(in_variant(notebook, values), name), None), values
-
-
 # (assignment, cell, text in the description, choice or ""): the reason why such a mutant is equivalent
 EQUIVALENT = {
-    ("01", "q2", "z > 0 with GtE", "relu"): "the rectifier has no derivative at 0: both of its slopes are right there",
-    ("01", "q2", "line 5: -z: without USub", "sigmoid"): "the slope of the logistic function is the same at z and -z",
     ("01", "q3", "d for labels in line 9, column 35", "mean"): "d has as many rows as there are labels",
     ("01", "q3", "line 6: 0 becomes -1", ""): "total has one column, which is the last one, too",
     ("01", "q3", "before `rows = np.arange(len(labels))`", ""): "neither line needs the other",
