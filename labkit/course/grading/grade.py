@@ -16,11 +16,11 @@ from typing import Any
 
 from ...errors import BadInput, LabkitError
 from ..regions import released
-from ..schema import Assignment
+from ..schema import Assignment, Cell
 from .answers import Answers
 from .nbval_run import Harness, Interrupted, RunResult, run_notebook
 from .rebuild import rebuild, solutions_as_answers
-from .scores import QuestionScore, Result, needs_run_without_hidden_tests, score_questions, zero_scores
+from .scores import QuestionScore, Result, failed_with_text, score_questions, zero_scores
 from .submissions import Submission
 
 __all__ = ["POLL_S", "GradingKey", "grade_all", "grade_one", "grade_single", "make_key", "record_outputs"]
@@ -154,17 +154,21 @@ def _shown(key: GradingKey, answers: Answers, harness: Harness, base: Assignment
     In the run of all tests, submitted code could tell by its text what a hidden test passed before: even if it keeps
     nothing, a function can take a time that depends on its arguments, and a later one can read the clock.
     """
-    if not needs_run_without_hidden_tests(base, outcome):
+    failed = failed_with_text(base, outcome)
+    tests = {cell.id: released(cell.source, "test") for cell in base.of_kind("test")}
+    if not failed or all(tests[cell.id] == cell.source for cell in base.of_kind("test")):
         return outcome
-    cells = tuple(
-        replace(cell, source=released(cell.source, "test")) if cell.kind == "test" else cell for cell in base.cells
-    )
-    hidden = {cell.id for cell, visible in zip(base.cells, cells, strict=True) if visible.source != cell.source}
-    outputs = {name: expected for name, expected in key.outputs.items() if name not in hidden}
+    cells = tuple(replace(cell, source=tests.get(cell.id, cell.source)) for cell in _up_to(base, failed[-1].number))
+    outputs = {cell.id: key.outputs[cell.id] for cell in base.of_kind("test") if tests[cell.id] == cell.source}
     shown = run_notebook(rebuild(replace(base, cells=cells), answers, outputs, harness.answers_module), harness)
     if shown.broken:
         raise _Broken(shown.broken)
     return shown
+
+
+def _up_to(base: Assignment, last: int) -> tuple[Cell, ...]:
+    """Return the cells without the tests after number `last`."""
+    return tuple(cell for cell in base.cells if cell.kind != "test" or cell.number <= last)
 
 
 def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Harness, again: bool) -> QuestionScore:
@@ -180,9 +184,8 @@ def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Ha
     if not before:
         return score
     last = max(cell.number for cell in key.base.of_kind("test") if cell.question == score.question)
-    cells = tuple(cell for cell in key.base.cells if cell.kind != "test" or cell.number <= last)
     try:
-        scores = _scores(key, answers, harness, replace(key.base, cells=cells), before)
+        scores = _scores(key, answers, harness, replace(key.base, cells=_up_to(key.base, last)), before)
     except _Broken:
         if not again:
             raise

@@ -20,7 +20,7 @@ from .lms import Student
 from .nbval_run import CellResult, RunResult
 
 __all__ = [
-    "QuestionScore", "Result", "TestScore", "format_points", "needs_run_without_hidden_tests", "score_questions", "zero_scores",
+    "QuestionScore", "Result", "TestScore", "failed_with_text", "format_points", "score_questions", "zero_scores",
 ]  # fmt: skip
 
 # classes of labkit.course.testing
@@ -194,12 +194,18 @@ def _test_score(
     return TestScore(cell.id, cell.points, False, _truncated(hint), detail)
 
 
-def needs_run_without_hidden_tests(base: Assignment, outcome: RunResult) -> bool:
-    """Whether a hint may depend on text of the submitted code, which could depend on a hidden test that ran before."""
-    results = [(cell, outcome.cells[cell.id]) for cell in base.of_kind("solution", "test") if cell.id in outcome.cells]
-    return any(has_region(cell.source, HIDDEN) for cell in base.of_kind("test")) and any(
-        not result.passed and _is_released(cell, _line(cell, result)) is not False for cell, result in results
-    )
+def failed_with_text(base: Assignment, outcome: RunResult) -> list[Cell]:
+    """Return the failed tests whose hint may have text of the submitted code."""
+
+    def failed(cell: Cell) -> bool:
+        return cell.id in outcome.cells and not outcome.cells[cell.id].passed
+
+    undefined = {cell.question for cell in base.of_kind("solution") if failed(cell)}
+    return [
+        cell
+        for cell in filter(failed, base.of_kind("test"))
+        if cell.question in undefined or _is_released(cell, _line(cell, outcome.cells[cell.id])) is not False
+    ]
 
 
 def _hint(
