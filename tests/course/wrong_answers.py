@@ -1,8 +1,8 @@
 # ruff: noqa: E501  (a row stays a line)
 """Typical wrong answers to the six assignments: the points that each loses, and what the hint says about it.
 
-A row of `WRONG` is (the misunderstanding, solution cell, replacements in the reference notebook's answer, lost points, a regular
-expression for the hint) and, if the answer is this mistake in some variants only, the values of these variants. Each answer has one
+A row of `WRONG` is (the misunderstanding, solution cell, replacements in the reference notebook's answer, lost points (or those
+possible in the variants), a regular expression for the hint) and, if the answer is this mistake in some variants only, the values of these variants. Each answer has one
 misunderstanding. `wrong_in(name, values)` are the rows for a variant.
 """
 
@@ -230,17 +230,17 @@ WRONG = {
     ],
     "04": [
         ("s not allowed", "q1", instead("<= s", "< s"), 2, "s itself is allowed"),
-        ("one more", "q1", instead("<= s", "<= s + 1"), 3, r"s \+ 1 is too much"),
+        ("one more", "q1", instead("<= s", "<= s + 1"), (3, 2), r"s \+ 1 is too much"),
         ("the other way round", "q1", instead("<= s", "> s"), 3, "which way round"),
-        ("a distance", "q1", instead(MAY, "return abs(clocks[worker] - max(clocks.values())) <= s"), 3, "which clock is compared"),
-        ("the fastest", "q1", instead(MAY, "return clocks[worker] - max(clocks.values()) <= s"), 3, "which clock"),
+        ("a distance", "q1", instead(MAY, "return abs(clocks[worker] - max(clocks.values())) <= s"), (3, 2), "which clock is compared"),
+        ("the fastest", "q1", instead(MAY, "return clocks[worker] - max(clocks.values()) <= s"), (3, 2), "which clock"),
         ("another worker", "q1", instead('== "second"', '!= "second"'), 1, "which worker's clock is compared"),
-        ("the mean", "q1", instead(MAY, "return clocks[worker] - sum(clocks.values()) / len(clocks) <= s"), 3, "ahead of the \\*\\*(second )?slowest"),
+        ("the mean", "q1", instead(MAY, "return clocks[worker] - sum(clocks.values()) / len(clocks) <= s"), (3, 2), "ahead of the \\*\\*(second )?slowest"),
         ("one less than s", "q2", instead("clocks, self.s)", "clocks, self.s - 1)"), 3, "too few"),
         ("one more than s", "q2", instead("clocks, self.s)", "clocks, self.s + 1)"), 3, "too many"),
         ("only the one who asks", "q2", instead("next((r for r in waiting if", "next((r for r in waiting if r is request and"), 8, "ask the gate for all that wait"),
         ("no gate", "q2", NO_GATE, 3, "is the gate asked"),
-        ("a barrier", "q2", instead("may_proceed(r.sender, clocks, self.s)", "may_proceed(r.sender, clocks, 0)"), 5, "wait for all"),
+        ("a barrier", "q2", instead("may_proceed(r.sender, clocks, self.s)", "may_proceed(r.sender, clocks, 0)"), (5, 3), "wait for all"),
         ("another rate", "q2", instead('V["rate"] == "shared"', 'V["rate"] != "shared"'), 2, "the rate is (divided by N|the full one)"),
         ("rate over s", "q2", instead('/ (len(clocks) if V["rate"] == "shared" else 1)', "/ self.s"), 5, "divided by s"),
         ("clock not counted", "q2", instead("                clocks[request.sender] += 1\n", ""), 3, "is the gate asked|no worker ever waits", REPLY),

@@ -115,8 +115,9 @@ def test_cells_for_the_live_cluster_run_with_the_answers(path):
     live = 0
     for cell in reference.cells:
         if cell.kind in ("variant", "given", "locked", "solution", "live"):
-            exec(compile(cell.source, f"<{cell.number}>", "exec"), names)
-            live += cell.kind == "live"
+            source = cell.source.replace("lk.Budget(seconds=5)", "lk.Budget(seconds=1)")
+            exec(compile(source, f"<{cell.number}>", "exec"), names)
+            live += source != cell.source
     assert live
 
 

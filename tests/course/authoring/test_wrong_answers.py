@@ -57,7 +57,8 @@ def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, number, gra
         result = grade(answer(what, changes, right, cell))
         missing = {score.question: score.points - score.earned for score in result.questions if not score.ok}
         hints = next(score.hints for score in result.questions if score.question == cell)
-        if missing != {cell: lost} or not any(re.search(says, hint) for hint in hints):
+        allowed = lost if isinstance(lost, tuple) else (lost,)
+        if missing not in [{cell: points} for points in allowed] or not any(re.search(says, hint) for hint in hints):
             found[what] = missing, hints
     assert found == {}
 
