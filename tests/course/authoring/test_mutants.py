@@ -1,8 +1,8 @@
 """The checks of the reference notebooks, hidden ones included, refuse answers with one small mistake.
 
 `EQUIVALENT` lists the mutants that are correct answers, too. The quick test tries a few mutants of each assignment, the slow ones
-a sixth in nine variants, and with `LABKIT_TESTS=whole` all in all. Variants are those of `mutants.combinations`, in which every choice
-occurs.
+a sixth in nine variants, and with `LABKIT_TESTS=whole` all in all. Variants are those of `mutants.combinations`, in which
+every choice occurs.
 """
 
 from itertools import groupby
