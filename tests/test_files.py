@@ -4,7 +4,6 @@
 apart (`unpack`) and puts changed ones together again with right checksums (`pack`).
 """
 
-import copy
 import functools
 import io
 import json
@@ -38,6 +37,7 @@ from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
 from labkit.nn import SparseParameters
 from tests.course import toy_reference as toy
+from tests.nested_values import changed, places
 
 MOONS = lk.Problem("moons", hidden=(3,), batch_size=4, options={"samples": 60}, seed=3)
 HUGE = 10**400
@@ -326,26 +326,6 @@ FORMATS = {
 # changes --------------------------------------------------------------------------------------------------------------
 
 
-def places(node, path=()):
-    """The path of every value in plain values. Of a long list, the first three."""
-    children = (
-        node.items() if isinstance(node, dict) else enumerate(node[:3]) if isinstance(node, (list, tuple)) else ()
-    )
-    for key, child in children:
-        yield (*path, key)
-        yield from places(child, (*path, key))
-
-
-def changed(contents, path, change):
-    """A copy of `contents` in which `change(container, key)` was done to the value at `path`."""
-    made = copy.deepcopy(contents)
-    inner = made
-    for key in path[:-1]:
-        inner = inner[key]
-    change(inner, path[-1])
-    return made
-
-
 def arrays_like(values):
     """Arrays that differ from `values` in dtype, shape or contents."""
     yield "strings", values.astype("U3")
@@ -380,7 +360,7 @@ def setter(value):
 
 def mutations(contents):
     """Yield (path of a value, what is done, the changed contents): it is removed, or has another type, size or shape."""
-    for path in places(contents):
+    for path in places(contents, most=3):
         value = functools.reduce(lambda inner, key: inner[key], path, contents)
         if isinstance(value, np.ndarray):
             cases = [(what, setter(other)) for what, other in arrays_like(value)]

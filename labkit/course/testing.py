@@ -184,7 +184,8 @@ class Trial:
         if self.error:
             raise (Deadlocked if self.deadlock else SubmissionFailed)(f"{which} failed: {self.error}")
         if not self.ledger["closes"]:
-            raise CheckFailed(f"{which}: not every gradient is accounted for: {self.ledger}")
+            found = f"{which} has the ledger {self.ledger} where one that closes"
+            raise UnexpectedValue(f"{found}{BEFORE_HINT}not every gradient is accounted for")
         return self
 
 

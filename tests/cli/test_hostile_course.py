@@ -2,7 +2,6 @@
 message, no traceback.
 """
 
-import copy
 import json
 import os
 import random
@@ -22,6 +21,7 @@ from labkit.course.schema import parse
 from labkit.errors import BadInput
 from tests.cli.test_hostile import TEXTS, exit_problem
 from tests.course import toy_reference as toy
+from tests.nested_values import changed, places
 
 FILES = {  # made by `folder`
     "nothing there": "no/such/file.ipynb", "a folder": "folder", "garbage": "garbage", "an empty file": "empty.ipynb",
@@ -105,29 +105,13 @@ VALUES = {
 }  # fmt: skip
 
 
-def value_paths(node, path=()):
-    """The path of every value in a JSON document."""
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, child in children:
-        yield (*path, key)
-        yield from value_paths(child, (*path, key))
-
-
-def with_value(node, path, value):
-    """A copy of a JSON document with another value at `path`."""
-    changed = copy.deepcopy(node)
-    inner = changed
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    return changed
-
-
 def unexpected_errors(document, read, value):
     """The places at which `value` makes `read` raise an error other than a `BadInput` with a message."""
     wrong = {}
-    for path in value_paths(document):
-        Path("broken.json").write_text(json.dumps(with_value(document, path, value)))
+    for path in places(document):
+        Path("broken.json").write_text(
+            json.dumps(changed(document, path, lambda node, key: node.__setitem__(key, value)))
+        )
         try:
             read(Path("broken.json"))
         except BadInput as why:

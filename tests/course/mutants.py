@@ -13,11 +13,18 @@ import copy
 import functools
 import io
 import itertools
+import json
 import os
 import signal
+from pathlib import Path
+
+from labkit.course.schema import parse
+from labkit.course.variants import with_variant
+
+REFERENCES = Path(__file__).parent / "reference_notebooks"
 
 KINDS = ("given", "locked", "variant", "test", "solution")  # of cells that are run
-SECONDS = 2  # of processor time, after which a mutant's loop counts as endless
+SECONDS = 1  # of processor time, after which a mutant's loop counts as endless
 ENOUGH = 60  # the same for a right answer, which takes less than 1
 LONGEST = 600  # seconds, for a process that waits
 
@@ -342,6 +349,13 @@ def combinations(reference):
     return [
         {key: choices[i % len(choices)]["value"] for key, choices in reference.variants.items()} for i in range(most)
     ]
+
+
+def drawn(name):
+    """(reference notebook, its values) of an assignment in variants in which every choice occurs."""
+    notebook = json.loads(next(REFERENCES.glob(f"{name}*")).read_text())
+    for values in combinations(parse(notebook, name)):
+        yield with_variant(parse(in_variant(notebook, values), name), None), values
 
 
 def in_variant(notebook, values):

@@ -21,7 +21,7 @@ from labkit.course.authoring.assign import read_reference
 from labkit.course.sandbox.confine import confinement_problem
 from tests.course import toy_reference as toy
 from tests.course.mutants import folded
-from tests.course.wrong_answers import WRONG, answer
+from tests.course.wrong_answers import answer, wrong_in
 
 COURSE = Path(__file__).parent / "reference_notebooks" / "06_pipeline_schedule.ipynb"
 RELEASED = Path(__file__).parents[2] / "notebooks" / "assignments" / COURSE.name
@@ -177,7 +177,7 @@ def submissions():
     values = {key: choices[0]["value"] for key, choices in reference.variants.items()}
     sources = {cell.id: cell.source for cell in reference.of_kind("solution")}
     right = {name: folded(source, values) for name, source in sources.items()}
-    wrong = [answer(what, changes, sources, cell) for what, cell, changes, *_ in WRONG["06"][:20]]
+    wrong = [answer(what, changes, sources, cell) for what, cell, changes, *_ in wrong_in("06", values)[:20]]
     wrong = [{"x.ipynb": data(solved({name: folded(s, values) for name, s in each.items()}))} for each in wrong]
     kinds = [(each, True) for each in right_styles(right).values()] + [(each, False) for each in wrong]
     kinds += [(each, False) for each in broken_styles(right).values()]

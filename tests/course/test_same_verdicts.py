@@ -22,7 +22,7 @@ from labkit.course.grading.nbval_run import Harness
 from labkit.course.schema import parse
 from tests.course import toy_reference as toy
 from tests.course.mutants import folded
-from tests.course.wrong_answers import WRONG, answer
+from tests.course.wrong_answers import WRONG, answer, wrong_in
 
 ASSIGNMENTS = Path(__file__).parents[2] / "notebooks" / "assignments"
 REFERENCES = Path(__file__).parent / "reference_notebooks"
@@ -115,10 +115,10 @@ def by_check(folder, name):
 def test_nbval_check_and_the_notebook_agree(name, tmp_path, here):
     reference = read_reference(next(REFERENCES.glob(f"{name}*")), None)
     right = {cell.id: cell.source for cell in reference.of_kind("solution")}
-    first = {cell: (what, changes) for what, cell, changes, *_ in reversed(WRONG[name])}
+    values = {key: choices[0]["value"] for key, choices in reference.variants.items()}
+    first = {cell: (what, changes) for what, cell, changes, *_ in reversed(wrong_in(name, values))}
     wrong = {cell: answer(what, changes, right, cell)[cell] for cell, (what, changes) in first.items()}
     assert wrong.keys() == right.keys()
-    values = {key: choices[0]["value"] for key, choices in reference.variants.items()}
     for path in (*ASSIGNMENTS.glob(f"{name}*"), ASSIGNMENTS / CONFIGURATION):
         shutil.copy(path, tmp_path)
     released = json.loads(next(ASSIGNMENTS.glob(f"{name}*.ipynb")).read_text())

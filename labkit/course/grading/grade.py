@@ -1,7 +1,8 @@
 """Grades one submission or many, by comparison with the outputs of the tests for the reference notebook's solutions.
 
 A question is graded in two runs: with the student's own answers to the questions before it, and with the reference's
-answers to them. The better score counts, so that a mistake costs points only once. A reference notebook must pass its
+answers to them. The better score counts, so that a mistake costs points only once. If a test fails, its visible part runs
+again without hidden tests: from this run is the text that the student is shown. A reference notebook must pass its
 own tests twice, with equal outputs; else grading raises `BadInput`. A run that broke (it exceeded the limit of wall
 time, or its kernel died) is not a result for the answer, and is repeated when no other notebook runs.
 """
@@ -14,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import BadInput, LabkitError
-from ..schema import Assignment
+from ..regions import released
+from ..schema import Assignment, Cell
 from .answers import Answers
 from .nbval_run import Harness, Interrupted, RunResult, run_notebook
 from .rebuild import rebuild, solutions_as_answers
-from .scores import QuestionScore, Result, score_questions, zero_scores
+from .scores import QuestionScore, Result, failed_with_text, score_questions, zero_scores
 from .submissions import Submission
 
 __all__ = ["POLL_S", "GradingKey", "grade_all", "grade_one", "grade_single", "make_key", "record_outputs"]
@@ -142,7 +144,31 @@ def _scores(
     outcome = run_notebook(rebuilt, harness)
     if outcome.broken:
         raise _Broken(outcome.broken)
-    return score_questions(base, outcome, key.outputs, answers.explained, with_reference=bool(replaced))
+    shown = outcome if replaced else _shown(key, answers, harness, base, outcome)
+    return score_questions(base, outcome, key.outputs, answers.explained, with_reference=bool(replaced), shown=shown)
+
+
+def _shown(key: GradingKey, answers: Answers, harness: Harness, base: Assignment, outcome: RunResult) -> RunResult:
+    """Return the results whose texts the student is shown: of a run without hidden tests.
+
+    In the run of all tests, submitted code could tell by its text what a hidden test passed before: even if it keeps
+    nothing, a function can take a time that depends on its arguments, and a later one can read the clock.
+    """
+    failed = failed_with_text(base, outcome)
+    tests = {cell.id: released(cell.source, "test") for cell in base.of_kind("test")}
+    if not failed or all(tests[cell.id] == cell.source for cell in base.of_kind("test")):
+        return outcome
+    cells = tuple(replace(cell, source=tests.get(cell.id, cell.source)) for cell in _up_to(base, failed[-1].number))
+    outputs = {cell.id: key.outputs[cell.id] for cell in base.of_kind("test") if tests[cell.id] == cell.source}
+    shown = run_notebook(rebuild(replace(base, cells=cells), answers, outputs, harness.answers_module), harness)
+    if shown.broken:
+        raise _Broken(shown.broken)
+    return shown
+
+
+def _up_to(base: Assignment, last: int) -> tuple[Cell, ...]:
+    """Return the cells without the tests after number `last`."""
+    return tuple(cell for cell in base.cells if cell.kind != "test" or cell.number <= last)
 
 
 def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Harness, again: bool) -> QuestionScore:
@@ -158,9 +184,8 @@ def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Ha
     if not before:
         return score
     last = max(cell.number for cell in key.base.of_kind("test") if cell.question == score.question)
-    cells = tuple(cell for cell in key.base.cells if cell.kind != "test" or cell.number <= last)
     try:
-        scores = _scores(key, answers, harness, replace(key.base, cells=cells), before)
+        scores = _scores(key, answers, harness, replace(key.base, cells=_up_to(key.base, last)), before)
     except _Broken:
         if not again:
             raise

@@ -48,7 +48,8 @@ def rebuild(
     """Put answers into the base.
 
     Args:
-    outputs: reference outputs of the test cells by grade_id. If None, outputs are recorded, not compared.
+    outputs: reference outputs of the test cells by grade_id. Those of other test cells are recorded, not compared; with None,
+    those of all.
     answers_module: the module that has `RemoteAnswers`.
     reference_answers: the reference's answers, which are used in the solution cells `replaced`. They run in separate
     processes, so that no process that runs submitted code has their source.
@@ -63,7 +64,7 @@ def rebuild(
         elif cell.kind == "solution":
             cells.append(_code(len(cells), cell.id, cell.kind, f'globals().update(answers.defined("{cell.id}"))'))
         elif cell.kind == "test":
-            expected = None if outputs is None else list(outputs.get(cell.id, ()))
+            expected = None if outputs is None or cell.id not in outputs else list(outputs[cell.id])
             cells.append(_code(len(cells), cell.id, cell.kind, cell.source, expected))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}

@@ -19,7 +19,9 @@ from ..schema import Assignment, Cell
 from .lms import Student
 from .nbval_run import CellResult, RunResult
 
-__all__ = ["QuestionScore", "Result", "TestScore", "format_points", "score_questions", "zero_scores"]
+__all__ = [
+    "QuestionScore", "Result", "TestScore", "failed_with_text", "format_points", "score_questions", "zero_scores",
+]  # fmt: skip
 
 # classes of labkit.course.testing
 CHECK_FAILED, FAILED, DEADLOCKED, UNEXPECTED = "CheckFailed", "SubmissionFailed", "Deadlocked", "UnexpectedValue"
@@ -130,6 +132,7 @@ def score_questions(
     explained: Mapping[str, str],
     no_run_hint: str | None = None,
     with_reference: bool = False,
+    shown: RunResult | None = None,
 ) -> tuple[QuestionScore, ...]:
     """Compute the scores of one run.
 
@@ -140,13 +143,22 @@ def score_questions(
         no_run_hint: the hint for a test that was not run; None: "it was not run".
         with_reference: whether the submitted code could call correct answers. Then hints contain no text that the
         submitted code can determine.
+        shown: the results of a run without hidden tests, for the hints; None: `outcome`.
     """
-    scores = []
+    scores, shown = [], shown or outcome
     for question in base.questions():
         cells = [cell for cell in base.cells if cell.question == question]
-        own = [outcome.cells[c.id] for c in cells if c.kind == "solution" and c.id in outcome.cells]
+        own = [shown.cells[c.id] for c in cells if c.kind == "solution" and c.id in shown.cells]
         tests = [
-            _test_score(c, outcome.cells.get(c.id), own, outputs.get(c.id, ()), no_run_hint, with_reference)
+            _test_score(
+                c,
+                outcome.cells.get(c.id),
+                shown.cells.get(c.id),
+                own,
+                outputs.get(c.id, ()),
+                no_run_hint,
+                with_reference,
+            )
             for c in cells
             if c.kind == "test"
         ]
@@ -165,6 +177,7 @@ def _answer(cell: Cell, explained: Mapping[str, str]) -> str:
 def _test_score(
     cell: Cell,
     result: CellResult | None,
+    shown: CellResult | None,
     own: Iterable[CellResult],
     expected: Sequence[Mapping[str, Any]],
     no_run_hint: str | None,
@@ -176,21 +189,41 @@ def _test_score(
         return TestScore(cell.id, cell.points, True)
     detail = f"{result.error}: {result.message}\n{result.detail}".strip()
     hint = next((failed.message for failed in own if not failed.passed), "") or _hint(
-        cell, result, expected, with_reference
+        cell, result, shown or CellResult(True), expected, with_reference
     )
     return TestScore(cell.id, cell.points, False, _truncated(hint), detail)
 
 
-def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]], with_reference: bool) -> str:
+def failed_with_text(base: Assignment, outcome: RunResult) -> list[Cell]:
+    """Return the failed tests whose hint may have text of the submitted code."""
+
+    def failed(cell: Cell) -> bool:
+        return cell.id in outcome.cells and not outcome.cells[cell.id].passed
+
+    undefined = {cell.question for cell in base.of_kind("solution") if failed(cell)}
+    return [
+        cell
+        for cell in filter(failed, base.of_kind("test"))
+        if cell.question in undefined or _is_released(cell, _line(cell, outcome.cells[cell.id])) is not False
+    ]
+
+
+def _hint(
+    cell: Cell, result: CellResult, shown: CellResult, expected: Sequence[Mapping[str, Any]], with_reference: bool
+) -> str:
     """Return the hint for a failed test.
 
-    Text that the submitted code determines is shown only if the failing line of the test is released and the code could
-    not call a correct answer.
+    Text that the submitted code determines is shown only if it is that of `shown`, in which no hidden test ran, and the code
+    could not call a correct answer.
     """
-    if result.error == CHECK_FAILED:
-        return result.message or "a check did not pass"
     line = _line(cell, result)
     released_line = _is_released(cell, line)
+    if not shown.passed:
+        result, released_line = shown, released_line if shown is result else True
+    elif released_line:  # it passes if no hidden test has run before
+        return "a check did not pass"
+    if result.error == CHECK_FAILED:
+        return result.message or "a check did not pass"
     if not released_line or with_reference:
         which = "a hidden check" if released_line is False else "a check"
         what = _what(cell, line)

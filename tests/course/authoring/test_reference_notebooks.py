@@ -6,7 +6,6 @@ this process, which saves a kernel each.
 
 import json
 import tempfile
-import textwrap
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -116,8 +115,9 @@ def test_cells_for_the_live_cluster_run_with_the_answers(path):
     live = 0
     for cell in reference.cells:
         if cell.kind in ("variant", "given", "locked", "solution", "live"):
-            exec(compile(cell.source, f"<{cell.number}>", "exec"), names)
-            live += cell.kind == "live"
+            source = cell.source.replace("lk.Budget(seconds=5)", "lk.Budget(seconds=1)")
+            exec(compile(source, f"<{cell.number}>", "exec"), names)
+            live += source != cell.source
     assert live
 
 
@@ -187,63 +187,3 @@ def test_alternative_correct_answers_get_full_points(name, changes, here, course
         answers = {cell: source.replace(old, new) for cell, source in answers.items()}
     result = course.grade(answers)
     assert earned(result) == full(course.reference), [mark.hints for mark in result.questions]
-
-
-# gradients by difference quotients: by name, the quotient and its step. "s3": relu, whose slope is constant except at 0
-QUOTIENTS = {
-    "one-sided": ("(f(x + d) - f(x)) / h", 1e-7),
-    "central": ("(f(x + d) - f(x - d)) / (2 * h)", 1e-5),
-    "central, a power of two": ("(f(x + d) - f(x - d)) / (2 * h)", 2.0**-17),
-    "central, a large step": ("(f(x + d) - f(x - d)) / (2 * h)", 1.0),
-    "four points": ("(8 * (f(x + d) - f(x - d)) - f(x + 2 * d) + f(x - 2 * d)) / (12 * h)", 3e-3),
-    "six points": (
-        "(45 * (f(x + d) - f(x - d)) - 9 * (f(x + 2 * d) - f(x - 2 * d)) + f(x + 3 * d) - f(x - 3 * d)) / (60 * h)", 1e-2),
-}  # fmt: skip
-QUOTIENT = """
-def quotient(f, x):
-    h, found = {1}, np.zeros(np.shape(x))
-    for place in np.ndindex(found.shape):
-        d = np.zeros(found.shape)
-        d[place] = h
-        found[place] = {0}
-    return found
-"""
-BY_QUOTIENTS = {
-    "q1": """
-    def dense_backward(x, w, dy):
-        def loss(x, w, b):
-            return (dense_forward(x, w, b) * dy).sum()
-        b = np.zeros(dy.shape[1])
-        return quotient(lambda v: loss(v, w, b), x), quotient(lambda v: loss(x, v, b), w), quotient(lambda v: loss(x, w, v), b)
-    """,
-    "q2": """
-    def activation_backward(z, dy):
-        return quotient(lambda v: (activation(v) * dy).sum(), z)
-    """,
-    "q3": """
-    exact = cross_entropy
-    def cross_entropy(logits, labels):
-        return exact(logits, labels)[0], quotient(lambda v: exact(v, labels)[0], logits)
-    """,
-    "q4": """
-    exact_gradient = network_gradient
-    def network_gradient(parameters, x, labels):
-        def loss(i, v):
-            return exact_gradient([*parameters[:i], v, *parameters[i + 1:]], x, labels)[0]
-        return loss(0, parameters[0]), [quotient(lambda v, i=i: loss(i, v), p) for i, p in enumerate(parameters)]
-    """,
-}  # fmt: skip
-OF_GRADIENTS = {"q1-weights", "q1-inputs", "q2-backward", "q3-slope", "q4-network"}
-
-
-@pytest.mark.parametrize(
-    ("name", "seed"), [*((name, None) for name in QUOTIENTS), ("central", "s3"), ("central, a power of two", "s3")]
-)
-def test_difference_quotients_are_no_gradients(name, seed, here, server):
-    course = Course.of("01", server, seed)
-    put = textwrap.dedent(QUOTIENT.format(*QUOTIENTS[name]))
-    right = course.right().solutions
-    result = course.grade({cell: right[cell] + put + textwrap.dedent(BY_QUOTIENTS[cell]) for cell in right})
-    failed = {test.id: test.hint for score in result.questions for test in score.tests if not test.passed}
-    assert set(failed) == OF_GRADIENTS
-    assert name != "central" or all("quotient" in hint for hint in failed.values())

@@ -6,11 +6,9 @@ import itertools
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from labkit.course.authoring.assign import read_reference
 from labkit.course.grading import grade as grading
 from labkit.course.grading.grade import GradingKey
 from labkit.course.grading.lms import Student
@@ -19,33 +17,65 @@ from labkit.course.grading.rebuild import rebuild, solutions_as_answers
 from labkit.course.grading.submissions import Submission
 from labkit.course.schema import parse
 from labkit.course.variants import with_variant
-from tests.course.mutants import in_variant
+from tests.course.mutants import REFERENCES, drawn, in_variant
 from tests.course.sharing import run_plainly
-from tests.course.wrong_answers import WRONG, answer
+from tests.course.wrong_answers import QUOTIENTS, WRONG, answer, by_quotients, wrong_in
 
-REFERENCES = Path(__file__).parents[1] / "reference_notebooks"
 ENOUGH = 10  # typical wrong answers to an assignment, at least
 
 
-@pytest.mark.sample(1, slow=6)
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a softmax that overflows
-def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, monkeypatch):
+VARIANTS = [(name, number) for name in WRONG for number, _ in enumerate(drawn(name))]
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a softmax that overflows
+
+
+@pytest.fixture
+def graded(monkeypatch):
+    """A function that grades other solutions of a reference notebook, which run in this process."""
     monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: run_plainly(rebuilt))
-    reference = read_reference(next(REFERENCES.glob(f"{name}*")), None)
-    right = solutions_as_answers(reference)
-    cells = run_plainly(rebuild(reference, right, None)).cells
-    key = GradingKey(reference, {cell.id: cells[cell.id].outputs for cell in reference.of_kind("test")}, right, "first")
-    assert len(WRONG[name]) >= ENOUGH
-    found = {}
-    for what, cell, changes, lost, says in WRONG[name]:
-        answers = replace(right, solutions=answer(what, changes, right.solutions, cell))
-        result = grading.grade_one(key, Submission(what, Student(what), answers), Harness())
+
+    def of(reference):
+        right = solutions_as_answers(reference)
+        cells = run_plainly(rebuild(reference, right, None)).cells
+        outputs = {cell.id: cells[cell.id].outputs for cell in reference.of_kind("test")}
+        key = GradingKey(reference, outputs, right, "first")
+        return right.solutions, lambda solutions: grading.grade_one(
+            key, Submission("ada", Student("ada"), replace(right, solutions=solutions)), Harness()
+        )
+
+    return of
+
+
+@pytest.mark.sample(1, slow=6)
+@pytest.mark.parametrize(("name", "number"), VARIANTS)
+def test_wrong_answers_lose_their_points_and_the_hint_says_why(name, number, graded):
+    reference, values = list(drawn(name))[number]
+    right, grade = graded(reference)
+    wrong, found = wrong_in(name, values), {}
+    assert len(wrong) >= ENOUGH
+    for what, cell, changes, lost, says in wrong:
+        result = grade(answer(what, changes, right, cell))
         missing = {score.question: score.points - score.earned for score in result.questions if not score.ok}
         hints = next(score.hints for score in result.questions if score.question == cell)
-        if missing != {cell: lost} or not any(re.search(says, hint) for hint in hints):
+        allowed = lost if isinstance(lost, tuple) else (lost,)
+        if missing not in [{cell: points} for points in allowed] or not any(re.search(says, hint) for hint in hints):
             found[what] = missing, hints
     assert found == {}
+
+
+OF_GRADIENTS = {"q1-weights", "q1-inputs", "q2-backward", "q3-slope", "q4-network"}
+
+
+@pytest.mark.sample(2, slow=13)
+@pytest.mark.parametrize("number", range(len(list(drawn("01")))))
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_numeric_derivatives_are_no_gradients(name, number, graded):
+    reference, _ = list(drawn("01"))[number]
+    right, grade = graded(reference)
+    result = grade(by_quotients(name, right))
+    failed = {test.id: test.hint for score in result.questions for test in score.tests if not test.passed}
+    assert set(failed) == OF_GRADIENTS
+    assert name != "complex" or all("quotient" in hint for hint in failed.values())
 
 
 @pytest.mark.sample(2, slow=6)

@@ -2,11 +2,13 @@
 
 import pytest
 
-from labkit.course.grading.nbval_run import CellResult, RunResult
+from labkit.course.grading import grade as grading
+from labkit.course.grading.nbval_run import CellResult, Harness, RunResult
 from labkit.course.grading.scores import score_questions
 from labkit.course.schema import parse
-from labkit.course.testing import CheckFailed, Deadlocked, SubmissionFailed, UnexpectedValue, expect
+from labkit.course.testing import CheckFailed, Deadlocked, SubmissionFailed, Trial, UnexpectedValue, expect
 from tests.course import toy_reference as toy
+from tests.course.sharing import submission
 
 HIDDEN, SEEN = 4, 2  # lines of the first test's cell, T1
 SILENT = "a hidden check did not pass"
@@ -91,3 +93,31 @@ def test_the_error_of_a_visible_check_is_shown(error):
 
 def test_expect_raises_the_text_that_hints_are_taken_from():
     assert raised(3, 2, {3: "off by one?"}).replace("\xa0", " ") == "loss: 3 where 2 was expected: off by one?"
+
+
+def test_the_numbers_of_a_ledger_are_not_shown_for_a_hidden_check():
+    made = Trial("", None)
+    vars(made)["ledger"] = {"closes": False, "computed": 7319}
+    with pytest.raises(UnexpectedValue, match="7319") as error:
+        made.check("another number of workers")
+    assert hint(UnexpectedValue, str(error.value), 8, NAMED) == (
+        f"{SILENT} (another number of workers): not every gradient is accounted for"
+    )
+
+
+@pytest.mark.parametrize(
+    ("apart", "shown"),
+    [("0 s after the cell before", "0 s after the cell before"), (None, "a check did not pass")],
+)
+def test_the_text_of_a_visible_check_is_from_a_run_without_hidden_tests(apart, shown, monkeypatch, toy_key, tmp_path):
+    """Else the time that a hidden test took, which submitted code can make depend on its arguments, could be in the text."""
+
+    def run(rebuilt, harness):
+        hidden = any("HIDDEN TESTS" in cell["source"] for cell in rebuilt.notebook["cells"])
+        text = "2.5 s after the cell before" if hidden else apart
+        found = {cell["metadata"]["labkit"]["cell"]: CellResult(True) for cell in rebuilt.notebook["cells"]}
+        return RunResult(found | {"q1-more": CellResult(text is None, "SubmissionFailed", text or "", line=1)})
+
+    monkeypatch.setattr(grading, "run_notebook", run)
+    result = grading.grade_one(toy_key, submission(toy.solve(toy.RELEASED), toy.REFERENCE, tmp_path), Harness())
+    assert result.questions[0].hints == [shown]

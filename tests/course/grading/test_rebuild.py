@@ -251,9 +251,9 @@ class TestRebuild:
         assert cells["q1-test"]["source"] == toy.T1
         assert cells["q3-test"]["outputs"][0]["text"] == "7\n"
 
-    def test_only_test_cells_have_outputs_to_compare(self):
-        cells = rebuild(REFERENCE, found_in(solved()), {}).notebook["cells"]
-        assert {c["metadata"]["labkit"]["kind"] for c in cells if c["execution_count"] is not None} == {"test"}
+    def test_only_tests_with_known_outputs_have_outputs_to_compare(self):
+        cells = rebuild(REFERENCE, found_in(solved()), {"q1-test": []}).notebook["cells"]
+        assert [c["metadata"]["labkit"]["cell"] for c in cells if c["execution_count"] is not None] == ["q1-test"]
         assert all("tags" not in cell["metadata"] for cell in cells)
 
     def test_recording_has_no_outputs_to_compare(self):
