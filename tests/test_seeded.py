@@ -14,8 +14,8 @@ def test_every_patch_applies_and_its_header_is_complete():
                 compile(text, str(path), "exec")
         except (CodeGone, SyntaxError) as error:
             wrong.append(
-                f"{error}\nIt takes {fields.get('Commit')} back. Do so in the present code, and store `git diff -U2 labkit` "
-                "below its header; or remove the patch, if its place is gone."
+                f"{seed.name}: {error}\nIt takes {fields.get('Commit')} back. Do so in the present code, and store "
+                "`git diff -U2 labkit` below its header; or remove the patch, if its place is gone."
             )
         if (
             set(fields) != set(FIELDS)

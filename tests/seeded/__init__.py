@@ -73,7 +73,7 @@ class Seed:
             found = f"\n{text}".count(f"\n{before}")
             if found != 1:
                 what = f"has these lines {found} times" if found else "does not have these lines"
-                raise CodeGone(f"{self.name}: {file} {what}:\n{before}")
+                raise CodeGone(f"{file} {what}:\n{before}")
             texts[path] = f"\n{text}".replace(f"\n{before}", f"\n{after}")[1:]
         return texts
 

@@ -86,7 +86,7 @@ def examine(seed: Seed, unchanged: Path, folder: Path, workers: int, marks: Sequ
     try:
         texts = seed.changed(unchanged)
     except CodeGone as gone:
-        return Verdict("gone", f"the code is gone: {str(gone).splitlines()[0]}")
+        return Verdict("gone", f"the code is gone: {str(gone).partition(':')[0]}")
     tree = folder / seed.name
     shutil.copytree(unchanged, tree, ignore=LEFT_OUT)
     try:
