@@ -22,11 +22,8 @@ from .settings import Settings
 
 __all__ = ["View", "make_view"]
 
-ENTERS: dict[str, type[Command]] = {
-    **dict.fromkeys(GONE, Kill),
-    "frozen": Freeze,
-    "cut off": Cut,
-}  # a condition, and the command that causes it
+# conditions, and the commands that begin and end them
+ENTERS: dict[str, type[Command]] = {**dict.fromkeys(GONE, Kill), "frozen": Freeze, "cut off": Cut}
 LEAVES: dict[str, type[Command]] = {**dict.fromkeys(GONE, Restart), "frozen": Thaw, "cut off": Reconnect}
 
 

@@ -19,6 +19,7 @@ from ...trace.schema import NANO
 from ...views import PANELS
 from ...views.style import nice_above
 from ..actions import (
+    COMMAND_PROGRESS,
     Action,
     BackToLive,
     Calibrate,
@@ -232,7 +233,7 @@ def _command(kind: Kind, role: str, view: View) -> Section:
     now = opposite if undo else kind
     return {
         "id": kind.__name__, "label": LABELS[now], "action": now.__name__, "tip": TIPS[now].format(short(role)),
-        "off": now not in view.supported, "undo": undo,
+        "off": now not in view.supported, "undo": undo, "change": f"{short(role)} {COMMAND_PROGRESS[now]}",
     }  # fmt: skip
 
 

@@ -23,7 +23,8 @@ const KEYS = [
 const ICONS = {
   Start: "M4 2l10 6-10 6z", Pause: "M3 2h4v12H3zM9 2h4v12H9z", Stop: "M3 3h10v10H3z", Step: "M3 2l7 6-7 6zM11 2h2v12h-2z",
   Reset: "M8 2a6 6 0 1 1-5.6 3.8l1.9.7A4 4 0 1 0 8 4v3L3.500 3.500 8 0z", Resume: "M4 2l10 6-10 6z",
-  Pin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z", 
+  Unpin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
+  Pin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
   Undo: "M6 2L1.500 6 6 10V7.300h4a2.500 2.500 0 0 1 0 5H5V14h5a4.200 4.200 0 0 0 0-8.400H6z",
   WhatIf: "M2 7h6l4-4v2.500h2v-4h-4L11.500 3 7.200 7.200V9l4.300 4L10 14.500h4v-4h-2V13L8 9H2z",
   BackToLive: "M2 2l5 6-5 6zM7 2l5 6-5 6zM12 2h2v12h-2z",
@@ -255,6 +256,7 @@ class LabView {
   answered() {
     this.root.classList.remove("lk-waits");
     for (const button of this.root.querySelectorAll(".lk-pressed")) button.classList.remove("lk-pressed");
+    this.show("faults");
   }
 
   // the skeleton ---------------------------------------------------------------------------------------------------------
@@ -450,7 +452,18 @@ class LabView {
     keyed(this.factor, chosen ? chosen.factors : [1], (factor) => factor, (factor) => element("option", { value: factor }, `${factor}x`),
       () => {});
     if (document.activeElement !== this.factor) this.factor.value = String(chosen ? chosen.slow : 1);
-    this.showButtons(this.faultButtons, chosen ? chosen.buttons : [], (button) => this.press(button.action, this.role));
+    this.showButtons(this.faultButtons, chosen ? chosen.buttons : [], (button) => {
+      this.showChange(this.role, button);
+      this.press(button.action, this.role);
+    });
+  }
+
+  // What a command does is shown on the chip at the press, until the kernel has answered.
+  showChange(role, button) {
+    const chip = this.chips.keyedChildren?.get(role);
+    if (!chip || button.off) return;
+    setText(chip, button.change);
+    chip.classList.add("lk-away");
   }
 
   chooseNext(event) {
@@ -1096,25 +1109,6 @@ class LabView {
 function fits(size, ...shown) {
   const scale = Math.max(1, ...SMALLEST.map((least, i) => least / shown[i]));
   return size.every((pixels, i) => Math.abs(pixels - scale * shown[i]) <= 1);
-}
-
-// Paper and ink change places on a dark page; colours with a meaning stay.
-const DARK = new Map();
-function darkColour(text) {
-  if (!DARK.has(text)) {
-    const [r, g, b] = [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
-    const high = Math.max(r, g, b);
-    const low = Math.min(r, g, b);
-    const light = (high + low) / 510;
-    let turned = text;
-    if (high - low < 40 || light > 0.8) { // grey or pale: keep the hue, invert the lightness between #111 and #fff
-      const to = 1 - 0.93 * light;
-      const scale = (value) => Math.round(Math.min(255, Math.max(0, 255 * to + (value - (high + low) / 2) * (light > 0.8 ? 1.6 : 1))));
-      turned = `#${[r, g, b].map((value) => scale(value).toString(16).padStart(2, "0")).join("")}${text.slice(7)}`;
-    }
-    DARK.set(text, turned);
-  }
-  return DARK.get(text);
 }
 
 // The colour for a text: the same, or so much darker (on a dark page: lighter) that its contrast with the page is 4.5:1. A colour
