@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..calibration import Calibration, Predictions
-from ..engines.commands import Command, Cut, Freeze, Kill, OnRole, Reconnect, Restart, Thaw
+from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
 from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import FAR_FUTURE, GONE, conditions, slowed, undoable
@@ -137,8 +137,8 @@ def _changing(trace: Trace, shown: Mapping[int, str], command: Command | None) -
         trace.roles[role]: ENTERS[now[role]] if role in now else LEAVES[shown[role]]
         for role in sorted({*now, *shown}) if now.get(role) != shown.get(role)
     }  # fmt: skip
-    if isinstance(command, OnRole) and type(command) in COMMAND_PROGRESS:
-        found[command.role] = type(command)
+    if command is not None and type(command) in COMMAND_PROGRESS:
+        found[command.role] = type(command)  # type: ignore[attr-defined]
     return {role: COMMAND_PROGRESS[kind] for role, kind in found.items()}
 
 
