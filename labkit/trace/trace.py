@@ -146,7 +146,7 @@ class Trace(HasDescription):
         self.instances: dict[int, Counters] = {}
         self._instances_of: dict[int, list[int]] = {}
         self.reported_until: dict[int, int] = {}
-        self._silent_since: dict[int, int] = {}  # ns: the newest loss or freeze of a role, which ends its reports
+        self._silent_since: dict[str, int] = {}  # ns: the newest loss or freeze of a role, which ends its reports
         self.ending: dict[str, Any] | None = None
         self.now = 0
 
@@ -250,7 +250,7 @@ class Trace(HasDescription):
         with self.lock:
             self.events.append(event)
             if isinstance(event, RoleLost | RoleLeft | RoleFrozen):
-                self._silent_since[self.roles.index(event.name)] = event.time
+                self._silent_since[event.name] = event.time
 
     def end(self, **ending: Any) -> None:
         """Mark the run as ended. Nothing is appended after this.
@@ -282,7 +282,9 @@ class Trace(HasDescription):
             if self.ending is not None:
                 return self.ending["time"]
             since, ended = self.now - silence, self._silent_since
-            current = [t for role, t in self.reported_until.items() if t > max(since, ended.get(role, since))]
+            current = [
+                t for role, t in self.reported_until.items() if t > max(since, ended.get(self.roles[role], since))
+            ]
             return min(current, default=self.now)
 
     @overload
