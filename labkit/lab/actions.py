@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 COMMAND_PROGRESS: dict[type[Command], str] = {
-    Slow: "slowing", Kill: "killing", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting",
+    Slow: "slowing", Kill: "stopping", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting off",
     Reconnect: "reconnecting",
 }  # fmt: skip
 

@@ -131,6 +131,7 @@ class Lab:
         self._scenarios = ScenarioRunner(self.session, chosen, self._watched)
         self._given_run = run  # belongs to the program that started it, so closing the lab does not stop it
         self._queue = CommandQueue(f"labkit-lab-{next(_numbers)}", self._scenarios, self._changed)
+        self._pressed: Command | None = None  # the last button, if it is one of a command
         self._experiments = Experiments(self.session, self._experiment_changed)
         self.session.occupied = self._experiments.occupied
         if run is not None:
@@ -807,6 +808,7 @@ class Lab:
         except LabkitError as error:
             self._queue.refuse(str(error))
             return
+        self._pressed = action.command if isinstance(action, actions.Execute) else None
         self._queue.press(
             action.progress, self._operation(action), once=action.once, holds=isinstance(action, actions.Pause)
         )
@@ -822,7 +824,10 @@ class Lab:
         View
             The state, as a value.
         """
-        return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem, self._experiments)
+        command = self._pressed if self._queue.busy else None
+        return make_view(
+            self.session, self._scenarios, self._queue.busy, self._queue.problem, self._experiments, command
+        )
 
     @property
     def drawing(self) -> bool:
@@ -976,6 +981,7 @@ class Lab:
 
     def _do(self, action: Action) -> Self:
         self._check_open()
+        self._pressed = None
         self._queue.call(action.progress, self._operation(action))
         self._changed()
         return self

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..calibration import Calibration, Predictions
-from ..engines.commands import Command
+from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
 from ..errors import LabkitError
 from ..trace import Trace
-from ..trace.role_states import conditions, slowed, undoable
+from ..trace.role_states import FAR_FUTURE, GONE, conditions, slowed, undoable
 from ..trace.schema import NANO
 from ..views.predicted import Predicted
-from .actions import Action, Calibrate, Cancel, Predict, RunPredicted, Start, Stop, Sweep
+from .actions import COMMAND_PROGRESS, Action, Calibrate, Cancel, Predict, RunPredicted, Start, Stop, Sweep
 from .experiments import Experiments, Progress, Swept
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
@@ -21,6 +21,10 @@ from .session import Session
 from .settings import Settings
 
 __all__ = ["View", "make_view"]
+
+# conditions, and the commands that begin and end them
+ENTERS: dict[str, type[Command]] = {**dict.fromkeys(GONE, Kill), "frozen": Freeze, "cut off": Cut}
+LEAVES: dict[str, type[Command]] = {**dict.fromkeys(GONE, Restart), "frozen": Thaw, "cut off": Reconnect}
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class View:
     - `busy`: the text of the command in progress, for example "stopping", or "". `problem`: the text of the last error.
     - `scenario`: the scenario, or None. `step`: the number of its step; -1 if none is played. `text`: the sentence of the
       step. `asked`: whether the question is shown. `answer`: the number of the given answer.
-    - `slow`: {role: slowdown factor} at `t`. `conditions`: {role: "killed", "frozen", ...} at `t`.
+    - `slow`: {role: slowdown factor} at `t`. `conditions`: {role: "killed", "frozen", ...} at `t`. `changing`: {role:
+      "stopping", "restarting", ...} of those for which the present has a command in progress, or another condition.
     - `supported`: the commands that the engine executes. `undo`: {role: words of the commands that would undo something
       now}. `actions`: the classes of the actions that are available now.
     - `dashboard`: the address of Dask's dashboard, or None.
@@ -83,6 +88,7 @@ class View:
     predictions: Predictions | None = None
     swept: Swept | None = None
     why_not: Mapping[type[Action], str] = field(default_factory=dict)
+    changing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def task_active(self) -> bool:
@@ -91,9 +97,10 @@ class View:
 
 
 def make_view(
-    session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "", experiments: Experiments | None = None
-) -> View:
-    """Make the view of the present state of the session, the scenario and the experiments."""
+    session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "", experiments: Experiments | None = None,
+    command: Command | None = None,
+) -> View:  # fmt: skip
+    """Make the view of the present state of the session, the scenario and the experiments. `command`: the one in progress."""
     experiments = experiments if experiments is not None else Experiments(session, lambda: None)
     why_not = _why_not(session, experiments)
     run, settings, position = session.run, session.settings, session.position
@@ -103,6 +110,7 @@ def make_view(
     shown, scenario, reference = session.shown_settings, runner.scenario, session.reference
     limit = trace.header["budget"].get("seconds")
     failed = run.engine.error if run is not None else None
+    shown_conditions = conditions(trace, t)
     return View(
         trace=trace, t=t, recorded=recorded,
         ends=None if limit is None or session.shows_preview else round(limit * NANO),
@@ -112,13 +120,26 @@ def make_view(
         processes=session.processes.progress() if session.previewing else "", busy=busy,
         problem=problem or (str(failed) if failed is not None else ""), scenario=scenario, step=runner.step,
         text=_text(scenario, runner.step), asked=runner.asked and runner.question is not None, answer=runner.answer,
-        slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in conditions(trace, t).items()},
+        slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in shown_conditions.items()},
         supported=run.engine.supported_commands if session.active and run else frozenset(), undo=undoable(trace),
         actions=session.actions | _actions(experiments, why_not), dashboard=_dashboard(session), notice=session.notice,
         undoes=session.undoes, predicted=session.predicted, calibration=session.calibration,
         task=experiments.task.progress if experiments.task is not None else None, predictions=experiments.predictions,
         swept=experiments.swept, why_not=why_not,
+        changing=_changing(trace, shown_conditions, command) if position is None and session.active else {},
     )  # fmt: skip
+
+
+def _changing(trace: Trace, shown: Mapping[int, str], command: Command | None) -> dict[str, str]:
+    """Return what happens to roles: because of the command in progress, and of conditions that are not displayed yet."""
+    now = conditions(trace, FAR_FUTURE)
+    found: dict[str, type[Command]] = {
+        trace.roles[role]: ENTERS[now[role]] if role in now else LEAVES[shown[role]]
+        for role in sorted({*now, *shown}) if now.get(role) != shown.get(role)
+    }  # fmt: skip
+    if command is not None and type(command) in COMMAND_PROGRESS:
+        found[command.role] = type(command)  # type: ignore[attr-defined]
+    return {role: COMMAND_PROGRESS[kind] for role, kind in found.items()}
 
 
 def _why_not(session: Session, experiments: Experiments) -> dict[type[Action], str]:

@@ -17,7 +17,7 @@ from ..description import Description, HasDescription
 from ..errors import BadInput, nearest, shown
 from ..formatting import count_text, duration
 from ..table import Table as ShownTable
-from .events import Event
+from .events import Event, RoleFrozen, RoleLeft, RoleLost
 from .prediction_history import PredictedClasses, PredictionHistory
 from .recorder import Counters, combine_counters
 from .schema import TABLES, TableSchema
@@ -146,6 +146,7 @@ class Trace(HasDescription):
         self.instances: dict[int, Counters] = {}
         self._instances_of: dict[int, list[int]] = {}
         self.reported_until: dict[int, int] = {}
+        self._silent_since: dict[str, int] = {}  # ns: the newest loss or freeze of a role, which ends its reports
         self.ending: dict[str, Any] | None = None
         self.now = 0
 
@@ -182,7 +183,8 @@ class Trace(HasDescription):
                 self.tables[name].append(role, raw)
             for name, count in batch["skipped"].items():
                 self.tables[name].skipped += count
-            self.events.extend(e if isinstance(e, Event) else Event.from_dict(e) for e in batch["events"])
+            for event in batch["events"]:
+                self.event(event if isinstance(event, Event) else Event.from_dict(event))
             for predicted in batch["predictions"]:
                 self.predictions.add(*predicted)
             counters = batch["counters"]
@@ -247,6 +249,8 @@ class Trace(HasDescription):
         """
         with self.lock:
             self.events.append(event)
+            if isinstance(event, RoleLost | RoleLeft | RoleFrozen):
+                self._silent_since[event.name] = event.time
 
     def end(self, **ending: Any) -> None:
         """Mark the run as ended. Nothing is appended after this.
@@ -266,7 +270,8 @@ class Trace(HasDescription):
         Parameters
         ----------
         silence : int, default: 1_000_000_000
-            Roles that have not reported for this time (ns) are ignored.
+            Roles that have not reported for this time (ns) are ignored, and so are roles that were lost or frozen and have not
+            reported since.
 
         Returns
         -------
@@ -276,7 +281,10 @@ class Trace(HasDescription):
         with self.lock:
             if self.ending is not None:
                 return self.ending["time"]
-            current = [t for t in self.reported_until.values() if t > self.now - silence]
+            since, ended = self.now - silence, self._silent_since
+            current = [
+                t for role, t in self.reported_until.items() if t > max(since, ended.get(self.roles[role], since))
+            ]
             return min(current, default=self.now)
 
     @overload

@@ -1,7 +1,7 @@
 """The decision boundary: the class that the model predicts at every point, for data with two features, and the training
 points.
 
-Each class has a different tint. Held-out samples have a white rim. Misclassified held-out samples are red.
+Each class has a different tint. Held-out samples have a rim in the colour of the page. Misclassified held-out samples are red.
 """
 
 from __future__ import annotations

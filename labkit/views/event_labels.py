@@ -27,6 +27,7 @@ from ..trace.events import (
     RoleRestarted,
     RoleSlowed,
     RoleThawed,
+    RunWaits,
 )  # fmt: skip
 from ..trace.role_states import events_until, slowdowns
 from ..trace.trace import Trace
@@ -34,7 +35,7 @@ from ..trace.trace import Trace
 __all__ = ["event_labels", "option_steps", "slow_spans"]
 
 MOST_LETTERS = 30
-LOG_ONLY = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused)  # not shown on axes
+LOG_ONLY = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused, RunWaits)  # not shown on axes
 ROLE_LABELS: dict[type[RoleEvent], str] = {
     RoleKilled: "{} killed", RoleLost: "{} lost", RoleLeft: "{} left", RoleJoined: "{} joined", RoleRestarted: "{} restarted",
     RoleFrozen: "{} frozen", RoleThawed: "{} thawed",
@@ -58,8 +59,8 @@ def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.
 def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
     """Return (ns, label) of commands and faults up to `t` ns, and of restarted roles.
 
-    Conditions present from the start have no label, and neither has a loss caused by an earlier event. Notes and warnings
-    appear in the log only.
+    Conditions present from the start have no label, and neither has what an earlier event causes: a loss, the wait for a role.
+    Notes and warnings appear in the log only.
     """
     found: list[tuple[int, str]] = []
     gone: set[str] = set()

@@ -1,6 +1,6 @@
 """Links: recent receive and send rates of each node, in bytes per second, and the bandwidth of its link.
 
-Each node has two bars: the upper bar is the receive rate, and the pale bar below is the send rate. The red line is the
+Each node has two bars: the upper bar is the receive rate, and the fainter bar below is the send rate. The red line is the
 bandwidth. The busiest servers and workers, and slowed roles, have separate rows. All other nodes share one row, which
 shows their mean.
 """
@@ -124,7 +124,7 @@ class Links(Panel):
         t = moment(trace, t)
         some = " · estimated" if skipped(trace, "messages") else ""
         lately = f" · last {style.plain(float(f'{min(t, recent_ns(trace)) / NANO:.3g}'))} s" if t > 0 else ""
-        return f"full bar: in, pale: out{lately}{some}"
+        return f"strong bar: in, faint: out{lately}{some}"
 
     def axes_key(self) -> Any:
         """Return the state of the names and the unit, which `_label` sets explicitly."""

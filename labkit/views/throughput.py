@@ -2,7 +2,7 @@
 
 The rate is gross: rollbacks are not subtracted. The rate at a time is the mean over a recent interval. The count is
 interpolated linearly between two applications, so a synchronous run, which applies N gradients at once, has a steady rate
-without peaks. Pale lines are single workers. With more than eight workers, a band contains the rates of 90% of the
+without peaks. Thin lines are single workers. With more than eight workers, a band contains the rates of 90% of the
 workers, with the median. These rates are multiplied by the number of workers, so the band lies at the thick line if all
 workers have the same rate.
 """
@@ -74,9 +74,9 @@ class Throughput(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the comparison with the prediction, the unit, and the meaning of pale and dashed lines."""
+        """Return the comparison with the prediction, the unit, and the meaning of thin and dashed lines."""
         reference, workers = super().caption(trace, t), len(workers_of(trace))
-        each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
+        each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "thin: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
         if self.predicted is not None:
             found = self._comparison(trace, moment(trace, t))

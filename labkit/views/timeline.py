@@ -1,8 +1,8 @@
 """The timeline: one row per role. Blue: a worker computes. Gap: a role waits. Green: a gradient is applied.
 
-A span is orange if its worker was slowed when the span began. In a pipeline stage, backward passes are darker. Hatched
+A span is orange if its worker was slowed when the span began. In a pipeline stage, backward passes are stronger. Hatched
 grey marks the time in which a role did not run, with the reason: killed, lost, left, frozen or cut off. An orange arrow
-marks the start of its next incarnation. The paler box at the right end is work in progress, because a span is recorded
+marks the start of its next incarnation. The fainter box at the right end is work in progress, because a span is recorded
 only when it ends. The window is sixteen typical gradients long, or as long as the run if the run was shorter. If not all
 workers fit, an evenly spaced selection is shown.
 """
@@ -172,7 +172,7 @@ class Timeline(Panel):
         some = f" · {rows} of {workers:,} workers" if rows < workers else ""
         cut = skipped(trace, "spans") or skipped(trace, "applies")
         gap = "gap = waiting or not recorded" if cut else "gap = waiting"
-        work = "pale = forward, dark = backward" if pipelined(trace) else "blue = computing"
+        work = "faint = forward, strong = backward" if pipelined(trace) else "blue = computing"
         shown = style.plain(float(f"{self._window(trace, moment(trace, t))[1] / NANO:.3g}"))
         return f"{work}; {gap}; {green} · last {shown} s{some}"
 

@@ -141,7 +141,7 @@ def test_the_question_of_a_scenario(page):
     question.get_by_role("button", name="50%").click()
     page.kernel("asked.wait(fast=True) and 0")
     assert page.kernel("asked.view().state == 'over' and asked.view().step == len(asked.view().scenario.steps) - 1")
-    question.locator(".lk-verdict:not(:empty)").wait_for()
+    page.lab(3).locator(".lk-question.lk-wrong").wait_for()
     assert violations(page, ".lk-question") == []
     page.kernel("asked.close()\n0")
     page.clear(3)

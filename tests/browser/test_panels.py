@@ -47,6 +47,14 @@ NARROW_MENUS = (
 )
 SIDEWAYS = """() => [document.querySelector(".labkit-lab"), document.querySelector(".jp-WindowedPanel-outer")]
     .map(it => it.scrollWidth - it.clientWidth)"""
+# controls of the toolbar that cover each other
+OVERLAPS = """() => {
+    const shown = [...document.querySelectorAll(".lk-toolbar :is(button, select)")].filter(it => it.checkVisibility());
+    const boxes = shown.map(it => [it.innerText.split("\\n")[0], it.getBoundingClientRect()]);
+    return boxes.flatMap(([one, a], i) => boxes.slice(i + 1).filter(([, b]) =>
+        Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1
+    ).map(([other]) => `${one} overlaps ${other}`));
+}"""
 PIXELS = """() => [...document.querySelectorAll(".labkit-lab canvas")].filter(it => it.clientWidth)
     .map(it => [it.width / it.clientWidth, it.height / it.clientHeight])"""
 
@@ -213,6 +221,8 @@ def test_the_lab_fills_the_screen_and_returns(page):
 
 def test_nothing_is_cut_and_pictures_are_sharp(page):
     problems = {}
+    page.kernel("lab.set(learning_rate=0.3) and 0")  # so that Undo is shown
+    page.button("Undo").wait_for()
     for (width, height), shade in itertools.product(SIZES, ("light", "dark")):
         page.theme(shade)
         for ratio in (1, 2):
@@ -230,8 +240,10 @@ def test_nothing_is_cut_and_pictures_are_sharp(page):
                 *[f"{over} pixels wider than its frame" for over in page.page.evaluate(SIDEWAYS) if over],
                 *page.page.evaluate(CUT),
                 *page.page.evaluate(NARROW_MENUS),
+                *page.page.evaluate(OVERLAPS),
                 *{f"{panel}: {text} is {beyond:.0f} pixels beyond" for panel, text, _, beyond in texts if beyond > 1},
             ]
+    page.kernel("lab.undo() and 0")
     assert len(problems) == 12
     assert {place: found for place, found in problems.items() if found} == {}
 

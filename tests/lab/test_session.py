@@ -19,6 +19,15 @@ from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
 from labkit.spec import make_cluster
+from labkit.trace.events import (
+    LinkCut,
+    LinkReconnected,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleThawed,
+)
 
 NANO = 1_000_000_000
 
@@ -445,6 +454,28 @@ def test_a_kill_after_which_the_role_was_restarted_cannot_be_undone():
     pass_by(on, clock, 3.0)
     assert view_of(on).conditions == {}
     assert on.undoes == ""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "command", "change"),
+    [
+        ([RoleKilled], None, "stopping"), ([RoleFrozen], None, "freezing"), ([LinkCut], None, "cutting off"),
+        ([RoleLeft, RoleJoined], None, "restarting"), ([RoleFrozen, RoleThawed], None, "thawing"),
+        ([LinkCut, LinkReconnected], None, "reconnecting"), ([], lk.Kill("worker-1"), "stopping"),
+        ([], lk.Slow("worker-1", 5), "slowing"), ([], None, None),
+    ],
+)  # fmt: skip
+def test_what_a_command_changes_is_shown_before_the_displayed_time_reaches_it(kinds, command, change):
+    on, clock = running(seconds=20)
+    pass_by(on, clock, 1.0)
+    now = on.trace.watermark()
+    for later, kind in zip((now, now + 1) if len(kinds) == 2 else (now + 1,), kinds):
+        more = {RoleKilled: (False,), RoleJoined: (1,), LinkCut: (None,), LinkReconnected: (None,)}.get(kind, ())
+        on.trace.event(kind(later, "worker-1", *more))
+    changing = make_view(on, ScenarioRunner(on), command=command).changing
+    assert changing == ({} if change is None else {"worker-1": change})
+    on.seek(now // 2)
+    assert make_view(on, ScenarioRunner(on), command=command).changing == {}
 
 
 def test_after_a_run_its_faults_cannot_be_undone_but_changes_of_settings_can():

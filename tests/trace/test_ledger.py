@@ -8,7 +8,7 @@ import pytest
 import labkit as lk
 from labkit.strategies import STRATEGIES
 from labkit.trace import Counters, Recorder, Trace, ledger, query
-from labkit.trace.events import Note
+from labkit.trace.events import Note, RoleFrozen, RoleLeft, RoleLost
 from labkit.trace.schema import TABLES
 
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
@@ -94,6 +94,19 @@ def test_the_watermark_ignores_silent_roles():
     assert trace.watermark() == 4_500_000_000
     trace.end(time=6_000_000_000, in_flight=[])
     assert trace.watermark() == 6_000_000_000
+
+
+@pytest.mark.parametrize("kind", [RoleLost, RoleLeft, RoleFrozen])
+def test_the_watermark_does_not_wait_for_a_role_that_cannot_report(kind):
+    trace = Trace(header("a-0", "a-1"))
+    for role, until in ((0, 5_000_000_000), (1, 4_500_000_000)):
+        trace.append(Recorder(role).take(until))
+    trace.event(kind(4_600_000_000, "a-1", *(0, "was killed")[: 2 * (kind is RoleLost)]))
+    assert trace.watermark() == 5_000_000_000
+    trace.append(Recorder(1).take(4_550_000_000))  # was on its way
+    assert trace.watermark() == 5_000_000_000
+    trace.append(Recorder(1, 1).take(4_900_000_000))  # of the next incarnation, or after a thaw
+    assert trace.watermark() == 4_900_000_000
 
 
 @pytest.mark.parametrize("values", [[0], [0, 1, 2, 3], [5] * 10 + [7], list(range(100)) * 3])

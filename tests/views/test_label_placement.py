@@ -40,7 +40,7 @@ def test_text_widths_are_estimated_within_a_few_percent(words, bold):
 
 
 def test_captions_are_shortened_by_parts_and_then_by_letters():
-    words = "gradients per second · dashed: reference, SyncPS · pale: each worker"
+    words = "gradients per second · dashed: reference, SyncPS · thin: each worker"
     assert truncated(words, 1000) == words
     assert truncated(words, 350) == "gradients per second · dashed: reference, SyncPS"
     assert truncated(words, 150) == "gradients per second"

@@ -19,6 +19,7 @@ from ...trace.schema import NANO
 from ...views import PANELS
 from ...views.style import nice_above
 from ..actions import (
+    COMMAND_PROGRESS,
     Action,
     BackToLive,
     Calibrate,
@@ -60,7 +61,7 @@ MOST_CHIPS = 16  # roles that are shown as buttons; of more there is a menu
 MOST_RUNS = 8  # rows of the list of runs
 MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
-NO_SCENARIO = "no scenario (own settings)"
+NO_SCENARIO = "no scenario"
 SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Predict: Calibrate}
 MEASURE = (
     "measure what gradients and messages cost on this cluster (half a minute), to predict its runs and larger clusters"
@@ -109,7 +110,7 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
         _button(Calibrate, "Calibrate", MEASURE, view) if view.calibration is None else
         {**_button(Predict, "Predict", FORECAST, view), "off": False},
         _button(
-            Undo, f"Undo: {view.undoes}", "undo the last fault or change of a setting", view, hidden=Undo not in view.actions
+            Undo, "Undo", f"undo the last fault or change of a setting: {view.undoes}", view, hidden=Undo not in view.actions
         ),
         _button(
             WhatIf, "What if from here", "repeat the run up to this time, and continue from there", view,
@@ -118,7 +119,7 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
         _button(BackToLive, "Back to live", "show the present time", view, hidden=view.live),
     ]  # fmt: skip
     return {
-        "scenarios": [["", NO_SCENARIO], *([name, f"Scenario: {title}"] for name, title in scenarios.items())],
+        "scenarios": [["", NO_SCENARIO], *map(list, scenarios.items())],
         "scenario": view.scenario.name if view.scenario is not None and view.scenario.name in scenarios else "",
         "buttons": buttons,
     }
@@ -195,21 +196,16 @@ def headline(view: View, sentence: Callable[[], str]) -> Section:
 
 
 def question(view: View) -> Section:
-    """The question of the scenario, if it is asked now; the answers: "given", and at the end "right" or "wrong"."""
+    """The question of the scenario, if it is asked now, with its answers; when the result is there, this in its place."""
     asked = view.scenario.question if view.scenario is not None and view.asked else None
     if asked is None or view.scenario is None:
         return {"text": ""}
-    over = view.answer is not None and view.step == len(view.scenario.steps) - 1 and view.state == "over"
-    states = ["" for _ in asked.answers]
-    if view.answer is not None:
-        states[view.answer] = "wrong" if over else "given"
-    if over:
-        states[asked.right] = "right"
-    verdict = ""
-    if over and view.answer is not None:
-        verdict = asked.verdict.format(answer=asked.answers[view.answer], right=asked.answers[asked.right])
-    answers = [{"text": text, "state": state} for text, state in zip(asked.answers, states)]
-    return {"text": asked.text, "answers": answers, "open": view.answer is None, "verdict": verdict}
+    given = view.answer
+    if given is not None and view.step == len(view.scenario.steps) - 1 and view.state == "over":
+        verdict = asked.verdict.format(answer=asked.answers[given], right=asked.answers[asked.right])
+        return {"text": verdict, "answers": [], "open": False, "result": "right" if given == asked.right else "wrong"}
+    answers = [{"text": text, "given": i == given} for i, text in enumerate(asked.answers)]
+    return {"text": asked.text, "answers": answers, "open": given is None, "result": ""}
 
 
 def faults(view: View) -> Section:
@@ -222,7 +218,7 @@ def faults(view: View) -> Section:
 
 
 def _role(role: str, server: bool, view: View) -> Section:
-    slow, condition = view.slow.get(role, 1.0), view.conditions.get(role, "")
+    slow, condition = view.slow.get(role, 1.0), view.changing.get(role, "") or view.conditions.get(role, "")
     tip = " ".join(filter(None, (short(role), f"×{slow:g}" if slow != 1 else "", condition)))
     return {
         "name": role, "text": f"{short(role)} {condition}".strip(), "tip": tip, "server": server, "slow": slow,
@@ -237,7 +233,7 @@ def _command(kind: Kind, role: str, view: View) -> Section:
     now = opposite if undo else kind
     return {
         "id": kind.__name__, "label": LABELS[now], "action": now.__name__, "tip": TIPS[now].format(short(role)),
-        "off": now not in view.supported, "undo": undo,
+        "off": now not in view.supported, "undo": undo, "change": f"{short(role)} {COMMAND_PROGRESS[now]}",
     }  # fmt: skip
 
 

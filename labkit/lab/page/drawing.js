@@ -172,3 +172,22 @@ export function drawList(context, list, theme) {
     context.restore();
   }
 }
+
+// Paper and ink change places on a dark page; colours with a meaning stay.
+const DARK = new Map();
+export function darkColour(text) {
+  if (!DARK.has(text)) {
+    const [r, g, b] = [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
+    const high = Math.max(r, g, b);
+    const low = Math.min(r, g, b);
+    const light = (high + low) / 510;
+    let turned = text;
+    if (high - low < 40 || light > 0.8) { // grey or pale: keep the hue, invert the lightness between #111 and #fff
+      const to = 1 - 0.93 * light;
+      const scale = (value) => Math.round(Math.min(255, Math.max(0, 255 * to + (value - (high + low) / 2) * (light > 0.8 ? 1.6 : 1))));
+      turned = `#${[r, g, b].map((value) => scale(value).toString(16).padStart(2, "0")).join("")}${text.slice(7)}`;
+    }
+    DARK.set(text, turned);
+  }
+  return DARK.get(text);
+}

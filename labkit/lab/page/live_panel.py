@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.artist import Artist
 
 from ...views import PANELS, make_panel
 from ...views.display_list import DisplayList
@@ -47,19 +49,20 @@ class LivePanel:
 
     def behind(self, view: View) -> bool:
         """Whether a drawing would look different from the one on the page."""
-        return not self._is_of(view) or self._key is None or self._panel.key(view.trace, view.t) != self._key
+        return not self._is_of(view, self.size) or self._key is None or self._panel.key(view.trace, view.t) != self._key
 
-    def _is_of(self, view: View) -> bool:
+    def _is_of(self, view: View, size: tuple[int, int]) -> bool:
         """Whether the panel was made for these traces, this prediction and this size."""
         of = self._of
         same = of is not None and of[0] is view.trace and of[1] is view.reference and of[2] is view.predicted
-        return same and of is not None and of[3] == self.size
+        return same and of is not None and of[3] == size
 
     def draw(self, view: View) -> tuple[dict[str, Any], list[bytes]]:
         """The message for the browser, and the buffers to which it refers by number."""
         trace, t = view.trace, view.t
-        if not self._is_of(view):
-            self._begin(trace, view.reference, view.predicted)
+        size = self.size  # the browser may report another one meanwhile
+        if not self._is_of(view, size):
+            self._begin(trace, view.reference, view.predicted, size)
         panel = self._panel
         self._t, self._key = t, panel.key(trace, t)
         panel.update(trace, t)
@@ -67,7 +70,7 @@ class LivePanel:
         axes.apply_aspect()
         caption = panel.caption(trace, t)
         message: dict[str, Any] = {
-            "name": self.name, "size": list(self.size), "caption": caption, "alt": f"{panel.title}. {caption}".strip(),
+            "name": self.name, "size": list(size), "caption": caption, "alt": f"{panel.title}. {caption}".strip(),
         }  # fmt: skip
         buffers: list[bytes] = []
         frame = (axes.patch, axes.xaxis, axes.yaxis, *axes.spines.values())
@@ -76,10 +79,9 @@ class LivePanel:
         key = (axes.get_xlim(), axes.get_ylim(), shown, panel.axes_key())
         if key != self._axes_key:
             self._axes_key = key
-            message["axes"] = self._layer((*frame[1:], *fixed), buffers)
-        message["content"] = self._layer(
-            [artist for artist in axes.get_children() if artist not in (*frame, *fixed)], buffers
-        )
+            message["axes"] = _layer((*frame[1:], *fixed), size, buffers)
+        content = [artist for artist in axes.get_children() if artist not in (*frame, *fixed)]
+        message["content"] = _layer(content, size, buffers)
         return message, buffers
 
     def readout(self, view: View, x: float, y: float) -> str:
@@ -131,13 +133,16 @@ class LivePanel:
         """Whether the picture is one of this view."""
         return self._of is not None and self._of[0] is view.trace and self._of[3] == self.size
 
-    def _layer(self, artists: Any, buffers: list[bytes]) -> dict[str, Any]:
-        recorded = DisplayList(*self.size).add(artists)
-        buffers += [recorded.points.tobytes(), recorded.pixels]
-        return {"ops": recorded.instructions, "points": len(buffers) - 2, "pixels": len(buffers) - 1}
-
-    def _begin(self, trace: Trace, reference: Trace | None, predicted: Predicted | None) -> None:
+    def _begin(
+        self, trace: Trace, reference: Trace | None, predicted: Predicted | None, size: tuple[int, int]
+    ) -> None:  # fmt: skip
         """Make a new panel, because a panel caches data of one run."""
-        self._of, self._axes_key = (trace, reference, predicted, self.size), None
+        self._of, self._axes_key = (trace, reference, predicted, size), None
         self._panel = make_panel(self.name, reference, predicted)
-        place(blank(*self.size), self._panel, 0, 0, *self.size, title=False)
+        place(blank(*size), self._panel, 0, 0, *size, title=False)
+
+
+def _layer(artists: Iterable[Artist], size: tuple[int, int], buffers: list[bytes]) -> dict[str, Any]:
+    recorded = DisplayList(*size).add(artists)
+    buffers += [recorded.points.tobytes(), recorded.pixels]
+    return {"ops": recorded.instructions, "points": len(buffers) - 2, "pixels": len(buffers) - 1}

@@ -8,6 +8,9 @@
 const SECTIONS = ["toolbar", "player", "headline", "question", "faults", "controls", "runs", "numbers", "log_lines", "panels",
   "experiments", "status"];
 const PROBE_EVERY = 60; // ms between two questions for the value under the pointer
+const OLD = 2000; // ms after which a panel shows how old its picture is
+const SMALLEST = [200, 100]; // pixels of a picture, as in page.py
+const AGE_EVERY = 500; // ms between two looks at the ages of panels
 let drawers = 0; // each drawer has an id
 const KEYS = [
   ["Space", "pause or resume"], ["← →", "look back, look forward"],
@@ -20,7 +23,8 @@ const KEYS = [
 const ICONS = {
   Start: "M4 2l10 6-10 6z", Pause: "M3 2h4v12H3zM9 2h4v12H9z", Stop: "M3 3h10v10H3z", Step: "M3 2l7 6-7 6zM11 2h2v12h-2z",
   Reset: "M8 2a6 6 0 1 1-5.6 3.8l1.9.7A4 4 0 1 0 8 4v3L3.500 3.500 8 0z", Resume: "M4 2l10 6-10 6z",
-  Pin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z", 
+  Unpin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
+  Pin: "M6 1h4l-.5 5L12 9v1H8.700V15H7.300V10H4V9l2.500-3z",
   Undo: "M6 2L1.500 6 6 10V7.300h4a2.500 2.500 0 0 1 0 5H5V14h5a4.200 4.200 0 0 0 0-8.400H6z",
   WhatIf: "M2 7h6l4-4v2.500h2v-4h-4L11.500 3 7.200 7.200V9l4.300 4L10 14.500h4v-4h-2V13L8 9H2z",
   BackToLive: "M2 2l5 6-5 6zM7 2l5 6-5 6zM12 2h2v12h-2z",
@@ -90,7 +94,8 @@ function keyed(box, items, keyOf, make, update) {
 class Shared {
   constructor(model) {
     this.model = model;
-    this.pictures = new Map(); // panel -> {axes, content, size, caption, alt}
+    // panel -> {axes, content, size, caption, alt, failed, t: the displayed time of which it is, at: the moment that was the present}
+    this.pictures = new Map();
     this.run = -1; // the number of the run of which these are pictures
     this.views = new Set();
     this.answers = new Map(); // number of a question -> what to do with its answer
@@ -135,6 +140,8 @@ class Shared {
     if (message.do === "frame") {
       this.begin(message.run);
       for (const panel of message.panels) this.keep(panel, buffers);
+      const at = performance.now() - 1000 * message.late;
+      for (const name of message.current) Object.assign(this.pictures.get(name) || {}, { t: message.t, at });
       for (const view of this.views) view.draw(message.panels.map((panel) => panel.name));
       this.acknowledge(message.frame);
     } else if (message.do === "figure") {
@@ -153,7 +160,7 @@ class Shared {
   keep(panel, buffers) {
     const old = this.pictures.get(panel.name) || {};
     const list = (layer) => layer && displayList(layer, buffers);
-    this.pictures.set(panel.name, { ...old, ...panel, axes: list(panel.axes) || old.axes, content: list(panel.content) || old.content });
+    this.pictures.set(panel.name, { ...old, failed: false, ...panel, axes: list(panel.axes) || old.axes, content: list(panel.content) || old.content });
   }
 
   // A frame is acknowledged when the browser shows it; a hidden tab shows nothing, and acknowledges when it is shown again.
@@ -202,7 +209,8 @@ class LabView {
   constructor(shared, el) {
     this.shared = shared;
     this.model = shared.model;
-    this.canvases = new Map();
+    this.canvases = new Map(); // panel -> {canvas, caption, age, box, right: the last moment at which its picture was up to date}
+    this.inView = new Set(); // panels
     this.role = "";
     this.enlarged = "";
     this.root = element("div", { class: "labkit-lab", role: "region", "aria-label": "labkit lab", tabindex: "-1" });
@@ -229,6 +237,7 @@ class LabView {
     this.resolution.removeEventListener("change", this.onScreen);
     document.removeEventListener("visibilitychange", this.onVisible);
     document.removeEventListener("fullscreenchange", this.onFullScreen);
+    clearInterval(this.ages);
   }
 
   get(name) {
@@ -247,6 +256,7 @@ class LabView {
   answered() {
     this.root.classList.remove("lk-waits");
     for (const button of this.root.querySelectorAll(".lk-pressed")) button.classList.remove("lk-pressed");
+    this.show("faults");
   }
 
   // the skeleton ---------------------------------------------------------------------------------------------------------
@@ -255,8 +265,8 @@ class LabView {
     this.buildToolbar();
     this.buildPlayer();
     this.headline = element("div", { class: "lk-headline", "aria-live": "polite" }, element("b"), element("span"));
-    this.question = element("div", { class: "lk-question", hidden: true }, element("div", { class: "lk-text" }),
-      element("div", { class: "lk-answers" }), element("div", { class: "lk-verdict" }));
+    this.question = element("div", { class: "lk-question", role: "status", hidden: true }, element("div", { class: "lk-text" }),
+      element("div", { class: "lk-answers" }));
     this.faults = element("section", { class: "lk-section lk-fault-controls", "aria-label": "inject a fault" });
     this.buildFaults();
     this.settings = element("div", { class: "lk-settings" });
@@ -404,15 +414,15 @@ class LabView {
 
   show_question(question) {
     this.question.hidden = !question.text;
+    mark(this.question, { "lk-right": question.result === "right", "lk-wrong": question.result === "wrong" });
     setText(this.question.children[0], question.text || "");
     keyed(this.question.children[1], (question.answers || []).map((answer, i) => ({ ...answer, i })), (answer) => answer.i,
       (answer) => this.button(answer.text, { onclick: () => this.press("Answer", answer.i) }),
       (made, answer) => {
         setText(made, answer.text);
-        made.className = answer.state ? `lk-${answer.state}` : "";
+        mark(made, { "lk-given": answer.given });
         setAttribute(made, "aria-disabled", question.open ? null : "true");
       });
-    setText(this.question.children[2], question.verdict || "");
   }
 
   show_faults(faults) {
@@ -442,7 +452,18 @@ class LabView {
     keyed(this.factor, chosen ? chosen.factors : [1], (factor) => factor, (factor) => element("option", { value: factor }, `${factor}x`),
       () => {});
     if (document.activeElement !== this.factor) this.factor.value = String(chosen ? chosen.slow : 1);
-    this.showButtons(this.faultButtons, chosen ? chosen.buttons : [], (button) => this.press(button.action, this.role));
+    this.showButtons(this.faultButtons, chosen ? chosen.buttons : [], (button) => {
+      this.showChange(this.role, button);
+      this.press(button.action, this.role);
+    });
+  }
+
+  // What a command does is shown on the chip at the press, until the kernel has answered.
+  showChange(role, button) {
+    const chip = this.chips.keyedChildren?.get(role);
+    if (!chip || button.off) return;
+    setText(chip, button.change);
+    chip.classList.add("lk-away");
   }
 
   chooseNext(event) {
@@ -606,18 +627,19 @@ class LabView {
   makePanel(panel) {
     const canvas = element("canvas", { role: "img", tabindex: "0", "aria-label": panel.title });
     const caption = element("span", { class: "lk-caption" });
+    const age = element("span", { class: "lk-age", title: "the machine is busy: pictures are drawn when it has time" });
     const menu = element("span", { class: "lk-panel-menu" },
       this.button(icon("enlarge"), { tip: "enlarge", "aria-label": `enlarge ${panel.title}`, onclick: () => this.enlarge(panel.name) }),
       this.button("PNG", { tip: "save as PNG", onclick: () => this.save(panel.name, "png") }),
       this.button("SVG", { tip: "save as SVG", onclick: () => this.save(panel.name, "svg") }),
       this.button("Copy", { tip: "copy the values as a table", onclick: () => this.copy(panel.name) }));
     const box = element("figure", { class: `lk-panel lk-p-${panel.name}`, "data-panel": panel.name },
-      element("figcaption", {}, element("b", { title: panel.help }, panel.title), caption, menu), canvas);
+      element("figcaption", {}, element("b", { title: panel.help }, panel.title), age, caption, menu), canvas);
     canvas.addEventListener("pointermove", (event) => this.point(panel.name, canvas, event.offsetX, event.offsetY));
     canvas.addEventListener("pointerleave", () => this.hideTip());
     canvas.addEventListener("keydown", (event) => this.pointByKey(event, panel.name, canvas));
     canvas.addEventListener("blur", () => this.hideTip());
-    this.canvases.set(panel.name, { canvas, caption, box });
+    this.canvases.set(panel.name, { canvas, caption, age, box, right: performance.now() });
     this.sizes?.observe(canvas);
     this.seen?.observe(box);
     return box;
@@ -770,12 +792,32 @@ class LabView {
     for (const name of names) {
       const there = this.canvases.get(name);
       const picture = this.shared.pictures.get(name);
-      if (!there || !picture || !picture.axes) continue;
+      if (!there || !picture) continue;
       this.showCaption(there, picture.caption);
       setAttribute(there.canvas, "aria-label", picture.alt);
-      this.paint(there.canvas, picture.size, [picture.axes, picture.content]);
+      if (picture.axes) this.paint(there.canvas, picture.size, [picture.axes, picture.content]);
     }
+    this.showAges();
     if (this.pointed && names.includes(this.pointed.name) && !this.probing) this.probe(); // the picture moves under the pointer
+  }
+
+  // A panel in view whose picture is not the present one says how old it is, or that it waits: for its first picture, for one of
+  // another time or size. Also while the kernel is silent, as on a busy machine.
+  showAges() {
+    const now = performance.now();
+    const player = this.get("player") || {};
+    for (const [name, there] of this.canvases) {
+      const picture = this.shared.pictures.get(name);
+      const { clientWidth: wide, clientHeight: high } = there.canvas;
+      const drawn = picture?.failed || (picture?.axes && fits(picture.size, wide, high));
+      if (!wide || !this.inView.has(name) || (drawn && !player.moves && picture.t === player.t)) there.right = now;
+      else if (drawn && player.moves) there.right = Math.max(there.right, picture.at);
+      const age = now - there.right;
+      const text = age < OLD ? "" : drawn && player.moves ? `${Math.round(age / 1000)} s old` : "waiting";
+      if (there.age.textContent === text) continue;
+      setText(there.age, text);
+      if (picture) this.showCaption(there, picture.caption);
+    }
   }
 
   // Draw display lists of a picture of this size (in pixels) on a canvas, in the size in which it is shown.
@@ -807,7 +849,7 @@ class LabView {
   // As many parts of the caption, from its beginning, as have room beside the title; all of it as the tooltip.
   showCaption(there, text) {
     const line = there.caption.parentElement;
-    const fitted = `${line.clientWidth} ${text}`;
+    const fitted = `${line.clientWidth} ${there.age.textContent} ${text}`;
     if (there.fitted === fitted) return;
     there.fitted = fitted;
     setAttribute(there.caption, "title", text);
@@ -847,27 +889,27 @@ class LabView {
 
   observe(el) {
     let sent = "";
-    const visible = new Set();
     const report = () => {
       const sizes = {};
       for (const [name, { canvas, box }] of this.canvases) {
         if (box.isConnected && canvas.clientWidth) sizes[name] = [canvas.clientWidth, canvas.clientHeight];
       }
-      const layout = JSON.stringify([sizes, [...visible].sort()]);
+      const layout = JSON.stringify([sizes, [...this.inView].sort()]);
       if (layout === sent) return;
       sent = layout;
-      this.shared.send({ do: "layout", sizes, visible: [...visible] });
+      this.shared.send({ do: "layout", sizes, visible: [...this.inView] });
       this.draw([...this.canvases.keys()]);
     };
     this.sizes = new ResizeObserver(() => requestAnimationFrame(report));
     this.seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) visible[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.panel);
+      for (const entry of entries) this.inView[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.panel);
       report();
     });
     for (const { canvas, box } of this.canvases.values()) {
       this.sizes.observe(canvas);
       this.seen.observe(box);
     }
+    this.ages = setInterval(() => this.showAges(), AGE_EVERY);
     const theme = new MutationObserver(() => this.arrange());
     theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
     this.frames = new ResizeObserver(() => requestAnimationFrame(() => this.arrange()));
@@ -1063,23 +1105,10 @@ class LabView {
   }
 }
 
-// Paper and ink change places on a dark page; colours with a meaning stay.
-const DARK = new Map();
-function darkColour(text) {
-  if (!DARK.has(text)) {
-    const [r, g, b] = [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16));
-    const high = Math.max(r, g, b);
-    const low = Math.min(r, g, b);
-    const light = (high + low) / 510;
-    let turned = text;
-    if (high - low < 40 || light > 0.8) { // grey or pale: keep the hue, invert the lightness between #111 and #fff
-      const to = 1 - 0.93 * light;
-      const scale = (value) => Math.round(Math.min(255, Math.max(0, 255 * to + (value - (high + low) / 2) * (light > 0.8 ? 1.6 : 1))));
-      turned = `#${[r, g, b].map((value) => scale(value).toString(16).padStart(2, "0")).join("")}${text.slice(7)}`;
-    }
-    DARK.set(text, turned);
-  }
-  return DARK.get(text);
+// Whether a picture was drawn for a canvas of this size. The kernel draws a small one larger, in the same shape.
+function fits(size, ...shown) {
+  const scale = Math.max(1, ...SMALLEST.map((least, i) => least / shown[i]));
+  return size.every((pixels, i) => Math.abs(pixels - scale * shown[i]) <= 1);
 }
 
 // The colour for a text: the same, or so much darker (on a dark page: lighter) that its contrast with the page is 4.5:1. A colour

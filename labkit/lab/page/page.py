@@ -22,6 +22,7 @@ from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, 
 from ...errors import BadInput, LabkitError, nearest
 from ...narrative import log_lines, numbers, sentence
 from ...trace.query import Cumulative
+from ...trace.schema import NANO
 from ...trace.stragglers import Stragglers
 from ...views import PANELS, make_panel, panel_figure, style
 from ...views.display_list import figure_list
@@ -68,6 +69,7 @@ __all__ = ["Page"]
 
 FASTEST = 0.1  # seconds between two frames
 TEXT_EVERY = 0.5  # seconds between two updates of sentence, numbers and log
+CONFIRM_EVERY = 1.0  # seconds between two frames without pictures, which say that those of the browser are up to date
 SETTLES = 0.3  # seconds after which an idle lab is drawn once more
 TRIES = 3  # consecutive failures of frames before the page waits for a change
 SMALLEST = 200, 100  # pixels of a panel, with room for its margins; the browser scales it if it shows fewer
@@ -114,6 +116,7 @@ class Page:
         self._counted = Cumulative(), Cumulative()
         self._stragglers = Stragglers()
         self._text_at = -TEXT_EVERY
+        self._confirmed_at = -CONFIRM_EVERY
         self._order = threading.RLock()  # what is sent is in the order of the views
         self._trace: Trace | None = None  # the one that the page shows
         self._run = 0  # its number; the browser clears all panels when the number changes
@@ -237,6 +240,7 @@ class Page:
         self._visible = frozenset(message["visible"])
         for name in sizes.keys() & PANELS.keys():
             self._panel(name).size = sizes[name]
+        self._thread.after_action()  # until then the browser shows scaled pictures
         self.wake()
 
     def _seen(self, message: dict[str, Any]) -> None:
@@ -369,7 +373,7 @@ class Page:
         if still or now - self._text_at >= TEXT_EVERY or not view.live or view.problem:
             self._text_at = now
             self._show_texts(view)
-        self._draw_panels(view, run)
+        self._draw_panels(view, run, now)
         self._draw_sweep(view)
         return still
 
@@ -393,8 +397,8 @@ class Page:
         self._sent = True
         self.widget.message(message, [drawn.points.tobytes(), drawn.pixels])
 
-    def _draw_panels(self, view: View, run: int) -> None:
-        """Send the pictures that have changed. `run`: the number of the displayed run."""
+    def _draw_panels(self, view: View, run: int, since: float) -> None:
+        """Send the pictures that have changed. `run`: the number of the displayed run. `since`: when the view was made."""
         shown = self._shown if self._visible is None else [name for name in self._shown if name in self._visible]
         with self._figures:
             for name in self._panels.keys() - set(self._shown):
@@ -417,11 +421,18 @@ class Page:
             if run != self._run:  # another run is shown by now; its pictures are drawn next
                 for message in drawn:
                     self._panel(message["name"]).resend()
-            elif drawn and view.trace is self._trace:
-                self._sent = True
-                self.widget.message(
-                    {"do": "frame", "frame": self._thread.next_frame(), "run": run, "panels": drawn}, buffers
-                )
+            elif view.trace is self._trace and (drawn or self._confirms(since)):
+                self._sent = self._sent or bool(drawn)
+                self._confirmed_at = since
+                frame = {
+                    "do": "frame", "frame": self._thread.next_frame(), "run": run, "panels": drawn, "current": shown,
+                    "t": view.t / NANO, "late": time.monotonic() - since,
+                }  # fmt: skip
+                self.widget.message(frame, buffers)
+
+    def _confirms(self, now: float) -> bool:
+        """Whether a browser is to be told now that its pictures are up to date."""
+        return self._thread.watched and now - self._confirmed_at >= CONFIRM_EVERY
 
     @staticmethod
     def _drawn(panel: LivePanel, view: View) -> tuple[dict[str, Any], list[bytes]]:

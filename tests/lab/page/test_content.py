@@ -12,6 +12,7 @@ import pytest
 import labkit as lk
 from labkit.engines.commands import COMMANDS, Cut, Freeze, Kill, Reconnect, Restart, Thaw
 from labkit.lab import actions
+from labkit.lab.actions import COMMAND_PROGRESS
 from labkit.lab.controls import controls
 from labkit.lab.page import content
 from labkit.lab.page.content import LONG, MOST_CHIPS, MOST_LINES, MOST_RUNS, SPEEDS
@@ -96,7 +97,7 @@ def test_reset_names_the_seed():
 
 def test_the_menu_of_scenarios_starts_with_none():
     shown = content.toolbar(view(), SCENARIOS)
-    assert shown["scenarios"] == [["", "no scenario (own settings)"], ["slow-worker", "Scenario: One straggler"]]
+    assert shown["scenarios"] == [["", "no scenario"], ["slow-worker", "One straggler"]]
     assert shown["scenario"] == ""
     assert content.toolbar(view(scenario=SCENARIO), SCENARIOS)["scenario"] == "slow-worker"
     assert content.toolbar(view(scenario=SCENARIO), {})["scenario"] == ""  # not in the menu
@@ -200,22 +201,25 @@ def test_the_first_sentence_is_emphasized_and_a_step_of_a_scenario_comes_first()
 
 
 @pytest.mark.parametrize(
-    ("answer", "step", "state", "states", "verdict"),
+    ("answer", "step", "state", "result"),
     [
-        (None, 0, "paused", ["", "", ""], ""),
-        (1, 0, "over", ["", "given", ""], ""),
-        (1, 1, "running", ["", "given", ""], ""),
-        (1, 1, "over", ["", "wrong", "right"], "You answered 50%; it fell to 20%."),
-        (2, 1, "over", ["", "", "right"], "You answered 20%; it fell to 20%."),
+        (None, 0, "paused", ""),
+        (1, 0, "over", ""),
+        (1, 1, "running", ""),
+        (1, 1, "over", "wrong"),
+        (2, 1, "over", "right"),
     ],
 )
-def test_the_question_before_and_after_the_answer_and_at_the_end(answer, step, state, states, verdict):
+def test_the_result_replaces_the_question_at_the_end(answer, step, state, result):
     shown = content.question(view(scenario=SCENARIO, step=step, asked=True, answer=answer, state=state))
-    assert shown["text"] == "Throughput falls to …"
-    assert [each["text"] for each in shown["answers"]] == ["80%", "50%", "20%"]
-    assert [each["state"] for each in shown["answers"]] == states
-    assert shown["open"] == (answer is None)
-    assert shown["verdict"] == verdict
+    text = {
+        "": "Throughput falls to …",
+        "wrong": "You answered 50%; it fell to 20%.",
+        "right": "You answered 20%; it fell to 20%.",
+    }
+    assert (shown["text"], shown["result"], shown["open"]) == (text[result], result, answer is None)
+    answers = [(each["text"], each["given"]) for each in shown["answers"]]
+    assert answers == ([] if result else [("80%", answer == 0), ("50%", answer == 1), ("20%", answer == 2)])
 
 
 def test_no_question_is_shown_before_it_is_asked():
@@ -246,6 +250,8 @@ def test_slow_and_failed_roles_show_their_condition_and_come_first():
     assert (roles["server-0"]["text"], roles["worker-0"]["text"]) == ("s0 cut off", "w0")
     assert content.faults(view(conditions={"worker-2": "killed"}))["first"] == "worker-2"
     assert content.faults(view(slow={"evaluator-0": 2.0}))["first"] == "worker-0"  # a role without a button
+    changing = content.faults(view(conditions={"worker-2": "killed"}, changing={"worker-2": "restarting"}))
+    assert changing["roles"][2]["text"] == "w2 restarting"
 
 
 PAIRS = [("Kill", Kill, "Restart", Restart), ("Freeze", Freeze, "Thaw", Thaw), ("Cut off", Cut, "Reconnect", Reconnect)]
@@ -268,6 +274,7 @@ def test_a_command_is_undone_by_the_same_button(label, kind, back, opposite):
     assert button(supported=ALL, undo={"worker-1": undoable["worker-0"]}) == plain  # of another role
     assert button(supported=frozenset({kind}), undo=undoable)["label"] == label  # the engine cannot undo it
     assert button(supported=frozenset())["off"]
+    assert (plain["change"], undo["change"]) == tuple(f"w0 {COMMAND_PROGRESS[each]}" for each in (kind, opposite))
 
 
 # controls -------------------------------------------------------------------------------------------------------------

@@ -68,6 +68,22 @@ def test_kept_axes_and_new_content_equal_a_new_drawing(name, finished):
         assert PANELS[name].title in kept.received[-1]["alt"]
 
 
+def test_a_size_that_is_reported_during_a_drawing_counts_for_the_next_one(finished, monkeypatch):
+    panel, kept = LivePanel("staleness"), Kept()
+    caption = PANELS["staleness"].caption
+
+    def resize(self, *moment):
+        panel.size = (900, 400)
+        return caption(self, *moment)
+
+    monkeypatch.setattr(PANELS["staleness"], "caption", resize)
+    now, before = view(finished), panel.size
+    kept.receive(*panel.draw(now))
+    assert sorted(kept.axes + kept.content) == sorted(drawn_anew("staleness", finished, None, now.t, before)[0])
+    assert kept.received[-1]["size"] == list(before)
+    assert panel.behind(now)
+
+
 def test_unchanged_axes_are_not_sent_again(finished):
     panel = LivePanel("accuracy")
     first, buffers = panel.draw(view(finished, t=NANO))

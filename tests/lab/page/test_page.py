@@ -354,6 +354,33 @@ def test_panels_are_drawn_in_the_size_in_which_they_are_shown(open_page):
     assert {name: picture["size"] for name, picture in page.show().items()} == {"staleness": [500, 180]}
 
 
+def test_a_new_size_is_drawn_at_once(open_page):
+    page = open_page(panels=("staleness",))
+    page.browser.send_to_kernel(do="layout", sizes={"staleness": [500, 180]}, visible=["staleness"])
+    assert page.thread.acted
+    assert page.thread.due
+
+
+def test_a_frame_names_the_pictures_that_are_up_to_date_and_their_time(open_page, monkeypatch):
+    page = open_page(view(state="running", t=NANO // 4), panels=("staleness", "accuracy"))
+    page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy"])
+    page.thread.frame()
+    ((frame, _),) = page.browser.take("frame")
+    assert ([panel["name"] for panel in frame["panels"]], frame["current"], frame["t"]) == (
+        ["accuracy"],
+        ["accuracy"],
+        0.25,
+    )
+    assert frame["late"] >= 0
+    monkeypatch.setattr("labkit.lab.page.page.CONFIRM_EVERY", 0.0)
+    page.thread.frame()
+    assert page.browser.take("frame") == []  # no browser has answered
+    page.browser.send_to_kernel(do="seen", frame=frame["frame"])
+    page.thread.frame()
+    ((frame, _),) = page.browser.take("frame")
+    assert (frame["panels"], frame["current"]) == ([], ["accuracy"])
+
+
 def test_invisible_panels_are_not_drawn_until_they_are_seen(open_page):
     page = open_page(panels=("staleness", "accuracy", "throughput"))
     page.browser.send_to_kernel(do="layout", sizes={}, visible=["accuracy"])
