@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import (
     accuracy,
-    prediction,
-    prediction_on_hosts,
+    forecast,
+    forecast_on_hosts,
     recording,
     recovery,
     round_trip,
@@ -31,7 +31,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
         recovery,
         round_trip,
         slow_worker,
-        prediction,
-        prediction_on_hosts,
+        forecast,
+        forecast_on_hosts,
     )
 )

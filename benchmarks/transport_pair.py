@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from labkit.engines.dask.transport.endpoint import Endpoint
-from labkit.engines.dask.transport.frames import Codec
+from labkit.engines.dask.transport.frames import FrameCodec
 from labkit.roles.messages import Message, Push, Weights
 
 from .peers.pairs import RoundTrips
@@ -50,7 +50,7 @@ def open_pair() -> Iterator[RoundTrips]:
 
 
 def _endpoint(name: str) -> Endpoint:
-    return Endpoint(name, 0, Codec((Push, Weights)), HOST)
+    return Endpoint(name, 0, FrameCodec((Push, Weights)), HOST)
 
 
 def _next(endpoint: Endpoint, timeout: float) -> Message | None:

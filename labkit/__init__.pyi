@@ -13,9 +13,9 @@ from .advisor.scaling import amdahl as amdahl
 from .advisor.scaling import fit_scalability as fit_scalability
 from .advisor.scaling import gustafson as gustafson
 from .calibration import Calibration as Calibration
-from .calibration import Predictions as Predictions
+from .calibration import Forecasts as Forecasts
 from .calibration import calibrate as calibrate
-from .calibration import predict as predict
+from .calibration import forecast as forecast
 from .data import ByLabel as ByLabel
 from .data import BySize as BySize
 from .data import ByWeight as ByWeight
@@ -49,8 +49,8 @@ from .errors import Deadlock as Deadlock
 from .errors import LabkitError as LabkitError
 from .errors import RoleError as RoleError
 from .errors import RunOver as RunOver
+from .lab.guess import Guess as Guess
 from .lab.lab import Lab as Lab
-from .lab.prediction import Prediction as Prediction
 from .nn import SGD as SGD
 from .nn import Adagrad as Adagrad
 from .nn import Adam as Adam
@@ -58,7 +58,7 @@ from .nn import Constant as Constant
 from .nn import Cosine as Cosine
 from .nn import Momentum as Momentum
 from .nn import Nesterov as Nesterov
-from .nn import Step as Step
+from .nn import StepDecay as StepDecay
 from .nn import Warmup as Warmup
 from .nn.codecs import QSGD as QSGD
 from .nn.codecs import Float16 as Float16

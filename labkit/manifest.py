@@ -29,9 +29,9 @@ __all__ = ["RUN", "Manifest", "load_manifest", "save_manifest", "shards_of", "wr
 
 RUN = "run.json"
 FORMAT = 2
-OWN: Form = {"own": str, "fingerprint": dict}
+OWN: Form = {"custom": str, "fingerprint": dict}
 PART: Form = Either(OWN, {"lk": str})
-CLUSTER: Form = Either({"own": str, "fingerprint": {"engine": str}}, {"lk": str, "engine": str})
+CLUSTER: Form = Either({"custom": str, "fingerprint": {"engine": str}}, {"lk": str, "engine": str})
 SHARDS: Form = [(str, object)]
 AGE = Number(0, 1_000_000, int)  # times that a run was resumed
 MANIFEST: Form = {
@@ -40,7 +40,7 @@ MANIFEST: Form = {
 }  # fmt: skip
 FORMAT_1: Form = {
     "age": AGE, "budget": Either(None, dict), "commands": [read_entry],
-    "parts": {name: Either({"own": str}, {"lk": str}) for name in ("problem", "strategy", "cluster")},
+    "parts": {name: Either({"custom": str}, {"lk": str}) for name in ("problem", "strategy", "cluster")},
     "prints": {"problem": dict, "strategy": dict, "cluster": {"engine": str}, "shards": SHARDS},
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ class Manifest:
     def engine(self) -> str:
         """The cluster's engine."""
         encoded = self.run["cluster"]
-        return str((encoded["fingerprint"] if "own" in encoded else encoded)["engine"])
+        return str((encoded["fingerprint"] if "custom" in encoded else encoded)["engine"])
 
     @property
     def budget(self) -> Any:
@@ -85,7 +85,7 @@ class Manifest:
         `BadInput` is raised.
         """
         encoded = self.run[name]
-        own = "own" in encoded
+        own = "custom" in encoded
         if given is None:
             if own:
                 raise BadInput(
@@ -180,7 +180,7 @@ def _from_format_1(encoded: dict[str, Any]) -> dict[str, Any]:
     for name, part in encoded["parts"].items():
         described = {key: v for key, v in encoded["prints"][name].items() if key not in NOT_IDENTIFYING}
         prints = {"options" if key == "knobs" else key: v for key, v in described.items()}
-        run[name] = {"own": part["own"], "fingerprint": prints} if "own" in part else part
+        run[name] = {"custom": part["custom"], "fingerprint": prints} if "custom" in part else part
     cluster = dict(run["cluster"])
     kind = cluster.get("lk")
     if kind == "DaskCluster":
@@ -221,5 +221,5 @@ def _remove_previous_run(store: Store) -> None:
 
 def _display_name(encoded: dict[str, Any]) -> str:
     """Return the name of an encoded strategy, or of an encoded problem's data."""
-    known = encoded["fingerprint"] if "own" in encoded else encoded
+    known = encoded["fingerprint"] if "custom" in encoded else encoded
     return str(known.get("data") or known.get("name") or known["lk"])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import data, nn
-from .data import Batches, DaskDataset, Dataset, Even, Partition, partition_as_text, partition_by_name
+from .data import Batches, DaskDataset, DataPartition, Dataset, Even, partition_as_text, partition_by_name
 from .data.partition import PARTITIONS
 from .description import Description, HasDescription
 from .errors import BadInput, lacks, nearest, shown
@@ -89,7 +89,7 @@ class Problem(HasOptions, HasDescription):
     dtype: str = option(
         "", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit"
     )
-    partition: Converted[Partition, str] = option(
+    partition: Converted[DataPartition, str] = option(
         Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
         help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",
     )  # fmt: skip
@@ -106,7 +106,7 @@ class Problem(HasOptions, HasDescription):
                 f"hidden={shown(self.hidden)}: the widths of the hidden layers are whole numbers from 1 to 100000."
             )
         object.__setattr__(self, "hidden", hidden)
-        if not isinstance(self.partition, Partition):
+        if not isinstance(self.partition, DataPartition):
             raise BadInput(
                 f"partition={shown(self.partition)}: give a name, as 'by-label:0.5', or a partition, as lk.Even()."
             )
@@ -165,7 +165,7 @@ class Problem(HasOptions, HasDescription):
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
         d = self.dataset
         if "curvature" in d.extra:
-            return nn.Quadratic(np.asarray(d.extra["curvature"]), d.extra.get("start", 1.0), self.dtype)
+            return nn.QuadraticObjective(np.asarray(d.extra["curvature"]), d.extra.get("start", 1.0), self.dtype)
         if "embedding" in d.extra:
             return nn.Recommender(
                 **d.extra["embedding"], hidden=self.hidden, activation=self.activation, dtype=self.dtype

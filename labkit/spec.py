@@ -222,14 +222,14 @@ class RunSpec:
     # plain values -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the specification as values for JSON. A user-defined part becomes `{"own": name, "fingerprint": ...}`."""
+        """Return the specification as values for JSON. A user-defined part becomes `{"custom": name, "fingerprint": ...}`."""
         plain: dict[str, Any] = {}
         for name in ("problem", "strategy", "cluster"):
             part = getattr(self, name)
             try:
                 plain[name] = to_dict(part)
             except NotEncodable as own:
-                plain[name] = {"own": own.name, "fingerprint": fingerprint(part)}
+                plain[name] = {"custom": own.name, "fingerprint": fingerprint(part)}
         return plain | {"budget": to_dict(self.budget), "faults": [to_dict(fault) for fault in self.faults]}
 
     @classmethod
@@ -240,7 +240,7 @@ class RunSpec:
         if not isinstance(plain, Mapping) or set(plain) != set(KINDS):
             raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(KINDS)}.")
         for name, said in plain.items():
-            if isinstance(said, Mapping) and "own" in said:
+            if isinstance(said, Mapping) and "custom" in said:
                 raise BadInput(
                     f"The {name} is not labkit's own ({said['own']}): only its name and a fingerprint are known."
                 )

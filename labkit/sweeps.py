@@ -86,7 +86,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One run: a setting whose problem has the seed. `columns`: its settings in the table. `key`: identifies the run, also
     in other processes.
     """
@@ -512,7 +512,7 @@ def execute(
     return Sweep._of([rows[cell.key] for cell in cells])
 
 
-def _finished(cells: Sequence[Cell], store: _Store | None) -> dict[str, dict[str, Any]]:
+def _finished(cells: Sequence[SweepCell], store: _Store | None) -> dict[str, dict[str, Any]]:
     """Return {key: row} of the runs that need not be executed."""
     found = store.read() if store is not None else {}
     rows = {}
@@ -585,13 +585,13 @@ def _seeds(given: Any, first: int) -> list[int]:
     return seeds
 
 
-def _cells(settings: Sequence[Setting], seeds: Any) -> list[Cell]:
+def _cells(settings: Sequence[Setting], seeds: Any) -> list[SweepCell]:
     """Return the runs of these settings. Raises `BadInput` if the parts of a setting do not fit together or occur twice."""
     differing = {
         part: _differing([getattr(each, part) for each in settings]) for part in ("strategy", "budget", "problem")
     }
     differing["cluster"] = _differing([each.cluster.spec for each in settings])
-    cells: dict[str, Cell] = {}
+    cells: dict[str, SweepCell] = {}
     named: list[dict[str, Any]] = []  # the columns of the settings so far
     for setting in settings:
         problem, strategy, cluster, budget = setting.problem, setting.strategy, setting.cluster, setting.budget
@@ -611,7 +611,7 @@ def _cells(settings: Sequence[Setting], seeds: Any) -> list[Cell]:
             key = _key(replace(spec, problem=seeded), cluster)
             if key in cells:
                 raise BadInput(f"The sweep contains {strategy.name} with the same settings and seed {seed} twice.")
-            cells[key] = Cell(replace(setting, problem=seeded), columns | {"seed": seed}, key)
+            cells[key] = SweepCell(replace(setting, problem=seeded), columns | {"seed": seed}, key)
     return list(cells.values())
 
 
@@ -653,7 +653,9 @@ def _key(spec: RunSpec, cluster: Cluster) -> str:
 # executing ------------------------------------------------------------------------------------------------------------
 
 
-def _execute(cells: list[Cell], client: Any, tick: Callable[[], None]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+def _execute(
+    cells: list[SweepCell], client: Any, tick: Callable[[], None]
+) -> Iterator[tuple[SweepCell, dict[str, Any]]]:
     """Execute the runs and yield (cell, row) as they end: first the simulated runs, then those on processes.
 
     `tick` is called repeatedly while runs are executed in other processes.
@@ -681,7 +683,7 @@ def _processes(runs: int) -> int:
     return max(1, min(cores, process_capacity(free_memory()), runs))
 
 
-def _failed(cell: Cell, error: str) -> dict[str, Any]:
+def _failed(cell: SweepCell, error: str) -> dict[str, Any]:
     """Return the row of a run that has no results."""
     empty = dict.fromkeys(RESULTS) | {"target_accuracy": _target(cell.setting), "error": error}
     return dict(cell.columns) | empty
@@ -691,7 +693,7 @@ def _target(setting: Setting) -> float | None:
     return setting.budget.settled(setting.problem).accuracy
 
 
-def _row(cell: Cell) -> dict[str, Any]:
+def _row(cell: SweepCell) -> dict[str, Any]:
     """Execute one run; return its settings and results."""
     setting, run, error = cell.setting, None, None
     try:

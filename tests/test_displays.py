@@ -352,9 +352,9 @@ cluster, budget = lk.SimulatedCluster(workers=4, compute=lk.Exponential(0.1)), l
 costs = lk.Costs(gradient=lk.WorkCost(1e-3), send=lk.Linear(1e-4), receive=lk.Linear(1e-4), update=lk.Linear(1e-4), cores=2)
 run = lk.train(problem, lk.AsyncPS(), cluster, budget, faults=["slow:worker-2:5@0.5", "kill:worker-1@0.7"]).wait()
 calibration = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=costs), small, 1)
-predictions = lk.predict(small, ["async-ps"], calibration, workers=(2, 4), budget=lk.Budget(updates=40))
+predictions = lk.forecast(small, ["async-ps"], calibration, workers=(2, 4), budget=lk.Budget(updates=40))
 sweep = lk.sweep("moons", ["async-ps", "sync-ps"], cluster, lk.Budget(updates=40), seeds=[0, 1])
-guess = lk.Prediction("How many?", {"1": 1, "3": 3}).commit("3")
+guess = lk.Guess("How many?", {"1": 1, "3": 3}).commit("3")
 plots = ("overview", "timeline", "staleness", "topology", "throughput", "loss", "gradient_flow", "message_zoom", "ledger")
 
 def lab(shown):

@@ -16,9 +16,9 @@ import pytest
 
 import labkit as lk
 from labkit.advisor.advise import Advice
-from labkit.advisor.advise import Prediction as AdvisedStrategy
+from labkit.advisor.advise import AdviceRow as AdvisedStrategy
 from labkit.data import DaskDataset, Dataset
-from labkit.lab.prediction import Revealed
+from labkit.lab.guess import Revealed
 from labkit.lab.run_table import Runs
 from labkit.summary import Summary
 from labkit.views import Plots

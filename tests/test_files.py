@@ -151,9 +151,13 @@ def write_checkpoint(folder, kind):
     plan = plan_of(kind)
     shard = copied_shard(plan, plan.layout.roles[0], lambda: 0, plan.problem.objective(), plan.strategy)
     state = shard.to_state() | {
-        "version": 4, "last": [["worker-0", 0, 3]], "applied": [[1, 4, 3]], "eras": [[0, 2]], "dropped": [["worker-1", 0, [1]]],
-        "unheard": [[0, 5, 1, 0, 1, 1, 0]],
-    }  # fmt: skip
+        "version": 4,
+        "last": [["worker-0", 0, 3]],
+        "applied": [[1, 4, 3]],
+        "rounds_by_incarnation": [[0, 2]],
+        "dropped": [["worker-1", 0, [1]]],
+        "unreported_drops": [[0, 5, 1, 0, 1, 1, 0]],
+    }
     if kind == "rows":
         shard.parameters.table.slots(np.arange(3))
         state |= shard.parameters.arrays()
@@ -162,7 +166,9 @@ def write_checkpoint(folder, kind):
         values = plan.problem.objective().start(0)
         held = [[0, json.dumps({"applied": []})]]
         store.write(
-            "chief", {"parameters": values, "update": 4, "samples": 16, "loss": 0.5, "accuracy": None, "held": held}, 4
+            "chief",
+            {"parameters": values, "update": 4, "samples": 16, "loss": 0.5, "accuracy": None, "contained": held},
+            4,
         )
     else:
         store.write("server-0", state, 4)

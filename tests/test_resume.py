@@ -315,7 +315,7 @@ def format_1(place, cluster, prints, strategy):
         "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},
     }  # fmt: skip
     options = lk.AsyncPS(learning_rate=0.05).describe()["options"]
-    name = "MyOwn" if "own" in strategy else "AsyncPS"
+    name = "MyOwn" if "custom" in strategy else "AsyncPS"
     known = {"name": name, "in_words": "asynchronous: no worker waits.", "knobs": options}
     plain = {
         "format": 1, "age": 0, "parts": {"problem": problem, "strategy": strategy, "cluster": cluster},
@@ -330,7 +330,7 @@ def format_1(place, cluster, prints, strategy):
 
 
 @pytest.mark.parametrize(
-    "strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"own": "MyOwn"}], ids=str
+    "strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"custom": "MyOwn"}], ids=str
 )
 def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
     its = {
@@ -342,7 +342,7 @@ def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
     format_1(tmp_path, its, {"engine": "simulated"}, strategy)
     log = [[0.1, "slow", {"role": "worker-2", "factor": 3}, 118]]
     write_json(Store(tmp_path), "commands.json", {"commands": log, "now": 0.1})
-    given = {"strategy": MyOwn(learning_rate=0.05)} if "own" in strategy else {}
+    given = {"strategy": MyOwn(learning_rate=0.05)} if "custom" in strategy else {}
     again = lk.resume(tmp_path, **given)
     faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]
     whole = (

@@ -174,7 +174,7 @@ class Mine(lk.AsyncPS):
 
 def test_a_part_that_cannot_be_encoded_is_a_name_and_a_fingerprint():
     plain = RunSpec(strategy=Mine(learning_rate=0.3)).to_dict()
-    assert plain["strategy"]["own"] == "Mine"
+    assert plain["strategy"]["custom"] == "Mine"
     assert plain["strategy"]["fingerprint"]["options"]["learning_rate"] == 0.3
     with pytest.raises(lk.BadInput, match=r"The strategy is not labkit's own \(Mine\)"):
         RunSpec.from_dict(plain)

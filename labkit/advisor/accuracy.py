@@ -1,9 +1,9 @@
 """Errors of the formulas relative to the simulator: the largest errors found on a random grid.
 
 `tests/advisor/test_accuracy.py` draws problems and clusters (a flat model, layers, an embedding table; 2 to 8 workers,
-1 to 3 servers; free and busy links; server work), compares every prediction with a simulated run, and checks this table
+1 to 3 servers; free and busy links; server work), compares every forecast with a simulated run, and checks this table
 against the result. With constant times most formulas are exact. With random times (exponential, shifted, uniform,
-lognormal) most formulas predict too short times, because the queueing of messages on busy links is not modelled completely:
+lognormal) most formulas forecast too short times, because the queueing of messages on busy links is not modelled completely:
 
 - for asynchronous and synchronous servers by up to a tenth if links and workers are equally busy; for `KBatchSync`,
   whose late gradients congest the links, by a fifth;

@@ -1,4 +1,4 @@
-"""`advise`: ranked predictions of the step times of all strategies that can run on a cluster, and three answers."""
+"""`advise`: ranked forecasts of the step times of all strategies that can run on a cluster, and three answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .inputs import CostInputs, gather_inputs, sharing
 if TYPE_CHECKING:
     from ..calibration import Calibration
 
-__all__ = ["FORMULAS", "Advice", "Prediction", "advise"]
+__all__ = ["FORMULAS", "Advice", "AdviceRow", "advise"]
 
 FORMULAS: Mapping[type[Strategy], Callable[[Any, CostInputs], Estimate]] = {
     known.SyncPS: parameter_server.sync_ps, known.AsyncPS: parameter_server.async_ps, known.Downpour: parameter_server.downpour,
@@ -46,8 +46,8 @@ LEGEND = (
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The prediction for one strategy: a row of an `Advice`. Seconds and bytes are per step (N gradients).
+class AdviceRow:
+    """The forecast for one strategy: a row of an `Advice`. Seconds and bytes are per step (N gradients).
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ class Advice(HasDescription):
 
     Parameters
     ----------
-    rows : tuple of Prediction
-        The predictions, with the fastest strategy that fits first.
+    rows : tuple of Forecast
+        The forecasts, with the fastest strategy that fits first.
     refused : tuple of tuple
         (strategy, the reason why it cannot run here).
     answers : tuple of str
@@ -121,18 +121,18 @@ class Advice(HasDescription):
     ('AsyncPS', 0.0)
     """
 
-    rows: tuple[Prediction, ...]
+    rows: tuple[AdviceRow, ...]
     refused: tuple[tuple[str, str], ...]
     answers: tuple[str, str, str]
     inputs: str
     doubts: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Prediction:
+    def best(self) -> AdviceRow:
         """The first row: the fastest strategy that fits into memory; if none fits, the fastest."""
         return self.rows[0]
 
-    def __getitem__(self, name: str) -> Prediction:
+    def __getitem__(self, name: str) -> AdviceRow:
         """Return the row of a strategy, by the name of its class or by its label."""
         for row in self.rows:
             if name in (row.label, row.strategy.name):
@@ -143,7 +143,7 @@ class Advice(HasDescription):
         head = ("strategy", "step", "gradients/s", "busiest link", "memory", "staleness", "formula")
         refused = (Table(("cannot run here", "reason"), self.refused),) if self.refused else ()
         return Description(
-            "Predicted time of a step, fastest first",
+            "Forecast time of a step, fastest first",
             (("inputs", self.inputs), ("symbols", LEGEND)),
             (Table(head, [_cells(row) for row in self.rows]), *refused),
             (*self.answers, NOT_MODELED, *(f"Doubtful: {doubt}." for doubt in self.doubts)),
@@ -174,7 +174,7 @@ def advise(
     density: float | None = None, latency: float | None = None, bandwidth: float | None = None,
     compute: Distribution | float | str | None = None, calibration: Calibration | None = None,
 ) -> Advice:  # fmt: skip
-    """Rank strategies by the predicted time of a step of N gradients, from formulas. No process is started.
+    """Rank strategies by the forecast time of a step of N gradients, from formulas. No process is started.
 
     The formulas do not include slowed roles and codecs.
 
@@ -239,7 +239,7 @@ def advise(
                 raise BadInput("the formulas do not include codecs; simulate it.")
             used = inputs.cluster if strategy.uses_servers else replace(inputs.cluster, servers=None)
             strategy.layout(problem, used)  # raises if the strategy cannot run here
-            rows.append(_predict(strategy, formula(strategy, inputs), inputs))
+            rows.append(_forecast(strategy, formula(strategy, inputs), inputs))
             measured.append((strategy, used.spec))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
@@ -263,10 +263,10 @@ def candidate_strategies(strategies: Iterable[Strategy | str] | None, workers: i
     return made
 
 
-def _predict(strategy: Strategy, e: Estimate, f: CostInputs) -> Prediction:
+def _forecast(strategy: Strategy, e: Estimate, f: CostInputs) -> AdviceRow:
     times = f.n / e.gradients  # updates in a step
     fits = f.memory is None or e.memory <= f.memory
-    return Prediction(
+    return AdviceRow(
         strategy, _label(strategy), times * e.seconds, times * e.compute, times * e.latency, times * e.wire, e.gradients,
         e.gradients / e.seconds if e.seconds else float("inf"), times * e.busiest, e.memory, fits, e.staleness,
         e.formula + (f", x {times:.4g} updates" if times != 1 else ""),
@@ -282,7 +282,7 @@ def _label(strategy: Strategy) -> str:
     return strategy.name + shown
 
 
-def _cells(row: Prediction) -> tuple[str, ...]:
+def _cells(row: AdviceRow) -> tuple[str, ...]:
     stale = "" if row.staleness is None else number_text(row.staleness)
     memory = bytes_text(row.memory) + ("" if row.fits else ", too much")
     return (

@@ -16,7 +16,7 @@ __all__ = ["three_answers"]
 
 
 def three_answers(f: CostInputs, rows: Sequence[Any]) -> tuple[str, str, str]:
-    """Return the answers (dense or sparse, server or all-reduce, split or whole), from sorted predictions."""
+    """Return the answers (dense or sparse, server or all-reduce, split or whole), from sorted forecasts."""
     return (
         "Dense or sparse? " + dense_or_sparse(f, rows),
         "Server or all-reduce? " + server_or_all_reduce(f, rows),

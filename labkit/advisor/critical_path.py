@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..engines.simulated.network import Links
+from ..engines.simulated.network import LinkTimes
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..trace.schema import nanoseconds, seconds
 
-__all__ = ["Stage", "gossip_iterations", "gossip_period", "pipeline_period"]
+__all__ = ["PipelineStage", "gossip_iterations", "gossip_period", "pipeline_period"]
 
 GOSSIP_ITERATIONS = 60  # iterations of gossip with constant times; the second half is counted
 MAX_GOSSIP_ITERATIONS, MAX_MESSAGES = (
@@ -29,7 +29,7 @@ MAX_GOSSIP_ITERATIONS, MAX_MESSAGES = (
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One stage of a pipeline.
 
     steps: the list of work of each step. cost(work): its share of the time of a gradient. output_bytes(work): bytes of
@@ -52,7 +52,7 @@ _FINISHED: tuple[int, Work | None, bool] = (0, None, False)
 class _StageProgress:
     """The progress of a stage: its next piece of work, when the stage is free, and when its inputs arrived. Times in ns."""
 
-    def __init__(self, stage: Stage, draw: Iterator[float]):
+    def __init__(self, stage: PipelineStage, draw: Iterator[float]):
         self.stage, self.free, self.done, self.arrived = stage, 0, list[int](), dict[Any, int]()
         # scheduled: the end of the next piece of work is known; waiting: for the same stage of other replicas
         self.scheduled = self.waiting = False
@@ -90,7 +90,7 @@ def _with_last_flag(works: Iterable[Work]) -> Iterator[tuple[Work, bool]]:
 
 
 def pipeline_period(
-    stages: list[Stage], latency: float, bandwidth: float, draws: list[Iterator[float]], replicas: int = 1
+    stages: list[PipelineStage], latency: float, bandwidth: float, draws: list[Iterator[float]], replicas: int = 1
 ) -> float:
     """Return the mean seconds between two updates of stage 0, over the last half of its updates.
 
@@ -98,7 +98,7 @@ def pipeline_period(
     replicas update together, when the last of these stages has finished the work of its step.
     """
     count = len(stages)
-    network = Links(count * replicas, latency, bandwidth)
+    network = LinkTimes(count * replicas, latency, bandwidth)
     progress = [_StageProgress(stages[i % count], draw) for i, draw in enumerate(draws)]
     ready: list[
         tuple[int, int]
@@ -162,7 +162,7 @@ def gossip_period(
     In an iteration all workers send `size` bytes to their neighbours, compute, and wait for the neighbours' models.
     `after`: the seconds of the averaging that follows.
     """
-    network, n, sequence = Links(len(graph), latency, bandwidth), len(graph), itertools.count()
+    network, n, sequence = LinkTimes(len(graph), latency, bandwidth), len(graph), itertools.count()
     count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): at equal times in the order of their causes
     arrivals = [
         dict[int, list[tuple[int, int]]]() for _ in range(n)

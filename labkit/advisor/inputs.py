@@ -1,4 +1,4 @@
-"""The inputs of a prediction: sizes of the model and the cluster, a link's latency and bandwidth, distributions of times.
+"""The inputs of a forecast: sizes of the model and the cluster, a link's latency and bandwidth, distributions of times.
 
     M  bytes of the parameters        N, S  workers, servers        b  mini-batch of one worker
     c  seconds of one gradient        s  seconds of one piece of server work (an update)
@@ -26,7 +26,7 @@ from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
 from .order_statistics import OrderStatistics
 
-__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "Table", "gather_inputs", "sharing"]
+__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "EmbeddingTable", "gather_inputs", "sharing"]
 
 # Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
 DASK_LATENCY = 30e-6  # seconds; measured with messages of 40 KB
@@ -35,7 +35,7 @@ DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 
 @dataclass(frozen=True)
-class Table:
+class EmbeddingTable:
     """An embedding table.
 
     rows: the number of rows. row_bytes: bytes of a row. used: the expected number of distinct rows in a mini-batch.
@@ -62,7 +62,7 @@ class CostInputs:
     objective: Any
     memory: float | None
     density: float
-    table: Table | None
+    table: EmbeddingTable | None
     costs: Costs | None = None
 
     @property
@@ -224,7 +224,7 @@ def _timed_gradient(problem: Any) -> Distribution:
     return Deterministic(min(durations))
 
 
-def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
+def _table(problem: Any, objective: Any, density: float | None) -> EmbeddingTable | None:
     """Return the embedding table, with the expected number of distinct rows in a mini-batch; None without an embedding."""
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Recommender):
@@ -232,7 +232,7 @@ def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
     item = np.dtype(objective.dtype).itemsize
     rows, row_bytes = network.bag.rows, network.bag.columns * item
     used = density * rows if density is not None else _distinct_ids(problem)
-    return Table(rows, row_bytes, used, network.tower.size * item)
+    return EmbeddingTable(rows, row_bytes, used, network.tower.size * item)
 
 
 def _distinct_ids(problem: Any) -> float:

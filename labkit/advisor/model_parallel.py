@@ -27,7 +27,7 @@ from ..nn.split import boxes_of, split_pairs
 from ..roles.layout import shard_slices
 from ..roles.model_parallel.partitioning import replicas_and_parts, stages_of
 from ..roles.model_parallel.schedules import BACKWARD, SCHEDULES, Work, pipe_dream
-from .critical_path import Stage, pipeline_period
+from .critical_path import PipelineStage, pipeline_period
 from .estimate import Estimate, slots
 from .estimate import time_text as t
 from .inputs import CostInputs
@@ -141,7 +141,7 @@ def _stages(
     steps: Any,
     update_seconds: Sequence[float],
     update_every_backward: bool = False,
-) -> list[Stage]:
+) -> list[PipelineStage]:
     """Return the stages of a pipeline as `critical_path.Stage` objects."""
     rows = [part.stop - part.start for part in shard_slices(f.problem.batch_size, micro)]
     made, last = [], len(f.network.blocks)
@@ -150,7 +150,7 @@ def _stages(
         shares = [piece.multiply_adds / f.network.multiply_adds for piece in pieces]
         widths = [(piece.inputs, piece.outputs) for piece in pieces]
         made.append(
-            Stage(
+            PipelineStage(
                 steps(k), partial(_cost, shares, rows), partial(_output_bytes, widths, rows, f.itemsize),
                 partial(_of_chunk, [chunk[0] == 0 for chunk in blocks]),
                 partial(_of_chunk, [chunk[1] == last for chunk in blocks]),
@@ -174,7 +174,7 @@ def _of_chunk(flags: list[bool], work: Work) -> bool:
     return flags[work.chunk]
 
 
-def _path_times(f: CostInputs, stages: list[Stage], replicas: int = 1) -> tuple[float, float, float]:
+def _path_times(f: CostInputs, stages: list[PipelineStage], replicas: int = 1) -> tuple[float, float, float]:
     """Return the time of the longest path on a free network, and the times that latency and bytes add to it.
 
     With constant times all replicas are equal, so only one is evaluated.

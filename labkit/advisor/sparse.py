@@ -20,7 +20,7 @@ from typing import Any
 
 from .estimate import Estimate, slots
 from .estimate import time_text as t
-from .inputs import CostInputs, Table
+from .inputs import CostInputs, EmbeddingTable
 from .peers import all_reduce_seconds
 
 __all__ = ["sparse_ps"]
@@ -76,7 +76,7 @@ def _dense_on_servers(
     return Estimate(*parts, 1, (pushed + requested) * max(1 / n, 1 / servers), memory, None, text)
 
 
-def _memory(strategy: Any, f: CostInputs, table: Table, ids: float, rows: float) -> float:
+def _memory(strategy: Any, f: CostInputs, table: EmbeddingTable, ids: float, rows: float) -> float:
     """Return the memory of the fullest node.
 
     A server has rows, their optimizer state and the queued pushes; a worker has the rows of a batch and the dense part.
@@ -86,5 +86,5 @@ def _memory(strategy: Any, f: CostInputs, table: Table, ids: float, rows: float)
     return max(server, 2 * (rows + ids) + table.dense * (1 + vectors))
 
 
-def _used(table: Table) -> str:
+def _used(table: EmbeddingTable) -> str:
     return f"U = {table.used:,.0f} of {table.rows:,} rows"

@@ -98,7 +98,7 @@ class Calibration:
     See Also
     --------
     calibrate : Measures a cluster.
-    predict : Predicts runs.
+    forecast : Forecasts runs.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class Calibration:
         }  # fmt: skip
 
     def doubts_about(self, problem: Problem, runs: Iterable[tuple[Strategy, ClusterSpec]] = ()) -> list[str]:
-        """Return the reasons why predictions are doubtful.
+        """Return the reasons why forecasts are doubtful.
 
         Something is outside of what was measured, or the calibration itself was doubtful.
 
@@ -201,7 +201,7 @@ class Calibration:
         problem : Problem
             The problem.
         runs : iterable of (Strategy, ClusterSpec), optional
-            The strategies, each with the cluster on which it is predicted.
+            The strategies, each with the cluster on which it is forecast.
 
         Returns
         -------
@@ -574,7 +574,7 @@ def _fitted(cluster: Cluster, hosts: Hosts, problem: Problem, probes: Probes) ->
         if half > WIDE and name in ("gradient", "cycle", "sharing")
     )]  # fmt: skip
     if cluster.spec.slow:
-        doubts.append(f"slow={shown(dict(cluster.spec.slow))} of the calibrated cluster is not part of the predictions")
+        doubts.append(f"slow={shown(dict(cluster.spec.slow))} of the calibrated cluster is not part of the forecasts")
     if evaluations is None:
         doubts.append("evaluations were not measured")
     if not shared:

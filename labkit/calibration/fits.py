@@ -24,8 +24,8 @@ def fit_work(points: Sequence[tuple[int, int, float]]) -> WorkCost:
     sizes = np.array([(1.0, p, p * n) for p, n, _ in points])
     seconds = np.array([s for _, _, s in points])
     found = _non_negative(sizes / seconds[:, None], np.ones(len(seconds)))
-    predicted = float(sizes[0] @ found)
-    scale = seconds[0] / predicted if predicted > 0 else 0.0
+    forecast = float(sizes[0] @ found)
+    scale = seconds[0] / forecast if forecast > 0 else 0.0
     return WorkCost(*(scale * found).tolist())
 
 

@@ -96,14 +96,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Progress:
+class AppliedGradients:
     """The gradients that a run has applied, at `at` (ns)."""
 
     at: int
     gradients: int
 
     @classmethod
-    def of(cls, trace: Trace) -> Progress:
+    def of(cls, trace: Trace) -> AppliedGradients:
         """Read the counters of the first role that is observed."""
         with trace.lock:
             role = trace.roles.index(trace.header["layout"]["observed"][0])
@@ -179,10 +179,10 @@ def probe_sharing(
     """
     used = 0.0
     with _run(problem, cluster, strategy, None, workers) as run:
-        first = _read_after(run, _warm_up(run, seconds), lambda progress: progress.gradients >= 2, Progress.of)
+        first = _read_after(run, _warm_up(run, seconds), lambda progress: progress.gradients >= 2, AppliedGradients.of)
         began = time.process_time(), time.monotonic()
         last = _read_after(
-            run, seconds, lambda progress: progress.gradients >= first.gradients + LEAST_CYCLES, Progress.of
+            run, seconds, lambda progress: progress.gradients >= first.gradients + LEAST_CYCLES, AppliedGradients.of
         )
         if not isinstance(run.engine, VirtualTimeEngine):
             used = (time.process_time() - began[0]) / (time.monotonic() - began[1])

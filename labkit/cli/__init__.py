@@ -1,4 +1,4 @@
-"""The command line: `labkit lab | train | simulate | compare | sweep | calibrate | predict | strategies | doctor`, and
+"""The command line: `labkit lab | train | simulate | compare | sweep | calibrate | forecast | strategies | doctor`, and
 for courses `labkit assign | check | grade`.
 
 A command reads its arguments as a problem, a strategy, a cluster and a budget, calls `train`, and prints the results.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import click
 
-from .calibration_commands import calibrate, predict
+from .calibration_commands import calibrate, forecast
 from .command_group import CommandGroup
 from .course import assign, check, grade
 from .doctor import doctor
@@ -30,5 +30,5 @@ def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""
 
 
-for command in (lab, train, simulate, compare, sweep, calibrate, predict, strategies, doctor, assign, check, grade):
+for command in (lab, train, simulate, compare, sweep, calibrate, forecast, strategies, doctor, assign, check, grade):
     main.add_command(command)

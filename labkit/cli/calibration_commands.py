@@ -1,4 +1,4 @@
-"""`labkit calibrate` and `labkit predict`: measure the costs of processes, and predict runs with them."""
+"""`labkit calibrate` and `labkit forecast`: measure the costs of processes, and forecast runs with them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .options import OF_ENGINE, SECTIONS, RunCommand, check_file, given_options,
 from .run_commands import json_option
 from .sweep_commands import fail_if_any_failed, result_files, show, write
 
-__all__ = ["calibrate", "predict"]
+__all__ = ["calibrate", "forecast"]
 
-# Options of a run that have no effect here: calibration decides about its runs, and a prediction about its clusters.
+# Options of a run that have no effect here: calibration decides about its runs, and a forecast about its clusters.
 NOT_CALIBRATED = (
     SECTIONS[0][0], SECTIONS[2][0], OF_ENGINE[0], "faults", "pace", "servers", "server_time", "slow", "replicas", "max_workers",
     "checkpoint_every",
 )  # fmt: skip
-NOT_PREDICTED = ("workers", "compute", "cores", "costs", "scheduler", "evaluation_time", "faults")
+NOT_FORECAST = ("workers", "compute", "cores", "costs", "scheduler", "evaluation_time", "faults")
 
 
 @click.command(cls=RunCommand, without=NOT_CALIBRATED, short_help="Measure the costs of a cluster's processes.")
 @click.option(
     "--for", "duration", metavar="SECONDS", type=float, default=10.0, help="Time of all measurements (default 10 s)."
 )
-@click.option("--out", metavar="FILE.json", help="The file for the calibration, which labkit predict reads.")
+@click.option("--out", metavar="FILE.json", help="The file for the calibration, which labkit forecast reads.")
 @click.option("--figure", metavar="FILE.png", help="A figure of the costs.")
 @json_option
 def calibrate(duration: float, out: str | None, figure: str | None, as_json: bool, **options: Any) -> None:
@@ -55,7 +55,7 @@ def calibrate(duration: float, out: str | None, figure: str | None, as_json: boo
         save(found.figure(), figure)
 
 
-@click.command(cls=RunCommand, without=NOT_PREDICTED, short_help="Predict runs with measured costs.")
+@click.command(cls=RunCommand, without=NOT_FORECAST, short_help="Forecast runs with measured costs.")
 @click.argument("names", metavar="STRATEGY ...", nargs=-1)
 @click.option("--calibration", metavar="FILE.json", required=True, help="The file that labkit calibrate has written.")
 @click.option(
@@ -69,30 +69,30 @@ def calibrate(duration: float, out: str | None, figure: str | None, as_json: boo
 @click.option("--seeds", metavar="N", type=int, default=3, help="Number of seeds, from --seed on (default 3).")
 @click.option("--client", metavar="ADDRESS", help="A Dask scheduler whose workers execute the simulated runs.")
 @click.option(
-    "--out", metavar="FILE.jsonl", help="Keep every run in this file, from which an interrupted prediction continues."
+    "--out", metavar="FILE.jsonl", help="Keep every run in this file, from which an interrupted forecast continues."
 )
 @click.option("--csv", metavar="FILE.csv", help="A table with one line per run.")
 @click.option("--parquet", metavar="FILE.parquet", help="The same as Parquet (needs pandas and pyarrow).")
 @click.option("--figure", metavar="FILE.png", help="Throughput, staleness, bytes and time to accuracy.")
 @json_option
-def predict(
+def forecast(
     names: tuple[str, ...], calibration: str, sizes: str, hosts: int | None, seeds: int, client: str | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Predict throughput, staleness, bytes and time to accuracy of strategies on clusters of several sizes.
+    """Forecast throughput, staleness, bytes and time to accuracy of strategies on clusters of several sizes.
 
     \b
-    labkit predict async-ps ring-all-reduce --calibration cluster.json --workers 2,8,32 --updates 2000
+    labkit forecast async-ps ring-all-reduce --calibration cluster.json --workers 2,8,32 --updates 2000
     """
     from ..calibration import Calibration
-    from ..calibration import predict as simulate
+    from ..calibration import forecast as simulate
     from ..calibration.calibration import MEASURED
     from ..errors import BadInput
 
     files = result_files(options)
     if not names:
         raise BadInput(
-            "predict takes at least one strategy, as in: labkit predict async-ps --calibration cluster.json."
+            "forecast takes at least one strategy, as in: labkit forecast async-ps --calibration cluster.json."
         )
     try:
         workers = [int(text) for text in sizes.split(",")]

@@ -176,7 +176,7 @@ def grade(
     Reports are written after each result. Ctrl-C ends the batch; the same command continues it.
     """
     from ..course.authoring.assign import read_reference
-    from ..course.grading.batch import Batch, stop_on_signals
+    from ..course.grading.batch import Grading, stop_on_signals
     from ..course.grading.nbval_run import Harness, Interrupted, require_nbval
     from ..course.grading.reports import ReportFiles
     from ..course.grading.submissions import check_paths
@@ -208,7 +208,7 @@ def grade(
     written = [path for path in (csv_file, json_file, junit_file, journal_file, html_folder) if path is not None]
     with (
         reserved(written, "another `labkit grade`"), stop_on_signals(harness.stop),
-        Batch(base, seed, harness, workers, journal_file) as batch,
+        Grading(base, seed, harness, workers, journal_file) as batch,
     ):  # fmt: skip
         try:
             read = batch.read(submissions, policy, lms or "", written)

@@ -1,7 +1,7 @@
 """Data sets, partitions and mini-batches.
 
 `load` returns a data set by name; `from_arrays`, `from_csv` and `from_dask` make a data set from a user's data. A
-`Partition` distributes the training samples over the workers; `Batches` makes mini-batches of a worker's share.
+`DataPartition` distributes the training samples over the workers; `Batches` makes mini-batches of a worker's share.
 """
 
 from .batches import Batch, Batches, NullBatches, batches_of_worker
@@ -13,8 +13,8 @@ from .partition import (
     ByLabel,
     BySize,
     ByWeight,
+    DataPartition,
     Even,
-    Partition,
     Shared,
     partition_as_text,
     partition_by_name,
@@ -36,7 +36,7 @@ __all__ = [
     "Dataset",
     "Even",
     "NullBatches",
-    "Partition",
+    "DataPartition",
     "Shared",
     "batches_of_worker",
     "by_name",

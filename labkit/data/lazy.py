@@ -29,7 +29,7 @@ from ..random_streams import LAZY_PARTITION, data_stream
 from .blocks import HoldOut, Survey, join, labels_of, merge, survey, take
 from .checks import check_classes, check_dtype, check_fraction, check_name, check_seed, check_truth, check_whole
 from .dataset import Dataset, Described
-from .partition import Partition, Sized, partition_by_name
+from .partition import DataPartition, Sized, partition_by_name
 
 __all__ = ["DaskDataset", "from_dask"]
 
@@ -104,7 +104,7 @@ class DaskDataset(Described):
     def shares(
         self,
         workers: int,
-        how: str | Partition = "even",
+        how: str | DataPartition = "even",
         seed: int = 0,
         addresses: Sequence[str] | None = None,
     ) -> list[Any]:
@@ -132,7 +132,7 @@ class DaskDataset(Described):
         Raises
         ------
         BadInput
-            If `Partition.split` would raise it.
+            If `DataPartition.split` would raise it.
         """
         how, workers = partition_by_name(how), check_whole("workers", workers, 1)
         if addresses is not None and len(addresses) != workers:
@@ -177,15 +177,15 @@ class DaskDataset(Described):
             self.name, x, y, x_test, y_test, self.classes, self.mean, self.scale, about=self.about, extra=extra
         )
 
-    def _plans(self, how: Partition, workers: int, seed: int) -> list[Any]:
+    def _plans(self, how: DataPartition, workers: int, seed: int) -> list[Any]:
         """Return for each block a lazy array with the worker of each training sample; None if every worker gets all samples."""
         import dask
 
         if how.shares_all:
             return [None] * len(self.blocks)
         if isinstance(how, Sized):
-            rule = dask.delayed(Assignment.draw(how.sizes(self.n_train, workers), seed), pure=True, traverse=False)
-            assignment, ends = dask.delayed(Assignment.owners, pure=True), (*self.offsets[1:], self.n_train)
+            rule = dask.delayed(BlockAssignment.draw(how.sizes(self.n_train, workers), seed), pure=True, traverse=False)
+            assignment, ends = dask.delayed(BlockAssignment.owners, pure=True), (*self.offsets[1:], self.n_train)
             return [assignment(rule, start, end - start) for start, end in zip(self.offsets, ends)]
         if self.classes is None:
             how.owners(np.empty((self.n_train, 1)), workers, seed)  # raises the error for missing labels
@@ -211,7 +211,7 @@ class DaskDataset(Described):
 
 
 @dataclass(frozen=True)
-class Assignment:
+class BlockAssignment:
     """The function position -> worker, computed without a table: position p has the number (a p + c) mod n."""
 
     sizes: np.ndarray
@@ -219,7 +219,7 @@ class Assignment:
     c: int
 
     @classmethod
-    def draw(cls, sizes: np.ndarray, seed: int) -> Assignment:
+    def draw(cls, sizes: np.ndarray, seed: int) -> BlockAssignment:
         """Draw a random assignment in which worker i gets sizes[i] samples; the seed determines the draw."""
         n, rng = int(sizes.sum()), data_stream(seed, LAZY_PARTITION)
         a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)

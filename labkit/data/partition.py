@@ -23,7 +23,7 @@ __all__ = [
     "BySize",
     "ByWeight",
     "Even",
-    "Partition",
+    "DataPartition",
     "Shared",
     "Sized",
     "partition_as_text",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Partition(HasOptions):
+class DataPartition(HasOptions):
     """The base class of partitions.
 
     A partition of your own defines `owners`, or, as a subclass of `Sized`, `sizes`.
@@ -90,7 +90,7 @@ class Partition(HasOptions):
         raise NotImplementedError
 
 
-class Sized(Partition):
+class Sized(DataPartition):
     """A partition defined by the number of samples per worker; the samples are drawn at random."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
@@ -203,7 +203,7 @@ class BySize(Sized):
 
 
 @dataclass(frozen=True)
-class ByLabel(Partition):
+class ByLabel(DataPartition):
     """Assigns samples so that workers have different distributions of labels (data that is not identically distributed).
 
     The samples of each label are split over the workers in proportions drawn from a Dirichlet(alpha) distribution. With a large
@@ -252,7 +252,7 @@ class ByLabel(Partition):
 
 
 @dataclass(frozen=True)
-class Shared(Partition):
+class Shared(DataPartition):
     """Gives all samples to every worker, which draws its batches from them with its own random stream.
 
     Adding a worker changes no other worker's batches.
@@ -273,7 +273,7 @@ class Shared(Partition):
 
 
 def samples_of_workers(
-    dataset: Any, partition: Partition, workers: int, seed: int
+    dataset: Any, partition: DataPartition, workers: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (x, y) of the training samples of each worker. A share of all samples is not copied."""
     whole = (dataset.x_train, dataset.y_train)
@@ -281,19 +281,19 @@ def samples_of_workers(
     return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
 
 
-PARTITIONS: Mapping[str, type[Partition]] = {
+PARTITIONS: Mapping[str, type[DataPartition]] = {
     "even": Even, "by-label": ByLabel, "by-size": BySize, "by-weight": ByWeight, "shared": Shared
 }  # fmt: skip
 OPTION: Mapping[type, str] = {ByLabel: "alpha", BySize: "skew", ByWeight: "weights"}  # the value after the colon
 
 
-def partition_by_name(text: str | Partition) -> Partition:
+def partition_by_name(text: str | DataPartition) -> DataPartition:
     """Make a partition from its name: `"even"`, `"by-label"`, `"by-size"`, `"by-weight:1,2,4"` or `"shared"`.
 
-    A number after a colon is the option: alpha in `"by-label:0.5"`, skew in `"by-size:2"`. A `Partition` is returned
+    A number after a colon is the option: alpha in `"by-label:0.5"`, skew in `"by-size:2"`. A `DataPartition` is returned
     unchanged. Raises `BadInput`, with the nearest name or the limits of the number, if the text is not allowed.
     """
-    if isinstance(text, Partition):
+    if isinstance(text, DataPartition):
         return text
     name, colon, number = str(text).partition(":")
     if name not in PARTITIONS:
@@ -314,7 +314,7 @@ def partition_by_name(text: str | Partition) -> Partition:
     return kind(**options)
 
 
-def partition_as_text(partition: Partition) -> str | None:
+def partition_as_text(partition: DataPartition) -> str | None:
     """Return the text that `partition_by_name` reads as this partition; None for a user-defined partition."""
     for name, kind in PARTITIONS.items():
         if type(partition) is kind:

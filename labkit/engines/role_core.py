@@ -12,7 +12,7 @@ time pass, and transports messages (`transmit`, `deliver`).
 - **Accounting.** Bytes are payload bytes. The sender counts them when it sends, even if the receiving instance is gone.
   Messages between two roles of which neither has computed a gradient are start-up traffic. Snapshots and requests for
   snapshots are evaluation traffic. All other messages are training traffic.
-- **Membership.** A `Membership`, which the engine updates, lists the roles that take part.
+- **Membership.** A `KnownMembers`, which the engine updates, lists the roles that take part.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ..roles.shard import Shard
 from ..trace.recorder import Recorder
 from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, TRAINING, UNUSED
 
-__all__ = ["PHASE", "Membership", "RoleCore"]
+__all__ = ["PHASE", "KnownMembers", "RoleCore"]
 
 SENT = Posted("send")
 PHASE = {"gradient": COMPUTE, "server": APPLY, "measure": EVALUATE}  # of each kind of work
 
 
 @dataclass
-class Membership:
+class KnownMembers:
     """The roles that take part in a run. `peers`: {kind or group: names of its members, in the order of the layout}.
     `incarnations`: {role: the newest incarnation}. `absent`: roles of which no instance is present.
 
@@ -109,7 +109,7 @@ class RoleCore(ABC):
     )  # fmt: skip
 
     def __init__(
-        self, spec: RoleSpec, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type], members: Membership,
+        self, spec: RoleSpec, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type], members: KnownMembers,
         strategy: StrategyDeclaration,
     ):  # fmt: skip
         self.spec, self.name, self.strategy = spec, spec.name, strategy

@@ -13,7 +13,7 @@ from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, S
 
 __all__ = [
     "Action", "Answer", "BackToLive", "Calibrate", "Cancel", "ChangeSettings", "Execute", "Pause", "Pin", "PlayScenario",
-    "Predict", "Reset", "Resume", "RunPredicted", "Seek", "ShowRun", "Start", "Step", "Stop", "Sweep", "Undo", "Unpin", "WhatIf",
+    "Forecast", "Reset", "Resume", "PlayForecast", "Seek", "ShowRun", "Start", "Step", "Stop", "Sweep", "Undo", "Unpin", "WhatIf",
 ]  # fmt: skip
 
 COMMAND_PROGRESS: dict[type[Command], str] = {
@@ -115,24 +115,24 @@ class Calibrate(Action):
 
 
 @dataclass(frozen=True)
-class Predict(Action):
-    """Predict a run with another number of workers, from the calibration. `hosts`: None is the measured number."""
+class Forecast(Action):
+    """Forecast a run with another number of workers, from the calibration. `hosts`: None is the measured number."""
 
     workers: int
     hosts: int | None = None
     seeds: int = 3
 
-    name, doing, once = "predict", "starting to predict", True
+    name, doing, once = "forecast", "starting to forecast", True
 
 
 @dataclass(frozen=True)
-class RunPredicted(Action):
+class PlayForecast(Action):
     """Start a simulated run with another number of workers, on a cluster with the measured costs."""
 
     workers: int
     hosts: int | None = None
 
-    name, doing, once = "run predicted", "starting", True
+    name, doing, once = "run forecast", "starting", True
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Sweep(Action):
 
 @dataclass(frozen=True)
 class Cancel(Action):
-    """Cancel the calibration, prediction or sweep in progress."""
+    """Cancel the calibration, forecast or sweep in progress."""
 
     name, doing = "cancel", "cancelling"
 

@@ -1,4 +1,4 @@
-"""What a lab measures and simulates besides its runs: a calibration of the cluster, predictions of other sizes, and sweeps.
+"""What a lab measures and simulates besides its runs: a calibration of the cluster, forecasts of other sizes, and sweeps.
 
 One of them is executed at a time, on a thread of its own, so the command thread can execute other commands in the meantime. Its
 progress is a value that every frame of the page reads. A cancelled one ends after its present probe or run.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..calibration import Calibration, Predictions, calibrate, predict
+from ..calibration import Calibration, Forecasts, calibrate, forecast
 from ..engines.base import Cluster
 from ..engines.cluster_spec import slow_with
 from ..engines.costs import Costs
@@ -24,13 +24,13 @@ from ..options import check_number
 from ..roles.budget import Budget
 from ..sweeps import RESULTS, Setting, Sweep, execute
 from .controls import Control, controls, label_of
-from .predicted_run import calibrated_options, is_predictable
+from .forecast_run import calibrated_options, can_forecast
 from .session import Session
 from .settings import Settings
 
-__all__ = ["Experiments", "Progress", "Swept", "Task", "default_values", "settings_of_sweep", "sweepable"]
+__all__ = ["Experiments", "ExperimentProgress", "Swept", "Task", "default_values", "settings_of_sweep", "sweepable"]
 
-GRADIENTS, GRADIENTS_PER_WORKER = 2000, 100  # of one simulated run of a prediction or a sweep, if nothing else ends it
+GRADIENTS, GRADIENTS_PER_WORKER = 2000, 100  # of one simulated run of a forecast or a sweep, if nothing else ends it
 MOST_VALUES = 7  # of a sweep, by default
 MOST_WORKERS = 32  # of a sweep of the workers, by default
 MOST_SEEDS, MOST_HOSTS = 100, 1000
@@ -39,12 +39,12 @@ ROUND = tuple(float(f"{digit}e{power}") for power in range(-6, 7) for digit in (
 NOT_SWEPT = ("seed", "seconds", "accuracy", "checkpoint_every", "eval_every", "replicas", "speed")
 COLUMNS = {"pace": "compute", "distribution": "compute"}  # {setting: column of a sweep} if the names differ
 JOIN_S = 10.0  # wall seconds to wait for a cancelled task when the lab is closed
-NAMES = {"calibrate": "calibration", "predict": "prediction", "sweep": "sweep"}
+NAMES = {"calibrate": "calibration", "forecast": "forecast", "sweep": "sweep"}
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The progress of a task. `kind`: "calibrate", "predict" or "sweep". `text`: what is done. `done`, `total`: finished probes
+class ExperimentProgress:
+    """The progress of a task. `kind`: "calibrate", "forecast" or "sweep". `text`: what is done. `done`, `total`: finished probes
     or runs; `total` is 0 if it is not known. `state`: "running", "over", "cancelled" or "failed". `problem`: the error, as text.
     """
 
@@ -61,7 +61,7 @@ class _Cancelled(Exception):
 
 
 class Task:
-    """A calibration, prediction or sweep on a thread. `work(count)` executes it and returns its result; it calls `count(done,
+    """A calibration, forecast or sweep on a thread. `work(count)` executes it and returns its result; it calls `count(done,
     total)` after each part, which raises an exception if the task was cancelled. `over(result)` is called on the thread at the
     end; `changed()` after each change of the progress.
     """
@@ -70,7 +70,7 @@ class Task:
         self, kind: str, text: str, work: Callable[[Callable[[int, int], None]], Any], over: Callable[[Any], None],
         changed: Callable[[], None],
     ):  # fmt: skip
-        self.progress = Progress(kind, text)
+        self.progress = ExperimentProgress(kind, text)
         self._work, self._over, self._changed = work, over, changed
         self._cancelled, self._ended = threading.Event(), threading.Event()
         self._result: Any = None
@@ -151,7 +151,7 @@ class Swept:
 class Experiments:
     """The calibration of a lab, and its tasks. `changed()` is called on any thread when the page may have to be drawn again.
 
-    `task`: the last task, or None. `predictions`: the last prediction of another size. `swept`: the last sweep.
+    `task`: the last task, or None. `forecasts`: the last forecast of another size. `swept`: the last sweep.
 
     The methods that start a task are called on the command thread, as those of the session. They raise `BadInput` if the task is
     not possible now.
@@ -160,7 +160,7 @@ class Experiments:
     def __init__(self, session: Session, changed: Callable[[], None]):
         self._session, self._changed = session, changed
         self.task: Task | None = None
-        self.predictions: Predictions | None = None
+        self.forecasts: Forecasts | None = None
         self.swept: Swept | None = None
 
     @property
@@ -229,32 +229,32 @@ class Experiments:
             return "a run is active, and nothing else may run on the cluster while it is measured. Press Stop first."
         return ""
 
-    # predictions ------------------------------------------------------------------------------------------------------
+    # forecasts ------------------------------------------------------------------------------------------------------
 
-    def predict(self, workers: int, hosts: int | None, seeds: int) -> Task:
-        """Predict the run of the settings with another number of workers, and beside it with the present one."""
+    def forecast(self, workers: int, hosts: int | None, seeds: int) -> Task:
+        """Forecast the run of the settings with another number of workers, and beside it with the present one."""
         settings = self._session.settings
-        calibration = self._calibration("predict")
+        calibration = self._calibration("forecast")
         sizes = sorted({settings.cluster.workers, _count("workers", workers, 100_000)})
         hosts = None if hosts is None else _count("hosts", hosts, MOST_HOSTS)
         _count("seeds", seeds, MOST_SEEDS)
-        self._check_idle("predict")
+        self._check_idle("forecast")
         spec, budget = settings.cluster, _bounded(settings, max(sizes), target=True)
 
-        def work(count: Callable[[int, int], None]) -> Predictions:
+        def work(count: Callable[[int, int], None]) -> Forecasts:
             count(0, 0)
-            return predict(
+            return forecast(
                 settings.problem, settings.strategy, calibration, sizes, servers=spec.servers, hosts=hosts, budget=budget,
                 seeds=seeds, slow=spec.slow, **calibrated_options(spec), progress=False,
                 on_result=lambda done, total, row: count(done, total),
             )  # fmt: skip
 
-        def over(found: Predictions) -> None:
-            self.predictions = found
+        def over(found: Forecasts) -> None:
+            self.forecasts = found
 
-        return self._start("predict", f"simulating {workers:,} workers", work, over)
+        return self._start("forecast", f"simulating {workers:,} workers", work, over)
 
-    def run_predicted(self, workers: int, hosts: int | None) -> None:
+    def play_forecast(self, workers: int, hosts: int | None) -> None:
         """Start a simulated run of the settings with another number of workers, on a cluster with the measured costs. The
         displayed run becomes the reference run.
         """
@@ -290,7 +290,7 @@ class Experiments:
             )
         each = settings_of_sweep(now, setting, values)
         self._check_idle("sweep")
-        measured = calibration if is_predictable(now) else None
+        measured = calibration if can_forecast(now) else None
         note = "simulated with the calibration" if measured is not None else _simulated_on(now)
         cells = [_cell(made, measured) for made in each]
         column = COLUMNS.get(setting, setting)
@@ -331,7 +331,7 @@ class Experiments:
         return self.task.start()
 
     def why_not_simulate(self) -> str:
-        """The reason why nothing can be predicted or swept now, or ""."""
+        """The reason why nothing can be forecast or swept now, or ""."""
         if self.active:
             return self._wait_for_task()
         session = self._session

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ..calibration import Calibration, Predictions
+from ..calibration import Calibration, Forecasts
 from ..engines.base import Cluster
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
 from ..engines.dask import DaskCluster
@@ -31,7 +31,7 @@ from ..table import Table
 from ..trace import Trace
 from ..trace.schema import NANO
 from ..views import LabFigure, overview
-from ..views.predicted import comparison_table
+from ..views.forecast import comparison_table
 from . import actions
 from .actions import Action
 from .cells import forget, in_kernel, output_name, remember, stale, this_cell, this_execution
@@ -207,7 +207,7 @@ class Lab:
         """Wait until the lab is idle.
 
         It is idle if the run or the scenario is over, a question waits for its answer, or a program has paused the run. The
-        prediction of the run is then complete. The lab is displayed first, if no cell has displayed it. Ctrl-C stops the run.
+        forecast of the run is then complete. The lab is displayed first, if no cell has displayed it. Ctrl-C stops the run.
 
         Parameters
         ----------
@@ -348,13 +348,13 @@ class Lab:
         """
         return self._do(actions.ShowRun(number))
 
-    # calibrating and predicting ---------------------------------------------------------------------------------------
+    # calibrating and forecasting ---------------------------------------------------------------------------------------
 
     def calibrate(self, seconds: float = 10.0) -> Self:
         """Measure the costs of the lab's cluster with the lab's problem, as `lk.calibrate` does.
 
         The call returns when they are measured; `calibration` is the result. Runs on the cluster, the displayed one and the
-        following ones, are then compared with their prediction in the panels. Ctrl-C cancels the measurement.
+        following ones, are then compared with their forecast in the panels. Ctrl-C cancels the measurement.
 
         Parameters
         ----------
@@ -389,7 +389,7 @@ class Lab:
         """The measured costs of the cluster, or None.
 
         It can be set to a `Calibration`, to the path of a file that `Calibration.save` has written, or to None. With a
-        calibration, a run on the cluster is shown with its prediction. A share text does not contain it.
+        calibration, a run on the cluster is shown with its forecast. A share text does not contain it.
         """
         return self.session.calibration
 
@@ -407,15 +407,15 @@ class Lab:
 
     @property
     def comparison(self) -> Table | None:
-        """The displayed run and its prediction up to the displayed time, as a table.
+        """The displayed run and its forecast up to the displayed time, as a table.
 
-        It has the measured and the predicted throughput and mean staleness, with the difference in per cent of the measured
-        value. None without a prediction, or with too few gradients.
+        It has the measured and the forecast throughput and mean staleness, with the difference in per cent of the measured
+        value. None without a forecast, or with too few gradients.
         """
-        return comparison_table(self.session.predicted, self.trace, self.session.moment())
+        return comparison_table(self.session.forecast, self.trace, self.session.moment())
 
-    def predict(self, workers: int, *, hosts: int | None = None, seeds: int = 3) -> Predictions:
-        """Predict the run of the present settings with another number of workers, as `lk.predict` does.
+    def forecast(self, workers: int, *, hosts: int | None = None, seeds: int = 3) -> Forecasts:
+        """Forecast the run of the present settings with another number of workers, as `lk.forecast` does.
 
         The result has the present number of workers, too. The call returns when the runs are simulated. A run is simulated for
         at most 2,000 gradients (with more than 20 workers, 100 for each worker).
@@ -431,7 +431,7 @@ class Lab:
 
         Returns
         -------
-        Predictions
+        Forecasts
             Throughput, staleness, bytes and time to the target accuracy (95% if the budget has none).
 
         Raises
@@ -440,7 +440,7 @@ class Lab:
             If the lab has no calibration, if an argument is not allowed, or if processes train, from which the simulations would
             take time.
         LabkitError
-            If the prediction was cancelled.
+            If the forecast was cancelled.
 
         Examples
         --------
@@ -449,14 +449,14 @@ class Lab:
         >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
         >>> cluster = lk.SimulatedCluster(workers=4, compute=None, costs=costs)
         >>> with lk.Lab("moons", "async-ps", cluster, lk.Budget(updates=100)) as lab:
-        ...     predictions = lab.calibrate(seconds=1).predict(workers=32, seeds=1)
-        >>> predictions.sweep.values("workers")
+        ...     forecasts = lab.calibrate(seconds=1).forecast(workers=32, seeds=1)
+        >>> forecasts.sweep.values("workers")
         [4, 32]
         """
-        found: Predictions = self._experiment(actions.Predict(workers, hosts, seeds))
+        found: Forecasts = self._experiment(actions.Forecast(workers, hosts, seeds))
         return found
 
-    def run_predicted(self, workers: int, *, hosts: int | None = None) -> Self:
+    def play_forecast(self, workers: int, *, hosts: int | None = None) -> Self:
         """Start a simulated run of the present settings with another number of workers, on a cluster with the measured costs.
 
         The displayed run becomes the reference run, and the settings do not change.
@@ -468,7 +468,7 @@ class Lab:
         hosts : int, optional
             The number of hosts. None: as many as were measured.
         """
-        return self._do(actions.RunPredicted(workers, hosts))
+        return self._do(actions.PlayForecast(workers, hosts))
 
     def sweep(self, setting: str, values: Iterable[Any] | None = None, *, seeds: int = 3) -> Sweep:
         """Simulate runs of the present settings with several values of one setting, as `lk.sweep` does.
@@ -512,7 +512,7 @@ class Lab:
         return found
 
     def cancel(self) -> Self:
-        """Cancel the calibration, the prediction or the sweep in progress, if there is one."""
+        """Cancel the calibration, the forecast or the sweep in progress, if there is one."""
         return self._do(actions.Cancel())
 
     def _experiment(self, action: Action) -> Any:
@@ -965,10 +965,10 @@ class Lab:
                 return partial(session.set_options, settings)
             case actions.Calibrate(seconds=seconds):
                 return partial(self._experiments.calibrate, seconds)
-            case actions.Predict(workers=workers, hosts=hosts, seeds=seeds):
-                return partial(self._experiments.predict, workers, hosts, seeds)
-            case actions.RunPredicted(workers=workers, hosts=hosts):
-                return partial(self._experiments.run_predicted, workers, hosts)
+            case actions.Forecast(workers=workers, hosts=hosts, seeds=seeds):
+                return partial(self._experiments.forecast, workers, hosts, seeds)
+            case actions.PlayForecast(workers=workers, hosts=hosts):
+                return partial(self._experiments.play_forecast, workers, hosts)
             case actions.Sweep(setting=setting, values=values, seeds=seeds):
                 return partial(self._experiments.sweep, setting, values, seeds)
             case actions.Cancel():

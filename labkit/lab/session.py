@@ -28,7 +28,7 @@ from ..trace import Trace
 from ..trace.query import next_apply
 from ..trace.role_states import undoable
 from ..trace.schema import NANO
-from ..views.predicted import Predicted
+from ..views.forecast import RunForecast
 from .actions import (
     Action,
     BackToLive,
@@ -48,7 +48,7 @@ from .actions import (
 )
 from .announcement import announcement
 from .controls import label_of
-from .predicted_run import PredictedRun, is_predictable
+from .forecast_run import ForecastRun, can_forecast
 from .processes import Processes
 from .run_table import RunTable
 from .settings import Settings
@@ -62,9 +62,9 @@ LONGEST = 0.25  # maximum wall seconds to catch up at once, so that a slow machi
 # commands that can be undone
 NOUNS: dict[type[Command], str] = {Slow: "slowdown", Kill: "kill", Freeze: "freeze", Cut: "cut"}
 POLL = 0.1  # seconds between two checks of a run on processes
-PREDICT_FIRST = 0.5  # most wall seconds for which the prediction of a run is computed before the run starts
-# wall seconds of one slice of a prediction: while processes train, every `POLL` s; otherwise
-PREDICT_SLICE, PREDICT_IDLE_SLICE = 0.005, 0.02
+FORECAST_FIRST = 0.5  # most wall seconds for which the forecast of a run is computed before the run starts
+# wall seconds of one slice of a forecast: while processes train, every `POLL` s; otherwise
+FORECAST_SLICE, FORECAST_IDLE_SLICE = 0.005, 0.02
 
 Commands = tuple[Command | Executed, ...]
 
@@ -118,9 +118,9 @@ class Session:
         self._last_played: float | None = None
         self._preview: Run | None = None  # the last simulated preview
         self._done: list[_Done] = []  # what a user did and can undo, in order
-        self.calibration: Calibration | None = None  # set by any thread; `advance` predicts the displayed run with it
-        self._predicted_with: Calibration | None = None  # the one with which `prediction` was made
-        self.prediction: PredictedRun | None = None  # of the displayed run
+        self.calibration: Calibration | None = None  # set by any thread; `advance` forecasts the displayed run with it
+        self._forecast_with: Calibration | None = None  # the one with which `forecast_run` was made
+        self.forecast_run: ForecastRun | None = None  # of the displayed run
         self.occupied: Callable[[Settings], str] = lambda settings: ""  # why a run cannot start now, or ""
         self.notice = ""  # which settings the last change of a setting has changed, too
 
@@ -209,9 +209,9 @@ class Session:
         return frozenset(found)
 
     @property
-    def predicted(self) -> Predicted | None:
-        """The prediction of the displayed run, as far as it is computed; None if there is none, and during a preview."""
-        return self.prediction.value if self.prediction is not None and not self.shows_preview else None
+    def forecast(self) -> RunForecast | None:
+        """The forecast of the displayed run, as far as it is computed; None if there is none, and during a preview."""
+        return self.forecast_run.value if self.forecast_run is not None and not self.shows_preview else None
 
     def moment(self) -> int:
         """Return the displayed time in ns."""
@@ -347,26 +347,26 @@ class Session:
         if not settings.cluster.virtual_time:
             self.processes.check()
         self.end()
-        prediction = self._predict(settings)
+        forecast_run = self._new_forecast(settings)
         if not settings.cluster.virtual_time and not self.processes.ready:
             self._start_preview(settings, commands)
-            self.prediction = prediction  # computed while the processes start
+            self.forecast_run = forecast_run  # computed while the processes start
             return
-        self._begin(settings, commands, prediction)
+        self._begin(settings, commands, forecast_run)
 
-    def _begin(self, settings: Settings, commands: Commands, prediction: PredictedRun | None) -> None:
-        """Start a run. Its prediction is computed before, as far as this takes `PREDICT_FIRST` s."""
-        if prediction is not None:
-            prediction.advance(PREDICT_FIRST)
+    def _begin(self, settings: Settings, commands: Commands, forecast_run: ForecastRun | None) -> None:
+        """Start a run. Its forecast is computed before, as far as this takes `FORECAST_FIRST` s."""
+        if forecast_run is not None:
+            forecast_run.advance(FORECAST_FIRST)
         self._show(self._train(settings, commands), settings)
-        self.prediction = prediction
+        self.forecast_run = forecast_run
 
-    def _predict(self, settings: Settings) -> PredictedRun | None:
-        """Return the prediction of a run with these settings, which is not computed yet; None if there is nothing to predict, or
+    def _new_forecast(self, settings: Settings) -> ForecastRun | None:
+        """Return the forecast of a run with these settings, which is not computed yet; None if there is nothing to forecast, or
         if the run is simulated with the calibration itself.
         """
         calibration, costs = self.calibration, settings.cluster.costs
-        if calibration is None or not is_predictable(settings):
+        if calibration is None or not can_forecast(settings):
             return None
         if (
             settings.cluster.virtual_time
@@ -374,7 +374,7 @@ class Session:
             and replace(costs, hosts=1) == replace(calibration.costs, hosts=1)
         ):
             return None
-        return PredictedRun(calibration, settings)
+        return ForecastRun(calibration, settings)
 
     def _train(self, settings: Settings, commands: Commands) -> Run:
         cluster = settings.cluster_on(self.processes.cluster if not settings.cluster.virtual_time else None)
@@ -383,7 +383,7 @@ class Session:
     def _show(self, run: Run, settings: Settings) -> None:
         self.run, self._now_with, self._began_with, self._recorded = run, settings, settings, False
         self.position, self._paused, self._playing, self._last_played = None, False, True, None
-        self.notice, self.prediction, self._predicted_with = "", None, self.calibration
+        self.notice, self.forecast_run, self._forecast_with = "", None, self.calibration
         with self._settings_lock:
             self._done = []  # concerns the run before
         self._driven_elsewhere = False
@@ -414,11 +414,11 @@ class Session:
             if not self.processes.ready:  # they have ended meanwhile
                 self.start(pending.settings, pending.commands)
                 return
-            prediction = self.prediction
-            if prediction is None or prediction.settings != pending.settings:  # changed during the preview
-                prediction = self._predict(pending.settings)
-            if prediction is not None:
-                prediction.advance(PREDICT_FIRST)
+            forecast_run = self.forecast_run
+            if forecast_run is None or forecast_run.settings != pending.settings:  # changed during the preview
+                forecast_run = self._new_forecast(pending.settings)
+            if forecast_run is not None:
+                forecast_run.advance(FORECAST_FIRST)
             run = self._train(pending.settings, pending.commands)
         except Exception:
             self.end()
@@ -427,7 +427,7 @@ class Session:
         kept = [done for done in self._done if done.command is None or isinstance(done.command, Slow)]
         self.end()
         self._show(run, pending.settings)
-        self.prediction = prediction
+        self.forecast_run = forecast_run
         for done in kept:  # settings and slowdowns of the preview are those of the run, too
             self._add_done(done)
 
@@ -446,7 +446,7 @@ class Session:
         else:
             settings = self._began_with if self.run is not None else self.settings
         self.end()
-        self.run, self.position, self.prediction = None, None, None
+        self.run, self.position, self.forecast_run = None, None, None
         self.prepare(settings, self._commands)
 
     def pause(self) -> None:
@@ -609,13 +609,13 @@ class Session:
         entry = self.table.entry(number)
         self.end()
         self.run, self._now_with, self._began_with, self.position = entry.run, entry.settings, entry.settings, None
-        self.prediction, self._predicted_with = entry.prediction, self.calibration
+        self.forecast_run, self._forecast_with = entry.forecast_run, self.calibration
 
     def _record(self) -> None:
         """Add a run that is over to the table, once."""
         if self.run is not None and not self._recorded and self.run.done:
             self._recorded = True
-            self.table.add(self._now_with, self.run, keep=self.reference, prediction=self.prediction)
+            self.table.add(self._now_with, self.run, keep=self.reference, forecast_run=self.forecast_run)
 
     # advancing ------------------------------------------------------------------------------------------------------
 
@@ -627,7 +627,7 @@ class Session:
             self._play_back()
         elif self.simulated and self.active and self._playing:
             self._play()
-        self._advance_prediction()
+        self._advance_forecast()
         if self.run is None or not self.run.done or self._recorded:
             return False
         self._record()
@@ -638,7 +638,7 @@ class Session:
     def next_advance(self) -> float | None:
         """Return the wall seconds until `advance` may have work, or None if the session is idle."""
         pause = self._next_move()
-        if self.prediction is None or self.prediction.done:
+        if self.forecast_run is None or self.forecast_run.done:
             return pause
         trains = self.active and not self.simulated and not self._paused
         return min(POLL if trains else SLICE, pause or POLL)
@@ -649,18 +649,18 @@ class Session:
         moves = self._driven_elsewhere or not self.simulated or self._playing
         return POLL if self.previewing or (self.active and moves and not self._paused) else None
 
-    def _advance_prediction(self) -> None:
-        """Compute the prediction of the displayed run for a short time, if it is not complete."""
-        if self.calibration is not self._predicted_with:
-            self._predicted_with = self.calibration
+    def _advance_forecast(self) -> None:
+        """Compute the forecast of the displayed run for a short time, if it is not complete."""
+        if self.calibration is not self._forecast_with:
+            self._forecast_with = self.calibration
             shown = self.run is not None and not self.shows_preview
-            self.prediction = self._predict(self._began_with) if shown else None
-        if self.prediction is None:
+            self.forecast_run = self._new_forecast(self._began_with) if shown else None
+        if self.forecast_run is None:
             return
         if self.run is not None and not self.shows_preview:
-            self.prediction.follow(self.run)
+            self.forecast_run.follow(self.run)
         trains = self.active and not self.simulated and not self._paused
-        self.prediction.advance(PREDICT_SLICE if trains else PREDICT_IDLE_SLICE)
+        self.forecast_run.advance(FORECAST_SLICE if trains else FORECAST_IDLE_SLICE)
 
     def finish(self) -> None:
         """Advance a simulated run that is being played by one slice, as fast as possible."""

@@ -1,8 +1,8 @@
-"""The output of labs and predictions without a kernel: HTML that nbconvert, GitHub and nbviewer show.
+"""The output of labs and guesses without a kernel: HTML that nbconvert, GitHub and nbviewer show.
 
 A widget and its HTML are two outputs of one cell. Both in one output would be simpler, but then every renewal of the HTML makes
 JupyterLab create the view of the widget again, which flickers and loses focus and full screen. While a browser shows the live
-widget, the script of the widget hides the HTML (see `page/page.js` and `prediction.js`).
+widget, the script of the widget hides the HTML (see `page/page.js` and `guess.js`).
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..calibration import Calibration, Predictions
+from ..calibration import Calibration, Forecasts
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Thaw
 from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import FAR_FUTURE, GONE, conditions, slowed, undoable
 from ..trace.schema import NANO
-from ..views.predicted import Predicted
-from .actions import COMMAND_PROGRESS, Action, Calibrate, Cancel, Predict, RunPredicted, Start, Stop, Sweep
-from .experiments import Experiments, Progress, Swept
+from ..views.forecast import RunForecast
+from .actions import COMMAND_PROGRESS, Action, Calibrate, Cancel, Forecast, PlayForecast, Start, Stop, Sweep
+from .experiments import ExperimentProgress, Experiments, Swept
 from .run_table import Entry
 from .scenario_runner import ScenarioRunner
 from .scenarios.scenario import Scenario
@@ -48,9 +48,9 @@ class View:
       now}. `actions`: the classes of the actions that are available now.
     - `dashboard`: the address of Dask's dashboard, or None.
     - `notice`: which settings the last change of a setting has changed, too, or "". `undoes`: what Undo undoes, or "".
-    - `predicted`: the prediction of the displayed run, or None. `calibration`: the measured costs of the cluster, or None.
-    - `task`: the progress of the last calibration, prediction or sweep, or None. `predictions`, `swept`: the results of the last
-      prediction of another size, and of the last sweep (so far), or None. `why_not`: {action: why it is not available}.
+    - `forecast`: the forecast of the displayed run, or None. `calibration`: the measured costs of the cluster, or None.
+    - `task`: the progress of the last calibration, forecast or sweep, or None. `forecasts`, `swept`: the results of the last
+      forecast of another size, and of the last sweep (so far), or None. `why_not`: {action: why it is not available}.
     """
 
     trace: Trace
@@ -82,17 +82,17 @@ class View:
     dashboard: str | None
     notice: str = ""
     undoes: str = ""
-    predicted: Predicted | None = None
+    forecast: RunForecast | None = None
     calibration: Calibration | None = None
-    task: Progress | None = None
-    predictions: Predictions | None = None
+    task: ExperimentProgress | None = None
+    forecasts: Forecasts | None = None
     swept: Swept | None = None
     why_not: Mapping[type[Action], str] = field(default_factory=dict)
     changing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def task_active(self) -> bool:
-        """Whether a calibration, a prediction or a sweep is in progress."""
+        """Whether a calibration, a forecast or a sweep is in progress."""
         return self.task is not None and self.task.state == "running"
 
 
@@ -123,8 +123,8 @@ def make_view(
         slow=_slow(session, trace, t), conditions={trace.roles[r]: how for r, how in shown_conditions.items()},
         supported=run.engine.supported_commands if session.active and run else frozenset(), undo=undoable(trace),
         actions=session.actions | _actions(experiments, why_not), dashboard=_dashboard(session), notice=session.notice,
-        undoes=session.undoes, predicted=session.predicted, calibration=session.calibration,
-        task=experiments.task.progress if experiments.task is not None else None, predictions=experiments.predictions,
+        undoes=session.undoes, forecast=session.forecast, calibration=session.calibration,
+        task=experiments.task.progress if experiments.task is not None else None, forecasts=experiments.forecasts,
         swept=experiments.swept, why_not=why_not,
         changing=_changing(trace, shown_conditions, command) if position is None and session.active else {},
     )  # fmt: skip
@@ -145,17 +145,17 @@ def _changing(trace: Trace, shown: Mapping[int, str], command: Command | None) -
 def _why_not(session: Session, experiments: Experiments) -> dict[type[Action], str]:
     """Return {action: why it is not available} of the experiments, and of Start."""
     simulate, measured = experiments.why_not_simulate(), session.calibration is not None
-    predict = simulate or ("" if measured else "the cluster is not calibrated yet.")
+    forecast = simulate or ("" if measured else "the cluster is not calibrated yet.")
     run = experiments.occupied(session.settings) or ("" if measured else "the cluster is not calibrated yet.")
     found: dict[type[Action], str] = {
-        Calibrate: experiments.why_not_calibrate(), Predict: predict, Sweep: simulate, RunPredicted: run,
+        Calibrate: experiments.why_not_calibrate(), Forecast: forecast, Sweep: simulate, PlayForecast: run,
         Start: experiments.occupied(session.settings),
     }  # fmt: skip
     return {action: why for action, why in found.items() if why}
 
 
 def _actions(experiments: Experiments, why_not: Mapping[type[Action], str]) -> set[type[Action]]:
-    available: set[type[Action]] = {kind for kind in (Calibrate, Predict, RunPredicted, Sweep) if kind not in why_not}
+    available: set[type[Action]] = {kind for kind in (Calibrate, Forecast, PlayForecast, Sweep) if kind not in why_not}
     return available | ({Cancel, Stop} if experiments.active else set())
 
 

@@ -42,7 +42,7 @@ from ..trace.events import (
 from ..trace.query import evaluations
 from ..trace.role_states import events_until
 from ..trace.schema import NANO, seconds
-from ..trace.stragglers import Finding, Stragglers, stragglers
+from ..trace.stragglers import SlowRole, Stragglers, stragglers
 from ..trace.trace import Trace
 from .sentence import target_accuracy
 
@@ -220,7 +220,7 @@ def _listed(names: Sequence[str]) -> str:
     return formatting.listed(names) if len(names) <= MAX_NAMED else f"{len(names)} roles"
 
 
-def straggler_text(trace: Trace, finding: Finding) -> str:
+def straggler_text(trace: Trace, finding: SlowRole) -> str:
     """Return the sentence of the log about a role that became slow or has recovered.
 
     For example `straggler: w3, computing 0.50 s against a median of 0.10 s`, or `w3 is no longer a straggler`.

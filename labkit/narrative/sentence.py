@@ -94,7 +94,7 @@ def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     if stale is None and not rate and not ledger(trace, None if t >= trace.watermark() else t)["applied"]:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
-        replicas = trace.header["layout"].get("copies") == "own"  # then only this is counted
+        replicas = trace.header["layout"].get("replication") == "local"  # then only this is counted
         parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
     elif stale is not None:
         parts.append(f"Mean staleness {stale:,.2f}" + (f" (theory: {theory[1]})." if theory else "."))

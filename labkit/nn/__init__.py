@@ -16,10 +16,10 @@ from .network import Block, Network, Stage
 from .network_text import input_text, network_text, size_text
 from .objective import NullObjective, Objective
 from .optimizers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimizer, optimizer_by_name
-from .quadratic import Quadratic
+from .quadratic import QuadraticObjective
 from .recommender import Recommender
 from .rows import SparseParameters
-from .schedules import Constant, Cosine, Schedule, Step, Warmup, schedule_by_name
+from .schedules import Constant, Cosine, Schedule, StepDecay, Warmup, schedule_by_name
 
 __all__ = [
     "SGD",
@@ -39,7 +39,7 @@ __all__ = [
     "Objective",
     "Optimizer",
     "ParameterLayout",
-    "Quadratic",
+    "QuadraticObjective",
     "ReLU",
     "Recommender",
     "Schedule",
@@ -47,7 +47,7 @@ __all__ = [
     "SparseParameters",
     "SquaredError",
     "Stage",
-    "Step",
+    "StepDecay",
     "Tanh",
     "Warmup",
     "clip_by_norm",

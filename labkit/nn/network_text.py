@@ -7,7 +7,7 @@ from typing import Any
 from ..formatting import bytes_text, count_text
 from .network import LOSSES, Network
 from .objective import NullObjective
-from .quadratic import Quadratic
+from .quadratic import QuadraticObjective
 from .recommender import Recommender
 
 __all__ = ["input_text", "network_text", "size_text"]
@@ -23,7 +23,7 @@ def network_text(objective: Any) -> str:
             return ", ".join([widths, *activations, *losses])
         case Recommender(bag=bag):
             return f"embedding table {bag.rows:,} x {bag.columns}, then {network_text(objective.tower)}"
-        case Quadratic():
+        case QuadraticObjective():
             return f"quadratic function of {count_text(objective.size, 'dimension')}"
         case NullObjective(network=network) if network is not None:
             return network_text(network)

@@ -16,10 +16,10 @@ from ..errors import BadInput, shown
 from .layout import ParameterLayout
 from .objective import Array, check_rows, check_vector
 
-__all__ = ["Quadratic"]
+__all__ = ["QuadraticObjective"]
 
 
-class Quadratic:
+class QuadraticObjective:
     """An `Objective` with d parameters in one layer, "quadratic".
 
     curvature: shape (d,), positive. start: the initial parameters, one number for all or shape (d,); they do not depend

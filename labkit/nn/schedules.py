@@ -14,7 +14,7 @@ from ..errors import BadInput, nearest, shown
 from ..options import HasOptions, option
 from .named_objects import make_by_name, name_as_text
 
-__all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text", "schedule_by_name"]
+__all__ = ["Constant", "Cosine", "Schedule", "StepDecay", "Warmup", "schedule_as_text", "schedule_by_name"]
 
 
 class Schedule(Protocol):
@@ -43,7 +43,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Step(HasOptions):
+class StepDecay(HasOptions):
     """Step decay, factor^floor(update / every): the learning rate is multiplied by `factor` once every `every` updates.
 
     See Also
@@ -53,7 +53,7 @@ class Step(HasOptions):
 
     Examples
     --------
-    >>> schedule = lk.Step(every=100, factor=0.5)
+    >>> schedule = lk.StepDecay(every=100, factor=0.5)
     >>> [schedule(update) for update in (0, 99, 100, 200)]
     [1.0, 1.0, 0.5, 0.25]
     """
@@ -109,7 +109,7 @@ class Warmup(HasOptions):
 
     Examples
     --------
-    >>> schedule = lk.Warmup(4, after=lk.Step(10))
+    >>> schedule = lk.Warmup(4, after=lk.StepDecay(10))
     >>> [schedule(update) for update in (0, 1, 3, 4, 14)]
     [0.25, 0.5, 1.0, 1.0, 0.5]
     """
@@ -126,7 +126,7 @@ class Warmup(HasOptions):
         return (update + 1) / self.updates if update < self.updates else self.after(update - self.updates)
 
 
-SCHEDULES: dict[str, type] = {"constant": Constant, "step": Step, "cosine": Cosine, "warmup": Warmup}
+SCHEDULES: dict[str, type] = {"constant": Constant, "step": StepDecay, "cosine": Cosine, "warmup": Warmup}
 
 
 def schedule_by_name(text: str) -> Schedule:

@@ -6,7 +6,7 @@ is applied at most once. The table is saved and restored with the parameters.
 
 In the trace, a role instance's gradients up to its last applied step count as applied, except those listed in drop rows. If the
 shard is lost, its newest drop rows may be missing in the trace, so the dropped gradients would count as applied. These rows are
-therefore part of the saved state (`unheard`), and the next incarnation reports them again.
+therefore part of the saved state (`unreported_drops`), and the next incarnation reports them again.
 
 Gradients that a shard loses by a restore are rolled back. Their senders have continued with later steps. The drop rows of
 rolled back gradients are therefore written at the next push of each sender.
@@ -192,16 +192,20 @@ class AppliedLog:
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def contained(self) -> dict[str, Any]:
-        """Return the gradients that the parameters contain now, as JSON values. `unheard`: drop rows whose report may be
+        """Return the gradients that the parameters contain now, as JSON values. `unreported_drops`: drop rows whose report may be
         lost.
         """
         recorder, counters = self._recorder, self._recorder.counters
         contained: dict[str, Any] = {
             "incarnation": recorder.incarnation, "rounds": counters.rounds,
-            "eras": [[era, rounds] for era, rounds in counters.rounds_by_incarnation.items()],
+            "rounds_by_incarnation": [[era, rounds] for era, rounds in counters.rounds_by_incarnation.items()],
             "applied": [[instance, *count] for instance, count in counters.applied.items()],
         }  # fmt: skip
-        return contained if recorder.unacknowledged is None else contained | {"unheard": recorder.unreported_drops()}
+        return (
+            contained
+            if recorder.unacknowledged is None
+            else contained | {"unreported_drops": recorder.unreported_drops()}
+        )
 
     def to_state(self) -> dict[str, Any]:
         """Return the whole log as plain values."""
@@ -219,12 +223,12 @@ class AppliedLog:
             counters = self._recorder.counters
             counters.updates = counters.version = int(state["version"])
             counters.samples, counters.gradients = int(state["samples"]), int(state["gradients"])
-            counters.rounds_by_incarnation = {int(era): int(rounds) for era, rounds in state["eras"]}
+            counters.rounds_by_incarnation = {int(era): int(rounds) for era, rounds in state["rounds_by_incarnation"]}
             if state["rounds"]:
                 counters.rounds_by_incarnation[int(state["incarnation"])] = int(state["rounds"])
             counters.applied = {int(instance): [int(count), int(last)] for instance, count, last in state["applied"]}
             self._last = {(sender, int(era)): int(step) for sender, era, step in state["last"]}
             self._dropped = {(sender, int(era)): set(steps) for sender, era, steps in state["dropped"]}
-            rows = state.get("unheard", ())  # may be those of another replica
+            rows = state.get("unreported_drops", ())  # may be those of another replica
             self._recorder.repeat_drops([[row[0] if row[0] == ALL else self._shard, *row[1:]] for row in rows])
         self._seen = None if same else set()

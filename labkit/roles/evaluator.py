@@ -27,7 +27,7 @@ __all__ = ["Evaluator"]
 SCORE = Either(None, float)
 STATE: Form = {
     "parameters": Either(None, SparseParameters, ArrayForm("f", (None,))), "update": int, "samples?": int, "loss": SCORE,
-    "accuracy": SCORE, "held?": Either(None, [(int, str)]),
+    "accuracy": SCORE, "contained?": Either(None, [(int, str)]),
 }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ class Evaluator(Part):
             "parameters": parameters, "update": self.update, "samples": self.samples, "loss": self.loss,
             "accuracy": self.accuracy,
         }  # fmt: skip
-        return state if self.contained is None else state | {"held": self.contained}
+        return state if self.contained is None else state | {"contained": self.contained}
 
     @staticmethod
     def check_state(state: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Evaluator(Part):
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
             self.samples = int(state.get("samples", 0))  # missing in files of older versions
-            self.contained = state.get("held")
+            self.contained = state.get("contained")
 
     def time_left(self, now: float) -> float | None:
         """Return the seconds until the end of the budget; None if there is no time limit."""

@@ -128,7 +128,7 @@ def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State 
     """
     counters, held = recorder.counters, 0
     if state is not None:
-        rounds = dict(map(tuple, state["eras"])) | {state["incarnation"]: state["rounds"]}
+        rounds = dict(map(tuple, state["rounds_by_incarnation"])) | {state["incarnation"]: state["rounds"]}
         applied = {instance: step for instance, _, step in state["applied"]}
         held = max(rounds.get(recorder.incarnation, 0), applied.get(role + recorder.incarnation * roles, -1) + 1)
     first = max(counters.released, held)

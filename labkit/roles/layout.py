@@ -19,7 +19,6 @@ from .messages import Snapshot
 __all__ = ["ClusterShape", "Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
 
 Snapshots = tuple[Snapshot, ...]
-NAMES_IN_TRACE = {"": "", "synchronized": "equal", "local": "own"}  # {`replication`: its name in traces}
 
 
 class ClusterShape(Protocol):
@@ -249,7 +248,7 @@ class Layout:
         ]  # fmt: skip
         return {
             "roles": roles, "observed": list(self.observed), "replicated": self.replicated,
-            "copies": NAMES_IN_TRACE[self.replication], "positions": self.positions,
+            "replication": self.replication, "positions": self.positions,
             "groups": {name: list(members) for name, members in self.groups.items()},
         }  # fmt: skip
 

@@ -41,10 +41,18 @@ NEVER = 1 << 62  # a time (ns) or a version that is not reached
 REDUCTIONS = ("mean", "sum")
 COUNT = Number(0, NEVER, int)
 STATE: Form = {
-    "version": COUNT, "generation": COUNT, "samples": COUNT, "gradients": int, "incarnation": COUNT, "rounds": COUNT,
-    "eras": [(COUNT, COUNT)], "applied": [(COUNT, COUNT, int)], "last": [(str, COUNT, int)], "dropped": [(str, COUNT, [int])],
-    "unheard?": [(int,) * len(TABLES["drops"].names)],
-}  # fmt: skip
+    "version": COUNT,
+    "generation": COUNT,
+    "samples": COUNT,
+    "gradients": int,
+    "incarnation": COUNT,
+    "rounds": COUNT,
+    "rounds_by_incarnation": [(COUNT, COUNT)],
+    "applied": [(COUNT, COUNT, int)],
+    "last": [(str, COUNT, int)],
+    "dropped": [(str, COUNT, [int])],
+    "unreported_drops?": [(int,) * len(TABLES["drops"].names)],
+}
 
 
 class ShardParameters(Protocol):

@@ -6,13 +6,13 @@ from .ledger import ledger
 from .query import staleness, staleness_identity, time_to_accuracy, updates
 from .recorder import Counters, Recorder
 from .summary import summary
-from .trace import RunOrTrace, Table, Trace
+from .trace import RunOrTrace, Trace, TraceTable
 
 __all__ = [
     "Counters",
     "Recorder",
     "RunOrTrace",
-    "Table",
+    "TraceTable",
     "Trace",
     "ledger",
     "staleness",

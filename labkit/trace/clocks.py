@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .index import Growing, Rows, Unread
+from .index import Growing, SelectedRows, Unread
 from .query import computing_since, reports, sampled, simulated
 from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_start, intervals, joined_later, workers_of
 from .schema import ALL, COMPUTE
@@ -147,7 +147,7 @@ class Clocks:
             for kept in (self._start, self._end, self._clock):
                 kept.clear()
                 kept.update((role, Growing(np.int64)) for role in roles)
-        rows = Rows(data[first:], trace.tables["spans"].columns)
+        rows = SelectedRows(data[first:], trace.tables["spans"].columns)
         rows = rows.where((rows["phase"] == COMPUTE) & np.isin(rows["role"], roles))
         role, start, end, step = rows.columns("role", "start", "end", "step")
         # on a cluster, a span is recorded after its gradient is counted

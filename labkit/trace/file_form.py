@@ -26,7 +26,7 @@ __all__ = [
     "table_form",
 ]
 
-KIND, FORMAT = "labkit trace", 2
+KIND, FORMAT = "labkit trace", 3
 COUNT = Number(0, math.inf, int)
 MAYBE = Either(None, int)
 SCORE = Either(None, float)
@@ -61,21 +61,41 @@ HEADER: Form = {
     "seed": int,
     "layout": {
         "roles": [{"name": str, "kind": str, "node": str, "shard": MAYBE, "part": Either(None, list), "data": MAYBE}],
-        "observed": [str], "replicated": bool, "copies": str, "positions": bool, "groups": {str: [str]},
+        "observed": [str], "replicated": bool, "replication": str, "positions": bool, "groups": {str: [str]},
     },
     "absent?": [str], "layers": [str], "messages": [str],
     "samples?": Either({"none": str}, SAMPLES), "shares?": Either({"none": str}, SHARES), "baseline_accuracy?": SCORE,
 }  # fmt: skip
-HELD: Form = (int, {
-    "incarnation": COUNT, "rounds": COUNT, "eras": [(COUNT, COUNT)], "applied": [(COUNT, COUNT, int)], "time": COUNT,
-    "partial?": bool,
-})  # fmt: skip
-ENDING: Form = Either(None, {
-    "stopped_by": str, "why": Either(None, str), "time": COUNT, "wall_seconds": SCORE,
-    "in_flight": [(int, COUNT, COUNT, int, COUNT)],
-    "update": MAYBE, "samples": MAYBE, "loss": SCORE, "accuracy": SCORE, "parameters_sha256": Either(None, str), "lost": [str],
-    "lost_lives": [(COUNT, COUNT)], "commands": [dict], "returned?": Either(None, {"held": [HELD], "over": Either(*REASONS)}),
-})  # fmt: skip
+CONTAINED: Form = (
+    int,
+    {
+        "incarnation": COUNT,
+        "rounds": COUNT,
+        "rounds_by_incarnation": [(COUNT, COUNT)],
+        "applied": [(COUNT, COUNT, int)],
+        "time": COUNT,
+        "partial?": bool,
+    },
+)
+ENDING: Form = Either(
+    None,
+    {
+        "stopped_by": str,
+        "why": Either(None, str),
+        "time": COUNT,
+        "wall_seconds": SCORE,
+        "in_flight": [(int, COUNT, COUNT, int, COUNT)],
+        "update": MAYBE,
+        "samples": MAYBE,
+        "loss": SCORE,
+        "accuracy": SCORE,
+        "parameters_sha256": Either(None, str),
+        "lost": [str],
+        "lost_instances": [(COUNT, COUNT)],
+        "commands": [dict],
+        "returned?": Either(None, {"contained": [CONTAINED], "over": Either(*REASONS)}),
+    },
+)
 
 
 def _event(plain: object) -> None:

@@ -16,10 +16,10 @@ from numpy.typing import DTypeLike
 from .schema import TRAINING
 from .trace import Trace
 
-__all__ = ["BlockIndex", "Growing", "Lookup", "Rows", "SortedRows", "Unread"]
+__all__ = ["BlockIndex", "Growing", "Lookup", "SelectedRows", "SortedRows", "Unread"]
 
 
-class Rows:
+class SelectedRows:
     """Selected rows of a table. `rows["start"]` is a column, shape (n,), and `rows.columns("start", "end")` is a list of
     columns.
 
@@ -46,11 +46,11 @@ class Rows:
         """Return the given columns of the rows at `places`."""
         return [self[name][places] for name in names]
 
-    def where(self, kept: np.ndarray) -> Rows:
+    def where(self, kept: np.ndarray) -> SelectedRows:
         """Return the rows selected by `kept` (a boolean mask or indices)."""
         if self._places is not None:
-            return Rows(self._data, self.names, self._places[kept])
-        return Rows(self._data, self.names, np.flatnonzero(kept) if kept.dtype == bool else kept)
+            return SelectedRows(self._data, self.names, self._places[kept])
+        return SelectedRows(self._data, self.names, np.flatnonzero(kept) if kept.dtype == bool else kept)
 
 
 class Unread:
@@ -129,7 +129,7 @@ class SortedRows:
         """Row numbers, sorted by time."""
         return self._rows.values
 
-    def follow(self, trace: Trace) -> Rows:
+    def follow(self, trace: Trace) -> SelectedRows:
         """Process new rows, and return all rows of the table in order of arrival."""
         data, first, same = self._unread.advance(trace)
         names = trace.tables[self.table].columns
@@ -150,7 +150,7 @@ class SortedRows:
         elif not same:
             self._times.put(0, np.empty(0, np.int64))
             self._rows.put(0, np.empty(0, np.int64))
-        return Rows(data, names)
+        return SelectedRows(data, names)
 
 
 SIZE = 1024  # rows per block
@@ -171,7 +171,7 @@ class BlockIndex:
         self._begins, self._first, self._ends = (Growing(np.int64) for _ in range(3))  # of each block
         self._count = 0
 
-    def between(self, trace: Trace, first: int, last: int) -> Rows:
+    def between(self, trace: Trace, first: int, last: int) -> SelectedRows:
         """Return the rows with a time in [first, last]."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._first.values <= last))
@@ -179,7 +179,7 @@ class BlockIndex:
         kept = (time >= first) & (time <= last)
         return self._in_order(rows, near[kept], time[kept])
 
-    def touching(self, trace: Trace, first: int, last: int) -> Rows:
+    def touching(self, trace: Trace, first: int, last: int) -> SelectedRows:
         """Return the rows that began before `last` and ended at or after `first`."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._begins.values < last))
@@ -199,21 +199,21 @@ class BlockIndex:
             found.append(int(sizes[ends <= t].sum() + np.count_nonzero(rows[self.by][cut] <= t)))
         return found
 
-    def newest(self, trace: Trace, t: int, most: int) -> Rows:
+    def newest(self, trace: Trace, t: int, most: int) -> SelectedRows:
         """Return about the newest `most` rows with a time up to `t` (ns). Whole blocks are read, so the number is not
         exact.
         """
         rows = self._follow(trace)
         return self._some(rows, t, np.argsort(-np.minimum(self._ends.values, t), kind="stable"), most)
 
-    def oldest(self, trace: Trace, t: int, most: int) -> Rows:
+    def oldest(self, trace: Trace, t: int, most: int) -> SelectedRows:
         """Return about the oldest `most` rows with a time up to `t` (ns). Whole blocks are read, so the number is not
         exact.
         """
         rows = self._follow(trace)
         return self._some(rows, t, np.argsort(self._first.values, kind="stable"), most)
 
-    def _some(self, rows: Rows, t: int, blocks: np.ndarray, most: int) -> Rows:
+    def _some(self, rows: SelectedRows, t: int, blocks: np.ndarray, most: int) -> SelectedRows:
         blocks = blocks[self._first.values[blocks] <= t][: -(-most // SIZE) + 1]
         chosen = np.zeros(len(self._first.values), dtype=bool)
         chosen[blocks] = True
@@ -226,16 +226,16 @@ class BlockIndex:
         return rows[rows < self._count]
 
     @staticmethod
-    def _in_order(rows: Rows, kept: np.ndarray, time: np.ndarray) -> Rows:
+    def _in_order(rows: SelectedRows, kept: np.ndarray, time: np.ndarray) -> SelectedRows:
         return rows.where(kept[np.argsort(time, kind="stable")] if (time[1:] < time[:-1]).any() else kept)
 
-    def _follow(self, trace: Trace) -> Rows:
+    def _follow(self, trace: Trace) -> SelectedRows:
         """Process new rows, and return all rows."""
         data, first, same = self._unread.advance(trace)
-        rows = Rows(data, trace.tables[self.table].columns)
+        rows = SelectedRows(data, trace.tables[self.table].columns)
         if not same or len(data) > first:
             full = first // SIZE if same else 0  # the last block may have been partial
-            new, starts = Rows(data[full * SIZE :], rows.names), np.arange(0, len(data) - full * SIZE, SIZE)
+            new, starts = SelectedRows(data[full * SIZE :], rows.names), np.arange(0, len(data) - full * SIZE, SIZE)
             for values, which, best in (
                 (self._begins, self.since, np.minimum), (self._first, self.by, np.minimum), (self._ends, self.by, np.maximum)
             ):  # fmt: skip
@@ -262,7 +262,7 @@ class Lookup:
     def training_bytes(self, trace: Trace) -> np.ndarray:
         """Return the payload bytes of training messages by sender, summed over the rows that are kept, shape (roles,)."""
         data, first, same = self._unread.advance(trace)
-        new = Rows(data if not same else data[first:], trace.tables["messages"].columns)
+        new = SelectedRows(data if not same else data[first:], trace.tables["messages"].columns)
         if not same:
             self._training = np.zeros(len(trace.roles))
         if len(new):

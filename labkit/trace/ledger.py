@@ -2,7 +2,7 @@
 
 A gradient is identified by (sender, incarnation, step). Each gradient is in exactly one category: applied, partly
 applied, dropped (with a reason), lost with a node, rolled back by a restore, or in flight. The meaning of "applied"
-depends on the relation between the shards (`copies` in `roles.layout.Layout`):
+depends on the relation between the shards (`replication` in `roles.layout.Layout`):
 
 - Parts of one model, or synchronized replicas: a gradient is applied if every shard has applied it, and partly applied if
   only some shards have.
@@ -123,8 +123,8 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
 
 def _returned_by(trace: Trace) -> list[tuple[int, dict[str, Any]]]:
     """Return [(shard, record of the gradients that its part of the returned parameters holds), ...]."""
-    returned = (trace.ending or {}).get("returned") or {"held": []}
-    held: list[tuple[int, dict[str, Any]]] = returned["held"]
+    returned = (trace.ending or {}).get("returned") or {"contained": []}
+    held: list[tuple[int, dict[str, Any]]] = returned["contained"]
     return held
 
 
@@ -172,19 +172,19 @@ class _LedgerBuilder:
     ):  # fmt: skip
         self.absent = absent
         self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
-        self.averaged = layout.get("copies") == "own"
+        self.averaged = layout.get("replication") == "local"
         self.instances, self.drops, self.ending, self.totals = instances, drops, ending, _empty()
         record = ending or {}
-        self.lost = lost | {role + incarnation * self.roles for role, incarnation in record.get("lost_lives", ())}
+        self.lost = lost | {role + incarnation * self.roles for role, incarnation in record.get("lost_instances", ())}
         self.counting = self._counting()
         self.shards = self._shards()
         returned = record.get("returned")
-        partial = any(record.get("partial") for _, record in (returned or {"held": []})["held"])
+        partial = any(record.get("partial") for _, record in (returned or {"contained": []})["contained"])
         # category of gradients that all shards have applied
         self.held_by_all = "partly_applied" if partial else "applied"
         # reason why later applications are not in the model
         self.overshoot = None if returned is None else returned["over"]
-        self.model = self.shards if returned is None else self._returned(returned["held"])
+        self.model = self.shards if returned is None else self._returned(returned["contained"])
         self.excluded = {} if layout.get("positions") else drops if excluded is None else excluded
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
         self.in_flight = {
@@ -226,7 +226,7 @@ class _LedgerBuilder:
         made: dict[int, _Shard] = {}
         for number, record in held:
             counters = Counters()
-            counters.rounds, counters.rounds_by_incarnation = record["rounds"], dict(record["eras"])
+            counters.rounds, counters.rounds_by_incarnation = record["rounds"], dict(record["rounds_by_incarnation"])
             counters.applied = {instance: [count, last] for instance, count, last in record["applied"]}
             made[number] = _Shard(counters, incarnation=record["incarnation"])
         return made
@@ -384,7 +384,7 @@ def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = No
         rows = rows[rows[:, 1] <= t]
     for number, time in (until or {}).items():
         rows = rows[(rows[:, 0] != number) | (rows[:, 1] <= time)]
-    unheard = [row for _, held in _returned_by(trace) for row in held.get("unheard", ())] if t is None else []
+    unheard = [row for _, held in _returned_by(trace) for row in held.get("unreported_drops", ())] if t is None else []
     for shard, _, sender, incarnation, last, count, why in [*rows.tolist(), *unheard]:
         first = last if sender == ALL else last - count + 1  # gradients of all workers in one round have the same step
         for step in range(first, last + 1):

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
+from .index import BlockIndex, Growing, Lookup, SelectedRows, SortedRows
 from .recorder import Counters
 from .role_states import (
     FAR_FUTURE,
@@ -121,7 +121,7 @@ def _owners(trace: Trace) -> list[int]:
 
 def _absences_of_copies(trace: Trace) -> dict[int, list[StateInterval]]:
     """Return the absences of replicas of which one counts for all, if the one that usually counts was ever absent."""
-    if trace.header["layout"].get("copies") != "equal" or len(owners := _owners(trace)) != 1:
+    if trace.header["layout"].get("replication") != "synchronized" or len(owners := _owners(trace)) != 1:
         return {}
     missed = absences(trace, FAR_FUTURE)
     return missed if missed.get(owners[0]) else {}
@@ -150,7 +150,7 @@ def _counts(trace: Trace, role: np.ndarray, time: np.ndarray) -> np.ndarray:
 
 def _independent(trace: Trace) -> bool:
     """Return whether the shards are replicas that apply only their local gradients."""
-    return bool(trace.header["layout"].get("copies") == "own")
+    return bool(trace.header["layout"].get("replication") == "local")
 
 
 def _shared(trace: Trace) -> int:
@@ -353,7 +353,7 @@ class Cumulative:
     def _column(self) -> str:
         return {"gradients": "count", "samples": "samples", "bytes": "bytes"}[self.of]
 
-    def _follow(self, trace: Trace) -> Rows:
+    def _follow(self, trace: Trace) -> SelectedRows:
         """Process new rows, in order of time: store sender, amount added, and running total. Return all rows."""
         data = self._rows.follow(trace)
         first, missed = self._rows.sorted_from, {} if self.of == "bytes" else _absences_of_copies(trace)
@@ -601,7 +601,7 @@ def updates(trace: Trace) -> int:
     have been restored.
     """
     ending = trace.ending or {}
-    if (ending.get("returned") or {}).get("held"):
+    if (ending.get("returned") or {}).get("contained"):
         return int(ending["update"])
     return min((c.updates for c in _shards(trace)), default=0)
 
@@ -613,7 +613,7 @@ def samples_applied(trace: Trace) -> int:
     samples that the returned parameters hold, as in `updates`.
     """
     ending = trace.ending or {}
-    if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:
+    if (ending.get("returned") or {}).get("contained") and ending.get("samples") is not None:
         return int(ending["samples"])
     seen = [c.samples for c in _shards(trace)]
     return sum(seen) if _independent(trace) else min(seen, default=0)
@@ -742,7 +742,7 @@ def staleness(trace: Trace) -> dict[str, Any]:
     shards = _shards(trace)
     layout = trace.header["layout"]
     parts = [role["part"] for role in layout["roles"] if role["shard"] is not None]
-    if layout.get("copies") == "equal" and parts.count(parts[0]) == len(parts):
+    if layout.get("replication") == "synchronized" and parts.count(parts[0]) == len(parts):
         shards = shards[:1]  # replicas that apply the same gradients: count one of them
     for counters in shards:
         for value, count in list(counters.staleness.items()):  # a copy, because the counters of a live run change
@@ -911,7 +911,7 @@ class StalenessHistory:
                 found.append((end / NANO, *told[0], *(told[1].get(role, np.nan) for role in senders)))
         return list(np.array(found).T) if found else [np.empty(0)] * (4 + len(senders))
 
-    def _statistics(self, rows: Rows) -> tuple[tuple[float, ...], dict[int, float]] | None:
+    def _statistics(self, rows: SelectedRows) -> tuple[tuple[float, ...], dict[int, float]] | None:
         """Return ((mean, low, high), {sender: mean}) of these rows, or None if no row has a known staleness."""
         sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
         if not len(stale):
@@ -1124,7 +1124,7 @@ def mean_gradient_time(trace: Trace) -> float:
     return float(statistics.median(means)) if means else 0.1 * NANO
 
 
-def gradient_period(work: Rows) -> float | None:
+def gradient_period(work: SelectedRows) -> float | None:
     """Return the time from one gradient of a worker to its next (ns), or None if there are no spans.
 
     `work`: spans of computing; several spans of one gradient have the same step. The result is the median over pairs of
@@ -1145,7 +1145,7 @@ def gradient_period(work: Rows) -> float | None:
 CANDIDATES = 200  # ends of an interval that are tried
 
 
-def reported_interval_end(trace: Trace, rows: Rows, known: int, length: int) -> int:
+def reported_interval_end(trace: Trace, rows: SelectedRows, known: int, length: int) -> int:
     """Return the end (ns) of the newest interval of this length, up to `known` ns, in which most roles have reported
     spans.
 

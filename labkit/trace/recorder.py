@@ -30,10 +30,6 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
-# {counter: its name in files}, for the counters that have another name there.
-_EXPORTED = {"released": "handed", "last_received": "taken", "rounds_by_incarnation": "eras"}
-
-
 class Counters:
     """Cumulative counters of a role, all integers.
 
@@ -115,7 +111,7 @@ class Counters:
             value = getattr(self, name)
             if isinstance(value, dict):
                 value = {str(k): list(v) if isinstance(v, list) else v for k, v in value.items()}
-            plain[_EXPORTED.get(name, name)] = list(value) if isinstance(value, list) else value
+            plain[name] = list(value) if isinstance(value, list) else value
         return plain
 
     @classmethod
@@ -123,10 +119,9 @@ class Counters:
         """Restore the counters from the output of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
-            key = _EXPORTED.get(name, name)
-            if key not in plain:  # a file of an older labkit
+            if name not in plain:  # a file of an older labkit
                 continue
-            value = plain[key]
+            value = plain[name]
             if isinstance(value, dict):
                 value = {int(k): list(v) if isinstance(v, (list, tuple)) else v for k, v in value.items()}
             setattr(made, name, list(value) if isinstance(value, (list, tuple)) else value)

@@ -37,12 +37,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .index import Rows, Unread
+from .index import SelectedRows, Unread
 from .role_states import absent_at_start, joined_later, workers_of
 from .schema import APPLY, COMPUTE, NANO, TRAINING
 from .trace import Trace
 
-__all__ = ["MIN_DURATIONS", "Finding", "OutlierTest", "Stragglers", "stragglers"]
+__all__ = ["MIN_DURATIONS", "SlowRole", "OutlierTest", "Stragglers", "stragglers"]
 
 MIN_DURATIONS = 3  # durations before a role can be reported
 WINDOWS = (3, 6, 12, 24, 48)
@@ -214,7 +214,7 @@ class Durations:
         self.workers, self.joined = workers_of(trace), joined_later(trace)
         self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
-        shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
+        shards = layout.get("replication") == "synchronized" and len(observed) > 1 and set(observed) == {"worker"}
         self.pieces = self.split or shards  # a gradient is computed in pieces, so durations are per update
         # then durations are measured between the updates of this role
         self.clock = trace.roles.index(layout["observed"][0])
@@ -261,7 +261,7 @@ class Durations:
     def _new(self, table: str, *names: str) -> list[np.ndarray]:
         """Return the columns of the rows added since the last call."""
         rows, first, _ = self._unread[table].advance(self.trace)
-        return Rows(rows[first:], self.trace.tables[table].columns).columns(*names)
+        return SelectedRows(rows[first:], self.trace.tables[table].columns).columns(*names)
 
     def _of_spans(self, t: int) -> list[np.ndarray]:
         role, phase, start, end, step = self._new("spans", "role", "phase", "start", "end", "step")
@@ -337,7 +337,7 @@ def _medians(rows: np.ndarray) -> np.ndarray:
 # detection -----------------------------------------------------------------------------------------------------------
 
 
-class Finding(NamedTuple):
+class SlowRole(NamedTuple):
     """The finding that `role` became slow in `what` ("computing", "applying", "messages" or "waiting") at `time` (ns).
 
     `what` is None if the role has recovered. `own`: its duration in ns. `usual`: the usual duration in ns.
@@ -352,7 +352,7 @@ class Finding(NamedTuple):
     against_start: bool = False
 
 
-def stragglers(trace: Trace, t: int) -> list[Finding]:
+def stragglers(trace: Trace, t: int) -> list[SlowRole]:
     """Return every role that became slow and every role that recovered, up to `t` ns, in order of time."""
     return Stragglers().until(trace, t)
 
@@ -364,7 +364,7 @@ class Stragglers:
         self._trace: Trace | None = None
         self._read = -1
 
-    def until(self, trace: Trace, t: int) -> list[Finding]:
+    def until(self, trace: Trace, t: int) -> list[SlowRole]:
         """Return every role that became slow and every role that recovered, up to `t` ns, in order of time."""
         if trace is not self._trace or self._durations.joined != joined_later(trace):
             self._begin(trace)
@@ -381,7 +381,7 @@ class Stragglers:
         self._later = NOTHING
         self._tests = self._since = 0  # tests done, gradients since the last one
         self._slow: dict[int, str] = {}
-        self._found: list[Finding] = []
+        self._found: list[SlowRole] = []
 
     def _read_until(self, trace: Trace, t: int) -> None:
         rows = np.concatenate([self._later, self._durations.rows(t)])
@@ -413,14 +413,14 @@ class Stragglers:
     def _test(self, time: int) -> None:
         kinds = sorted(self._kinds, key=lambda kind: ORDER.index(kind.what))
         seen = [(kind, *kind.test.find(self._slow)) for kind in kinds]
-        slow: dict[int, Finding] = {}
+        slow: dict[int, SlowRole] = {}
         for kind, found, _ in seen:
             for role, (own, usual) in found.items():
-                slow.setdefault(role, Finding(time, role, kind.what, own, usual, kind.test.own))
+                slow.setdefault(role, SlowRole(time, role, kind.what, own, usual, kind.test.own))
         for role, what in list(self._slow.items()):
             if role not in slow and any(kind.what == what and role in well for kind, _, well in seen):
                 del self._slow[role]
-                self._found.append(Finding(time, role, None))
+                self._found.append(SlowRole(time, role, None))
         for role, finding in slow.items():
             if role not in self._slow:
                 self._found.append(finding)

@@ -22,7 +22,7 @@ from .prediction_history import PredictedClasses, PredictionHistory
 from .recorder import Counters, combine_counters
 from .schema import TABLES, TableSchema
 
-__all__ = ["RunOrTrace", "Table", "Trace", "check_trace"]
+__all__ = ["RunOrTrace", "TraceTable", "Trace", "check_trace"]
 
 CONTENTS = {
     "spans": "what each role did, and when", "applies": "gradients applied, with staleness", "messages": "messages, with times",
@@ -32,7 +32,7 @@ CONTENTS = {
 USES = "lk.to_frames(trace): data frames; lk.save_npz, lk.to_perfetto: files; lk.ledger(trace): what became of each gradient."
 
 
-class Table:
+class TraceTable:
     """A table of append-only columns. `table.column("start")` is one column of all rows that are kept, shape (rows,).
 
     `keep`: the maximum number of rows. When it is reached, all rows but the newest `keep` / 2 are dropped. `spilled`: the
@@ -138,7 +138,7 @@ class Trace(HasDescription):
         self.nodes: tuple[str, ...] = tuple(r["node"] for r in header["layout"]["roles"])
         self.lock = threading.RLock()
         self.tables = {
-            name: Table(name, schema, keep if name != "drops" else 1 << 62) for name, schema in TABLES.items()
+            name: TraceTable(name, schema, keep if name != "drops" else 1 << 62) for name, schema in TABLES.items()
         }
         self.events: list[Event] = []
         self.predictions = PredictionHistory()

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 from . import pictures
-from .accuracy import Accuracy
+from .accuracy import AccuracyPanel
 from .compare import compare
-from .data_distribution import DataDistribution
-from .decision_boundary import DecisionBoundary
+from .data_distribution import DataDistributionPanel
+from .decision_boundary import DecisionBoundaryPanel
 from .figures import LabFigure, bare_figure, panel_figure, save, stack
-from .gradient_flow import GradientFlow
-from .ledger_panel import Ledger
-from .loss import Loss
+from .gradient_flow import GradientFlowPanel
+from .ledger_panel import LedgerPanel
+from .loss import LossPanel
 from .panel import Panel
 from .plots import PANELS, Plots, make_panel, overview
-from .predictions import Predictions
-from .staleness import Staleness
-from .throughput import Throughput
-from .timeline import Timeline
+from .predictions import PredictionsPanel
+from .staleness import StalenessPanel
+from .throughput import ThroughputPanel
+from .timeline import TimelinePanel
 
 __all__ = [
-    "PANELS", "Accuracy", "DecisionBoundary", "GradientFlow", "LabFigure", "Ledger", "Loss", "Panel", "Plots",
-    "Predictions", "Staleness", "Throughput", "Timeline", "DataDistribution", "bare_figure", "compare", "make_panel", "overview",
-    "panel_figure", "pictures", "save", "stack",
-]  # fmt: skip
+    "PANELS",
+    "AccuracyPanel",
+    "DataDistributionPanel",
+    "DecisionBoundaryPanel",
+    "GradientFlowPanel",
+    "LabFigure",
+    "LedgerPanel",
+    "LossPanel",
+    "Panel",
+    "Plots",
+    "PredictionsPanel",
+    "StalenessPanel",
+    "ThroughputPanel",
+    "TimelinePanel",
+    "bare_figure",
+    "compare",
+    "make_panel",
+    "overview",
+    "panel_figure",
+    "pictures",
+    "save",
+    "stack",
+]

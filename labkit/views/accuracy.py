@@ -12,19 +12,19 @@ from matplotlib.axes import Axes
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
-from .evaluations import Evaluated
+from .evaluations import EvaluationPanel
 
-__all__ = ["Accuracy", "draw"]
+__all__ = ["AccuracyPanel", "draw"]
 
 
 def draw(
     trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time"
-) -> Accuracy:  # fmt: skip
+) -> AccuracyPanel:  # fmt: skip
     """Draw the held-out accuracy up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
-    return Accuracy(reference, against).draw(trace, t, axes)
+    return AccuracyPanel(reference, against).draw(trace, t, axes)
 
 
-class Accuracy(Evaluated):
+class AccuracyPanel(EvaluationPanel):
     """The panel "accuracy": accuracy on held-out samples at every evaluation."""
 
     name: ClassVar[str] = "accuracy"

@@ -1,4 +1,4 @@
-"""Predicted step times as bars, split into computing, latency and transfer, each with its formula below."""
+"""Forecast step times as bars, split into computing, latency and transfer, each with its formula below."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bars(lines: Sequence[Line], facts: str, legend: str = "", doubts: Sequence[s
         ]
         for text in (sum_text, *texts):
             text.set(path_effects=style.halo())  # the grid does not cross a text
-    head(figure, 0, 4, "Predicted time of a step", "fastest first; statistical efficiency is not included")
+    head(figure, 0, 4, "Forecast time of a step", "fastest first; statistical efficiency is not included")
     for top, words in ((36, facts), (54, legend)):
         figure.text(8 / WIDTH, 1 - top / height, words, **style.text(style.GREY, style.SMALL, va="center"))
     for i, words in enumerate(reversed(below)):

@@ -16,10 +16,10 @@ from ..trace.schema import NANO
 from ..trace.summary import summary
 from ..trace.trace import Trace
 from . import style
-from .accuracy import Accuracy
+from .accuracy import AccuracyPanel
 from .curves import MOST_CURVES, Curve
 from .figures import GUTTER, LabFigure, blank, head, place
-from .throughput import Throughput
+from .throughput import ThroughputPanel
 
 __all__ = ["compare"]
 
@@ -56,8 +56,8 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]
     for k, (panel, curves, words) in enumerate(
         (
-            (Throughput(), speed, "gradients per second; numbers: the mean"),
-            (Accuracy(), learned, "% of held-out samples"),
+            (ThroughputPanel(), speed, "gradients per second; numbers: the mean"),
+            (AccuracyPanel(), learned, "% of held-out samples"),
         )
     ):
         longest = max(len(c.label) for c in curves)

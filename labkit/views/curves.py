@@ -21,7 +21,7 @@ from .event_lines import Events
 from .label_placement import WEAK, LabelPlacement, pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["Curve", "Curves", "predicted_curve", "reference_curve", "this_run", "until"]
+__all__ = ["Curve", "CurvesPanel", "forecast_curve", "reference_curve", "this_run", "until"]
 
 MOST_CURVES = 8
 LABEL_GAP = 15  # pixels between the labels of two curves in the margin
@@ -53,9 +53,9 @@ def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
     return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6, name="reference")
 
 
-def predicted_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """Return the curve of the prediction of the current run. It lies over that of the run, which it should be equal to."""
-    return Curve(x, y, label, style.INK, style.PREDICTED_LINE, 1.6, name="predicted", above=True)
+def forecast_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
+    """Return the curve of the forecast of the current run. It lies over that of the run, which it should be equal to."""
+    return Curve(x, y, label, style.INK, style.FORECAST_LINE, 1.6, name="forecast", above=True)
 
 
 def until(trace: Trace, t: int) -> float:
@@ -66,7 +66,7 @@ def until(trace: Trace, t: int) -> float:
     return t / NANO if over else style.nice_above(max(t / NANO * 1.02, 1e-3))
 
 
-class Curves(Panel):
+class CurvesPanel(Panel):
     """Base class of panels with curves. A subclass implements `curves(trace, t)`."""
 
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 10)

@@ -19,7 +19,7 @@ from . import style
 from .evaluation_samples import class_name, missing_text
 from .panel import Panel, Stops, moment
 
-__all__ = ["DataDistribution", "draw"]
+__all__ = ["DataDistributionPanel", "draw"]
 
 GAP, BARS = 0.06, 0.22  # share of the width: between the cells and the bars, and the longest bar
 DARK = 0.7  # share of the darkest cell's value above which numbers are white
@@ -27,12 +27,12 @@ LETTER, LINE = 8.0, 13.0  # pixels: width of a digit in a cell, height of a line
 NARROW = 420  # pixels: below this width the caption is short
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> DataDistribution:
+def draw(trace: Trace, t: int | None, axes: Axes) -> DataDistributionPanel:
     """Draw the shares on empty axes. `t` (ns) determines only which workers are marked as slowed."""
-    return DataDistribution().draw(trace, t, axes)
+    return DataDistributionPanel().draw(trace, t, axes)
 
 
-class DataDistribution(Panel):
+class DataDistributionPanel(Panel):
     """The panel "data_distribution": number of training samples of each class that every worker has."""
 
     name: ClassVar[str] = "data_distribution"

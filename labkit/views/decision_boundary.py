@@ -19,7 +19,7 @@ from .evaluation_samples import class_name, missing_text, predicted_classes, wra
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["DecisionBoundary", "draw"]
+__all__ = ["DecisionBoundaryPanel", "draw"]
 
 # (a region, a point in it) of each class; repeated from the seventh class on
 TINTS = (
@@ -31,12 +31,12 @@ FINER = 5
 NEAR = 6.0  # pixels: a readout has the sample that is this near
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundary:
+def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundaryPanel:
     """Draw the regions as of `t` (ns), on empty axes."""
-    return DecisionBoundary().draw(trace, t, axes)
+    return DecisionBoundaryPanel().draw(trace, t, axes)
 
 
-class DecisionBoundary(Panel):
+class DecisionBoundaryPanel(Panel):
     """The panel "decision_boundary": the class that the model predicts at every point of a plane."""
 
     name: ClassVar[str] = "decision_boundary"

@@ -17,14 +17,14 @@ from ..trace.query import AGAINST, learning_curve
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
-from .curves import Curve, Curves, reference_curve, this_run
+from .curves import Curve, CurvesPanel, reference_curve, this_run
 
-__all__ = ["Evaluated"]
+__all__ = ["EvaluationPanel"]
 
 UNITS = {"time": "seconds", "updates": "updates", "samples": "training samples"}
 
 
-class Evaluated(Curves):
+class EvaluationPanel(CurvesPanel):
     """Base class of accuracy and loss. `against`: one of `AGAINST`."""
 
     tables: ClassVar[tuple[str, ...]] = ("evaluations",)

@@ -26,7 +26,7 @@ from .event_labels import option_steps
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["GradientFlow", "draw", "step_rate"]
+__all__ = ["GradientFlowPanel", "draw", "step_rate"]
 
 MOST_ROWS, MOST_SLOWED = 12, 3
 WAY = "gradients flow backward"
@@ -38,9 +38,9 @@ PALE = 0.04  # opacity at the median
 FULL = 2.0  # full colour at 2^2 times the median, and at 1/2^2 of it
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
+def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlowPanel:
     """Draw the newest gradient norms at `t` (ns) on empty axes."""
-    return GradientFlow().draw(trace, t, axes)
+    return GradientFlowPanel().draw(trace, t, axes)
 
 
 def step_rate(trace: Trace, t: int) -> float | None:
@@ -56,7 +56,7 @@ def step_rate(trace: Trace, t: int) -> float | None:
     return rates[-1][1] if rates else None
 
 
-class GradientFlow(Panel):
+class GradientFlowPanel(Panel):
     """The panel "gradient_flow": norm of each worker's newest gradient, layer by layer."""
 
     name: ClassVar[str] = "gradient_flow"

@@ -19,17 +19,17 @@ from . import style
 from .label_placement import pixels_of
 from .panel import Panel, Stops
 
-__all__ = ["HotRows", "draw"]
+__all__ = ["HotRowsPanel", "draw"]
 
 MOST_ROWS, MOST_SERVERS = 12, 12
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> HotRows:
+def draw(trace: Trace, t: int | None, axes: Axes) -> HotRowsPanel:
     """Draw the current counts on empty axes. A trace keeps totals by row, not their history."""
-    return HotRows().draw(trace, t, axes)
+    return HotRowsPanel().draw(trace, t, axes)
 
 
-class HotRows(Panel):
+class HotRowsPanel(Panel):
     """The panel "hot_rows": the rows of an embedding table that most batches use, and each server's share of the traffic."""
 
     name: ClassVar[str] = "hot_rows"

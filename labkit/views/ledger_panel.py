@@ -19,7 +19,7 @@ from . import style
 from .evaluation_samples import without_axes
 from .panel import Panel, Stops, moment
 
-__all__ = ["Ledger", "draw", "lines"]
+__all__ = ["LedgerPanel", "draw", "lines"]
 
 MOST = 12  # bars
 LABEL, NUMBER, BAR = 146, 206, 216  # pixels from the left: end of the name, end of the number, start of the bar
@@ -33,9 +33,9 @@ COLOURS = {
 Line = tuple[str, int | None]
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Ledger:
+def draw(trace: Trace, t: int | None, axes: Axes) -> LedgerPanel:
     """Draw the ledger at `t` (ns) on empty axes."""
-    return Ledger().draw(trace, t, axes)
+    return LedgerPanel().draw(trace, t, axes)
 
 
 def lines(book: dict[str, Any]) -> list[Line]:
@@ -53,7 +53,7 @@ def _missing(book: dict[str, Any]) -> int:
     return int(book["missing"]) if book["closes"] is False else 0
 
 
-class Ledger(Panel):
+class LedgerPanel(Panel):
     """The panel "ledger": the number of gradients in each category of the ledger."""
 
     name: ClassVar[str] = "ledger"

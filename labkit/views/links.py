@@ -25,7 +25,7 @@ from . import style
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["Links", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
+__all__ = ["LinksPanel", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
 
 # maximum number of separate rows of each kind; one more if then no role is left for "others"
 MOST = {"server": 2, "worker": 3}
@@ -37,9 +37,9 @@ COLOURS = {
 UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s"))
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Links:
+def draw(trace: Trace, t: int | None, axes: Axes) -> LinksPanel:
     """Draw the bytes per second of each node just before `t` (ns) on empty axes."""
-    return Links().draw(trace, t, axes)
+    return LinksPanel().draw(trace, t, axes)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _magnitude(rate: float) -> int:
     return round(2 * math.log2(rate)) if rate > 0 else -99
 
 
-class Links(Panel):
+class LinksPanel(Panel):
     """The panel "links": recent receive and send rates of each node."""
 
     name: ClassVar[str] = "links"

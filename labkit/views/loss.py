@@ -10,17 +10,17 @@ from ..trace.query import first_loss
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
-from .evaluations import Evaluated
+from .evaluations import EvaluationPanel
 
-__all__ = ["Loss", "draw"]
+__all__ = ["LossPanel", "draw"]
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time") -> Loss:
+def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time") -> LossPanel:
     """Draw the held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
-    return Loss(reference, against).draw(trace, t, axes)
+    return LossPanel(reference, against).draw(trace, t, axes)
 
 
-class Loss(Evaluated):
+class LossPanel(EvaluationPanel):
     """The panel "loss": loss on held-out samples at every evaluation."""
 
     name: ClassVar[str] = "loss"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..formatting import duration, short, speed
-from ..trace.index import Lookup, Rows
+from ..trace.index import Lookup, SelectedRows
 from ..trace.query import gradient_time, simulated, skipped
 from ..trace.schema import ALL, COMPUTE, EVALUATION, NANO
 from ..trace.trace import Trace
@@ -81,7 +81,7 @@ def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | 
     return found
 
 
-def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
+def _last_of(trace: Trace, rows: SelectedRows) -> tuple[Update | None, bool]:
     """Return (the last complete update of these applications, whether older applications could not change the result)."""
     layout = trace.header["layout"]
     owner = trace.roles.index(layout["observed"][0])
@@ -89,7 +89,7 @@ def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
     role, time, sender, step, count, stale, version = rows.columns(*names)
     mine = np.flatnonzero(role == owner)
     cut = skipped(trace, "applies")  # if so, an interval between non-consecutive steps of a sender lacks rows
-    together = layout["copies"] == "equal" and not cut
+    together = layout["replication"] == "synchronized" and not cut
     makers = sum(spec["shard"] is not None for spec in layout["roles"])
     for i in mine[::-1][:CANDIDATES]:
         before = mine[(sender[mine] == sender[i]) & (time[mine] < time[i])]

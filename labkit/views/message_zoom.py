@@ -35,7 +35,7 @@ from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 from .timeline import activities, activity_at, shown_roles
 
-__all__ = ["PERIOD", "MessageZoom", "ZoomInterval", "draw", "zoom_interval", "slow_motion_period"]
+__all__ = ["PERIOD", "MessageZoomPanel", "ZoomInterval", "draw", "zoom_interval", "slow_motion_period"]
 
 LEAST = 15  # minimum pixels per row
 HALF = 0.3  # half the height of a row's boxes
@@ -100,12 +100,12 @@ def zoom_interval(trace: Trace, t: int, lookup: Lookup) -> ZoomInterval | None:
     return ZoomInterval(end - length, end, min(end - length + round((t - known) / slower), end), slower)
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> MessageZoom:
+def draw(trace: Trace, t: int | None, axes: Axes) -> MessageZoomPanel:
     """Draw the last updates before `t` (ns) on empty axes."""
-    return MessageZoom().draw(trace, t, axes)
+    return MessageZoomPanel().draw(trace, t, axes)
 
 
-class MessageZoom(Panel):
+class MessageZoomPanel(Panel):
     """The panel "message_zoom": the last few updates in slow motion, with every message."""
 
     name: ClassVar[str] = "message_zoom"

@@ -12,59 +12,59 @@ from ..errors import BadInput, nearest, shown
 from ..options import check_number
 from ..trace.schema import nanoseconds
 from ..trace.trace import RunOrTrace, Trace, check_trace
-from .accuracy import Accuracy
+from .accuracy import AccuracyPanel
 from .compare import compare
-from .data_distribution import DataDistribution
-from .decision_boundary import DecisionBoundary
+from .data_distribution import DataDistributionPanel
+from .decision_boundary import DecisionBoundaryPanel
 from .figures import LabFigure, panel_figure, save, stack
-from .gradient_flow import GradientFlow
-from .hot_rows import HotRows
-from .ledger_panel import Ledger
-from .links import Links
-from .loss import Loss
-from .message_zoom import MessageZoom
+from .forecast import RunForecast
+from .gradient_flow import GradientFlowPanel
+from .hot_rows import HotRowsPanel
+from .ledger_panel import LedgerPanel
+from .links import LinksPanel
+from .loss import LossPanel
+from .message_zoom import MessageZoomPanel
 from .panel import Panel
-from .predicted import Predicted
-from .predictions import Predictions
-from .progress import Progress
-from .stability import Stability
-from .staleness import Staleness
-from .staleness_over_time import StalenessOverTime
-from .throughput import Throughput
-from .timeline import Timeline
-from .topology import Topology
+from .predictions import PredictionsPanel
+from .progress import ProgressPanel
+from .stability import StabilityPanel
+from .staleness import StalenessPanel
+from .staleness_over_time import StalenessOverTimePanel
+from .throughput import ThroughputPanel
+from .timeline import TimelinePanel
+from .topology import TopologyPanel
 
 __all__ = ["PANELS", "Plots", "make_panel", "overview"]
 
 PANELS: dict[str, type[Panel]] = {
     p.name: p
     for p in (
-        Timeline,
-        MessageZoom,
-        Staleness,
-        StalenessOverTime,
-        GradientFlow,
-        Throughput,
-        Accuracy,
-        Loss,
-        Topology,
-        Links,
-        Progress,
-        Stability,
-        HotRows,
-        Predictions,
-        DecisionBoundary,
-        DataDistribution,
-        Ledger,
+        TimelinePanel,
+        MessageZoomPanel,
+        StalenessPanel,
+        StalenessOverTimePanel,
+        GradientFlowPanel,
+        ThroughputPanel,
+        AccuracyPanel,
+        LossPanel,
+        TopologyPanel,
+        LinksPanel,
+        ProgressPanel,
+        StabilityPanel,
+        HotRowsPanel,
+        PredictionsPanel,
+        DecisionBoundaryPanel,
+        DataDistributionPanel,
+        LedgerPanel,
     )
 }
 MOST_S = 1e9  # engine seconds
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
-_PREDICTED = ("staleness", "staleness_over_time", "throughput")
+_WITH_FORECAST = ("staleness", "staleness_over_time", "throughput")
 
 
-def make_panel(name: str, reference: Trace | None = None, predicted: Predicted | None = None, **options: Any) -> Panel:
-    """Create the panel of this name. `reference`: the trace of a reference run; `predicted`: the prediction of the run. They are
+def make_panel(name: str, reference: Trace | None = None, forecast: RunForecast | None = None, **options: Any) -> Panel:
+    """Create the panel of this name. `reference`: the trace of a reference run; `forecast`: the forecast of the run. They are
     ignored by panels that do not support them.
 
     `options`: arguments of the panel's class, for example `against="updates"`.
@@ -72,8 +72,8 @@ def make_panel(name: str, reference: Trace | None = None, predicted: Predicted |
     if name not in PANELS:
         raise nearest("panel", name, PANELS)
     made: Any = PANELS[name]
-    if predicted is not None and name in _PREDICTED:
-        options["predicted"] = predicted
+    if forecast is not None and name in _WITH_FORECAST:
+        options["forecast"] = forecast
     return made(reference, **options) if name in _COMPARED else made(**options)  # type: ignore[no-any-return]
 
 
@@ -87,7 +87,7 @@ def overview(
     names = [["timeline"], ["staleness", "gradient_flow"], ["throughput", "accuracy"]]
     rows: list[list[Any]] = [[make_panel(name, reference) for name in row] for row in names]
     if arrays is not None or "labels" in trace.header.get("samples", ()):
-        rows.append([Predictions(arrays)])
+        rows.append([PredictionsPanel(arrays)])
     return stack(rows, trace, t)
 
 
@@ -352,7 +352,7 @@ class Plots:
                 "predictions: give images, labels and predicted, all three; or none, to draw from the trace."
             )
         arrays = (images, labels, predicted) if all(given) else None
-        return panel_figure(Predictions(arrays), self._get_trace(), _ns(t))
+        return panel_figure(PredictionsPanel(arrays), self._get_trace(), _ns(t))
 
     def decision_boundary(self, t: float | None = None) -> LabFigure:
         """Plot the class that the model predicts at every point, for data with two features.

@@ -21,7 +21,7 @@ from . import style
 from .evaluation_samples import class_name, missing_text, predicted_classes, without_axes
 from .panel import Panel, Stops, moment
 
-__all__ = ["Predictions", "draw"]
+__all__ = ["PredictionsPanel", "draw"]
 
 TILE, LETTER, LONGEST = 40.0, 6.0, 10  # pixels: of a tile, of a letter in it; letters of a name
 DOT, INKED = "#000000", 0.92  # colour of a dot, and opacity of the darkest one
@@ -29,9 +29,9 @@ NEARLY = 0.85  # fewer rows are preferred if the images keep this share of the l
 NARROW = 420  # pixels: below this width a caption has no room for sentences
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Predictions:
+def draw(trace: Trace, t: int | None, axes: Axes) -> PredictionsPanel:
     """Draw the last predictions before `t` (ns), on empty axes."""
-    return Predictions().draw(trace, t, axes)
+    return PredictionsPanel().draw(trace, t, axes)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Samples:
         return sum(a != b for a, b in zip(self.labels, self.predicted or ()))
 
 
-class Predictions(Panel):
+class PredictionsPanel(Panel):
     """The panel "predictions": held-out samples with the model's prediction at the last evaluation.
 
     `arrays`: (images, labels, predicted) to draw instead of the samples in the trace. The shape of `images` is (n,

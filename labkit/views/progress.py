@@ -20,21 +20,21 @@ from ..trace.role_states import conditions, slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
-from .curves import Curve, Curves, until
+from .curves import Curve, CurvesPanel, until
 from .event_labels import option_steps
 
-__all__ = ["Progress", "draw"]
+__all__ = ["ProgressPanel", "draw"]
 
 MOST_LINES, MOST_BINS = 6, 100
 BOUND = "bound"
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Progress:
+def draw(trace: Trace, t: int | None, axes: Axes) -> ProgressPanel:
     """Draw each worker's lead up to `t` (ns) on empty axes."""
-    return Progress().draw(trace, t, axes)
+    return ProgressPanel().draw(trace, t, axes)
 
 
-class Progress(Curves):
+class ProgressPanel(CurvesPanel):
     """The panel "progress": the lead of each worker over the slowest worker, in gradients."""
 
     name: ClassVar[str] = "progress"

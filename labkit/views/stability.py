@@ -30,15 +30,15 @@ from .event_labels import option_steps
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["Position", "Stability", "draw", "edge", "locate_run", "smooth_edge"]
+__all__ = ["StabilityPoint", "StabilityPanel", "draw", "edge", "locate_run", "smooth_edge"]
 
 POINTS = 200
 THIS_RUN, AWAY = "this run", 14  # pixels between the centres of the dot and the label
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Stability:
+def draw(trace: Trace, t: int | None, axes: Axes) -> StabilityPanel:
     """Draw the edge of stability, and the run at `t` (ns), on empty axes."""
-    return Stability().draw(trace, t, axes)
+    return StabilityPanel().draw(trace, t, axes)
 
 
 def edge(tau: Any) -> Any:
@@ -53,7 +53,7 @@ def smooth_edge(tau: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Position:
+class StabilityPoint:
     """The position of a run.
 
     `tau`: mean staleness. `rate`: the rate of one step. `product`: rate x largest curvature; None if the curvature is
@@ -70,7 +70,7 @@ class Position:
         return None if self.product is None else bool(self.product < edge(self.tau))
 
 
-def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position | None:
+def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> StabilityPoint | None:
     """Return the position of the run at `t` ns, or None before the first gradient is applied."""
     options = trace.header["strategy"]["options"]
     steps = option_steps(trace, "learning_rate", t)
@@ -89,10 +89,10 @@ def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> Position |
     if options.get("reduce") == "sum":
         rate *= len(workers_of(trace))
     curvature = trace.header["problem"].get("curvature")
-    return Position(tau, rate, None if curvature is None else rate * float(max(curvature)))
+    return StabilityPoint(tau, rate, None if curvature is None else rate * float(max(curvature)))
 
 
-class Stability(Panel):
+class StabilityPanel(Panel):
     """The panel "stability": the largest stable step size by staleness, and the position of the run."""
 
     name: ClassVar[str] = "stability"
@@ -191,7 +191,7 @@ class Stability(Panel):
         taus = {*map(float, range(int(self.axes.get_xlim()[1]) + 1)), *([place.tau] if place is not None else [])}
         return [[(tau, float(edge(tau))) for tau in sorted(taus)]]
 
-    def _draw_run(self, place: Position | None) -> None:
+    def _draw_run(self, place: StabilityPoint | None) -> None:
         """Draw the dot, its label, and its distance from the edge, or write the reason why there is no dot."""
         for line in (self.dot, self.guide):
             line.set_data([], [])
@@ -221,7 +221,7 @@ class Stability(Panel):
         self.dot_text.set(text=THIS_RUN, color=colour, x=min(x - half, 0.99 - 2 * half))
         self.dot_text.set_y(y + (AWAY if above else -AWAY) / high)
 
-    def _draw_previous(self, trace: Trace, t: int, place: Position | None) -> None:
+    def _draw_previous(self, trace: Trace, t: int, place: StabilityPoint | None) -> None:
         """Mark the position before the last change of the rate."""
         steps = option_steps(trace, "learning_rate", t)
         was = locate_run(trace, steps[-1][0] - 1, self._lookup) if len(steps) > 1 and place is not None else None

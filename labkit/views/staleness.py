@@ -24,11 +24,11 @@ from ..trace.query import StalenessCounts, expected_staleness, recent_staleness,
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from . import style
+from .forecast import RunForecast, staleness_text
 from .label_placement import HINT, LINE, LabelPlacement
 from .panel import Panel, Stops, moment
-from .predicted import Predicted, staleness_text
 
-__all__ = ["Staleness", "draw"]
+__all__ = ["StalenessPanel", "draw"]
 
 MOST_BARS, ENOUGH = 40, 20
 RECENT = 50_000  # gradients over which the mean of a slowed worker is taken
@@ -36,9 +36,9 @@ BULK = 0.99  # share of the gradients that the axis shows at least
 FAR = 2  # the axis ends before the largest value if that is so many times larger than the bulk
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> Staleness:
+def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> StalenessPanel:
     """Draw the staleness of all gradients applied up to `t` (ns) on empty axes."""
-    return Staleness(reference).draw(trace, t, axes)
+    return StalenessPanel(reference).draw(trace, t, axes)
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class _Scale:
         return {value: count for value, count in counts.items() if value <= self.last}
 
 
-class Staleness(Panel):
+class StalenessPanel(Panel):
     """The panel "staleness": histogram of the staleness of all applied gradients. `reference`: the trace of a reference
-    run. `predicted`: the prediction of the run.
+    run. `forecast`: the forecast of the run.
     """
 
     name: ClassVar[str] = "staleness"
     title: ClassVar[str] = "Staleness"
     tables: ClassVar[tuple[str, ...]] = ("applies",)
 
-    def __init__(self, reference: Trace | None = None, predicted: Predicted | None = None):
-        self.reference, self.predicted = reference, predicted
+    def __init__(self, reference: Trace | None = None, forecast: RunForecast | None = None):
+        self.reference, self.forecast = reference, forecast
         self._lookup = Lookup()
         self._now, self._before = StalenessCounts(), StalenessCounts()  # before a fault
 
@@ -90,7 +90,7 @@ class Staleness(Panel):
             [], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3
         )
         (self.expected,) = axes.plot(
-            [], [], color=style.INK, linestyle=style.PREDICTED_LINE, linewidth=1.6, drawstyle="steps-mid", zorder=3.5
+            [], [], color=style.INK, linestyle=style.FORECAST_LINE, linewidth=1.6, drawstyle="steps-mid", zorder=3.5
         )
         (self.theory,) = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=4)
         self.theory_text = self._words(style.RED)
@@ -107,18 +107,18 @@ class Staleness(Panel):
         return made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the comparison with the prediction, what the bars count, the meaning of the dashed line (if it is drawn), and
+        """Return the comparison with the forecast, what the bars count, the meaning of the dashed line (if it is drawn), and
         the number of gradients of unknown staleness.
         """
         then, parts = self._compared(trace, moment(trace, t)), []
-        if self.predicted is not None:
-            found = self.predicted.staleness(trace, moment(trace, t))
-            parts = [staleness_text(found, self.predicted.note) if found is not None else "dashes: predicted"]
+        if self.forecast is not None:
+            found = self.forecast.staleness(trace, moment(trace, t))
+            parts = [staleness_text(found, self.forecast.note) if found is not None else "dashes: forecast"]
         kept = "a sample of the gradients" if skipped(trace, "applies") else "gradients"
         unknown = self._now.at(trace, moment(trace, t))["unknown"]
         lost = f" · {unknown:,} unknown: the server was restored" if unknown else ""
         parts.append(f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost)
-        parts += [f"doubtful: {doubt}" for doubt in self.predicted.doubts] if self.predicted is not None else []
+        parts += [f"doubtful: {doubt}" for doubt in self.forecast.doubts] if self.forecast is not None else []
         return " · ".join(parts)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -128,7 +128,7 @@ class Staleness(Panel):
         empty = "only totals were recorded" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
         pins = self._pinned(trace, t, theory)
-        forecast = self.predicted.histogram(t) if self.predicted is not None and counts else {}
+        forecast = self.forecast.histogram(t) if self.forecast is not None and counts else {}
         self._scale = scale = self._scaled(counts, then[0] if then else {}, theory, pins, _bulk(forecast))
         wide, largest = scale.wide, scale.last
         total = sum(counts.values())

@@ -19,33 +19,33 @@ from ..trace.role_states import slowdowns, slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
-from .curves import Curve, Curves, predicted_curve, this_run, until
+from .curves import Curve, CurvesPanel, forecast_curve, this_run, until
+from .forecast import RunForecast
 from .label_placement import WEAK, LabelPlacement
 from .panel import moment
-from .predicted import Predicted
 
-__all__ = ["StalenessOverTime", "draw"]
+__all__ = ["StalenessOverTimePanel", "draw"]
 
 STRETCHES = 40  # approximate number of intervals; their length is round, so they do not move while a run is live
 TOGETHER = 4  # moving average over this many intervals, because few gradients give a noisy mean
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTime:
+def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTimePanel:
     """Draw the mean and spread of staleness up to `t` (ns) on empty axes."""
-    return StalenessOverTime().draw(trace, t, axes)
+    return StalenessOverTimePanel().draw(trace, t, axes)
 
 
-class StalenessOverTime(Curves):
-    """The panel "staleness_over_time": mean and spread of staleness over time. `predicted`: the prediction of the run."""
+class StalenessOverTimePanel(CurvesPanel):
+    """The panel "staleness_over_time": mean and spread of staleness over time. `forecast`: the forecast of the run."""
 
     name: ClassVar[str] = "staleness_over_time"
     title: ClassVar[str] = "Staleness over time"
     quantity: ClassVar[str] = "staleness (updates)"
     tables: ClassVar[tuple[str, ...]] = ("applies",)
 
-    def __init__(self, predicted: Predicted | None = None) -> None:
+    def __init__(self, forecast: RunForecast | None = None) -> None:
         super().__init__(None)
-        self.predicted = predicted
+        self.forecast = forecast
         self._course = StalenessHistory(0.05, 0.95)
 
     def setup(self, axes: Any) -> Self:
@@ -62,8 +62,8 @@ class StalenessOverTime(Curves):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the meaning of the lines and the band."""
-        more = " · short dashes: predicted" + self.predicted.note if self.predicted is not None else ""
-        doubts = [f" · doubtful: {doubt}" for doubt in self.predicted.doubts] if self.predicted is not None else []
+        more = " · short dashes: forecast" + self.forecast.note if self.forecast is not None else ""
+        doubts = [f" · doubtful: {doubt}" for doubt in self.forecast.doubts] if self.forecast is not None else []
         return "mean" + more + " · band: 5–95% of gradients" + "".join(doubts)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -80,10 +80,10 @@ class StalenessOverTime(Curves):
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
         self._theory = expected_staleness(trace) if len(x) else None
         found = [this_run(x, mean, f"{mean[-1]:.3g}" if len(x) else "")]
-        if self.predicted is not None and len(x):
-            means = {k: part.mean for k, part in enumerate(self.predicted.parts)}
-            px, py = self.predicted.steps(means, until(trace, t))
-            found.append(predicted_curve(px, py, f"predicted {py[-1]:.3g}" if len(py) else ""))
+        if self.forecast is not None and len(x):
+            means = {k: part.mean for k, part in enumerate(self.forecast.parts)}
+            px, py = self.forecast.steps(means, until(trace, t))
+            found.append(forecast_curve(px, py, f"forecast {py[-1]:.3g}" if len(py) else ""))
         for role, line in zip(self._slow, own):
             kept = np.isfinite(line)
             if not high.any():

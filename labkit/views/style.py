@@ -1,7 +1,7 @@
 """Style of all figures: a fixed meaning of colours, few sizes, plain axes.
 
     blue = a worker, this run      green = the server      orange = faults and commands
-    red = the theory, errors          dashed grey = the reference           short black dashes = the prediction
+    red = the theory, errors          dashed grey = the reference           short black dashes = the forecast
 
 Nothing here uses pyplot or changes the global settings of matplotlib, so labkit does not affect a user's plots. Every
 colour and size is passed to its artist, so a user's style sheet does not change labkit's figures. Text is never parsed as
@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 __all__ = [
     "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID",
-    "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "PREDICTED_LINE", "RED", "SMALL", "TITLE",
+    "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "FORECAST_LINE", "RED", "SMALL", "TITLE",
     "halo", "nice_above", "nice_below", "note", "numbers", "plain", "plain_axes", "spread", "text", "tinted", "width", "wrapped",
     "write",
 ]  # fmt: skip
@@ -35,7 +35,7 @@ GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
 INK, PAPER = "#1f2733", "#ffffff"
 
 SMALL, NORMAL, TITLE = 8.5, 9.0, 10.5  # points
-PREDICTED_LINE = (0, (2.2, 2.0))  # short dashes
+FORECAST_LINE = (0, (2.2, 2.0))  # short dashes
 DPI = 100  # one notebook pixel is one figure pixel
 FAMILY = "DejaVu Sans"  # ships with matplotlib, so figures are the same everywhere
 

@@ -76,7 +76,7 @@ class Results(Protocol):
 
 
 @dataclass(frozen=True)
-class Series:
+class SweepSeries:
     """One line: its name, and for each x the median, smallest and largest value; NaN where there is none."""
 
     name: str
@@ -85,9 +85,9 @@ class Series:
     low: np.ndarray
     high: np.ndarray
 
-    def scaled(self, factor: float) -> Series:
+    def scaled(self, factor: float) -> SweepSeries:
         """Return the series with its values multiplied by `factor`."""
-        return Series(self.name, self.x, factor * self.median, factor * self.low, factor * self.high)
+        return SweepSeries(self.name, self.x, factor * self.median, factor * self.low, factor * self.high)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Axis:
     logarithmic: bool = True
     reference: float | None = None
 
-    def scale_axes(self, axes: Axes, lines: Sequence[Series]) -> None:
+    def scale_axes(self, axes: Axes, lines: Sequence[SweepSeries]) -> None:
         """Set limits and ticks so that all lines are visible."""
         values = np.concatenate([np.r_[series.low, series.median, series.high] for series in lines])
         values = values[np.isfinite(values)]
@@ -185,7 +185,7 @@ class SweepPlots:
             [self._time_to_accuracy if reached else self._throughput, second, self._staleness, self._pareto], x
         )
 
-    def prediction(self, doubts: Sequence[str] = ()) -> LabFigure:
+    def forecast(self, doubts: Sequence[str] = ()) -> LabFigure:
         """Draw throughput, staleness, bytes per gradient and time to accuracy in one figure. `doubts`: written below it."""
         return self._four([self._throughput, self._staleness, self._bytes, self._time_to_accuracy], None, doubts)
 
@@ -252,7 +252,7 @@ class SweepPlots:
 
     def _lines(
         self, figure: Figure, left: int, top: int, x: str | None, result: str, title: str, caption: str, y: Axis | None = None,
-        change: Callable[[Series], Series] = lambda series: series, nothing: str = "no run has a value",
+        change: Callable[[SweepSeries], SweepSeries] = lambda series: series, nothing: str = "no run has a value",
     ) -> None:  # fmt: skip
         """Draw one panel with a line for each combination of the settings that are not on the horizontal axis."""
         x, y = self._axis(x), y or Axis()
@@ -379,7 +379,7 @@ class SweepPlots:
             rest.insert(0, str(line["strategy"] if "strategy" in settings else self._results.rows[0]["strategy"]))
         return ", ".join(rest)
 
-    def _series(self, x: str, result: str) -> list[Series]:
+    def _series(self, x: str, result: str) -> list[SweepSeries]:
         """Return a series for each combination of the settings other than `x`, in the order of the grid."""
         groups: dict[str, list[list[float]]] = {}
         only = self._results.rows[0][x] if x not in self._results.varied else None
@@ -391,7 +391,8 @@ class SweepPlots:
                 found.append([float(at), *(math.nan if values[0] is None else float(value) for value in values)])
         self._check_number(list(groups))
         return [
-            Series(name, *np.array(sorted(points), dtype=float).reshape(-1, 4).T) for name, points in groups.items()
+            SweepSeries(name, *np.array(sorted(points), dtype=float).reshape(-1, 4).T)
+            for name, points in groups.items()
         ]
 
     def _check_number(self, names: Sequence[str]) -> None:
@@ -401,13 +402,13 @@ class SweepPlots:
             )
 
 
-def _per_worker(series: Series) -> Series:
+def _per_worker(series: SweepSeries) -> SweepSeries:
     """Return the throughput per worker relative to that at the smallest number of workers."""
     seen = np.isfinite(series.median)
     if not seen.any():
         return series
     base = series.median[seen][0] / series.x[seen][0]
-    return Series(series.name, series.x, *(v / series.x / base for v in (series.median, series.low, series.high)))
+    return SweepSeries(series.name, series.x, *(v / series.x / base for v in (series.median, series.low, series.high)))
 
 
 def _label_of(setting: str) -> str:

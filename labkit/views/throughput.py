@@ -23,37 +23,39 @@ from ..trace.role_states import slowdowns, slowed, workers_of
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 from . import style
-from .curves import Curve, Curves, predicted_curve, reference_curve, this_run, until
+from .curves import Curve, CurvesPanel, forecast_curve, reference_curve, this_run, until
+from .forecast import Comparison, RunForecast, throughput_text
 from .label_placement import WEAK, LabelPlacement
 from .panel import moment
-from .predicted import Comparison, Predicted, throughput_text
 
-__all__ = ["Throughput", "draw"]
+__all__ = ["ThroughputPanel", "draw"]
 
 MOST_LINES = 8
 BANDS = 40  # times at which the band is computed
-COMPARED_EVERY = 500_000_000  # ns of engine time between two comparisons with the prediction
+COMPARED_EVERY = 500_000_000  # ns of engine time between two comparisons with the forecast
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients") -> Throughput:
+def draw(
+    trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients"
+) -> ThroughputPanel:
     """Draw the gradients, samples or bytes per second up to `t` (ns) on empty axes."""
-    return Throughput(reference, of).draw(trace, t, axes)
+    return ThroughputPanel(reference, of).draw(trace, t, axes)
 
 
-class Throughput(Curves):
+class ThroughputPanel(CurvesPanel):
     """The panel "throughput".
 
-    `reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes". `predicted`: the prediction of the run.
+    `reference`: the trace of a reference run. `of`: "gradients", "samples" or "bytes". `forecast`: the forecast of the run.
     """
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Throughput"
     tables: ClassVar[tuple[str, ...]] = ("applies", "progress")
 
-    def __init__(self, reference: Trace | None = None, of: str = "gradients", predicted: Predicted | None = None):
+    def __init__(self, reference: Trace | None = None, of: str = "gradients", forecast: RunForecast | None = None):
         super().__init__(reference)
-        self.predicted = predicted
-        # trace and time; the comparison with the prediction
+        self.forecast = forecast
+        # trace and time; the comparison with the forecast
         self._compared: tuple[Any, Comparison | None] = (None, None)
         if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
@@ -74,23 +76,23 @@ class Throughput(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Return the comparison with the prediction, the unit, and the meaning of thin and dashed lines."""
+        """Return the comparison with the forecast, the unit, and the meaning of thin and dashed lines."""
         reference, workers = super().caption(trace, t), len(workers_of(trace))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "thin: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
-        if self.predicted is not None:
+        if self.forecast is not None:
             found = self._comparison(trace, moment(trace, t))
             parts = [
-                throughput_text(found, self.predicted.note) if found is not None else "", "short dashes: predicted", *parts,
-                *(f"doubtful: {doubt}" for doubt in self.predicted.doubts),
+                throughput_text(found, self.forecast.note) if found is not None else "", "short dashes: forecast", *parts,
+                *(f"doubtful: {doubt}" for doubt in self.forecast.doubts),
             ]  # fmt: skip
         return " · ".join(part for part in parts if part)
 
     def _comparison(self, trace: Trace, t: int) -> Comparison | None:
         key = trace, t // COMPARED_EVERY, len(trace.events), trace.ending is None
-        if self.predicted is not None and self._compared[0] != key:
+        if self.forecast is not None and self._compared[0] != key:
             counted = self._counted if self.of != "bytes" else None
-            self._compared = key, self.predicted.throughput(trace, t, counted) if counted is not None else None
+            self._compared = key, self.forecast.throughput(trace, t, counted) if counted is not None else None
         return self._compared[1]
 
     def key(self, trace: Trace, t: int) -> Any:
@@ -107,12 +109,12 @@ class Throughput(Curves):
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """Return the curves of this run, of the reference run, and of the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
-        own = "this run " if self.reference is not None or self.predicted is not None else ""
+        own = "this run " if self.reference is not None or self.forecast is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
-        if self.predicted is not None and self.of != "bytes":
-            rated = {k: part.rate(self.of) for k, part in enumerate(self.predicted.parts)}
-            px, py = self.predicted.steps(rated, until(trace, t))
-            found.append(predicted_curve(px, py, f"predicted {self._text(py[-1])}" if len(py) else ""))
+        if self.forecast is not None and self.of != "bytes":
+            rated = {k: part.rate(self.of) for k, part in enumerate(self.forecast.parts)}
+            px, py = self.forecast.steps(rated, until(trace, t))
+            found.append(forecast_curve(px, py, f"forecast {self._text(py[-1])}" if len(py) else ""))
         if self.reference is not None:
             px, py = rates(self.reference, moment(self.reference, None), None, self._reference_counted)
             found.append(reference_curve(px, py, f"reference {self._text(py[-1])}" if len(py) else ""))

@@ -29,7 +29,7 @@ from .event_lines import Events
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["Timeline", "activities", "activity_at", "draw", "shown_roles", "window_ns"]
+__all__ = ["TimelinePanel", "activities", "activity_at", "draw", "shown_roles", "window_ns"]
 
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # minimum pixels per row
@@ -44,9 +44,9 @@ BOXES = (
 )  # fmt: skip
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Timeline:
+def draw(trace: Trace, t: int | None, axes: Axes) -> TimelinePanel:
     """Draw the timeline of `trace` up to `t` (ns) on empty axes."""
-    return Timeline().draw(trace, t, axes)
+    return TimelinePanel().draw(trace, t, axes)
 
 
 def window_ns(trace: Trace) -> int:
@@ -122,7 +122,7 @@ def activities(
     return sorted(found, key=lambda row: (trace.roles.index(row[0]), row[2]))
 
 
-class Timeline(Panel):
+class TimelinePanel(Panel):
     """The panel "timeline": when each role computed, waited and applied gradients, just before `t`."""
 
     name: ClassVar[str] = "timeline"

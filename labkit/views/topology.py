@@ -29,7 +29,7 @@ from .message_replay import REST, Replay, replay
 from .panel import Panel, Stops, moment
 from .topology_layout import Node, nodes_of, place_nodes
 
-__all__ = ["Topology", "draw", "way"]
+__all__ = ["TopologyPanel", "draw", "way"]
 
 FOOT = 22  # pixels for the text below
 ASIDE = 5.0  # pixels: half the distance between the two directions of a link
@@ -39,9 +39,9 @@ STEPS = np.linspace(0, 1, 13)
 NEAR = 6.0  # pixels: a readout has the message or the link that is this near
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Topology:
+def draw(trace: Trace, t: int | None, axes: Axes) -> TopologyPanel:
     """Draw the roles of a run and their messages at `t` (ns) on empty axes."""
-    return Topology().draw(trace, t, axes)
+    return TopologyPanel().draw(trace, t, axes)
 
 
 def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: np.ndarray) -> np.ndarray:
@@ -93,7 +93,7 @@ def _near(point: tuple[float, float], a: tuple[float, float], b: tuple[float, fl
     return float(np.hypot(*(p - start - s * along)))
 
 
-class Topology(Panel):
+class TopologyPanel(Panel):
     """The panel "topology": the roles, the links between them, and the last update in slow motion."""
 
     name: ClassVar[str] = "topology"

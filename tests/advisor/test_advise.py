@@ -1,4 +1,4 @@
-"""`lk.advise`: its predictions agree with the simulator, for every strategy and in their ranking."""
+"""`lk.advise`: its forecasts agree with the simulator, for every strategy and in their ranking."""
 
 from __future__ import annotations
 
@@ -53,12 +53,14 @@ def simulated(strategy, problem, cluster, row, rounds=40):
     run = lk.train(problem, strategy, cluster, lk.Budget(seconds=1e6)).advance(rounds * 2.5 * row.step)
     layout = run.trace.header["layout"]
     role, sender, time, count = run.trace.column("applies", "role", "sender", "time", "count")
-    counted = role == role.min() if layout["copies"] != "own" else role >= 0
+    counted = role == role.min() if layout["replication"] != "local" else role >= 0
     rate, h = 0.0, getattr(strategy, "H", 1)
     for pair in set(zip(role[counted].tolist(), sender[counted].tolist())):
         selected = (role == pair[0]) & (sender == pair[1])
         at, counts = time[selected] / 1e9, count[selected].astype(float)
-        if layout["copies"] == "equal" and strategy.name != "SparsePS":  # one row a step, for any number of gradients
+        if (
+            layout["replication"] == "synchronized" and strategy.name != "SparsePS"
+        ):  # one row a step, for any number of gradients
             counts[:] = row.update_gradients
         start = len(at) // 3
         at, counts = at[start:], counts[start:]
@@ -70,7 +72,7 @@ def simulated(strategy, problem, cluster, row, rounds=40):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """{grid: [(prediction, simulated step)]}, made once."""
+    """{grid: [(forecast, simulated step)]}, made once."""
     made = {}
 
     def of(name):
@@ -90,7 +92,7 @@ def test_every_strategy_has_a_formula():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
-def test_predicted_step_times_agree_with_the_simulator(outcomes, grid):
+def test_forecast_step_times_agree_with_the_simulator(outcomes, grid):
     for row, measured in outcomes(grid):
         assert row.step == pytest.approx(measured, rel=0.05), row.label
         if row.strategy.name in EXACT:
@@ -100,7 +102,7 @@ def test_predicted_step_times_agree_with_the_simulator(outcomes, grid):
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
 def test_the_ranking_agrees_with_the_simulator(outcomes, grid):
-    """If two predictions differ by more than 10%, the simulator ranks them in the same order."""
+    """If two forecasts differ by more than 10%, the simulator ranks them in the same order."""
     for (a, time_a), (b, time_b) in itertools.combinations(outcomes(grid), 2):
         assert a.step <= b.step
         if b.step > 1.1 * a.step:

@@ -101,7 +101,7 @@ def test_list_prints_all_benchmarks_and_an_unknown_name_is_refused_with_them() -
         "round-trip",
         "slow-worker",
         "prediction",
-        "prediction-on-hosts",
+        "forecast-on-hosts",
     ]
     refused = command("--only", "speed")
     assert refused.returncode == 2

@@ -11,7 +11,7 @@ import simpy
 import labkit as lk
 from benchmarks.peers.simpy_nodes import Cluster
 from benchmarks.simulator import PEERS, Case, labkit_run, simpy_outcome
-from labkit.engines.simulated.network import Links
+from labkit.engines.simulated.network import LinkTimes
 from labkit.trace.schema import STARTUP, TRAINING
 
 DISTRIBUTIONS = (lk.Deterministic(0.01), lk.Exponential(0.01))
@@ -47,7 +47,7 @@ def test_the_benchmark_has_both_peers() -> None:
 def random_traffic(seed: int, latency: int) -> tuple[dict[int, int], dict[int, int]]:
     """The times of arrival of messages by their number, in SimPy and in labkit."""
     rng, env, nodes = random.Random(seed), simpy.Environment(), 5
-    cluster, network = Cluster(env, latency, per_byte=1.0), Links(nodes, latency * 1e-9, 1e9)
+    cluster, network = Cluster(env, latency, per_byte=1.0), LinkTimes(nodes, latency * 1e-9, 1e9)
     roles = [cluster.role(f"role-{i}", f"node-{i}") for i in range(nodes)]
     sends = [(rng.randrange(100_000), *rng.sample(range(nodes), 2), rng.randrange(5_000)) for _ in range(200)]
     expected = {

@@ -1,4 +1,4 @@
-"""Accessibility of the lab and of predictions, checked with axe-core in both themes: names, roles, contrast of texts, and more;
+"""Accessibility of the lab and of guesses, checked with axe-core in both themes: names, roles, contrast of texts, and more;
 and what axe-core cannot know: the alternative texts of panels.
 """
 
@@ -13,8 +13,8 @@ cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", cluster, speed=20).set(seconds=600).run()
 lab
 """
-PREDICTION = """
-guess = lk.Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})
+GUESS = """
+guess = lk.Guess("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})
 guess
 """
 REVEALED = """
@@ -61,8 +61,8 @@ def violations(page, selector):
 
 @pytest.fixture(scope="module")
 def shared(notebook):
-    """A lab with a killed and a slow worker, paused, below the first cell; and predictions."""
-    page = notebook([LAB, PREDICTION, REVEALED, SCENARIO])
+    """A lab with a killed and a slow worker, paused, below the first cell; and guesses."""
+    page = notebook([LAB, GUESS, REVEALED, SCENARIO])
     page.run_and_wait(0)
     page.await_kernel("lab.view().t > 3e9")
     page.kernel("lab.kill('worker-1', restart=False).slow('worker-2', 5).pin() and 0")
@@ -122,14 +122,14 @@ def test_the_list_of_keys_and_an_enlarged_panel(page):
     page.press("Escape")
 
 
-def test_predictions_before_and_after_the_measurement(page):
+def test_guesses_before_and_after_the_measurement(page):
     page.run_and_wait(1)
-    page.output(1).locator(".labkit-prediction").wait_for()
-    assert violations(page, ".labkit-prediction") == []
+    page.output(1).locator(".labkit-guess").wait_for()
+    assert violations(page, ".labkit-guess") == []
     page.run_and_wait(2)
     page.output(1).locator(".lk-wrong").wait_for()
     page.output(2).get_by_text("because each step").wait_for()
-    assert violations(page, ".labkit-prediction") == []
+    assert violations(page, ".labkit-guess") == []
     assert violations(page, ".jp-Cell:nth-child(3) .jp-OutputArea-output") == []
 
 

@@ -1,4 +1,4 @@
-"""Calibrate, compare a run with its prediction, predict another size, and sweep a setting, with the buttons of the lab."""
+"""Calibrate, compare a run with its forecast, forecast another size, and sweep a setting, with the buttons of the lab."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import labkit as lk
 lab = lk.Lab(lk.Problem("digits", hidden=(16,)), panels=["throughput", "staleness", "staleness_over_time"]).set(seconds=600)
 lab
 """
-# A cluster with known costs instead of processes. The calibration has the same costs, so it predicts exactly.
+# A cluster with known costs instead of processes. The calibration has the same costs, so it forecasts exactly.
 COSTS = """
 from dataclasses import replace
 import labkit as lk
@@ -46,7 +46,7 @@ def known(shared):
     return page
 
 
-def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_prediction(notebook, record):
+def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_forecast(notebook, record):
     page = notebook([PROCESSES], size=(1366, 768), whole=True)
     page.run_and_wait(0)
     page.await_panels(least=3)
@@ -62,10 +62,10 @@ def test_calibrate_measures_the_processes_and_the_next_run_is_compared_with_its_
     page.button("Run on cluster").click()
     page.page.wait_for_selector(SHEET, state="hidden")  # the panels show the run
     page.await_kernel("lab.comparison is not None and not lab.view().simulated and lab.view().t > 4e9")
-    page.await_caption("throughput", "predicted .* measured")
-    page.await_caption("staleness", "dashes: predicted")
+    page.await_caption("throughput", "forecast .* measured")
+    page.await_caption("staleness", "dashes: forecast")
     page.screenshot("calibrate-3-compared")
-    record("prediction, measured and predicted", page.kernel("[list(row) for row in lab.comparison.cells()]"))
+    record("forecast, measured and forecast", page.kernel("[list(row) for row in lab.comparison.cells()]"))
     page.close()
 
 
@@ -74,17 +74,17 @@ def test_the_dashed_curve_is_drawn_and_follows_a_slowdown(known):
     page.kernel("lab.calibration = exact")
     page.button("Run").click()
     page.await_kernel("lab.view().t > 3e9")
-    page.await_caption("throughput", r"predicted \d+/s \([+−]0\.\d%\)")
+    page.await_caption("throughput", r"forecast \d+/s \([+−]0\.\d%\)")
     page.role("w2").click()
     page.lab().get_by_label("slowdown factor").select_option("5")
-    page.await_kernel("len(lab.view().predicted.parts) == 2")
+    page.await_kernel("len(lab.view().forecast.parts) == 2")
     page.await_kernel("lab.view().t > 9e9")
-    shares = page.kernel("[part.rate() for part in lab.view().predicted.parts]")
+    shares = page.kernel("[part.rate() for part in lab.view().forecast.parts]")
     assert shares[1] / shares[0] == pytest.approx((3 + 1 / 5) / 4, rel=0.03)
     page.await_drawings(1)
     for shade in ("light", "dark"):
         page.theme(shade)
-        page.screenshot(f"predicted-{shade}")
+        page.screenshot(f"forecast-{shade}")
 
 
 def test_calibrate_can_be_cancelled_and_is_refused_during_a_run(known):
@@ -107,11 +107,11 @@ def test_calibrate_can_be_cancelled_and_is_refused_during_a_run(known):
 def test_what_if_and_a_sweep_show_their_results_in_the_page(known):
     page = known
     page.kernel("lab.calibration = exact")
-    page.button("Predict").click()
+    page.button("Forecast").click()
     sheet = page.page.locator(SHEET)
-    sheet.get_by_label("workers to predict").fill("8")
-    sheet.get_by_role("button", name="Predict", exact=True).click()
-    page.await_kernel("lab.view().predictions is not None")
+    sheet.get_by_label("workers to forecast").fill("8")
+    sheet.get_by_role("button", name="Forecast", exact=True).click()
+    page.await_kernel("lab.view().forecasts is not None")
     page.page.wait_for_function("document.querySelectorAll('[aria-label=\"what if\"] tbody tr').length === 2")
     page.lab().get_by_role("button", name="sweep workers").click()
     sheet.get_by_label("values", exact=True).fill("1, 2, 4")

@@ -101,7 +101,7 @@ def test_the_link_between_hosts_is_found():
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 @pytest.mark.parametrize("workers", [2, 6])
-def test_predicted_runs_are_those_of_the_true_costs(found, strategy, workers):
+def test_forecast_runs_are_those_of_the_true_costs(found, strategy, workers):
     """Also with more roles than cores, which the probes have not seen."""
     budget = lk.Budget(updates=400)
     true = (
@@ -130,7 +130,7 @@ def test_other_files_are_refused(tmp_path, text):
         lk.Calibration.load(file)
 
 
-def test_predictions_have_the_pace_of_the_calibrated_cluster(tmp_path):
+def test_forecasts_have_the_pace_of_the_calibrated_cluster(tmp_path):
     """At a pace far above the costs, n workers compute n / (pace + server time) gradients a second."""
     pace = lk.Deterministic(0.05)
     paced = lk.SimulatedCluster(workers=1, servers=1, compute=pace, server_time=1e-2, costs=TRUTH, slow={"worker-0": 2})
@@ -143,7 +143,7 @@ def test_predictions_have_the_pace_of_the_calibrated_cluster(tmp_path):
 
     def rates(**given):
         given = {"workers": (1, 3), "budget": lk.Budget(updates=100), "seeds": 1, "progress": False} | given
-        return lk.predict(PROBLEM, "async-ps", read, **given).sweep.values("gradients_per_second")
+        return lk.forecast(PROBLEM, "async-ps", read, **given).sweep.values("gradients_per_second")
 
     assert rates() == pytest.approx([1 / 0.06, 3 / 0.06], rel=0.05)
     assert rates(pace=0.1) == pytest.approx([1 / 0.11, 3 / 0.11], rel=0.05)
@@ -162,10 +162,10 @@ def test_it_shows_its_costs_and_its_doubts(found):
     assert len(found.figure().axes) == 2
 
 
-def test_predictions_have_a_row_for_each_size_and_say_what_is_doubtful(found, monkeypatch):
+def test_forecasts_have_a_row_for_each_size_and_say_what_is_doubtful(found, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     larger = lk.Problem("digits", hidden=(512,))
-    made = lk.predict(larger, ["async-ps", "sync-ps"], found, (2, 4), budget=lk.Budget(updates=50), seeds=2)
+    made = lk.forecast(larger, ["async-ps", "sync-ps"], found, (2, 4), budget=lk.Budget(updates=50), seeds=2)
     assert len(made.sweep) == 8
     text = str(made)
     assert "Doubtful: 38,410 parameters; measured were" in text
@@ -180,7 +180,7 @@ def test_arguments_are_checked():
         with pytest.raises(lk.BadInput, match=message):
             lk.calibrate(*arguments)
     with pytest.raises(lk.BadInput, match="calibration='x'"):
-        lk.predict(PROBLEM, "async-ps", "x")
+        lk.forecast(PROBLEM, "async-ps", "x")
 
 
 def test_the_constants_of_the_network_model_are_those_of_the_costs():

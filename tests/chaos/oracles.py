@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labkit.engines.simulated.network import Network
+from labkit.engines.simulated.network import SimulatedNetwork
 from labkit.engines.simulated.role import SimulatedRole
 from labkit.roles.applied_log import AppliedLog
 from labkit.roles.evaluator import Evaluator
@@ -140,7 +140,7 @@ class Oracle:
     # incarnations -----------------------------------------------------------------------------------------------------
 
     def _watch_mail(self, monkeypatch: Any) -> None:
-        send, deliver, release = Network.send, SimulatedRole.deliver, SimulatedRole.resume
+        send, deliver, release = SimulatedNetwork.send, SimulatedRole.deliver, SimulatedRole.resume
         released: list[Any] = []  # the role that receives messages which arrived earlier
 
         def sent(network: Any, role: Any, *more: Any) -> Any:
@@ -163,7 +163,7 @@ class Oracle:
             released.remove(role)
 
         monkeypatch.setattr(SimulatedRole, "resume", freed)
-        monkeypatch.setattr(Network, "send", sent)
+        monkeypatch.setattr(SimulatedNetwork, "send", sent)
         monkeypatch.setattr(SimulatedRole, "deliver", delivered)
 
     def _watch_rows(self, monkeypatch: Any) -> None:

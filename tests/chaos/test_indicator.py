@@ -60,7 +60,7 @@ def lacks_rows(run):
     """Whether the returned parameters are those of an evaluation on the rows of the held-out samples."""
     if run.plan.strategy.name != "SparsePS" or not run.trace.ending.get("returned"):
         return False
-    returned = {shard for shard, _ in run.trace.ending["returned"]["held"]}
+    returned = {shard for shard, _ in run.trace.ending["returned"]["contained"]}
     shards = [role.shard for role in run.engine.roles.values() if role.spec.kind == "server"]
     touched = {shard.index: shard.parameters.table.touched() for shard in shards}
     known = set(run.engine.parameters.ids.tolist())

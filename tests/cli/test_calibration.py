@@ -1,4 +1,4 @@
-"""`labkit calibrate` and `labkit predict`."""
+"""`labkit calibrate` and `labkit forecast`."""
 
 import csv
 import json
@@ -19,10 +19,10 @@ def known(tmp_path, monkeypatch):
     return lk.Calibration(costs, "moons", (22, 32, 88), 100, (10, 1000), (1, 100)).save(tmp_path / "cluster.json")
 
 
-def test_predictions_for_every_strategy_and_size(labkit, known, tmp_path):
+def test_forecasts_for_every_strategy_and_size(labkit, known, tmp_path):
     files = ["--csv", tmp_path / "p.csv", "--figure", tmp_path / "p.png"]
     result = labkit(
-        "predict", "async-ps", "sync-ps", "--calibration", known, "--workers", "1,4", *SMALL, "--json", *files
+        "forecast", "async-ps", "sync-ps", "--calibration", known, "--workers", "1,4", *SMALL, "--json", *files
     )
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -40,7 +40,7 @@ def test_a_slow_worker_of_the_largest_size_is_allowed_in_any_order(labkit, known
     rates = []
     for sizes in ("2,4", "4,2"):
         result = labkit(
-            "predict", "async-ps", "--calibration", known, "--workers", sizes, "--slow", "worker-3:3", *SMALL, "--json"
+            "forecast", "async-ps", "--calibration", known, "--workers", sizes, "--slow", "worker-3:3", *SMALL, "--json"
         )  # fmt: skip
         assert result.exit_code == 0, result.output
         rates.append([run["gradients_per_second"] for run in json.loads(result.stdout)["runs"]])
@@ -50,7 +50,7 @@ def test_a_slow_worker_of_the_largest_size_is_allowed_in_any_order(labkit, known
 def test_options_of_clusters_reach_the_simulated_clusters(labkit, known):
     def rate(*words):
         names = ("async-ps", "ring-all-reduce")
-        result = labkit("predict", *names, "--calibration", known, "--workers", "2", *SMALL, "--json", *words)
+        result = labkit("forecast", *names, "--calibration", known, "--workers", "2", *SMALL, "--json", *words)
         assert result.exit_code == 0, result.output
         return [run["gradients_per_second"] for run in json.loads(result.stdout)["runs"]]
 
@@ -61,7 +61,7 @@ def test_options_of_clusters_reach_the_simulated_clusters(labkit, known):
     assert rate("--slow", "worker-1:10")[1] < plain[1] / 4
 
 
-def test_an_interrupted_prediction_says_what_is_kept(labkit, known, tmp_path, monkeypatch):
+def test_an_interrupted_forecast_says_what_is_kept(labkit, known, tmp_path, monkeypatch):
     calls = []
 
     def interrupted(*arguments, **options):
@@ -73,7 +73,7 @@ def test_an_interrupted_prediction_says_what_is_kept(labkit, known, tmp_path, mo
     train = sweeps.train
     monkeypatch.setattr(sweeps, "train", interrupted)
     file = tmp_path / "p.jsonl"
-    words = ("predict", "async-ps", "--calibration", known, "--workers", "1,2,4", *SMALL, "--out", file)
+    words = ("forecast", "async-ps", "--calibration", known, "--workers", "1,2,4", *SMALL, "--out", file)
     result = labkit(*words)
     assert result.exit_code == 130
     assert "Interrupted. 1 of 3 runs are in" in result.stderr
@@ -89,7 +89,7 @@ def test_calibrate_has_no_options_without_effect(labkit):
 
 def test_refusals(labkit, known):
     for words, message in [
-        ([], "predict takes at least one strategy"),
+        ([], "forecast takes at least one strategy"),
         (["async-ps", "--workers", "two"], "give numbers of workers"),
         (["async-ps", "--workers", "0"], "workers=0"),
         (["async-ps", "--hosts", "0"], "hosts=0"),
@@ -98,20 +98,20 @@ def test_refusals(labkit, known):
         (["async-ps", "--compute", "0.1"], "has no option '--compute'"),
         (["ring-all-reduce", "--workers", "2", "--servers", "2"], "servers"),
     ]:
-        result = labkit("predict", *words, "--calibration", known, *SMALL)
+        result = labkit("forecast", *words, "--calibration", known, *SMALL)
         assert result.exit_code == 2, result.output
         assert message in result.stderr, (words, message)
 
 
 def test_a_file_that_is_no_calibration_is_refused(labkit, tmp_path):
     (tmp_path / "x.json").write_text("{}")
-    result = labkit("predict", "async-ps", "--calibration", tmp_path / "x.json", *SMALL)
+    result = labkit("forecast", "async-ps", "--calibration", tmp_path / "x.json", *SMALL)
     assert (result.exit_code, "is not a calibration" in result.stderr) == (2, True)
 
 
 @pytest.mark.dask
 @pytest.mark.slow
-def test_a_cluster_is_calibrated_and_the_file_predicts(labkit_process, tmp_path):
+def test_a_cluster_is_calibrated_and_the_file_forecasts(labkit_process, tmp_path):
     file = tmp_path / "cluster.json"
     result = labkit_process("calibrate", "--dataset", "moons", "--hidden", "4", "--for", "3", "--out", file)
     assert result.returncode == 0, result.stderr

@@ -15,7 +15,7 @@ from labkit.course.authoring.assign import read_reference
 from labkit.course.authoring.release import release
 from labkit.course.bundle import write_release
 from labkit.course.grading import grade as grading
-from labkit.course.grading.batch import Batch
+from labkit.course.grading.batch import Grading
 from labkit.course.grading.nbval_run import RunResult
 from labkit.course.schema import parse
 from labkit.errors import BadInput
@@ -64,7 +64,7 @@ def folder(tmp_path, monkeypatch):
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe.ipynb")
     monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: RunResult({}, "nothing is run in this test"))
-    monkeypatch.setattr(Batch, "read", raise_bad_input)
+    monkeypatch.setattr(Grading, "read", raise_bad_input)
     monkeypatch.setattr("labkit.course.grading.nbval_run.require_nbval", lambda: None)
     monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "")
     monkeypatch.setattr(notebooks, "replace_process", lambda command: None)

@@ -78,11 +78,11 @@ CASES = {
     "unknown option": ("simulate --worker 3", "--worker"),
     "option of other commands": (
         "doctor --workers 3",
-        "It is an option of calibrate, compare, predict, simulate, sweep, train. Options: --help, --json",
+        "It is an option of calibrate, compare, forecast, simulate, sweep, train. Options: --help, --json",
     ),
     "option before the command": (
         "--workers 3 simulate",
-        "--workers is an option of calibrate, compare, predict, simulate, sweep, train and is written after the "
+        "--workers is an option of calibrate, compare, forecast, simulate, sweep, train and is written after the "
         "command, as in: labkit ",
     ),
     "misspelt before the command": (

@@ -12,7 +12,7 @@ def closed(run):
     entries = balanced(run)
     parts = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
     assert sum(entries[p] for p in parts) + sum(entries["dropped"].values()) == entries["computed"]
-    if not run.trace.ending["lost_lives"]:  # a restarted role counts from 0
+    if not run.trace.ending["lost_instances"]:  # a restarted role counts from 0
         assert entries["computed"] == sum(c.computed for c in run.trace.counters.values())
     return entries
 

@@ -36,7 +36,7 @@ def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
     assert killed.time <= lost.time <= back.time <= run.trace.ending["time"]
     assert run.trace.ending["lost"] == []
     names = [spec["name"] for spec in run.trace.header["layout"]["roles"]]
-    assert [(names[number], instance) for number, instance in run.trace.ending["lost_lives"]] == [(role, 0)]
+    assert [(names[number], instance) for number, instance in run.trace.ending["lost_instances"]] == [(role, 0)]
     closed(run)
 
 

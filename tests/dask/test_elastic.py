@@ -31,7 +31,7 @@ def there(run, *names):
 def ends_well(run, lost=0):
     run.stop()
     assert run.trace.ending["lost"] == []
-    assert run.trace.ending["lost_lives"] == []
+    assert run.trace.ending["lost_instances"] == []
     assert not about(run, "lost", "fenced", "warning")
     entries = closes(run)
     assert entries["lost"] <= lost

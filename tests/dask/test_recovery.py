@@ -47,7 +47,7 @@ def ends_well(run, more=30):
 
 def lost_incarnations(run):
     names = [role["name"] for role in run.trace.header["layout"]["roles"]]
-    return [(names[role], instance) for role, instance in run.trace.ending["lost_lives"]]
+    return [(names[role], instance) for role, instance in run.trace.ending["lost_instances"]]
 
 
 # killed ---------------------------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_a_run_waits_for_processes_of_its_own_that_are_slow_to_come_back(started
             run.wait_for("lost", role)
         gate.set()
         run.wait()
-        assert (run.stopped_by, len(run.trace.ending["lost_lives"])) == ("updates", 3)
+        assert (run.stopped_by, len(run.trace.ending["lost_instances"])) == ("updates", 3)
         closes(run)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.data import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
+from labkit.data import ByLabel, BySize, ByWeight, DataPartition, Even, Shared, partition_as_text, partition_by_name
 from labkit.errors import BadInput
 from tests.refusals import check_refused
 
@@ -108,7 +108,7 @@ def test_partitions_are_written_as_text_and_parsed_back():
 
 
 def test_a_user_defined_partition_has_no_text():
-    class Mine(Partition):
+    class Mine(DataPartition):
         pass
 
     assert partition_as_text(Mine()) is None

@@ -30,7 +30,7 @@ from labkit.trace.summary import summary
 
 __all__ = ["FLOATS", "SECTIONS", "digests"]
 
-PUBLIC: dict[str, str] = {}  # as {"patience": "heartbeat_timeout"}
+PUBLIC: dict[str, str] = {"Step": "StepDecay"}  # as {"patience": "heartbeat_timeout"}
 
 MESSAGES: dict[str, str] = {
     "Position": "Push", "CentreWeights": "Weights",  # EASGD

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.role_core import Membership, RoleCore
+from labkit.engines.role_core import KnownMembers, RoleCore
 from labkit.roles.layout import RoleSpec
 from labkit.roles.messages import Joined, Left, Message, Pull, Push, SnapshotRequest, Weights
 from labkit.trace.recorder import Recorder
@@ -22,7 +22,7 @@ class Driver(RoleCore):
     def __init__(self, name="worker-0", kind="worker"):
         spec = RoleSpec(name, kind, 0, name)
         recorder = Recorder(IDS[name], roles=len(IDS))
-        super().__init__(spec, recorder, IDS, KINDS, Membership({}, dict.fromkeys(IDS, 0)), lk.AsyncPS())
+        super().__init__(spec, recorder, IDS, KINDS, KnownMembers({}, dict.fromkeys(IDS, 0)), lk.AsyncPS())
         self.transmitted, self.computed = [], set()
 
     def clock(self):

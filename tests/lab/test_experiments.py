@@ -1,4 +1,4 @@
-"""Calibrations, predictions and sweeps of a lab: by methods, with buttons, at wrong times, and cancelled."""
+"""Calibrations, forecasts and sweeps of a lab: by methods, with buttons, at wrong times, and cancelled."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_while_the_cluster_is_measured_no_run_starts_and_progress_is_shown(lab, 
     view = lab.view()
     assert (view.task.kind, view.task.done, view.task.total, view.task.state) == ("calibrate", 1, 2, "running")
     assert {actions.Cancel, actions.Stop} <= view.actions
-    assert not {actions.Start, actions.Calibrate, actions.Sweep, actions.Predict} & view.actions
+    assert not {actions.Start, actions.Calibrate, actions.Sweep, actions.Forecast} & view.actions
     shown = content.experiments(view, {})
     assert shown["task"]["text"].endswith("1 of 2")
     assert not shown["task"]["cancel"]["off"]
@@ -184,30 +184,30 @@ def test_a_cell_that_runs_again_keeps_the_calibration(monkeypatch, calibration):
 # what if --------------------------------------------------------------------------------------------------------------
 
 
-def test_another_number_of_workers_is_predicted_beside_the_present_one(lab, calibration, monkeypatch):
-    monkeypatch.setattr(experiments, "predict", lambda *given, **more: (given, more))
+def test_another_number_of_workers_is_forecast_beside_the_present_one(lab, calibration, monkeypatch):
+    monkeypatch.setattr(experiments, "forecast", lambda *given, **more: (given, more))
     lab.calibration = calibration
-    (problem, strategy, used, sizes), more = lab.predict(32, hosts=2)
+    (problem, strategy, used, sizes), more = lab.forecast(32, hosts=2)
     assert (problem, strategy, used, sizes) == (lab.settings.problem, lab.settings.strategy, calibration, [4, 32])
     assert (more["hosts"], more["seeds"], more["pace"]) == (2, 3, None)
     for workers, wrong in ((0, {}), (2.5, {}), (8, {"hosts": 0}), (8, {"seeds": 0})):
         with pytest.raises(lk.BadInput, match="whole number"):
-            lab.predict(workers, **wrong)
+            lab.forecast(workers, **wrong)
     lab.calibration = None
     with pytest.raises(lk.BadInput, match="no calibration"):
-        lab.predict(32)
+        lab.forecast(32)
 
 
-def test_the_predicted_run_can_be_watched(lab, calibration):
+def test_the_forecast_run_can_be_watched(lab, calibration):
     """Eight cores, nine processes at most: eight workers are about twice as fast as four."""
     lab.calibration = calibration
     lab.run().wait()
     first = lab.trace
-    lab.run_predicted(8).wait()
+    lab.play_forecast(8).wait()
     assert lab.trace.kinds.count("worker") == 8
     assert lab.session.reference is first
     assert lab.settings.value("workers") == 4  # of the next run
-    assert lab.comparison is None  # it is the prediction itself
+    assert lab.comparison is None  # it is the forecast itself
     rates = [row["gradients_per_second"] for row in lab.runs]
     assert 1.5 < rates[1] / rates[0] <= 2.1
 
@@ -325,10 +325,10 @@ def test_settings_that_can_be_swept_have_a_button(calibration):
         assert shown["calibrate"]["doubts"] == ["Doubtful: the gradient differed by ± 30%."]
         assert shown["calibrate"]["button"]["label"] == "Calibrate again"
         button = next(b for b in content.toolbar(view, {})["buttons"] if b["id"] == "Calibrate")
-        assert (button["label"], button["action"], button["off"]) == ("Predict", "Predict", False)
+        assert (button["label"], button["action"], button["off"]) == ("Forecast", "Forecast", False)
 
 
-def test_the_time_of_an_update_and_the_links_remain_in_predictions(calibration):
+def test_the_time_of_an_update_and_the_links_remain_in_forecasts(calibration):
     """They are settings of the cluster, which a calibration does not replace."""
     cluster = lk.SimulatedCluster(2, compute=None, server_time=0.05, costs=COSTS)
     with lk.Lab(PROBLEM, "async-ps", cluster, lk.Budget(seconds=20)) as one:

@@ -16,7 +16,7 @@ from labkit.lab.page.content import player
 from labkit.lab.processes import Processes
 from labkit.lab.scenario_runner import ScenarioRunner
 from labkit.lab.scenarios import SCENARIOS, scenario_by_name
-from labkit.lab.scenarios.scenario import Scenario, Step
+from labkit.lab.scenarios.scenario import Scenario, ScenarioStep
 from labkit.lab.session import Session
 from labkit.lab.settings import Settings
 from labkit.lab.view import make_view
@@ -188,7 +188,7 @@ def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
 def test_an_unanswered_question_holds_the_scenario():
     now = 0.0
     first = SCENARIOS["first-minute"]
-    short = replace(first, steps=(Step({"seconds": 1}), *first.steps[1:]), asks_at=9.0)
+    short = replace(first, steps=(ScenarioStep({"seconds": 1}), *first.steps[1:]), asks_at=9.0)
     runner = ScenarioRunner(Session(Settings(), Processes(), lambda: now), short)
     runner.start()
     while runner.advance() is not None:
@@ -454,7 +454,9 @@ def test_long_local_phases_reduce_accuracy_with_skewed_data():
 
 
 def test_a_user_defined_scenario_is_played():
-    mine = Scenario("mine", "Mine", "Shows nothing.", (Step({"seconds": 1}, pin=False), Step({"seconds": 1})))
+    mine = Scenario(
+        "mine", "Mine", "Shows nothing.", (ScenarioStep({"seconds": 1}, pin=False), ScenarioStep({"seconds": 1}))
+    )
     steps, runner = play(mine)
     assert runner.step == 1
     assert steps[1].reference is None

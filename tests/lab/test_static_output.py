@@ -1,4 +1,4 @@
-"""What labs and predictions leave in a notebook for readers without a kernel: HTML beside the widget."""
+"""What labs and guesses leave in a notebook for readers without a kernel: HTML beside the widget."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ def test_the_html_has_picture_sentence_and_numbers_after_a_run(outputs):
     assert picture(closed)[1] == alt
 
 
-def test_the_html_of_a_prediction_follows_its_state(outputs):
-    guess = lk.Prediction("Is a < b?", "yes", "no")
+def test_the_html_of_a_guess_follows_its_state(outputs):
+    guess = lk.Guess("Is a < b?", "yes", "no")
     guess._ipython_display_()
     widget, static = outputs.shown.values()
     assert list(widget) == [VIEW]
     assert "Is a &lt; b?" in static["text/html"]
     assert static["text/plain"] == repr(guess)
     guess.commit("yes")
-    assert "You predicted yes." in list(outputs.shown.values())[1]["text/html"]
+    assert "You guessed yes." in list(outputs.shown.values())[1]["text/html"]
     guess.reveal("no")
-    assert "Wrong: you predicted yes; measured: no." in list(outputs.shown.values())[1]["text/html"]
+    assert "Wrong: you guessed yes; measured: no." in list(outputs.shown.values())[1]["text/html"]
     assert len(outputs.shown) == 2
 
 
@@ -102,18 +102,18 @@ def test_a_notebook_executed_without_a_browser_shows_picture_and_numbers(tmp_pat
         "import labkit as lk\n"
         "lab = lk.Lab('digits', 'async-ps', lk.SimulatedCluster(workers=2), lk.Budget(updates=50))\nlab",
         "lab.run().wait()\nNone",
-        "guess = lk.Prediction('Is it?', 'yes', 'no')\nguess",
+        "guess = lk.Guess('Is it?', 'yes', 'no')\nguess",
         "guess.commit('yes')\nNone",
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    lab, prediction = (book.cells[i].outputs[-1]["data"]["text/html"] for i in (0, 2))
+    lab, guess = (book.cells[i].outputs[-1]["data"]["text/html"] for i in (0, 2))
     assert "applied <b>50</b>" in lab
     assert picture(lab)[1] in lab
-    assert "You predicted yes." in prediction
+    assert "You guessed yes." in guess
     page, _ = HTMLExporter().from_notebook_node(book)
     assert "applied <b>50</b>" in page
     assert page.count('src="data:image/png;base64,') == 1
-    assert "You predicted yes." in page
+    assert "You guessed yes." in page
     assert nbformat.validate(book) is None
     assert all(len(output["data"].get("text/html", "")) < LARGEST for cell in book.cells for output in cell.outputs)

@@ -52,7 +52,7 @@ def empty(budget=None):
          "data": int(name[-1]) if kind == "worker" else None}
         for name, kind in zip(ROLES, kinds)
     ]  # fmt: skip
-    layout = {"roles": roles, "observed": ["server-0"], "copies": "", "replicated": False, "groups": {}}
+    layout = {"roles": roles, "observed": ["server-0"], "replication": "", "replicated": False, "groups": {}}
     strategy, cluster = {"name": "AsyncPS", "options": {}}, {"engine": "simulated"}
     return Trace({"layout": layout, "budget": budget or {}, "strategy": strategy, "cluster": cluster, "messages": []})
 

@@ -46,7 +46,9 @@ def test_past_numbers_of_a_finished_run_equal_those_shown_at_the_time():
             then, now = dict(numbers(whole, round(t * NANO))), dict(numbers(going.trace))
             if t == 0:  # a role counts what it sends from before anything has happened
                 then.pop("sent"), now.pop("sent")
-            if whole.header["layout"]["copies"] == "own":  # rows do not contain which gradients all replicas have
+            if (
+                whole.header["layout"]["replication"] == "local"
+            ):  # rows do not contain which gradients all replicas have
                 now = {shown: value for shown, value in now.items() if shown in then}
             if name in PIECES:  # nor in which piece an unfinished gradient was
                 assert abs(int(then.pop("in flight")) - int(now.pop("in flight"))) <= 1, (name, t)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import BadInput
-from labkit.nn import SGD, Network, NullObjective, ParameterLayout, Quadratic, load_model, save_model
+from labkit.nn import SGD, Network, NullObjective, ParameterLayout, QuadraticObjective, load_model, save_model
 
 
 def test_layout_covers_the_vector_in_order():
@@ -36,7 +36,7 @@ def test_layout_refuses():
 
 def test_the_quadratic_contains_its_exact_solution():
     x = np.array([[1.0, 2.0], [3.0, -2.0]])
-    bowl = Quadratic(np.array([2.0, 4.0]), start=[0.0, 1.0])
+    bowl = QuadraticObjective(np.array([2.0, 4.0]), start=[0.0, 1.0])
     w, out = bowl.start(0), np.empty(2)
     assert bowl.gradient(w, x, None, out) == (2 * 1 + 4 * 1 + 2 * 9 + 4 * 9) / 4
     assert out.tolist() == [2 * -2.0, 4 * 1.0]
@@ -48,7 +48,7 @@ def test_the_quadratic_contains_its_exact_solution():
 
 
 def test_sgd_on_a_quadratic_is_the_linear_recurrence():
-    bowl, x = Quadratic([0.5, 2.0]), np.zeros((1, 2))
+    bowl, x = QuadraticObjective([0.5, 2.0]), np.zeros((1, 2))
     w, out = bowl.start(0), np.empty(2)
     for step in range(1, 6):
         bowl.gradient(w, x, None, out)
@@ -59,11 +59,11 @@ def test_sgd_on_a_quadratic_is_the_linear_recurrence():
 def test_quadratic_refuses():
     for bad in ([1.0, 0.0], [math.nan], [[1.0]], []):
         with pytest.raises(BadInput, match="curvature"):
-            Quadratic(bad)
+            QuadraticObjective(bad)
     with pytest.raises(BadInput, match="start is one finite number or 2"):
-        Quadratic([1.0, 1.0], start=[1.0, 2.0, 3.0])
+        QuadraticObjective([1.0, 1.0], start=[1.0, 2.0, 3.0])
     with pytest.raises(BadInput, match="nothing to predict"):
-        Quadratic([1.0]).predict(np.ones(1), np.ones((1, 1)))
+        QuadraticObjective([1.0]).predict(np.ones(1), np.ones((1, 1)))
 
 
 def test_null_objective_has_bytes_but_no_memory():
@@ -134,7 +134,7 @@ def test_foreign_and_newer_files_are_refused(tmp_path):
 def test_models_that_cannot_be_saved_are_refused_without_a_file(tmp_path):
     net = Network.mlp(3, (), 2)
     with pytest.raises(BadInput, match="Only a Network"):
-        save_model(tmp_path / "m", Quadratic([1.0]), np.ones(1))
+        save_model(tmp_path / "m", QuadraticObjective([1.0]), np.ones(1))
     with pytest.raises(BadInput, match="vector of shape"):
         save_model(tmp_path / "m", net, np.ones(3, np.float32))
     with pytest.raises(BadInput, match="JSON"):

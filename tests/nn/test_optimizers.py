@@ -15,7 +15,7 @@ from labkit.nn import (
     Cosine,
     Momentum,
     Nesterov,
-    Step,
+    StepDecay,
     Warmup,
     clip_by_norm,
     decay_weights,
@@ -139,16 +139,16 @@ def test_optimizers_by_name_and_their_limits():
 
 def test_schedules_have_the_factors_of_their_formulas():
     assert [Constant()(u) for u in (0, 7)] == [1, 1]
-    assert [Step(3, 0.5)(u) for u in (0, 2, 3, 5, 6)] == [1, 1, 0.5, 0.5, 0.25]
+    assert [StepDecay(3, 0.5)(u) for u in (0, 2, 3, 5, 6)] == [1, 1, 0.5, 0.5, 0.25]
     np.testing.assert_allclose([Cosine(4, 0.2)(u) for u in (0, 1, 2, 4, 99)], [1, 0.4 * 0.5**0.5 + 0.6, 0.6, 0.2, 0.2])
     assert [Warmup(4)(u) for u in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
-    assert [Warmup(2, Step(1, 0.5))(u) for u in range(5)] == [0.5, 1, 1, 0.5, 0.25]
+    assert [Warmup(2, StepDecay(1, 0.5))(u) for u in range(5)] == [0.5, 1, 1, 0.5, 0.25]
 
 
 def test_schedules_by_name():
     assert schedule_by_name("constant") == Constant()
-    assert schedule_by_name("step:100:0.1") == Step(100, 0.1)
-    assert schedule_by_name("step:100") == Step(100, 0.5)
+    assert schedule_by_name("step:100:0.1") == StepDecay(100, 0.1)
+    assert schedule_by_name("step:100") == StepDecay(100, 0.5)
     assert schedule_by_name("Cosine:1000") == Cosine(1000)
     assert schedule_by_name("warmup:50") == Warmup(50)
     assert schedule_by_name("warmup:50+cosine:1000:0.1") == Warmup(50, Cosine(1000, 0.1))

@@ -301,7 +301,7 @@ def test_dpsgd_without_gradients_agrees_as_fast_as_the_second_eigenvalue(graph, 
     """
 
     def apart(steps):
-        strategy = lk.DPSGD(learning_rate=0.5, graph=graph, schedule=lk.Step(3, factor=0.0))
+        strategy = lk.DPSGD(learning_rate=0.5, graph=graph, schedule=lk.StepDecay(3, factor=0.0))
         run = trained(strategy, steps, workers=workers, compute=0.01)
         x = np.array([run.engine.roles[f"worker-{i}"].shard.snapshot(False, True).values for i in range(workers)])
         return x
@@ -359,7 +359,7 @@ def replicas(run, workers):
 @pytest.mark.parametrize("workers", [3, 4, 5, 6, 8, 9])
 def test_adpsgd_averaging_keeps_the_total_and_brings_all_together(graph, workers):
     """Some steps drive the replicas apart, then the rate is 0. On no graph may a part of the workers be left out."""
-    strategy = lk.ADPSGD(learning_rate=0.5, graph=graph, schedule=lk.Step(3, factor=0.0))
+    strategy = lk.ADPSGD(learning_rate=0.5, graph=graph, schedule=lk.StepDecay(3, factor=0.0))
     cluster = lk.SimulatedCluster(workers=workers, compute=lk.Uniform(0.005, 0.015))
     run = lk.train(BOWL, strategy, cluster, lk.Budget(seconds=100))
     run.advance(0.06)

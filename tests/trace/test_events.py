@@ -83,7 +83,7 @@ def test_a_file_of_format_1_is_refused_by_name(tmp_path):
     file = io.BytesIO()
     np.savez(file, **found)
     path.write_bytes(file.getvalue())
-    with pytest.raises(lk.BadInput, match=r"trace of another labkit \(format 1; this one reads format 2\)"):
+    with pytest.raises(lk.BadInput, match=r"trace of another labkit \(format 1; this one reads format 3\)"):
         lk.load_npz(path)
 
 

@@ -43,7 +43,7 @@ def empty(servers=1, keep=4_000_000, copies=""):
         }
         for k, name in enumerate(names)
     ]  # fmt: skip
-    layout = {"roles": roles, "observed": names[:servers], "copies": copies, "replicated": False, "groups": {}}
+    layout = {"roles": roles, "observed": names[:servers], "replication": copies, "replicated": False, "groups": {}}
     header = {
         "layout": layout, "cluster": {"engine": "dask", "bandwidth": None}, "strategy": {"name": "AsyncPS", "options": {}},
         "problem": {"batch_size": 10}, "budget": {}, "messages": ["Push", "Weights"], "layers": [],

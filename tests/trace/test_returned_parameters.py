@@ -67,7 +67,7 @@ class Server:
         worker.counters.computed = worker.counters.released = self.computed
         self.trace.append(worker.take(self.clock()))
         self.trace.end(
-            time=self.clock(), lost_lives=[[0, instance] for instance in lost], in_flight=[], lost=[], **more
+            time=self.clock(), lost_instances=[[0, instance] for instance in lost], in_flight=[], lost=[], **more
         )
         entries = ledger(self.trace)
         assert entries["closes"], entries
@@ -100,12 +100,12 @@ def test_a_checkpoint_contains_the_counts_of_lost_reports(again):
 def test_rows_that_arrived_are_in_no_later_checkpoint():
     server = Server()
     server.drop()
-    assert len(server.shard.to_state()["unheard"]) == 1
+    assert len(server.shard.to_state()["unreported_drops"]) == 1
     server.report(acknowledged=False)
-    assert len(server.shard.to_state()["unheard"]) == 1
+    assert len(server.shard.to_state()["unreported_drops"]) == 1
     server.drop()
     server.report()
-    assert server.shard.to_state()["unheard"] == []
+    assert server.shard.to_state()["unreported_drops"] == []
 
 
 @pytest.mark.parametrize("over", ["after the end", "rolled back"])
@@ -118,7 +118,7 @@ def test_gradients_applied_after_the_snapshot_are_not_in_the_returned_parameters
     server.apply(2)
     server.drop()
     server.report()
-    entries = server.end(returned={"held": held, "over": over})
+    entries = server.end(returned={"contained": held, "over": over})
     assert entries["applied"] == 4 == there
     assert (entries["dropped"].get("after the end", 0), entries["rolled_back"]) == (
         (2, 0) if over == "after the end" else (0, 2)
@@ -133,7 +133,7 @@ def test_the_snapshot_counts_when_the_last_report_is_lost():
     server.drop()
     server.apply(3)
     held, there = server.snapshot()
-    entries = server.end(lost=[0], returned={"held": held, "over": "after the end"})
+    entries = server.end(lost=[0], returned={"contained": held, "over": "after the end"})
     assert entries["applied"] == 4 == there
     assert entries["dropped"] == {"late": 1}
 
@@ -148,7 +148,7 @@ def test_a_restore_after_the_snapshot_takes_nothing_from_it():
     server.begin(1, state)
     server.apply()  # reports that three steps before it are rolled back
     server.report()
-    entries = server.end(lost=[0], returned={"held": held, "over": "rolled back"})
+    entries = server.end(lost=[0], returned={"contained": held, "over": "rolled back"})
     assert entries["applied"] == 5 == there
     assert entries["rolled_back"] == 1
 
@@ -157,5 +157,5 @@ def test_parameters_of_another_run_hold_nothing_of_this_one():
     server = Server()
     server.apply(2)
     server.report()
-    entries = server.end(returned={"held": [], "over": "rolled back"})
+    entries = server.end(returned={"contained": [], "over": "rolled back"})
     assert (entries["applied"], entries["rolled_back"]) == (0, 2)

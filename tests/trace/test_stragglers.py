@@ -28,7 +28,7 @@ def empty(workers=4, servers=1, engine="simulated", pace=None):
         }
         for name in names
     ]  # fmt: skip
-    layout = {"roles": roles, "observed": names[:servers], "copies": "", "replicated": False, "groups": {}}
+    layout = {"roles": roles, "observed": names[:servers], "replication": "", "replicated": False, "groups": {}}
     cluster = {"engine": engine, "compute": "deterministic:0.1", "pace": pace}
     strategy = {"name": "AsyncPS", "options": {}}
     return Trace(

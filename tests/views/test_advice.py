@@ -1,4 +1,4 @@
-"""The figure of predicted step times: every strategy's bar, its parts, and its formula."""
+"""The figure of step times: every strategy's bar, its parts, and its formula."""
 
 from __future__ import annotations
 

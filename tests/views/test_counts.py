@@ -34,7 +34,7 @@ from labkit.trace.schema import COMPUTE, NANO, REASONS
 from labkit.views import ledger_panel, style
 from labkit.views.gradient_flow import step_rate
 from labkit.views.message_zoom import PERIOD, slow_motion_period, zoom_interval
-from labkit.views.throughput import Throughput
+from labkit.views.throughput import ThroughputPanel
 
 
 def simulate(strategy, seconds=2.0, problem=None, updates=None, faults=(), **cluster):
@@ -127,7 +127,7 @@ def test_of_many_workers_each_has_its_own_rate():
 
 
 def test_the_band_contains_nine_workers_in_ten_and_is_scaled_to_the_total():
-    panel, trace = Throughput(), simulate(lk.AsyncPS(), seconds=4.0, workers=20)
+    panel, trace = ThroughputPanel(), simulate(lk.AsyncPS(), seconds=4.0, workers=20)
     curves = panel.others(trace, trace.now)
     assert [curve.name.partition(" ")[0] for curve in curves] == ["5%", "median", "95%"]
     for curve in curves:
@@ -143,7 +143,7 @@ def test_samples_and_bytes_are_counted_too():
     _, total, _ = Cumulative("bytes").gross(trace, trace.now)
     assert total[-1] == sum(c.bytes[0] for c in trace.counters.values())
     with pytest.raises(lk.BadInput, match="of"):
-        Throughput(of="gradient")
+        ThroughputPanel(of="gradient")
 
 
 def test_a_collective_update_is_divided_among_all_workers():
@@ -291,6 +291,6 @@ def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_
 
 
 def test_the_names_of_all_categories_of_the_ledger_fit():
-    room = ledger_panel.LABEL + ledger_panel.Ledger.margins[0]
+    room = ledger_panel.LABEL + ledger_panel.LedgerPanel.margins[0]
     for name in ("partly applied", *(f"dropped: {reason}" for reason in REASONS)):
         assert style.width(name, style.SMALL) <= room

@@ -258,13 +258,13 @@ def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
     assert dots.get_ydata() == pytest.approx(wanted, rel=0.03)
 
 
-def test_without_a_formula_only_dots_or_the_predicted_line_are_drawn():
+def test_without_a_formula_only_dots_or_the_line_of_a_forecast_are_drawn():
     mine = {n: run(lk.AsyncPS(), workers=n, compute=lk.LogNormal(0.1, 0.3)) for n in (2, 4)}
     assert theoretical_throughput(mine[2].trace, np.array([2])) is None
     red = "#cc1f1f"
     plain = lk.pictures.link_saturation({"server": mine})
     assert not [line for line in plain.axes[0].lines if line.get_color() == red]
-    given = lk.pictures.link_saturation({"server": mine}, predicted={"server": {2: 20.0, 4: 40.0}})
+    given = lk.pictures.link_saturation({"server": mine}, forecast={"server": {2: 20.0, 4: 40.0}})
     (line,) = [line for line in given.axes[0].lines if line.get_color() == red]
     assert line.get_xydata().tolist() == [[2, 20], [4, 40]]
 
@@ -300,7 +300,7 @@ def some_run():
         (lambda r: lk.pictures.divergence(r, r), "quadratic"),
         (lambda r: lk.pictures.link_saturation(r), "name"),
         (lambda r: lk.pictures.link_saturation({"ring": {3: r}}), "has 4"),
-        (lambda r: lk.pictures.link_saturation({"ring": {4: r}}, predicted={"rang": {4: 1.0}}), "rang"),
+        (lambda r: lk.pictures.link_saturation({"ring": {4: r}}, forecast={"rang": {4: 1.0}}), "rang"),
         (lambda r: lk.pictures.bubble({4: r}), "no micro-batches"),
     ],
 )  # fmt: skip

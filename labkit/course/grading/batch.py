@@ -20,7 +20,7 @@ from .nbval_run import Harness
 from .scores import Result
 from .submissions import Submission, Submissions, read_submissions
 
-__all__ = ["Batch", "stop_on_signals"]
+__all__ = ["Grading", "stop_on_signals"]
 
 T = TypeVar("T")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -46,7 +46,7 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Batch:
+class Grading:
     """Grades the submissions of one reference notebook. A context manager, which closes the journal at the end.
 
     All methods raise `Interrupted` if `harness.stop` is set. By then all processes have ended.
@@ -67,7 +67,7 @@ class Batch:
         self._planned: list[int] = []
         self._reused = 0
 
-    def __enter__(self) -> Batch:
+    def __enter__(self) -> Grading:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -23,7 +23,7 @@ from ...strategies import Strategy
 from ..regions import HIDDEN, in_region
 from .request_validation import checked_kinds, checked_seconds, python_number
 from .restricted_api import AWAITED_TOOLS, MESSAGES
-from .session import ERRORS, Session, SubmittedCode
+from .session import ERRORS, StudentSession, SubmittedCode
 
 __all__ = ["remote_function", "remote_strategy"]
 
@@ -36,7 +36,7 @@ TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for na
 class RemoteRole:
     """One role that runs in a student process. `allowed`: the tools of labkit that the role may call."""
 
-    def __init__(self, session: Session, allowed: tuple[str, ...]):
+    def __init__(self, session: StudentSession, allowed: tuple[str, ...]):
         self.session, self.allowed = session, allowed
 
     async def run(self, request: list[Any]) -> None:
@@ -139,7 +139,7 @@ def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
 
     def role(kind: str) -> Any:
         async def run(self: Any, ctx: Any, *parts: Any) -> None:
-            session = Session(code, ctx, MESSAGES | kinds)
+            session = StudentSession(code, ctx, MESSAGES | kinds)
             values = {key: getattr(self, key) for key in options}
             await RemoteRole(session, code.tools).run(["role", name, values, kind, ctx.name, list(parts)])
 

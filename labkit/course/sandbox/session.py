@@ -23,7 +23,7 @@ from ...roles.shard import Shard
 from .processes import ForkServer, ProcessEnded, StudentConnection
 from .request_validation import RequestValidator, python_number, size_of
 
-__all__ = ["ERRORS", "MemoryBudget", "Session", "SubmittedCode"]
+__all__ = ["ERRORS", "MemoryBudget", "StudentSession", "SubmittedCode"]
 
 MAX_REFERENCES = 20_000  # objects to which one process may have references
 MAX_MEMORY = 256 << 20  # the most bytes that the grader holds at a time for a submission, see `MemoryBudget`
@@ -82,7 +82,7 @@ class SubmittedCode:
         self.server, self.tools, self.reference, self.secret = server, tools, reference, secret
         self.memory = memory or MemoryBudget()
         self._cells, self._prepared = cells, False
-        self._sessions: dict[bool, Session] = {}  # by whether the calls are those of hidden tests
+        self._sessions: dict[bool, StudentSession] = {}  # by whether the calls are those of hidden tests
         self.reference_functions: frozenset[str] = frozenset()
 
     @property
@@ -108,14 +108,14 @@ class SubmittedCode:
 
     def request(self, *request: Any) -> Any:
         """Return the answer of a new process that has run the cells. Raises `BadInput`, with the text, if it raises an error."""
-        session = Session(self, None, {})
+        session = StudentSession(self, None, {})
         try:
             return session.answer(*request)
         finally:
             session.close()
 
     def call(self, name: str, args: list[Any], keywords: dict[str, Any], hidden: bool = False) -> Any:
-        """Call a function in the process for these calls, and return the result. Raises what `Session.answer` raises.
+        """Call a function in the process for these calls, and return the result. Raises what `StudentSession.answer` raises.
 
         `hidden`: whether a hidden test calls it.
         """
@@ -124,7 +124,7 @@ class SubmittedCode:
             self._sessions.pop(hidden).close()
             session = None
         if session is None:
-            session = self._sessions[hidden] = Session(self, None, {})
+            session = self._sessions[hidden] = StudentSession(self, None, {})
         try:
             return session.answer("call", name, args, keywords)
         except ProcessEnded:
@@ -139,7 +139,7 @@ class SubmittedCode:
             self.reference.close()
 
 
-class Session:
+class StudentSession:
     """One student process, which has run the cells of `code`. `ctx`: the context of the role that it runs, or None."""
 
     def __init__(self, code: SubmittedCode, ctx: Any, kinds: dict[str, type[Message]]):
@@ -150,7 +150,7 @@ class Session:
         self._shards: dict[int, Shard] = {}  # by identity
         self._iterators: set[int] = set()  # the numbers of references to iterators over mini-batches
         self._number = self._counted = 0
-        self._reference_calls: Session | None = None  # a process of the reference that this one calls
+        self._reference_calls: StudentSession | None = None  # a process of the reference that this one calls
         cells = code.cells
         self.connection: StudentConnection = code.server.fork(self._find, self._refer)
         try:
@@ -361,7 +361,7 @@ class Session:
         if name not in self.code.reference_functions or self.code.reference is None:
             raise BadInput("there is no such function")
         if self._reference_calls is None:
-            self._reference_calls = Session(self.code.reference, None, {})
+            self._reference_calls = StudentSession(self.code.reference, None, {})
         try:
             frame = self._reference_calls.exchange(["call", name, args, keywords])
         except ProcessEnded:

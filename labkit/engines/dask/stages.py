@@ -9,10 +9,10 @@ from enum import IntEnum
 from .failure_detector import FailureDetector
 from .timeouts import ABSENT_S, SILENT_S
 
-__all__ = ["ProcessStart", "Stage", "StartProgress", "silence_text"]
+__all__ = ["ProcessStart", "StartStage", "StartProgress", "silence_text"]
 
 
-class Stage(IntEnum):
+class StartStage(IntEnum):
     """A stage of a start. Each process passes the first four in this order, each role the last two.
 
     No stage has a time limit. A start fails in a stage only if a process ends, or gives no sign of life for `SILENT_S`
@@ -50,32 +50,34 @@ class StartProgress:
 
     up: int
     wanted: int
-    stage: Stage
+    stage: StartStage
     reached: int
     total: int
 
     @classmethod
-    def of_processes(cls, stages: Iterable[Stage], wanted: int) -> StartProgress:
+    def of_processes(cls, stages: Iterable[StartStage], wanted: int) -> StartProgress:
         """Return the progress of a start of `wanted` processes, which have reached `stages`."""
         ordered = sorted(stages, reverse=True)[:wanted]
-        up = ordered.count(Stage.CONNECTED)
-        stage = ordered[0] if ordered else Stage.REQUESTED
+        up = ordered.count(StartStage.CONNECTED)
+        stage = ordered[0] if ordered else StartStage.REQUESTED
         return cls(up, wanted, stage, ordered.count(stage), wanted)
 
     def __str__(self) -> str:
-        return f"{self.reached:,} of {self.total:,} {'processes' if self.stage < Stage.UP else 'roles'} {self.stage}"
+        return (
+            f"{self.reached:,} of {self.total:,} {'processes' if self.stage < StartStage.UP else 'roles'} {self.stage}"
+        )
 
 
-def silence_text(what: str, stage: Stage, seconds: float) -> str:
+def silence_text(what: str, stage: StartStage, seconds: float) -> str:
     """Return the error text about a process or role that has given no sign of life after it had reached `stage`."""
-    return f"{what}: {stage}, not {Stage(stage + 1)}, no sign of life for {seconds:g} s"
+    return f"{what}: {stage}, not {StartStage(stage + 1)}, no sign of life for {seconds:g} s"
 
 
 class ProcessStart:
     """One start of a process. It takes any time, and fails only if the process gives no sign of life for `silent_s` seconds."""
 
     def __init__(self, silent_s: float = SILENT_S) -> None:
-        self.stage, self.pid = Stage.REQUESTED, 0
+        self.stage, self.pid = StartStage.REQUESTED, 0
         self._silent_s = silent_s
         self._detector = FailureDetector(ABSENT_S)
 
@@ -87,7 +89,10 @@ class ProcessStart:
         """
         self._detector.consult(now)
         if pid is not None:
-            self.stage, self.pid = Stage.IMPORTED if imported or self.stage is Stage.IMPORTED else Stage.ALIVE, pid
+            self.stage, self.pid = (
+                StartStage.IMPORTED if imported or self.stage is StartStage.IMPORTED else StartStage.ALIVE,
+                pid,
+            )
             self._detector.watch(["process"], now)
             self._detector.progress("process", sign, now)
 

@@ -29,14 +29,14 @@ from ..distributions import Deterministic, Distribution, Sampler
 from ..pacing import Pacing, WorkTimes
 from ..role_core import PHASE
 from .event_loop import DELIVER, DONE, EARLY, EventLoop
-from .network import Links, Mail, Network
+from .network import LinkTimes, Mail, SimulatedNetwork
 from .role import WAIT, SimulatedRole, give_up
 from .scheduler import Core, Host, Job
 
 __all__ = ["HostNetwork", "HostedRole"]
 
 
-class HostNetwork(Network):
+class HostNetwork(SimulatedNetwork):
     """The network of roles on hosts. A message leaves when its sender has spent the processor time of sending it.
 
     The links connect hosts. A message between processes takes `latency` ns more, and within a host only these. Evaluation is not
@@ -45,7 +45,7 @@ class HostNetwork(Network):
 
     __slots__ = ("_latency", "outboxes")
 
-    def __init__(self, loop: EventLoop, links: Links, kind_ids: Any, seed: int, latency: int):
+    def __init__(self, loop: EventLoop, links: LinkTimes, kind_ids: Any, seed: int, latency: int):
         super().__init__(loop, links, kind_ids, seed)
         self._latency = latency
         self.outboxes: dict[str, list[Mail]] = {}  # of each role: messages that it has posted and that have not left

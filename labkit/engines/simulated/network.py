@@ -36,14 +36,14 @@ from .event_loop import DELIVER, EARLY, EventLoop
 if TYPE_CHECKING:
     from .role import SimulatedRole
 
-__all__ = ["LinkFaults", "Links", "Network", "transmissions"]
+__all__ = ["SimulatedLinkFaults", "LinkTimes", "SimulatedNetwork", "transmissions"]
 
 RESEND = nanoseconds(RESEND_S)
 
 Link = tuple[str, str]  # sender, receiver
 
 
-class Links:
+class LinkTimes:
     """Arrival times of messages between `nodes` nodes. `latency` in seconds, `bandwidth` in bytes/s (may be infinite).
 
     `free`: whether messages take no time.
@@ -70,16 +70,16 @@ class Links:
         return arrival
 
 
-class Network:
+class SimulatedNetwork:
     """Delivers messages over `links`. `kind_ids`: the number of each kind of message in the trace. `seed`: the seed of the
     random streams of lossy links.
     """
 
     __slots__ = ("_faults", "_kind_ids", "_links", "_loop", "_seed")
 
-    def __init__(self, loop: EventLoop, links: Links, kind_ids: Mapping[type, int], seed: int):
+    def __init__(self, loop: EventLoop, links: LinkTimes, kind_ids: Mapping[type, int], seed: int):
         self._loop, self._links, self._kind_ids, self._seed = loop, links, kind_ids, seed
-        self._faults: LinkFaults | None = None
+        self._faults: SimulatedLinkFaults | None = None
 
     def send(self, role: SimulatedRole, to: str, message: Message, category: int) -> int:
         """Send a copy of `message` from `role` to the role `to`; returns the bytes of its payload."""
@@ -107,10 +107,10 @@ class Network:
     # faults -----------------------------------------------------------------------------------------------------------
 
     @property
-    def faults(self) -> LinkFaults:
+    def faults(self) -> SimulatedLinkFaults:
         """The link faults, created on first use. From then on, messages are checked for them."""
         if self._faults is None:
-            self._faults = LinkFaults(self.arrival, self._loop, self._kind_ids, self._seed)
+            self._faults = SimulatedLinkFaults(self.arrival, self._loop, self._kind_ids, self._seed)
         return self._faults
 
     def arrival(self, role: SimulatedRole, target: SimulatedRole, size: int) -> int:
@@ -175,7 +175,7 @@ def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, in
             return sent, lost, arrived - 1
 
 
-class LinkFaults:
+class SimulatedLinkFaults:
     """The faults of the links of a run. `isolated`: roles that are cut off from every other node. `arrival`: the method of the
     network.
     """

@@ -44,19 +44,19 @@ from ..active_faults import Conditions, Reason
 from ..cluster_spec import ClusterSpec
 from ..elastic import moving_roles
 from ..plan import Plan
-from ..role_core import Membership
+from ..role_core import KnownMembers
 from .checkpointing import Checkpoints
 from .event_loop import EventLoop
-from .network import Network
+from .network import SimulatedNetwork
 from .role import SimulatedRole
 from .role_factory import RoleFactory
 
-__all__ = ["Recovery"]
+__all__ = ["SimulatedRecovery"]
 
 JOINS, LEFT = "has not joined yet", "has left"  # reasons in `role.down` of workers that are outside
 
 
-class Recovery:
+class SimulatedRecovery:
     """The losses and restarts of one run. Its methods are called between two turns of the event loop.
 
     `lost_instances`: [role's number, incarnation] of every instance that ended without a final report. `outside`: workers that
@@ -64,8 +64,8 @@ class Recovery:
     """
 
     def __init__(
-        self, plan: Plan, cluster: ClusterSpec, loop: EventLoop, network: Network, roles: Sequence[SimulatedRole],
-        members: Membership, factory: RoleFactory, checkpoints: Checkpoints, trace: Trace,
+        self, plan: Plan, cluster: ClusterSpec, loop: EventLoop, network: SimulatedNetwork, roles: Sequence[SimulatedRole],
+        members: KnownMembers, factory: RoleFactory, checkpoints: Checkpoints, trace: Trace,
     ):  # fmt: skip
         self._plan, self._layout, self._loop, self._network, self._roles = plan, plan.layout, loop, network, roles
         self._by_name = {role.name: role for role in roles}
@@ -147,7 +147,7 @@ class Recovery:
         self._start_heartbeat_timeout(names, self._isolated)
 
     def reconnect(self, name: str, reason: Reason) -> None:
-        """Reconnect the node of role `name`, unless there is another reason. Held messages are sent by `Network.send_held`."""
+        """Reconnect the node of role `name`, unless there is another reason. Held messages: see `SimulatedNetwork.send_held`."""
         freed = {role: self._why_isolated.end(role.name, reason) for role in self._node_of(name)}
         if not self._why_isolated.holds(name, self._process[name]):
             self._trace.event(LinkReconnected(self._loop.now, name, None))

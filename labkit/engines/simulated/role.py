@@ -29,9 +29,9 @@ from ...trace.schema import WAIT as WAITING
 from ...trace.schema import nanoseconds, seconds
 from ..distributions import Deterministic, Distribution, Sampler
 from ..error_texts import foreign_effect
-from ..role_core import PHASE, Membership, RoleCore
+from ..role_core import PHASE, KnownMembers, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
-from .network import Network
+from .network import SimulatedNetwork
 
 __all__ = ["WAIT", "Cores", "Endings", "SimulatedContext", "SimulatedRole", "give_up"]
 
@@ -113,7 +113,7 @@ class SimulatedRole(RoleCore):
 
     def __init__(
         self, spec: RoleSpec, node: int, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type],
-        members: Membership, strategy: Any, loop: EventLoop, network: Network, by_name: Mapping[str, SimulatedRole],
+        members: KnownMembers, strategy: Any, loop: EventLoop, network: SimulatedNetwork, by_name: Mapping[str, SimulatedRole],
         endings: Endings,
     ):  # fmt: skip
         super().__init__(spec, recorder, ids, kinds, members, strategy)

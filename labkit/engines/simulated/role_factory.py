@@ -22,10 +22,10 @@ from ..cluster_spec import ClusterSpec
 from ..costs import Costs
 from ..distributions import Deterministic, Sampler
 from ..plan import Plan, batch_maker, build_parts, local_data, make_coroutine, split
-from ..role_core import Membership
+from ..role_core import KnownMembers
 from .event_loop import EventLoop
 from .hosts import HostedRole, HostNetwork
-from .network import Links, Network
+from .network import LinkTimes, SimulatedNetwork
 from .role import Cores, Endings, SimulatedContext, SimulatedRole
 from .scheduler import Host
 
@@ -39,7 +39,9 @@ class RoleFactory:
 
     evaluator: Evaluator
 
-    def __init__(self, plan: Plan, cluster: ClusterSpec, loop: EventLoop, network: Network, members: Membership):
+    def __init__(
+        self, plan: Plan, cluster: ClusterSpec, loop: EventLoop, network: SimulatedNetwork, members: KnownMembers
+    ):
         self._plan, self._cluster, self._loop, self._network, self._members = plan, cluster, loop, network, members
         self._clock = loop.clock
         problem = plan.problem
@@ -155,11 +157,13 @@ def _share(spec: RoleSpec, parameters: int) -> float:
     return held / parameters if parameters else 0.0
 
 
-def make_network(loop: EventLoop, plan: Plan, cluster: ClusterSpec, kind_ids: Mapping[type, int]) -> Network:
+def make_network(loop: EventLoop, plan: Plan, cluster: ClusterSpec, kind_ids: Mapping[type, int]) -> SimulatedNetwork:
     """Return the network of a run: between its nodes, or, on a cluster with costs, between and within its hosts."""
     if cluster.costs is None:
-        return Network(loop, Links(len(plan.layout.nodes), cluster.latency, cluster.bandwidth), kind_ids, plan.seed)
-    links = Links(cluster.costs.hosts, cluster.latency, cluster.bandwidth)
+        return SimulatedNetwork(
+            loop, LinkTimes(len(plan.layout.nodes), cluster.latency, cluster.bandwidth), kind_ids, plan.seed
+        )
+    links = LinkTimes(cluster.costs.hosts, cluster.latency, cluster.bandwidth)
     return HostNetwork(loop, links, kind_ids, plan.seed, nanoseconds(cluster.costs.latency))
 
 

@@ -57,13 +57,13 @@ from ..commands import (
 from ..elastic import check_elastic
 from ..error_texts import deadlock_text, divergence_text, failure_report, loss_text, render_failure
 from ..plan import Plan, find_role
-from ..role_core import Membership
+from ..role_core import KnownMembers
 from ..storage.journal import RunJournal, past_text
 from ..storage.store import fingerprint, open_store
 from .checkpointing import Checkpoints
 from .event_loop import CHIEF_WAKE, EventLoop, RunEvent
 from .interpreter_tuning import TUNING
-from .recovery import Recovery
+from .recovery import SimulatedRecovery
 from .role import SimulatedRole
 from .role_factory import RoleFactory, check_time_passes, make_network
 from .run_lock import RunLock, TimeSlices
@@ -158,7 +158,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _make_roles(self) -> None:
         plan, spec, loop = self.plan, self.cluster.spec, self._loop
-        self._members = Membership(plan.layout.peers(), dict.fromkeys(plan.role_ids, 0))
+        self._members = KnownMembers(plan.layout.peers(), dict.fromkeys(plan.role_ids, 0))
         self._factory = RoleFactory(plan, spec, loop, self._network, self._members)
         self._roles = self._factory.make_roles(self)
         self._by_name = {role.name: role for role in self._roles}
@@ -171,7 +171,7 @@ class SimulatedRun(VirtualTimeEngine):
         for role in self._roles:
             self._factory.prepare(role, 0)
             self._checkpoints.register(role)
-        self._recovery = Recovery(
+        self._recovery = SimulatedRecovery(
             plan, spec, loop, self._network, self._roles, self._members, self._factory, self._checkpoints, self.trace
         )
 
@@ -613,7 +613,7 @@ class SimulatedRun(VirtualTimeEngine):
             update=evaluator.update, samples=evaluator.samples, loss=evaluator.loss, accuracy=evaluator.accuracy,
             parameters_sha256=fingerprint(evaluator.parameters), **self._returned_gradients(stopped_by),
             lost=sorted(r.name for r in self._roles if r.down and r.name not in recovery.outside),
-            lost_lives=recovery.lost_instances,
+            lost_instances=recovery.lost_instances,
             commands=[entry.to_dict() for entry in self.commands],
         )  # fmt: skip
         self._release_folder()
@@ -622,7 +622,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
         """Return the gradients contained in the returned parameters, if the shards have changed since their last evaluation:
-        {"returned": {"held": [[shard, gradients], ...], "over": why the parameters do not contain later gradients}}.
+        {"returned": {"contained": [[shard, gradients], ...], "over": why the parameters do not contain later gradients}}.
 
         {} if nothing was evaluated or nothing has changed. A replica that was not evaluated is unchanged if it contains the same
         gradients as an evaluated one.
@@ -642,7 +642,7 @@ class SimulatedRun(VirtualTimeEngine):
             return {}
         orderly = not self._chief.down and stopped_by not in ("error", "deadlock")
         over = REASONS[AFTER_END if orderly else ROLLED_BACK]
-        return {"returned": {"held": [list(one) for one in evaluated.items()], "over": over}}
+        return {"returned": {"contained": [list(one) for one in evaluated.items()], "over": over}}
 
     def _in_flight(self) -> list[list[int]]:
         """Return [shard, sender, incarnation, step, count] of every gradient that is in flight, held by a cut link, or in an
@@ -706,7 +706,7 @@ def _gradients(contained: dict[str, Any]) -> Any:
     return [
         contained["incarnation"],
         contained["rounds"],
-        *(sorted(map(list, contained[name])) for name in ("eras", "applied")),
+        *(sorted(map(list, contained[name])) for name in ("rounds_by_incarnation", "applied")),
     ]
 
 

@@ -23,7 +23,7 @@ from ...nn import SparseParameters
 
 __all__ = ["DamagedCheckpoint", "decode_state", "encode_state"]
 
-MAGIC, FORMAT = b"labkit\r\n", 1
+MAGIC, FORMAT = b"labkit\r\n", 2
 HEADER = struct.Struct("<8sHQ32s")
 COUNT = struct.Struct("<Q")
 KINDS = "biufcSU"  # dtype kinds that are stored as raw bytes

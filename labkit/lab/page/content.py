@@ -24,12 +24,12 @@ from ..actions import (
     BackToLive,
     Calibrate,
     Cancel,
+    Forecast,
     Pause,
     Pin,
-    Predict,
+    PlayForecast,
     Reset,
     Resume,
-    RunPredicted,
     Start,
     Step,
     Stop,
@@ -62,11 +62,11 @@ MOST_RUNS = 8  # rows of the list of runs
 MOST_LINES = 60  # of the log, the newest ones
 SHORTEST, LONG = 10.0, 60.0  # seconds of the slider: without a time limit; of a run with a longer limit, at first
 NO_SCENARIO = "no scenario"
-SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Predict: Calibrate}
+SLOTS: dict[type[Action], type[Action]] = {Resume: Pause, Unpin: Pin, Forecast: Calibrate}
 MEASURE = (
-    "measure what gradients and messages cost on this cluster (half a minute), to predict its runs and larger clusters"
+    "measure what gradients and messages cost on this cluster (half a minute), to forecast its runs and larger clusters"
 )
-FORECAST = "predict other sizes of the cluster, sweep a setting, show the calibration"
+FORECAST = "forecast other sizes of the cluster, sweep a setting, show the calibration"
 ENDED = {
     "seconds": "time limit reached", "accuracy": "target accuracy reached", "updates": "limit of updates reached",
     "samples": "limit of samples reached", "epochs": "limit of epochs reached", "finished": "all workers finished",
@@ -108,7 +108,7 @@ def toolbar(view: View, scenarios: dict[str, str]) -> Section:
         _button(Unpin, "Unpin", "remove the reference run", view) if pinned else
         _button(Pin, "Pin", "make this the reference run: later runs are drawn over it", view),
         _button(Calibrate, "Calibrate", MEASURE, view) if view.calibration is None else
-        {**_button(Predict, "Predict", FORECAST, view), "off": False},
+        {**_button(Forecast, "Forecast", FORECAST, view), "off": False},
         _button(
             Undo, "Undo", f"undo the last fault or change of a setting: {view.undoes}", view, hidden=Undo not in view.actions
         ),
@@ -268,7 +268,7 @@ def _control(control: Control, next_run: bool, received: int) -> Section:
 
 
 def experiments(view: View, swept: Mapping[str, str]) -> Section:
-    """The calibration of the cluster, predictions of other sizes, sweeps, and the progress of the task. `swept`: {name: values}
+    """The calibration of the cluster, forecasts of other sizes, sweeps, and the progress of the task. `swept`: {name: values}
     of the settings that can be swept.
     """
     task, measured = view.task, view.calibration
@@ -289,14 +289,14 @@ def experiments(view: View, swept: Mapping[str, str]) -> Section:
             "text": _calibration_text(view), "table": None if measured is None else _table(measured.table()),
             "doubts": [] if measured is None else _doubts([*measured.doubts, *measured.doubts_about(view.settings.problem)]),
         },
-        "predict": {
+        "forecast": {
             "buttons": [
-                _button(Predict, "Predict", "simulate this number of workers with the measured costs", view),
-                _button(RunPredicted, "Watch", "play a simulated run of this size in the panels", view),
+                _button(Forecast, "Forecast", "simulate this number of workers with the measured costs", view),
+                _button(PlayForecast, "Watch", "play a simulated run of this size in the panels", view),
             ],
             "workers": max(8 * now, 32), "hosts": str(measured.costs.hosts) if measured is not None else "1",
-            "table": None if view.predictions is None else _table(view.predictions.table()),
-            "doubts": [] if view.predictions is None else _doubts(view.predictions.doubts),
+            "table": None if view.forecasts is None else _table(view.forecasts.table()),
+            "doubts": [] if view.forecasts is None else _doubts(view.forecasts.doubts),
         },
         "sweep": {
             "button": _button(Sweep, "Sweep", "simulate runs with several values of the setting", view),

@@ -9,7 +9,7 @@ from ..actions import Action
 if TYPE_CHECKING:
     from ..view import View
 
-__all__ = ["Host", "Press"]
+__all__ = ["PageHost", "Press"]
 
 
 class Press(Protocol):
@@ -19,7 +19,7 @@ class Press(Protocol):
         """See `Lab.press`."""
 
 
-class Host(Protocol):
+class PageHost(Protocol):
     """The lab that a page belongs to."""
 
     @property

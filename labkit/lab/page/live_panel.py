@@ -14,7 +14,7 @@ from ...views.figures import blank, place
 
 if TYPE_CHECKING:
     from ...trace import Trace
-    from ...views.predicted import Predicted
+    from ...views.forecast import RunForecast
     from ..view import View
 
 __all__ = ["FIRST_VIEW", "LivePanel", "is_wide"]
@@ -33,7 +33,7 @@ class LivePanel:
 
     def __init__(self, name: str):
         self.name, self.size = name, PANELS[name].size
-        self._of: tuple[Trace, Trace | None, Predicted | None, tuple[int, int]] | None = None
+        self._of: tuple[Trace, Trace | None, RunForecast | None, tuple[int, int]] | None = None
         self._panel: Any = None
         self._t = 0  # of the picture
         self._key: Any = None
@@ -52,9 +52,9 @@ class LivePanel:
         return not self._is_of(view, self.size) or self._key is None or self._panel.key(view.trace, view.t) != self._key
 
     def _is_of(self, view: View, size: tuple[int, int]) -> bool:
-        """Whether the panel was made for these traces, this prediction and this size."""
+        """Whether the panel was made for these traces, this forecast and this size."""
         of = self._of
-        same = of is not None and of[0] is view.trace and of[1] is view.reference and of[2] is view.predicted
+        same = of is not None and of[0] is view.trace and of[1] is view.reference and of[2] is view.forecast
         return same and of is not None and of[3] == size
 
     def draw(self, view: View) -> tuple[dict[str, Any], list[bytes]]:
@@ -62,7 +62,7 @@ class LivePanel:
         trace, t = view.trace, view.t
         size = self.size  # the browser may report another one meanwhile
         if not self._is_of(view, size):
-            self._begin(trace, view.reference, view.predicted, size)
+            self._begin(trace, view.reference, view.forecast, size)
         panel = self._panel
         self._t, self._key = t, panel.key(trace, t)
         panel.update(trace, t)
@@ -134,11 +134,11 @@ class LivePanel:
         return self._of is not None and self._of[0] is view.trace and self._of[3] == self.size
 
     def _begin(
-        self, trace: Trace, reference: Trace | None, predicted: Predicted | None, size: tuple[int, int]
+        self, trace: Trace, reference: Trace | None, forecast: RunForecast | None, size: tuple[int, int]
     ) -> None:  # fmt: skip
         """Make a new panel, because a panel caches data of one run."""
-        self._of, self._axes_key = (trace, reference, predicted, size), None
-        self._panel = make_panel(self.name, reference, predicted)
+        self._of, self._axes_key = (trace, reference, forecast, size), None
+        self._panel = make_panel(self.name, reference, forecast)
         place(blank(*size), self._panel, 0, 0, *size, title=False)
 
 

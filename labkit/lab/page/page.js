@@ -30,7 +30,7 @@ const ICONS = {
   BackToLive: "M2 2l5 6-5 6zM7 2l5 6-5 6zM12 2h2v12h-2z",
   settings: "M2 3h5v2H2zM11 3h3v2h-3zM7 2h3v4H7zM2 11h2v2H2zM8 11h6v2H8zM4 10h3v4H4zM2 7h8v2H2zM13 7h1v2h-1zM10 6h2v4h-2z",
   Calibrate: "M2 12a6 6 0 1 1 12 0h-2a4 4 0 1 0-8 0zM7 11l3.500-5 1 .7L9 12z",
-  Predict: "M2 2h1.600v10.400H14V14H2zM5 9h2v2H5zM8 6.500h2v2H8zM11 4h2v2h-2z",
+  Forecast: "M2 2h1.600v10.400H14V14H2zM5 9h2v2H5zM8 6.500h2v2H8zM11 4h2v2h-2z",
   full: "M2 2h5v2H4v3H2zM9 2h5v5h-2V4H9zM2 9h2v3h3v2H2zM12 9h2v5H9v-2h3z",
   enlarge: "M9 2h5v5h-2V5.400L9.700 7.700 8.300 6.300 10.600 4H9zM2 9h2v1.600l2.300-2.300 1.400 1.400L5.400 12H7v2H2z",
 };
@@ -352,9 +352,9 @@ class LabView {
     if (open) setAttribute(open, "aria-expanded", this.sheet.hidden ? "false" : "true");
   }
 
-  // Calibrate measures, and shows its progress; when the cluster is calibrated, the button is Predict, which only opens the sheet.
+  // Calibrate measures, and shows its progress; when the cluster is calibrated, the button is Forecast, which only opens the sheet.
   pressToolbar(button) {
-    if (button.action === "Predict" || (button.action === "Calibrate" && button.off && this.get("experiments").kind)) {
+    if (button.action === "Forecast" || (button.action === "Calibrate" && button.off && this.get("experiments").kind)) {
       this.toggleSheet();
       this.answered();
       return;
@@ -510,7 +510,7 @@ class LabView {
   // A setting with a button that opens the sheet for a sweep of its values.
   makeSweepable(control) {
     const row = this.makeControl(control);
-    const open = this.button(icon("Predict"), { class: "lk-open-sweep", "aria-label": `sweep ${control.label}`,
+    const open = this.button(icon("Forecast"), { class: "lk-open-sweep", "aria-label": `sweep ${control.label}`,
       tip: `sweep ${control.label}: compare runs with several values`, onclick: () => this.openSweep(control.name) });
     const box = element("div", { class: "lk-sweepable" }, row, open);
     box.update = (now) => {
@@ -645,7 +645,7 @@ class LabView {
     return box;
   }
 
-  // calibration, predictions, sweeps --------------------------------------------------------------------------------------
+  // calibration, forecasts, sweeps --------------------------------------------------------------------------------------
 
   buildSheet() {
     const part = (title, ...children) => element("section", { class: "lk-part", "aria-label": title }, element("h4", {}, title), ...children);
@@ -659,10 +659,10 @@ class LabView {
     this.calibrateText = element("span", { class: "lk-grey" });
     this.calibrateResults = results();
     this.costs = element("details", { open: true, hidden: true }, element("summary", {}, "costs"), this.calibrateResults);
-    this.workers = element("input", { type: "text", inputmode: "numeric", class: "lk-number", "aria-label": "workers to predict", oninput: () => { this.workers.typed = true; } });
-    this.hosts = element("input", { type: "text", inputmode: "numeric", class: "lk-number", "aria-label": "hosts to predict", title: "number of hosts; empty: as many as were measured" });
-    this.predictBox = element("div", { class: "lk-buttons" });
-    this.predictResults = results();
+    this.workers = element("input", { type: "text", inputmode: "numeric", class: "lk-number", "aria-label": "workers to forecast", oninput: () => { this.workers.typed = true; } });
+    this.hosts = element("input", { type: "text", inputmode: "numeric", class: "lk-number", "aria-label": "hosts to forecast", title: "number of hosts; empty: as many as were measured" });
+    this.forecastBox = element("div", { class: "lk-buttons" });
+    this.forecastResults = results();
     this.sweepSetting = element("select", { "aria-label": "setting to sweep", onchange: () => this.showValues(true) });
     this.sweepValues = element("input", { type: "text", class: "lk-values", "aria-label": "values", title: "values of the setting, separated by commas",
       oninput: () => { this.sweepValues.typed = true; } });
@@ -671,10 +671,10 @@ class LabView {
     this.figure = element("canvas", { class: "lk-figure", role: "img", "aria-label": "figure of the sweep", hidden: true });
     this.sweepResults = results();
     const close = this.button("×", { tip: "close (Esc)", class: "lk-icon lk-close", "aria-label": "close", onclick: () => this.toggleSheet(false) });
-    this.sheet = element("div", { class: "lk-sheet", role: "region", "aria-label": "calibrate and predict", tabindex: "-1", hidden: true }, close,
+    this.sheet = element("div", { class: "lk-sheet", role: "region", "aria-label": "calibrate and forecast", tabindex: "-1", hidden: true }, close,
       this.task,
       part("calibration", row(this.calibrateBox, this.calibrateText), this.costs),
-      part("what if", row("What if there were ", this.workers, " workers on ", this.hosts, " hosts? ", this.predictBox), this.predictResults),
+      part("what if", row("What if there were ", this.workers, " workers on ", this.hosts, " hosts? ", this.forecastBox), this.forecastResults),
       part("sweep a setting", row(this.sweepSetting, this.sweepValues, this.sweepBox, this.sweepText), this.figure, this.sweepResults));
   }
 
@@ -730,10 +730,10 @@ class LabView {
     setText(this.calibrateText, now.calibrate.text);
     this.showResults(this.calibrateResults, now.calibrate);
     this.costs.hidden = !now.calibrate.table;
-    if (!this.workers.typed) this.workers.value = String(now.predict.workers);
-    setAttribute(this.hosts, "placeholder", now.predict.hosts);
-    this.showButtons(this.predictBox, now.predict.buttons.map((button) => ({ ...button, id: button.action })), (button) => this.pressPredict(button));
-    this.showResults(this.predictResults, now.predict);
+    if (!this.workers.typed) this.workers.value = String(now.forecast.workers);
+    setAttribute(this.hosts, "placeholder", now.forecast.hosts);
+    this.showButtons(this.forecastBox, now.forecast.buttons.map((button) => ({ ...button, id: button.action })), (button) => this.pressForecast(button));
+    this.showResults(this.forecastResults, now.forecast);
     keyed(this.sweepSetting, now.sweep.settings, ([name]) => name, ([name, label]) => element("option", { value: name }, label), () => {});
     if (!this.sweepSetting.value && now.sweep.settings.length) {
       this.sweepSetting.value = (now.sweep.settings.find(([name]) => name === "workers") || now.sweep.settings[0])[0];
@@ -748,10 +748,10 @@ class LabView {
     this.showResults(this.sweepResults, now.sweep);
   }
 
-  pressPredict(button) {
+  pressForecast(button) {
     const number = (input) => (/^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value.trim());
     const hosts = this.hosts.value.trim() ? number(this.hosts) : null;
-    if (button.action === "RunPredicted" && !button.off) this.toggleSheet(false); // the panels show the run
+    if (button.action === "RunForecast" && !button.off) this.toggleSheet(false); // the panels show the run
     this.press(button.action, number(this.workers), hosts);
   }
 

@@ -34,13 +34,13 @@ from ..actions import (
     Cancel,
     ChangeSettings,
     Execute,
+    Forecast,
     Pause,
     Pin,
+    PlayForecast,
     PlayScenario,
-    Predict,
     Reset,
     Resume,
-    RunPredicted,
     Seek,
     ShowRun,
     Start,
@@ -55,7 +55,7 @@ from ..controls import Control
 from ..controls import controls as controls_of
 from . import content
 from .drawing_thread import BUSY, FULL_SPEED, SHARE, DrawingThread
-from .lab_interface import Host
+from .lab_interface import PageHost
 from .live_panel import FIRST_VIEW, LivePanel, is_wide
 from .widget import PageWidget
 
@@ -78,7 +78,7 @@ LARGEST = 4000, 4000
 ACTIONS: dict[str, Callable[..., Action]] = {
     kind.__name__: kind
     for kind in (
-        Answer, BackToLive, Calibrate, Cancel, ChangeSettings, Pause, Pin, PlayScenario, Predict, Reset, Resume, RunPredicted,
+        Answer, BackToLive, Calibrate, Cancel, ChangeSettings, Pause, Pin, PlayScenario, Forecast, Reset, Resume, PlayForecast,
         Seek, ShowRun, Start, Step, Stop, Sweep, Undo, Unpin, WhatIf,
     )
 }  # fmt: skip
@@ -96,7 +96,7 @@ class Page:
     """
 
     def __init__(
-        self, lab: Host, panels: tuple[str, ...] | None = None, names: tuple[str, ...] | None = None, awake: bool = True,
+        self, lab: PageHost, panels: tuple[str, ...] | None = None, names: tuple[str, ...] | None = None, awake: bool = True,
         idle: Callable[[], None] = lambda: None, output: str = "",
         make_thread: Callable[[str, Callable[[], float | None]], DrawingThread] = DrawingThread,
     ):  # fmt: skip

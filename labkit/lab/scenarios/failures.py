@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...engines.commands import Kill, Restart
-from .scenario import Question, Scenario, Step
+from .scenario import Question, Scenario, ScenarioStep
 
 __all__ = ["SERVER_FAILS", "WORKER_FAILS"]
 
@@ -36,16 +36,16 @@ WORKER_FAILS = Scenario(
     summary="One of four workers is down for 3 s: synchronous training stops, asynchronous training loses its share.",
     settings=FOUR,
     steps=(
-        Step({"strategy": "sync-ps", "seconds": 60}, text="Four workers, and every step is the mean of all four."),
-        Step(
+        ScenarioStep({"strategy": "sync-ps", "seconds": 60}, text="Four workers, and every step is the mean of all four."),
+        ScenarioStep(
             {"strategy": "sync-ps", "seconds": 7.5}, down("worker-2", 2.55, 5.55),
             text="At 2.5 s w2 is killed. A step needs all four gradients, so the others wait until w2 is restarted.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "sync-ps", "on_loss": "continue", "seconds": 7.5}, down("worker-2", 2.55, 5.55), pin=False,
             text="The same failure with on_loss = continue: a step is the mean of the workers that are left.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "async-ps", "seconds": 7.5}, down("worker-2", 2.55, 5.55),
             text="Asynchronous: workers never wait for each other.",
         ),
@@ -67,15 +67,15 @@ SERVER_FAILS = Scenario(
     summary="A server that fails loses the updates since its last checkpoint; with a backup it loses none.",
     settings={**FOUR, "strategy": "async-ps", "seconds": 7},
     steps=(
-        Step(
+        ScenarioStep(
             {"checkpoint_every": 2.0}, down("server-0", 3.55, 4.55),
             text="A checkpoint every 2 s. The server is killed 1.5 s after one: 1.5 s of updates are rolled back.",
         ),
-        Step(
+        ScenarioStep(
             {"checkpoint_every": 0.5}, down("server-0", 3.45, 4.45),
             text="A checkpoint every 0.5 s: the same failure costs less than half a second of updates.",
         ),
-        Step(
+        ScenarioStep(
             {"checkpoint_every": 2.0, "replicas": 1}, down("server-0", 3.55, 4.55),
             text="With a backup (b0) that has every update before it is acknowledged: nothing is rolled back.",
         ),

@@ -11,7 +11,7 @@ takes
 
 from __future__ import annotations
 
-from .scenario import Scenario, Step
+from .scenario import Scenario, ScenarioStep
 
 __all__ = ["FEWER_BYTES", "FULL_LINK", "LOCAL_STEPS", "SPARSE"]
 
@@ -25,15 +25,15 @@ FULL_LINK = Scenario(
     summary="One server sends every model and receives every gradient; shards share that, and a ring needs no server.",
     settings={**SIMULATED, "workers": 16, "pace": 0.1, "bandwidth": 8e5, "seconds": 7, "hidden": (64, 32)},
     steps=(
-        Step(
+        ScenarioStep(
             {"strategy": "sync-ps", "servers": 1},
             text="One server: its link is almost always busy, and 16 workers wait for it.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "sync-ps", "servers": 4}, pin=False,
             text="Four servers: each has a quarter of the model, and of the traffic.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "ring-all-reduce"},
             text="Ring all-reduce: no server, and no worker sends more than two models per step.",
         ),
@@ -48,11 +48,11 @@ LOCAL_STEPS = Scenario(
     summary="Workers that average their models every eighth step send an eighth of the bytes and hardly wait.",
     settings={**SIMULATED, "workers": 8, "pace": 0.1, "bandwidth": 5e5, "seconds": 9, "hidden": (64, 32)},
     steps=(
-        Step(
+        ScenarioStep(
             {"strategy": "ring-all-reduce"},
             text="Ring all-reduce in every step: as much time for communication as for computing.",
         ),
-        Step({"strategy": "local-sgd", "H": 8}, text="Local SGD: eight local steps, then the mean of all models."),
+        ScenarioStep({"strategy": "local-sgd", "H": 8}, text="Local SGD: eight local steps, then the mean of all models."),
     ),
     panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
@@ -68,9 +68,9 @@ FEWER_BYTES = Scenario(
         "strategy": "ring-all-reduce",
     },
     steps=(
-        Step({"codec": None}, text="A slow link, and every gradient in full: 4 bytes per number."),
-        Step({"codec": "float16"}, pin=False, text="Half precision, 2 bytes per number: half the time on the link."),
-        Step(
+        ScenarioStep({"codec": None}, text="A slow link, and every gradient in full: 4 bytes per number."),
+        ScenarioStep({"codec": "float16"}, pin=False, text="Half precision, 2 bytes per number: half the time on the link."),
+        ScenarioStep(
             {"codec": "power-sgd:2"},
             text="PowerSGD of rank 2: two columns and two rows per matrix; error feedback sends the rest later.",
         ),
@@ -90,8 +90,8 @@ SPARSE = Scenario(
         "options": {"rows": 10_000}, "hidden": (16,), "optimizer": "adagrad",
     },
     steps=(
-        Step({"strategy": "sync-ps"}, text="The whole embedding table is sent with every gradient, nearly all of it zeros."),
-        Step(
+        ScenarioStep({"strategy": "sync-ps"}, text="Every gradient is the whole embedding table, nearly all of it zeros."),
+        ScenarioStep(
             {"strategy": "sparse-ps"},
             text="Only the rows of the batch are sent; the gradients of the other layers are summed by ring all-reduce.",
         ),

@@ -5,7 +5,7 @@ With P equal stages and M micro-batches, the stages are idle for (P - 1)/(M + P 
 
 from __future__ import annotations
 
-from .scenario import Scenario, Step
+from .scenario import Scenario, ScenarioStep
 
 __all__ = ["BUBBLE", "SKEWED_DATA"]
 
@@ -21,12 +21,12 @@ BUBBLE = Scenario(
         "hidden": (54, 64, 54, 54), "eval_every": 2,
     },
     steps=(
-        Step({"micro_batches": 1}, text="One layer per worker, and the whole batch at once: one stage computes, three are idle."),
-        Step(
+        ScenarioStep({"micro_batches": 1}, text="One layer per worker, the whole batch at once: one stage computes, three idle."),
+        ScenarioStep(
             {"micro_batches": 4}, pin=False,
             text="4 micro-batches: while one stage works on the first, others work on the next ones.",
         ),
-        Step({"micro_batches": 16}, text="16 micro-batches: the bubble is only the filling and the draining of the pipeline."),
+        ScenarioStep({"micro_batches": 16}, text="16 micro-batches: the bubble is the filling and draining of the pipeline."),
     ),
     panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
@@ -46,8 +46,8 @@ SKEWED_DATA = Scenario(
         "seconds": 9,
     },
     steps=(
-        Step({"partition": "even"}, text="Every worker has samples of all digits: 32 local steps do no harm."),
-        Step(
+        ScenarioStep({"partition": "even"}, text="Every worker has samples of all digits: 32 local steps do no harm."),
+        ScenarioStep(
             {"partition": "by-label:0.1"},
             text="Every worker has mostly two or three digits, and its model forgets the others in 32 steps.",
         ),

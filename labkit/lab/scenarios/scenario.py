@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Question", "Scenario", "Step"]
+__all__ = ["Question", "Scenario", "ScenarioStep"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScenarioStep:
     """One run of a scenario.
 
     `settings`: {name: value} of the settings that differ from those of the scenario (names of `Settings.changed`).
@@ -57,7 +57,7 @@ class Scenario:
     name: str
     title: str
     summary: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     panels: tuple[str, ...] | None = None
     question: Question | None = None

@@ -10,7 +10,7 @@ The mean is from Mitliagkas et al. (see `AsyncPS`), the bound from Ho et al. (se
 from __future__ import annotations
 
 from ...engines.commands import Slow
-from .scenario import Scenario, Step
+from .scenario import Scenario, ScenarioStep
 
 __all__ = ["RUNAWAY", "STALENESS", "STALE_AND_FAST"]
 
@@ -21,12 +21,12 @@ STALENESS = Scenario(
     summary="With N asynchronous workers the mean staleness is N − 1 updates, whatever the workers' speeds.",
     settings={"strategy": "async-ps", "servers": 1, "distribution": "lognormal", "pace": 0.1, "seconds": 7},
     steps=(
-        Step({"workers": 4}, text="Four workers, equally fast on average: mean staleness is about 3."),
-        Step(
+        ScenarioStep({"workers": 4}, text="Four workers, equally fast on average: mean staleness is about 3."),
+        ScenarioStep(
             {"workers": 4}, (Slow("worker-2", 5, at=2),),
             text="At 2 s w2 becomes 5 times slower: its gradients are staler, those of the others less stale; the mean stays 3.",
         ),
-        Step({"workers": 8}, text="Eight workers: mean staleness is 7."),
+        ScenarioStep({"workers": 8}, text="Eight workers: mean staleness is 7."),
     ),
     panels=("timeline", "staleness", "staleness_over_time"),
 )  # fmt: skip
@@ -42,15 +42,15 @@ STALE_AND_FAST = Scenario(
         "eval_every": 4,
     },
     steps=(
-        Step(
+        ScenarioStep(
             {"workers": 8, "learning_rate": 0.15},
             text="Eight workers, rate 0.15: stable. The loss oscillates, and the oscillation decays.",
         ),
-        Step(
+        ScenarioStep(
             {"workers": 8, "learning_rate": 0.25},
             text="Eight workers, rate 0.25: unstable. Each oscillation is larger than the last.",
         ),
-        Step(
+        ScenarioStep(
             {"workers": 4, "learning_rate": 0.25},
             text="The same rate with four workers: lower staleness, and stable again.",
         ),
@@ -65,11 +65,11 @@ RUNAWAY = Scenario(
     summary="Without a bound the lead of a fast worker grows; bounded staleness limits it.",
     settings={"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1, "seconds": 8},
     steps=(
-        Step(
+        ScenarioStep(
             {"strategy": "async-ps"}, (Slow("worker-2", 0.2, at=2),),
             text="Asynchronous. At 2 s w2 becomes 5 times faster, and its lead grows without a bound.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "ssp", "s": 3}, (Slow("worker-2", 0.2, at=2),),
             text="Bounded staleness, s = 3. The same w2 may be 3 iterations ahead, and then waits.",
         ),

@@ -12,7 +12,7 @@ Gradients are paced, i.e. their duration is not limited by the processor, so the
 from __future__ import annotations
 
 from ...engines.commands import Slow
-from .scenario import Question, Scenario, Step
+from .scenario import Question, Scenario, ScenarioStep
 
 __all__ = ["BACKUP_WORKERS", "RANDOM_TIMES", "FIRST_MINUTE", "SLOW_WORKER"]
 
@@ -25,12 +25,12 @@ FIRST_MINUTE = Scenario(
     summary="Four workers train a network; one becomes slow. What is the effect?",
     settings={**FOUR, "strategy": "sync-ps", "data": "digits", "hidden": (64, 32), "accuracy": None},
     steps=(
-        Step({"seconds": 60}, text="Four workers train on handwritten digits. Each step waits for all four."),
-        Step(
+        ScenarioStep({"seconds": 60}, text="Four workers train on handwritten digits. Each step waits for all four."),
+        ScenarioStep(
             {"seconds": 10}, (Slow("worker-2", 5, at=3),),
             text="Here is the result. At 3 s w2 becomes 5 times slower, and each step waits for it.",
         ),
-        Step(
+        ScenarioStep(
             {"seconds": 12, "strategy": "async-ps"}, (Slow("worker-2", 5, at=3),),
             text="The same fault with asynchronous training: workers do not wait. Dashed: the synchronous run.",
         ),
@@ -51,11 +51,11 @@ SLOW_WORKER = Scenario(
     summary="One slow worker slows synchronous training by its factor; asynchronous training loses only its share.",
     settings={**FOUR, "seconds": 10},
     steps=(
-        Step(
+        ScenarioStep(
             {"strategy": "sync-ps"}, (Slow("worker-2", 5, at=4),),
             text="Synchronous. From 4 s on w2 is 5 times slower: the others wait for it in every step.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "async-ps"}, (Slow("worker-2", 5, at=4),),
             text="Asynchronous. The same worker is slow, and the others do not wait.",
         ),
@@ -72,11 +72,11 @@ RANDOM_TIMES = Scenario(
     summary="All workers are equally fast on average, but in each step one of eight is late, and the step waits for it.",
     settings={"workers": 8, "servers": 1, "distribution": "exponential", "pace": 0.1, "seconds": 10, "seed": 19},
     steps=(
-        Step(
+        ScenarioStep(
             {"strategy": "sync-ps"},
             text="Synchronous, random compute times: each step takes as long as the slowest of eight.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "async-ps"},
             text="Asynchronous, the same distribution: a late worker delays only itself.",
         ),
@@ -92,11 +92,11 @@ BACKUP_WORKERS = Scenario(
     summary="A synchronous step that takes the first three gradients of four is not delayed by one slow worker.",
     settings={**FOUR, "seconds": 10},
     steps=(
-        Step(
+        ScenarioStep(
             {"strategy": "sync-ps"}, (Slow("worker-2", 5, at=4),),
             text="Synchronous. Each step waits for w2, which is slow from 4 s on.",
         ),
-        Step(
+        ScenarioStep(
             {"strategy": "backup-workers", "b": 1}, (Slow("worker-2", 5, at=4),),
             text="A step takes the first three of four gradients: fewer at first, and as many when w2 is slow.",
         ),

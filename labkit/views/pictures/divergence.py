@@ -25,7 +25,7 @@ from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure
 from ..label_placement import pixels_of
-from ..stability import Position, edge, locate_run
+from ..stability import StabilityPoint, edge, locate_run
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace_of
 
 __all__ = ["divergence"]
@@ -96,7 +96,7 @@ def divergence(inside: RunOrTrace, outside: RunOrTrace, paths: Sequence[ArrayLik
     return figure
 
 
-def _place(trace: Trace) -> Position:
+def _place(trace: Trace) -> StabilityPoint:
     place = locate_run(trace, trace.watermark())
     if place is None:
         raise BadInput("divergence: a run has applied no gradient; let both run for a few seconds.")
@@ -105,11 +105,11 @@ def _place(trace: Trace) -> Position:
     return place
 
 
-def _colour(place: Position) -> str:
+def _colour(place: StabilityPoint) -> str:
     return style.BLUE if place.stable else style.RED
 
 
-def _title(places: list[Position]) -> str:
+def _title(places: list[StabilityPoint]) -> str:
     verdicts = ["converges" if place.stable else "diverges" for place in places]
     products, taus = [number(float(p.product or 0)) for p in places], [number(p.tau) for p in places]
     if taus[0] == taus[1]:
@@ -144,7 +144,7 @@ def _path(path: Any) -> np.ndarray:
     return w
 
 
-def _spiral(axes: Axes, place: Position, w: np.ndarray) -> None:
+def _spiral(axes: Axes, place: StabilityPoint, w: np.ndarray) -> None:
     """Draw the points (weight at which a gradient was computed, weight at which it is applied), until they leave the
     frame.
     """
@@ -177,7 +177,7 @@ def _spiral(axes: Axes, place: Position, w: np.ndarray) -> None:
     made.set(path_effects=style.halo(), zorder=4)
 
 
-def _losses(axes: Axes, traces: Sequence[Trace], places: list[Position]) -> None:
+def _losses(axes: Axes, traces: Sequence[Trace], places: list[StabilityPoint]) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(10, (1.0,), numticks=7))
@@ -204,7 +204,7 @@ def _power(value: float, _: Any = None) -> str:
     return style.plain(value) if -4 <= exponent <= 3 else raised
 
 
-def _edge(axes: Axes, places: list[Position]) -> None:
+def _edge(axes: Axes, places: list[StabilityPoint]) -> None:
     """Draw the edge of stability and the positions of both runs."""
     products = [float(place.product or 0.0) for place in places]
     right = style.nice_above(max(6.0, 1.6 * max(place.tau for place in places)))

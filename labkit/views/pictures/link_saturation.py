@@ -8,7 +8,7 @@ in seconds), N the number of workers, S the number of servers (shards), and s th
     ring             N / (c + 2 (N-1) (a + m/N))                for large N: N / (c + 2m + 2 (N-1) a)
 
 c, a, m and s are taken from the headers of the runs if they were simulated with a constant computing time. For other
-runs, the predictions must be given as `predicted`.
+runs, the forecasts must be given as `forecast`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of ru
 
 
 def link_saturation(
-    runs: Mapping[str, Mapping[int, RunOrTrace]], predicted: Mapping[str, Mapping[int, float]] | None = None
+    runs: Mapping[str, Mapping[int, RunOrTrace]], forecast: Mapping[str, Mapping[int, float]] | None = None
 ) -> LabFigure:
-    """Draw gradients per second against workers: measured dots, and a predicted line for each architecture.
+    """Draw gradients per second against workers: measured dots, and a forecast line for each architecture.
 
     The dashed grey line is for workers without communication. Dots for the same number of workers that would overlap are side
     by side.
@@ -49,10 +49,10 @@ def link_saturation(
     ----------
     runs : mapping of str to mapping
         {name: {workers: run or trace}}, with up to 4 names, for example {"one server": {2: run, 4: run, 8: run}, "ring": {...}}.
-    predicted : mapping of str to mapping, optional
+    forecast : mapping of str to mapping, optional
         {name: {workers: gradients per second}} for names without a known formula, or whose formula is to be replaced. Formulas
         are known for SyncPS, AsyncPS and RingAllReduce in simulated runs with constant times. If there is neither a formula nor a
-        prediction, only dots are drawn.
+        forecast, only dots are drawn.
 
     Returns
     -------
@@ -81,11 +81,11 @@ def link_saturation(
     found = {
         str(name): traces_of(f"link_saturation, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()
     }
-    unknown = sorted(set(predicted or {}) - set(found))
+    unknown = sorted(set(forecast or {}) - set(found))
     if unknown:
-        raise BadInput(f"link_saturation: predicted for {shown(unknown[0])}, but the runs are of {', '.join(found)}.")
+        raise BadInput(f"link_saturation: forecast for {shown(unknown[0])}, but the runs are of {', '.join(found)}.")
     rates = {name: {n: _rate(name, n, trace) for n, trace in mine.items()} for name, mine in found.items()}
-    theory = {name: _line(mine, (predicted or {}).get(name)) for name, mine in found.items()}
+    theory = {name: _line(mine, (forecast or {}).get(name)) for name, mine in found.items()}
     figure = sheet(TOP + HIGH + FOOT, _title(found, rates), _key(theory, _ideal(found)))
     axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - NAMES, HIGH, grid="y", y_ticks=5)
     _draw(axes, found, rates, theory)
@@ -93,7 +93,7 @@ def link_saturation(
 
 
 def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
-    """Return the predicted gradients per second of a run as `trace`, but with `workers` workers.
+    """Return the forecast gradients per second of a run as `trace`, but with `workers` workers.
 
     `workers` and the result: float64 of shape (n,). None if no formula is known.
     """
@@ -144,7 +144,7 @@ def _rate(name: str, n: int, trace: Trace) -> float:
 
 
 def _line(mine: dict[int, Trace], given: Mapping[int, float] | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (workers, gradients per second) of the predicted line."""
+    """Return (workers, gradients per second) of the forecast line."""
     if given is not None:
         return np.array(sorted(given), dtype=float), np.array([given[n] for n in sorted(given)], dtype=float)
     x = np.linspace(min(mine), max(mine), 200)

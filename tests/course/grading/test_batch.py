@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from labkit.cli import main
 from labkit.course.grading import batch, reader
 from labkit.course.grading.answers import Answers
-from labkit.course.grading.batch import Batch, stop_on_signals
+from labkit.course.grading.batch import Grading, stop_on_signals
 from labkit.course.grading.grade import GradingKey
 from labkit.course.grading.journal import Journal, fingerprint_of_reference, fingerprint_of_submission
 from labkit.course.grading.lms import Student
@@ -324,7 +324,7 @@ def test_an_interrupt_ends_the_reading_of_files(tmp_path, monkeypatch):
 
     thread = threading.Thread(target=stop_when_busy)
     thread.start()
-    with Batch(REFERENCE, None, Harness(stop=stop), 2, None) as made, pytest.raises(Interrupted):
+    with Grading(REFERENCE, None, Harness(stop=stop), 2, None) as made, pytest.raises(Interrupted):
         made.read(paths, batch.AttemptPolicy(), "")
     thread.join()
     assert len(busy) == 2

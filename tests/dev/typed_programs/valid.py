@@ -10,7 +10,7 @@ import numpy as np
 
 import labkit as lk
 from labkit.advisor.advise import Advice
-from labkit.data import Dataset, Partition
+from labkit.data import DataPartition, Dataset
 from labkit.engines.distributions import Distribution
 from labkit.nn import SparseParameters
 from labkit.summary import Summary
@@ -22,7 +22,7 @@ problem = lk.Problem("digits", hidden=(8,))
 lk.Problem("digits", hidden=[64, 32], batch_size=16, partition="by-label:0.5", dtype="float64")
 lk.Problem("clicks", options={"rows": 1000}, partition=lk.ByWeight((1, 2)), timing_only=True)
 assert_type(problem.hidden, tuple[int, ...])
-assert_type(problem.partition, Partition)
+assert_type(problem.partition, DataPartition)
 data = lk.from_arrays(np.zeros((10, 2)), [0, 1] * 5, classes=2)
 assert_type(data, Dataset)
 lk.Problem(data)

@@ -13,7 +13,7 @@ lk.AsyncPS(optimizer=lk.SGD)  # arg-type, reportArgumentType
 lk.AsyncPS(schedule=lk.SGD())  # arg-type, reportArgumentType
 lk.AsyncPS(codec=0.01)  # arg-type, reportArgumentType
 lk.AsyncPS().learning_rate = 0.2  # misc, reportAttributeAccessIssue
-lk.Step()  # call-arg, reportCallIssue
+lk.StepDecay()  # call-arg, reportCallIssue
 lk.Momentum("0.9")  # arg-type, reportArgumentType
 lk.Problem("digits", hidden="64")  # arg-type, reportArgumentType
 lk.Problem("digits", hiden=(8,))  # call-arg, reportCallIssue

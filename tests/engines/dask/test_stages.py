@@ -1,9 +1,9 @@
 """The stages of a start, with scripted processes and a scripted clock: slow is not lost, at any stage."""
 
-from labkit.engines.dask.stages import ProcessStart, Stage, StartProgress
+from labkit.engines.dask.stages import ProcessStart, StartProgress, StartStage
 from labkit.engines.dask.timeouts import SILENT_S
 
-REQUESTED, ALIVE, IMPORTED, CONNECTED = list(Stage)[:4]
+REQUESTED, ALIVE, IMPORTED, CONNECTED = list(StartStage)[:4]
 BEFORE = {"alive": (11, False), "imported": (11, True)}  # {stage: (pid, whether the modules are imported)}
 
 
@@ -19,7 +19,7 @@ def test_the_progress_of_a_start_names_the_last_stage_that_was_reached():
     found = {stages: StartProgress.of_processes(stages, 3) for stages in cases}
     assert {stages: str(progress) for stages, progress in found.items()} == cases
     assert [progress.up for progress in found.values()] == [0, 0, 0, 0, 2, 3]
-    assert str(StartProgress(3, 3, Stage.UP, 2, 6)) == "2 of 6 roles up"
+    assert str(StartProgress(3, 3, StartStage.UP, 2, 6)) == "2 of 6 roles up"
 
 
 def seconds(until, step=0.25):

@@ -10,7 +10,7 @@ import pytest
 import labkit as lk
 from labkit.engines.commands import Stop
 from labkit.engines.plan import make_plan
-from labkit.engines.simulated.network import Links
+from labkit.engines.simulated.network import LinkTimes
 from labkit.trace.ledger import ledger
 from labkit.trace.schema import EVALUATE
 
@@ -257,7 +257,7 @@ def test_cut_through_by_hand():
     """1 MB/s, 5 ms: a message of 1,000 bytes holds the sender's egress for 1 ms and, 5 ms later, the receiver's
     ingress.
     """
-    net = Links(4, 0.005, 1e6)
+    net = LinkTimes(4, 0.005, 1e6)
     assert net.arrival(0, 0, 1, 1000) == 6 * MS
     assert net.arrival(0, 0, 2, 1000) == 7 * MS  # the egress of 0 is busy until 1 ms
     assert net.arrival(0, 3, 1, 2000) == 8 * MS  # the ingress of 1 is busy until 6 ms, so it starts at 1 ms
@@ -265,11 +265,11 @@ def test_cut_through_by_hand():
     assert net.arrival(0, 3, 3, 10**9) == 0  # on one node: free
     assert net.arrival(20 * MS, 0, 1, 0) == 25 * MS  # latency only
     assert net.arrival(20 * MS, 0, 1, 3) == 25 * MS + 3000
-    assert Links(2, 0.0, float("inf")).arrival(7, 0, 1, 10**9) == 7
+    assert LinkTimes(2, 0.0, float("inf")).arrival(7, 0, 1, 10**9) == 7
 
 
 def test_incast_takes_as_long_as_all_its_bytes():
-    net = Links(9, 0.001, 1e6)
+    net = LinkTimes(9, 0.001, 1e6)
     arrivals = [net.arrival(0, sender, 8, 1000) for sender in range(8)]
     assert arrivals == [MS * (2 + i) for i in range(8)]
 

@@ -11,7 +11,7 @@ import numpy as np
 import labkit as lk
 from labkit.lab import actions
 from labkit.lab.run_table import Entry
-from labkit.lab.scenarios.scenario import Question, Scenario, Step
+from labkit.lab.scenarios.scenario import Question, Scenario, ScenarioStep
 from labkit.lab.settings import Settings
 from labkit.lab.view import View
 from labkit.narrative import run_row
@@ -20,7 +20,7 @@ from labkit.trace.schema import NANO
 OPPOSITES = {actions.Resume, actions.Unpin}  # of Pause and Pin; one of each pair is available
 EVERYTHING = frozenset({getattr(actions, name) for name in actions.__all__} - {actions.Action} - OPPOSITES)
 SCENARIO = Scenario(
-    "slow-worker", "One straggler", "All wait.", (Step(text="Synchronous."), Step(text="Asynchronous.")),
+    "slow-worker", "One straggler", "All wait.", (ScenarioStep(text="Synchronous."), ScenarioStep(text="Asynchronous.")),
     question=Question("Throughput falls to …", ("80%", "50%", "20%"), 2, "You answered {answer}; it fell to {right}."),
 )  # fmt: skip
 

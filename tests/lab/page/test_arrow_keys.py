@@ -17,7 +17,7 @@ def view():
     cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
     problem = lk.Problem("digits", hidden=(8,))
     trace = lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(seconds=4)).wait().trace
-    return SimpleNamespace(trace=trace, t=trace.watermark(), reference=None, predicted=None)
+    return SimpleNamespace(trace=trace, t=trace.watermark(), reference=None, forecast=None)
 
 
 def drawn(name, view):
@@ -66,7 +66,7 @@ def test_a_panel_without_values_and_one_that_is_not_drawn_have_no_points(view):
 
 
 def test_values_are_those_of_the_picture_and_not_of_a_later_time(view):
-    panel = drawn("staleness", SimpleNamespace(trace=view.trace, t=2 * 10**9, reference=None, predicted=None))
+    panel = drawn("staleness", SimpleNamespace(trace=view.trace, t=2 * 10**9, reference=None, forecast=None))
     header, *rows = (line.split("\t") for line in panel.table(view).splitlines())
     assert header == ["staleness (updates)", "gradients"]
     applied = int((view.trace.column("applies", "time") <= 2 * 10**9).sum())

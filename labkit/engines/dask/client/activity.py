@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from ....errors import ClusterError
 from ..failure_detector import FailureDetector
 from ..timeouts import ABSENT_S, SILENT_S
-from .recovery_events import Event, OfRole, WorkerHeartbeats, WorkerJoined, WorkerLeft
+from .recovery_events import OfRole, RecoveryEvent, WorkerHeartbeats, WorkerJoined, WorkerLeft
 
 __all__ = ["Activity"]
 
@@ -32,7 +32,7 @@ class Activity:
         self._heartbeats: Mapping[str, Hashable] = {}
         self._closed = False
 
-    def handled(self, event: Event | None) -> None:
+    def handled(self, event: RecoveryEvent | None) -> None:
         """Wake the waiting threads after `event`; None: after a check of time limits."""
         new = isinstance(event, WorkerHeartbeats) and event.seen != self._heartbeats
         if isinstance(event, WorkerHeartbeats):

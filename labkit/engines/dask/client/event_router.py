@@ -17,7 +17,7 @@ from typing import Any
 from distributed import Client
 
 from ..worker.command_channel import TOPIC
-from .recovery_events import Event, InternalError, WorkerJoined, WorkerLeft, read_report
+from .recovery_events import InternalError, RecoveryEvent, WorkerJoined, WorkerLeft, read_report
 
 __all__ = ["EventRouter", "router_of"]
 
@@ -32,12 +32,12 @@ class EventRouter:
 
     def __init__(self, client: Client):
         self._client = client
-        self._queues: dict[str, SimpleQueue[Event]] = {}
+        self._queues: dict[str, SimpleQueue[RecoveryEvent]] = {}
         self._lock = threading.Lock()
         self._before: dict[str, Any] = {}  # {topic of Dask: the user's own handler, or None}
         self._memory: dict[str, str] = {}  # {Dask worker that its nanny ends: its memory, as text}
 
-    def open(self, run: str) -> SimpleQueue[Event]:
+    def open(self, run: str) -> SimpleQueue[RecoveryEvent]:
         """Open and return the queue for the events of `run`."""
         with self._lock:
             if not self._queues:
@@ -46,7 +46,7 @@ class EventRouter:
                     before = getattr(self._client, "_event_handlers", {}).get(topic)
                     self._before[topic] = None if before == handler else before
                     self._client.subscribe_topic(topic, handler)
-            queue: SimpleQueue[Event] = SimpleQueue()
+            queue: SimpleQueue[RecoveryEvent] = SimpleQueue()
             self._queues[run] = queue
             return queue
 

@@ -72,7 +72,7 @@ class FinalAccounting:
             **{name: evaluated.get(name) for name in ("update", "samples", "loss", "accuracy")},
             parameters_sha256=fingerprint(self._evaluated), returned=_returned_gradients(evaluated, stopped_by),
             lost=sorted(set(self._plan.role_ids) - set(reports) - self._members.outside - never_began),
-            lost_lives=self._lost_instances(reports, never_began),
+            lost_instances=self._lost_instances(reports, never_began),
             commands=[entry.to_dict() for entry in self._record.commands],
         )  # fmt: skip
         named = self._checkpoints.named
@@ -93,11 +93,11 @@ class FinalAccounting:
 def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:
     """Return the gradients that the returned parameters contain, or None if the last evaluation does not list them.
 
-    The result is {"held": [[shard, gradients in its part of the parameters], ...], "over": why later gradients are not
+    The result is {"contained": [[shard, gradients in its part of the parameters], ...], "over": why later gradients are not
     contained}. If it is None, the last reports of the shards count.
     """
-    if evaluated and evaluated.get("held") is None:
+    if evaluated and evaluated.get("contained") is None:
         return None
-    held = [[shard, json.loads(text)] for shard, text in evaluated.get("held", ())]
+    held = [[shard, json.loads(text)] for shard, text in evaluated.get("contained", ())]
     orderly = "role" in evaluated and stopped_by not in ("error", "deadlock")
-    return {"held": held, "over": REASONS[AFTER_END if orderly else ROLLED_BACK]}
+    return {"contained": held, "over": REASONS[AFTER_END if orderly else ROLLED_BACK]}

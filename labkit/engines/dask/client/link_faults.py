@@ -17,7 +17,7 @@ from ...commands import Cut, Delay, Drop, End, Reconnect
 from .membership import Membership
 from .run_record import RunRecord
 
-__all__ = ["LinkFaults"]
+__all__ = ["LinkFaultOrders"]
 
 
 class Fault(TypedDict):
@@ -31,7 +31,7 @@ class Fault(TypedDict):
 NO_FAULT: Fault = {"delay": 0.0, "drop": 0.0, "cut": False}
 
 
-class LinkFaults:
+class LinkFaultOrders:
     """The link faults of one run. Used by the run's thread only; never blocks.
 
     `active`: the delays and losses of links. `post(order, addresses, role, incarnation)` sends an order to an instance of a role.

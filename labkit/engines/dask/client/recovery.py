@@ -20,10 +20,9 @@ from ..cluster.placement import PlacementRule
 from ..timeouts import FETCH_S
 from .checkpoints import RunCheckpoints
 from .final_accounting import FinalAccounting
-from .recovery_events import Event, StateCollected
+from .recovery_events import RecoveryEvent, StateCollected
 from .recovery_policy import (
     Account,
-    Action,
     Admit,
     Announce,
     Announced,
@@ -37,6 +36,7 @@ from .recovery_policy import (
     Order,
     Record,
     RecordRestart,
+    RecoveryAction,
     RecoveryPolicy,
     RequestHeartbeats,
     ScaleUp,
@@ -106,7 +106,7 @@ class Recovery:
         )  # fmt: skip
         self._lost_at: dict[str, float] = {}  # {role that has not restarted: engine time of the loss, s}
         self.ended: FailRun | None = None
-        self._perform: dict[type[Action], Callable[[Any], None]] = {
+        self._perform: dict[type[RecoveryAction], Callable[[Any], None]] = {
             Submit: lambda do: self._submit(do.role, do.incarnation, do.worker),
             Admit: lambda do: instances.admitted(do.role),
             Dismiss: self._dismiss,
@@ -135,7 +135,7 @@ class Recovery:
         """The phase of a group restart: "" (none is in progress), "collect" or "start"."""
         return self._policy.phase
 
-    def handle(self, event: Event | Join | Leave | Restart) -> None:
+    def handle(self, event: RecoveryEvent | Join | Leave | Restart) -> None:
         """Perform the policy's actions in response to `event`."""
         for action in self._policy.handle(event, self._clock()):
             self._perform[type(action)](action)

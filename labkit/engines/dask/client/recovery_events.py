@@ -17,8 +17,8 @@ __all__ = [
     "Answered",
     "Departed",
     "Done",
-    "Event",
-    "Execute",
+    "RecoveryEvent",
+    "CommandRequested",
     "FinalReport",
     "StateCollected",
     "Heartbeat",
@@ -29,7 +29,7 @@ __all__ = [
     "RoleEnded",
     "RoleFailed",
     "RoleUp",
-    "Step",
+    "StepRequested",
     "Stepped",
     "TaskFailed",
     "TaskFinished",
@@ -44,7 +44,7 @@ Done = Callable[[BadInput | None], None]  # called once, when a command has been
 
 
 @dataclass(frozen=True)
-class Event:
+class RecoveryEvent:
     """An event in the queue of a run's thread."""
 
 
@@ -52,7 +52,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class OfRole(Event):
+class OfRole(RecoveryEvent):
     """An event of one role instance."""
 
     role: str
@@ -174,7 +174,7 @@ class StateCollected(OfRole):
 
 
 @dataclass(frozen=True)
-class FinalReport(Event):
+class FinalReport(RecoveryEvent):
     """The final report of a role has been fetched at shutdown. `report`: None if it could not be fetched."""
 
     role: str
@@ -182,14 +182,14 @@ class FinalReport(Event):
 
 
 @dataclass(frozen=True)
-class WorkerJoined(Event):
+class WorkerJoined(RecoveryEvent):
     """A Dask worker has joined the cluster."""
 
     worker: str
 
 
 @dataclass(frozen=True)
-class WorkerLeft(Event):
+class WorkerLeft(RecoveryEvent):
     """A Dask worker has left the cluster. `expected`: whether Dask has retired it. `how`: how its process ended, or ""."""
 
     worker: str
@@ -198,7 +198,7 @@ class WorkerLeft(Event):
 
 
 @dataclass(frozen=True)
-class WorkerHeartbeats(Event):
+class WorkerHeartbeats(RecoveryEvent):
     """Signs of life of the Dask workers. `seen`: {address: value that changes while the Dask worker lives}.
 
     On processes of labkit's own the values are processor times, else times of heartbeats.
@@ -211,7 +211,7 @@ class WorkerHeartbeats(Event):
 
 
 @dataclass(frozen=True)
-class Execute(Event):
+class CommandRequested(RecoveryEvent):
     """A thread requests the execution of a command; `done` is called afterwards."""
 
     command: Command
@@ -219,7 +219,7 @@ class Execute(Event):
 
 
 @dataclass(frozen=True)
-class Step(Event):
+class StepRequested(RecoveryEvent):
     """A thread requests one more update of every shard.
 
     `limit`: timeout, seconds. `done` is called when the run is paused again.
@@ -230,14 +230,14 @@ class Step(Event):
 
 
 @dataclass(frozen=True)
-class Answered(Event):
+class Answered(RecoveryEvent):
     """A request to other processes was answered, or timed out. `then`: called on the run's thread."""
 
     then: Callable[[], None]
 
 
 @dataclass(frozen=True)
-class InternalError(Event):
+class InternalError(RecoveryEvent):
     """Another thread has failed because of a bug in labkit."""
 
     error: Exception

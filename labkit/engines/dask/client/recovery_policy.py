@@ -68,8 +68,8 @@ from ..timeouts import (
 from .membership import Membership
 from .recovery_events import (
     Departed,
-    Event,
     OfRole,
+    RecoveryEvent,
     Report,
     RoleUp,
     StateCollected,
@@ -82,7 +82,7 @@ from .recovery_events import (
 
 __all__ = [
     "Account",
-    "Action",
+    "RecoveryAction",
     "Admit",
     "Announce",
     "Announced",
@@ -126,19 +126,19 @@ class ClusterView(Protocol):
 
 
 @dataclass(frozen=True)
-class Timer(Event):
+class Timer(RecoveryEvent):
     """Some time has passed. This event must be sent several times per second."""
 
 
 @dataclass(frozen=True)
-class Announced(Event):
+class Announced(RecoveryEvent):
     """A membership broadcast was acknowledged, or has failed. Now `instances` (role, incarnation) may begin."""
 
     instances: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Killed(Event):
+class Killed(RecoveryEvent):
     """The kill of a role was requested.
 
     `worker`: the Dask worker whose process is being killed; None if the role has no process now. `restart`: whether the
@@ -154,12 +154,12 @@ class Killed(Event):
 
 
 @dataclass(frozen=True)
-class Action:
+class RecoveryAction:
     """An action for the run to perform."""
 
 
 @dataclass(frozen=True)
-class RoleAction(Action):
+class RoleAction(RecoveryAction):
     """An action on one role instance."""
 
     role: str
@@ -212,7 +212,7 @@ class Fetch(RoleAction):
 
 
 @dataclass(frozen=True)
-class Announce(Action):
+class Announce(RecoveryAction):
     """Broadcast the membership to the roles on these Dask workers.
 
     `then`: the instances (role, incarnation) that may begin afterwards. They are posted as `Announced` when all Dask
@@ -225,7 +225,7 @@ class Announce(Action):
 
 
 @dataclass(frozen=True)
-class StartGroup(Action):
+class StartGroup(RecoveryAction):
     """Start the next incarnations of a group.
 
     The run chooses their initial states, accounts for dropped gradients, and starts the tasks. `workers`: {role: Dask
@@ -238,7 +238,7 @@ class StartGroup(Action):
 
 
 @dataclass(frozen=True)
-class Account(Action):
+class Account(RecoveryAction):
     """Add a final report to the trace. `in_flight`: whether the gradients that were in flight are added to the ledger, too."""
 
     report: Mapping[str, Any]
@@ -246,7 +246,7 @@ class Account(Action):
 
 
 @dataclass(frozen=True)
-class Record(Action):
+class Record(RecoveryAction):
     """Record an event of this kind in the trace. `fields`: its fields after the time."""
 
     kind: type[TraceEvent]
@@ -254,7 +254,7 @@ class Record(Action):
 
 
 @dataclass(frozen=True)
-class RecordRestart(Action):
+class RecordRestart(RecoveryAction):
     """Record that a lost role has restarted. `from_backup`: whether the role was restored from its backup."""
 
     up: RoleUp
@@ -262,24 +262,24 @@ class RecordRestart(Action):
 
 
 @dataclass(frozen=True)
-class ScaleUp(Action):
+class ScaleUp(RecoveryAction):
     """Ensure that labkit starts processes until there are `nodes` of them."""
 
     nodes: int
 
 
 @dataclass(frozen=True)
-class RequestHeartbeats(Action):
+class RequestHeartbeats(RecoveryAction):
     """Request the times of the last heartbeats of all Dask workers. The answer arrives as `WorkerHeartbeats`."""
 
 
 @dataclass(frozen=True)
-class CheckReturned(Action):
+class CheckReturned(RecoveryAction):
     """Check whether all awaited roles have returned. Needed when a role has left, or is not restarted."""
 
 
 @dataclass(frozen=True)
-class FailRun(Action):
+class FailRun(RecoveryAction):
     """End the run with an error. `roles`: roles whose final reports are not awaited."""
 
     roles: tuple[str, ...]
@@ -329,7 +329,7 @@ class RecoveryPolicy:
         # the roles that join and leave with it
         self._moving = {worker: moving_roles(layout, worker) for worker in workers}
         self._movable = {role for roles in self._moving.values() for role in roles}
-        self._actions: list[Action] = []
+        self._actions: list[RecoveryAction] = []
         self._ended = False
         # silence
         self._roles_alive = FailureDetector(min(ABSENT_S, patience / 4))
@@ -376,7 +376,7 @@ class RecoveryPolicy:
         self._reports: dict[str, Mapping[str, Any]] = {}  # {member that has handed over: final report}
         self._consult()
 
-    def handle(self, event: Event | Join | Leave | Restart, now: float) -> list[Action]:
+    def handle(self, event: RecoveryEvent | Join | Leave | Restart, now: float) -> list[RecoveryAction]:
         """Return the actions in response to `event` at `now` (seconds; never decreasing from call to call)."""
         if self._ended:
             return []
@@ -1032,7 +1032,7 @@ class RecoveryPolicy:
         self._emit(StartGroup(incarnation, workers, dict(self._reports)))
         self._reports.clear()
 
-    def _emit(self, action: Action) -> None:
+    def _emit(self, action: RecoveryAction) -> None:
         if not self._ended:
             self._actions.append(action)
 

@@ -73,6 +73,6 @@ def _plain(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def without_accounting(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `state` without its records of contained gradients and of their senders."""
-    lists = ("eras", "applied", "last", "dropped", "unheard", "held")
+    lists = ("rounds_by_incarnation", "applied", "last", "dropped", "unreported_drops", "contained")
     reset = {"rounds": 0, "incarnation": 0, **{name: [] for name in lists}}
     return {**state, **{name: value for name, value in reset.items() if name in state}}

@@ -63,24 +63,24 @@ from .checkpoints import RunCheckpoints
 from .deadlock import MARGIN_NS, DeadlockDetector
 from .final_accounting import FinalAccounting
 from .final_evaluation import FinalEvaluation
-from .link_faults import LinkFaults
+from .link_faults import LinkFaultOrders
 from .pause_control import PauseControl
 from .process_faults import SIGNALS, ProcessFaults, check_allowed
 from .reachability import PORTS, Reachability
 from .recovery import Recovery
 from .recovery_events import (
     Answered,
+    CommandRequested,
     Done,
-    Event,
-    Execute,
     InternalError,
     OfRole,
+    RecoveryEvent,
     Report,
     Returned,
     RoleFailed,
     RoleUp,
-    Step,
     Stepped,
+    StepRequested,
     VersionReported,
     WorkerHeartbeats,
     WorkerJoined,
@@ -89,7 +89,7 @@ from .recovery_events import (
 from .recovery_policy import Announced, Timer
 from .resume import resumed_states
 from .run_record import RunRecord
-from .schedule import Schedule
+from .schedule import CommandSchedule
 from .shutdown import Shutdown
 from .supervisor import Supervisor
 
@@ -140,14 +140,14 @@ class DaskRun(Engine):
         self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, self._post_to, time.monotonic)
         self.final_evaluation = FinalEvaluation(self._order_chief, self.clock, time.monotonic)
         self.active = ActiveFaults(cluster.spec.slow)
-        self.links = LinkFaults(plan.layout, self.members, self.record, self.active, supervisor.post)
+        self.links = LinkFaultOrders(plan.layout, self.members, self.record, self.active, supervisor.post)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
         self.options = plan.strategy
         self._present: tuple[str, ...] = ()
         self._began = began
         self._changed: dict[str, Any] = {}  # options that were changed during the run
-        self._schedule = Schedule((c.command if isinstance(c, Executed) else c for c in commands), self.clock)
+        self._schedule = CommandSchedule((c.command if isinstance(c, Executed) else c for c in commands), self.clock)
         self._deadlock = DeadlockDetector(self.members.where)
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._reachability = Reachability(self.members)
@@ -250,7 +250,7 @@ class DaskRun(Engine):
         names unknown roles, or is not possible in the current state.
         """
         self._check(command)
-        self._request(lambda done: Execute(command, done))
+        self._request(lambda done: CommandRequested(command, done))
         if isinstance(command, Stop) and threading.current_thread() is not self._thread and self._over.wait(STOPPED_S):
             self._thread.join(5)
 
@@ -264,7 +264,7 @@ class DaskRun(Engine):
 
         Concurrent calls are executed one after the other. `timeout`: seconds after which the run pauses in any case.
         """
-        self._request(lambda done: Step(timeout, done))
+        self._request(lambda done: StepRequested(timeout, done))
         return self.stopped_by is None
 
     def wait(self, timeout: float | None = None) -> None:
@@ -277,7 +277,7 @@ class DaskRun(Engine):
         """Wait until `condition()` is true, which is checked after each report and event, and four times per second."""
         return self._activity.wait_until(condition, timeout)
 
-    def _request(self, event: Callable[[Done], Event]) -> None:
+    def _request(self, event: Callable[[Done], RecoveryEvent]) -> None:
         """Post `event(done)` to the run's thread, and wait until `done` has been called, or the run has ended."""
         if self.stopped_by is not None:
             return
@@ -341,7 +341,7 @@ class DaskRun(Engine):
         left = min(self.pauses.due - time.monotonic(), self._schedule.left)
         return min(max(left, 0.0), self._check_s)
 
-    def _dispatch(self, event: Event) -> RunEnd | None:
+    def _dispatch(self, event: RecoveryEvent) -> RunEnd | None:
         """Pass an event to recovery, then to its handler. Events of fenced instances are passed only to recovery."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, OfRole):
@@ -364,15 +364,15 @@ class DaskRun(Engine):
         cut_off = {address for role, address in where.items() if self.links.is_isolated(role)}
         return WorkerHeartbeats({address: value for address, value in event.seen.items() if address not in cut_off})
 
-    def _event_table(self) -> dict[type[Event], Callable[[Any], RunEnd | None]]:
+    def _event_table(self) -> dict[type[RecoveryEvent], Callable[[Any], RunEnd | None]]:
         return {
             Report: self._on_report,
             Returned: self._on_returned,
             RoleFailed: self._on_failed,
             VersionReported: lambda event: self.pauses.version(event.role, event.version),
             Stepped: lambda event: self.pauses.reached(event.role),
-            Execute: lambda event: self._execute(event.command, event.done),
-            Step: lambda event: self.pauses.step(event.limit, lambda: event.done(None)),
+            CommandRequested: lambda event: self._execute(event.command, event.done),
+            StepRequested: lambda event: self.pauses.step(event.limit, lambda: event.done(None)),
             Answered: lambda event: event.then(),
             InternalError: lambda event: self._internal_error(event.error),
         }
@@ -642,11 +642,11 @@ class DaskRun(Engine):
     def _deregister(self) -> None:
         self.connection.runs.discard(self)
 
-    def _on_shutdown_event(self, event: Event) -> None:
+    def _on_shutdown_event(self, event: RecoveryEvent) -> None:
         """Handle an event during the shutdown: reports still go into the trace, commands have no effect."""
         if isinstance(event, Report) and self.members.is_present(event.role, event.incarnation):
             self.trace.append(event.batch)
-        elif isinstance(event, Execute):
+        elif isinstance(event, CommandRequested):
             event.done(None)
 
     def _release_callers(self) -> None:
@@ -657,7 +657,7 @@ class DaskRun(Engine):
                 event = self.supervisor.queue.get_nowait()
             except Empty:
                 return
-            if isinstance(event, Execute | Step):
+            if isinstance(event, CommandRequested | StepRequested):
                 event.done(None)
 
     # interface for recovery -------------------------------------------------------------------------------------------

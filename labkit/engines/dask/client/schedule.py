@@ -8,12 +8,12 @@ from operator import attrgetter
 from ...commands import Command, Resume, Stop
 from .clock import EngineClock
 
-__all__ = ["Schedule"]
+__all__ = ["CommandSchedule"]
 
 at = attrgetter("at")
 
 
-class Schedule:
+class CommandSchedule:
     """The scheduled commands of one run, ordered by time (engine time, seconds).
 
     Engine time does not pass during a pause, so no command is due then. There is one exception. In a pause that was

@@ -16,7 +16,16 @@ from queue import Empty
 from typing import Any
 
 from ..timeouts import REPEAT_S
-from .recovery_events import Departed, Event, FinalReport, Report, RoleEnded, TaskFailed, TaskFinished, WorkerLeft
+from .recovery_events import (
+    Departed,
+    FinalReport,
+    RecoveryEvent,
+    Report,
+    RoleEnded,
+    TaskFailed,
+    TaskFinished,
+    WorkerLeft,
+)
 from .supervisor import Supervisor
 
 __all__ = ["SHUTDOWN_S", "Shutdown"]
@@ -35,7 +44,7 @@ class Shutdown:
     """
 
     def __init__(
-        self, supervisor: Supervisor, lost: Collection[str], on_event: Callable[[Event], None],
+        self, supervisor: Supervisor, lost: Collection[str], on_event: Callable[[RecoveryEvent], None],
         clock: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
         self._supervisor, self._on_event = supervisor, on_event

@@ -27,7 +27,7 @@ from ..cluster.dask_connection import DaskConnection
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
 from ..requests import run_on_workers
-from ..stages import Stage, silence_text
+from ..stages import StartStage, silence_text
 from ..timeouts import ABSENT_S, ANSWER_S, BUSY_S, LOOK_S, POST_S, SILENT_S
 from ..worker.command_channel import deliver
 from ..worker.task import blocking_tasks
@@ -37,8 +37,8 @@ from .launch import Launcher
 from .membership import Membership
 from .recovery_events import (
     Answered,
-    Event,
     InternalError,
+    RecoveryEvent,
     RoleUp,
     TaskFailed,
     TaskFinished,
@@ -100,7 +100,7 @@ class Supervisor:
         """
         launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
         try:
-            self._cluster.run_starts(self.run, Stage.UP, 0, len(self.where))
+            self._cluster.run_starts(self.run, StartStage.UP, 0, len(self.where))
             launcher.load(self.where)
             begins = launcher.restored
             for name, worker in self.where.items():
@@ -157,7 +157,7 @@ class Supervisor:
             raise_if_interrupted()
             with contextlib.suppress(Empty):
                 self._started(self.queue.get(timeout=LOOK_S), missing)
-                self._cluster.run_starts(self.run, Stage.UP, total - len(missing), total)
+                self._cluster.run_starts(self.run, StartStage.UP, total - len(missing), total)
             now = time.monotonic()
             if missing and now - looked > LOOK_S:
                 self._look_for(missing, detector)
@@ -165,7 +165,7 @@ class Supervisor:
                     self._check_threads(missing, now - began)
                 looked = time.monotonic()
 
-    def _started(self, event: Event, missing: set[str]) -> None:
+    def _started(self, event: RecoveryEvent, missing: set[str]) -> None:
         """Handle one event during the start."""
         if isinstance(event, RoleUp):
             missing.discard(event.role)
@@ -209,7 +209,7 @@ class Supervisor:
         if SCHEDULER in silent:
             raise ClusterError(f"{SCHEDULER} gave no sign of life for {SILENT_S:g} s while the run was starting.")
         for address in addresses.intersection(silent):
-            roles = silence_text(f"{self.roles_on(address)} on {address}", Stage.CONNECTED, SILENT_S)
+            roles = silence_text(f"{self.roles_on(address)} on {address}", StartStage.CONNECTED, SILENT_S)
             raise LostWhileStarting(f"The run could not start: {roles}.")
 
     def _check_threads(self, missing: set[str], waited: float) -> None:
@@ -234,7 +234,7 @@ class Supervisor:
                 self._offsets.measure(address)
             except ClusterError as error:
                 raise LostWhileStarting(str(error)) from error
-        self._cluster.run_starts(self.run, Stage.BEGUN, 0, len(self.where))
+        self._cluster.run_starts(self.run, StartStage.BEGUN, 0, len(self.where))
         self.clock.begin()
         unresponsive = self.order_and_wait({**self.members.order(), "do": "begin", "zero": self.clock.zero})
         self.unacknowledged = {role for address in unresponsive for role in self.members.on(address)}
@@ -372,7 +372,7 @@ class Supervisor:
 
         self._in_background(look, None)
 
-    def _in_background(self, work: Callable[[], Any], without: Event | None) -> None:
+    def _in_background(self, work: Callable[[], Any], without: RecoveryEvent | None) -> None:
         """Run a coroutine on the client's event loop. `without`: event to post instead if the client is closed."""
 
         async def guarded() -> None:

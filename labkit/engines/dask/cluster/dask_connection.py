@@ -32,7 +32,7 @@ from ...commands import Stop
 from ...machine_limits import MAX_PROCESSES, check_capacity
 from ..failure_detector import FailureDetector
 from ..requests import heartbeats, run_on_scheduler, run_on_workers, server_type
-from ..stages import Stage, StartProgress
+from ..stages import StartProgress, StartStage
 from ..timeouts import ABSENT_S, ANSWER_S, CLOSE_S, CONNECT_S, KILLED_S, LOOK_S, REACH_S, SILENT_S, STARTS
 from ..worker.task import check_versions, versions
 from .credentials import new_token
@@ -346,7 +346,7 @@ class ExistingScheduler(DaskProcesses):
 
     def progress(self, wanted: int, ready: bool) -> StartProgress:
         """Return that all processes are connected if the cluster is open (`ready`), else those that have arrived."""
-        return StartProgress.of_processes([Stage.CONNECTED] * (wanted if ready else self.arrived), wanted)
+        return StartProgress.of_processes([StartStage.CONNECTED] * (wanted if ready else self.arrived), wanted)
 
     def dashboard_link(self, client: Client) -> str | None:
         """Return the address of Dask's dashboard, or None if there is none.
@@ -455,7 +455,7 @@ class DaskConnection:
         self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
         self._unresponsive: set[str] = set()  # Dask workers that did not answer the last request
         # {run that starts: (stage, roles that reached it, roles)}
-        self._starting: dict[object, tuple[Stage, int, int]] = {}
+        self._starting: dict[object, tuple[StartStage, int, int]] = {}
         self._closed = False
         self._owner = os.getpid()  # pid of the process that owns this connection
         self.usage: Counter[str] = Counter()
@@ -507,7 +507,7 @@ class DaskConnection:
         runs = list(self._starting.copy().values())
         return processes if not runs else StartProgress(processes.up, wanted, *runs[-1])
 
-    def run_starts(self, run: object, stage: Stage | None, reached: int = 0, total: int = 0) -> None:
+    def run_starts(self, run: object, stage: StartStage | None, reached: int = 0, total: int = 0) -> None:
         """Record that a run starts, and that `reached` of its `total` roles have reached `stage`. None: its start has ended."""
         if stage is None:
             self._starting.pop(run, None)

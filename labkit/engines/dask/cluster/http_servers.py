@@ -30,7 +30,7 @@ from tornado.httputil import (
 
 from ..processes import end_with_parent
 
-__all__ = ["Nanny", "Scheduler", "TokenGuard", "Worker", "with_token"]
+__all__ = ["GuardedNanny", "Scheduler", "TokenGuard", "Worker", "with_token"]
 
 TOKEN = "labkit-token"  # name in the query of the first request; the cookie's name is this name and the port
 
@@ -51,7 +51,7 @@ class Worker(distributed.Worker):
         """Dask's hook: start no HTTP server."""
 
 
-class Nanny(distributed.Nanny):
+class GuardedNanny(distributed.Nanny):
     """A nanny whose process is a `Worker` of this module."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:

@@ -29,7 +29,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils import get_mp_context
 
 from ..processes import progress_of
-from ..stages import ProcessStart, Stage, StartProgress
+from ..stages import ProcessStart, StartProgress, StartStage
 from ..timeouts import CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import http_servers
 from .settings import settings
@@ -51,7 +51,7 @@ class ProcessTable(SchedulerPlugin):
     name = "labkit-process-table"
 
     def __init__(self) -> None:
-        self._stages: dict[Any, Stage] = {}  # {name of the nanny: stage of its process, at most IMPORTED}
+        self._stages: dict[Any, StartStage] = {}  # {name of the nanny: stage of its process, at most IMPORTED}
         self._pids: dict[Any, int] = {}
         self._names: dict[str, Any] = {}  # {address of a connected Dask worker: name of its nanny}
         self._end_known = threading.Condition()
@@ -65,7 +65,7 @@ class ProcessTable(SchedulerPlugin):
 
     def progress(self, wanted: int) -> StartProgress:
         """Return the progress of a start of `wanted` processes."""
-        connected = dict.fromkeys(self._names.copy().values(), Stage.CONNECTED)
+        connected = dict.fromkeys(self._names.copy().values(), StartStage.CONNECTED)
         return StartProgress.of_processes((self._stages.copy() | connected).values(), wanted)
 
     def signs_of_life(self) -> dict[str, tuple[float, ...]]:
@@ -73,7 +73,7 @@ class ProcessTable(SchedulerPlugin):
         pids = self._pids.copy()
         return {address: progress_of(pids[name]) for address, name in self._names.copy().items() if name in pids}
 
-    def reached(self, name: Any, stage: Stage, pid: int | None = None) -> None:
+    def reached(self, name: Any, stage: StartStage, pid: int | None = None) -> None:
         """Record the stage of the process of the nanny `name`."""
         self._stages[name] = stage
         if pid is not None:
@@ -108,7 +108,7 @@ class ProcessTable(SchedulerPlugin):
         self._names.pop(worker, None)
 
 
-class Nanny(http_servers.Nanny):
+class Nanny(http_servers.GuardedNanny):
     """Starts its process within `settings`, and restarts it when it is lost, whether it was running or starting.
 
     The class has the name of Dask's class, because Dask uses the name as the server's type. A starting process may be as
@@ -145,12 +145,12 @@ class Nanny(http_servers.Nanny):
         self.worker_kwargs["imported"] = written
         if self.process is not None:  # Dask starts a lost process again with the arguments of the first
             self.process.worker_kwargs["imported"] = written
-        self._table.reached(self.name, Stage.REQUESTED)
+        self._table.reached(self.name, StartStage.REQUESTED)
         watch = asyncio.ensure_future(self._watch_start(imported))
         try:
             status = await stepwise(super().instantiate())
             if self.pid is not None:
-                self._table.reached(self.name, Stage.IMPORTED, self.pid)
+                self._table.reached(self.name, StartStage.IMPORTED, self.pid)
             return status
         finally:
             watch.cancel()

@@ -32,10 +32,10 @@ from ....roles.messages import Message, bytes_outside_arrays
 from ...commands import RESEND_S
 from ..protocol import ProtocolError
 from .connection import ReceiveConnection, Receiver, SendConnection
-from .frames import FINAL, HEADER, MAGIC, MAX_FRAME, SUSPENDED, Codec, Header, lay_out
+from .frames import FINAL, HEADER, MAGIC, MAX_FRAME, SUSPENDED, FrameCodec, Header, lay_out
 from .handshake import DialerHandshake, Hello, Identity, verify, welcome
-from .link_faults import DelayedLink, LinkFault, LinkFaults
-from .links import Links
+from .link_faults import DelayedLink, FaultyLinks, LinkFault
+from .links import RoleLinks
 from .listener import Listener, Unauthenticated
 from .poller import Poller
 from .shared_memory import SIZE, Offer
@@ -92,7 +92,7 @@ class Endpoint:
     """
 
     def __init__(
-        self, name: str, incarnation: int, codec: Codec, host: str = "127.0.0.1", *,
+        self, name: str, incarnation: int, codec: FrameCodec, host: str = "127.0.0.1", *,
         clock: Callable[[], int] = time.monotonic_ns, run: str = "", server_context: SSLContext | None = None,
         client_context: SSLContext | None = None, max_frame: int = MAX_FRAME, share: bool = True, memory_size: int = SIZE,
         now: Callable[[], float] = time.monotonic, random: Callable[[str], Random] | None = None,
@@ -128,7 +128,7 @@ class Endpoint:
         self._listener = Listener(
             host, self._poller, server_context, now, self._authenticate, self._hosts, self._record
         )
-        self._links = Links(
+        self._links = RoleLinks(
             self._poller,
             self.pool,
             client_context,
@@ -139,7 +139,7 @@ class Endpoint:
             self._address,
         )
         own_random = random or (lambda peer: Random(f"{run}/{name}/{incarnation}/{peer}/drop"))
-        self._faults = LinkFaults(self._links, self.pool, own_random, now, resend_s)
+        self._faults = FaultyLinks(self._links, self.pool, own_random, now, resend_s)
         self.sent, self.undelivered, self.unreachable = (
             self._links.sent,
             self._links.undelivered,

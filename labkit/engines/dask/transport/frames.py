@@ -36,7 +36,7 @@ from ....roles.messages import Message, field_names
 from ..protocol import ProtocolError
 
 __all__ = [
-    "ALIGN", "FINAL", "HEADER", "MAGIC", "MAX_FRAME", "READ_AHEAD", "SUSPENDED", "Codec", "FrameParser", "Header",
+    "ALIGN", "FINAL", "HEADER", "MAGIC", "MAX_FRAME", "READ_AHEAD", "SUSPENDED", "FrameCodec", "FrameParser", "Header",
     "Piece", "Prepared", "close_frame", "lay_out", "read_header",
 ]  # fmt: skip
 
@@ -124,7 +124,7 @@ class Prepared:
         self.size = self.meta + payload
 
 
-class Codec:
+class FrameCodec:
     """Encodes messages of `kinds` as meta and arrays, and decodes them.
 
     Both ends of a connection must list the same kinds in the same order.

@@ -30,9 +30,9 @@ from ....nn.buffer_pool import BufferPool
 from ...commands import RESEND_S
 from .connection import SendConnection, copied
 from .frames import FINAL, SUSPENDED, Piece
-from .links import Links
+from .links import RoleLinks
 
-__all__ = ["DelayedLink", "LinkFault", "LinkFaults"]
+__all__ = ["DelayedLink", "LinkFault", "FaultyLinks"]
 
 
 class LinkFault(NamedTuple):
@@ -69,14 +69,14 @@ class DelayedLink:
         self.suspending = False  # SUSPENDED was sent on the connection, and the peer has not closed the connection yet
 
 
-class LinkFaults:
+class FaultyLinks:
     """The faults of all links of a role. `random(peer)`: random generator of one link. `now`: clock, seconds.
 
     Attribute to read: `delayed`, {peer: link with a fault}.
     """
 
     def __init__(
-        self, links: Links, pool: BufferPool, random: Callable[[str], Random], now: Callable[[], float],
+        self, links: RoleLinks, pool: BufferPool, random: Callable[[str], Random], now: Callable[[], float],
         resend: float = RESEND_S,
     ) -> None:  # fmt: skip
         self._links, self._pool, self._new_random, self._now, self._resend = links, pool, random, now, resend

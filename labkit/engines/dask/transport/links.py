@@ -17,10 +17,10 @@ from .handshake import DialerHandshake
 from .poller import Poller
 from .shared_memory import Offer
 
-__all__ = ["Links"]
+__all__ = ["RoleLinks"]
 
 
-class Links:
+class RoleLinks:
     """All links of one role. `address(to)`: (host, port) to dial. The other arguments are those of `Dialer`.
 
     Attributes to read: `sent` and `undelivered`, numbers of messages by peer; `unreachable`, {peer: why no connection is

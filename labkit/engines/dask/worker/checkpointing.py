@@ -28,7 +28,7 @@ __all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
 SAVE_EVERY = 1.0  # seconds between two checkpoints
 INTERVAL_RATIO = 19  # interval after a checkpoint, in multiples of its duration
 SAMPLES = 3  # number of last durations; their minimum is used
-SAVED = "said:"  # prefix of the names in the state that a role with a shard requested to save
+SAVED = "saved:"  # prefix of the names in the state that a role with a shard requested to save
 TIME = "engine_time"  # name of the engine time (ns) at which a shard was saved
 Restored = tuple[dict[str, Any] | None, bool]  # (initial state, whether nothing of it was lost)
 

@@ -38,7 +38,7 @@ from ...elastic import moving_roles
 from ...error_texts import failure_report, foreign_effect
 from ...pacing import Pacing, WorkTimes
 from ...plan import batch_maker, build_parts, make_coroutine
-from ...role_core import PHASE, Membership, RoleCore
+from ...role_core import PHASE, KnownMembers, RoleCore
 from ...storage.store import Store
 from ..protocol import ProtocolError
 from ..transport.endpoint import Endpoint
@@ -109,7 +109,7 @@ class RealRole(RoleCore):
         recorder = Recorder(assignment.index, incarnation, plan.record, len(plan.role_ids))
         if spec.shard is not None or spec.backs is not None:  # keep drops until they are acknowledged
             recorder.unacknowledged = deque()
-        members = Membership(dict(plan.layout.peers()), dict.fromkeys(plan.role_ids, 0))
+        members = KnownMembers(dict(plan.layout.peers()), dict.fromkeys(plan.role_ids, 0))
         super().__init__(spec, recorder, plan.role_ids, plan.message_set, members, plan.strategy)
         self.assignment, self._plan, self._incarnation = assignment, plan, incarnation
         self._endpoint, self._channel = endpoint, channel
@@ -634,7 +634,7 @@ class RealRole(RoleCore):
             "verdict": evaluator.stopped_by if evaluator else None,
             "update": evaluator.update if evaluator else None, "samples": evaluator.samples if evaluator else None,
             "loss": evaluator.loss if evaluator else None,
-            "accuracy": evaluator.accuracy if evaluator else None, "held": evaluator.contained if evaluator else None,
+            "accuracy": evaluator.accuracy if evaluator else None, "contained": evaluator.contained if evaluator else None,
             "parameters": None if evaluator is None else _whole(evaluator.parameters), "incarnation": self._incarnation,
             "state": self.shard.to_state() if command["do"] == "group_restart" and self.shard is not None else None,
         }  # fmt: skip

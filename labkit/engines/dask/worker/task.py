@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from ....errors import ClusterError
 from ..processes import this_process
 from ..transport.endpoint import Endpoint
-from ..transport.frames import Codec
+from ..transport.frames import FrameCodec
 from .assignment import RoleAssignment
 from .command_channel import Command, CommandChannel, close_channel, open_channel
 from .packed import Packed
@@ -75,7 +75,7 @@ def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
             "server_context": security.get_listen_args("worker")["ssl_context"],
             "client_context": security.get_connection_args("worker")["ssl_context"],
         }
-    codec = Codec(assignment.plan.message_kinds)
+    codec = FrameCodec(assignment.plan.message_kinds)
     host = host or "127.0.0.1"
     return Endpoint(assignment.spec.name, assignment.incarnation, codec, host, run=assignment.run, **contexts)
 

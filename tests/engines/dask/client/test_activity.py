@@ -4,7 +4,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.dask.client.activity import Activity
-from labkit.engines.dask.client.recovery_events import Heartbeat, Step, WorkerHeartbeats
+from labkit.engines.dask.client.recovery_events import Heartbeat, StepRequested, WorkerHeartbeats
 from labkit.engines.dask.timeouts import SILENT_S
 
 STEP_S = 0.25  # seconds between two events
@@ -33,7 +33,7 @@ def waits(events, patience=5.0, step=STEP_S):
         (lambda i: Heartbeat("worker-0", 0), True),
         (lambda i: WorkerHeartbeats({"tcp://a": float(i)}), True),
         (lambda i: WorkerHeartbeats({"tcp://a": 1.0}), False),  # the scheduler repeats an old heartbeat
-        (lambda i: Step(None, lambda error: None), False),  # a thread of the client
+        (lambda i: StepRequested(None, lambda error: None), False),  # a thread of the client
         (lambda i: None, False),
     ],
 )

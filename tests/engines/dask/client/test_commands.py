@@ -12,7 +12,7 @@ from labkit.engines.active_faults import ActiveFaults
 from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
 from labkit.engines.dask.client import process_faults
 from labkit.engines.dask.client.clock import EngineClock
-from labkit.engines.dask.client.link_faults import LinkFaults
+from labkit.engines.dask.client.link_faults import LinkFaultOrders
 from labkit.engines.dask.client.membership import Membership
 from labkit.engines.dask.client.process_faults import ProcessFaults, check_allowed
 from labkit.engines.dask.client.recovery_events import Heartbeat, RoleUp, WorkerJoined, WorkerLeft
@@ -44,7 +44,7 @@ class World:
         clock = EngineClock(lambda: 0)
         trace = types.SimpleNamespace(lock=threading.RLock(), event=self.events.append)
         self.record = RunRecord(trace, clock)
-        self.links = LinkFaults(
+        self.links = LinkFaultOrders(
             self.layout, self.members, self.record, ActiveFaults(), lambda *order: self.posted.append(order)
         )
         self.answer, self.answers_at_once, self.unanswered = None, True, []

@@ -4,7 +4,7 @@ import pytest
 
 from labkit.engines.commands import Kill, Pause, Resume, Slow, Stop
 from labkit.engines.dask.client.clock import EngineClock
-from labkit.engines.dask.client.schedule import Schedule
+from labkit.engines.dask.client.schedule import CommandSchedule
 
 
 class World:
@@ -12,7 +12,7 @@ class World:
         self.time = 0.0
         self.clock = EngineClock(lambda: int(self.time * 1e9))
         self.clock.begin()
-        self.schedule = Schedule(commands, self.clock)
+        self.schedule = CommandSchedule(commands, self.clock)
 
     def take(self, seconds):
         """Texts of the commands that are due after this many seconds, including pauses."""

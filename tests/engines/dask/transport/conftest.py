@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from labkit.engines.dask.transport.endpoint import Endpoint
-from labkit.engines.dask.transport.frames import Codec
+from labkit.engines.dask.transport.frames import FrameCodec
 from tests.engines.dask.transport.helpers import KINDS, introduce
 
 
@@ -24,7 +24,7 @@ def make(share: bool) -> Iterator[Callable[..., Endpoint]]:
     with contextlib.ExitStack() as stack:
 
         def make(name: str, incarnation: int = 0, **options: Any) -> Endpoint:
-            endpoint = Endpoint(name, incarnation, Codec(KINDS), **{"share": share} | options)
+            endpoint = Endpoint(name, incarnation, FrameCodec(KINDS), **{"share": share} | options)
             stack.callback(endpoint.close)
             return endpoint
 

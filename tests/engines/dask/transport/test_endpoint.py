@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from labkit.engines.dask.transport.endpoint import Endpoint
-from labkit.engines.dask.transport.frames import HEADER, MAGIC, Codec
+from labkit.engines.dask.transport.frames import HEADER, MAGIC, FrameCodec
 from labkit.engines.dask.transport.handshake import REFUSED, Hello, Identity
 from labkit.engines.dask.transport.shared_memory import available
 from labkit.errors import BadInput, RoleError
@@ -512,7 +512,7 @@ def test_no_descriptor_leaks(pair: tuple[Endpoint, Endpoint], share: bool) -> No
     run(pair, lambda: len(one.receiving) + len(one.unauthenticated) == 1)
     assert len(one.refused) <= 1000
     for incarnation in range(1, 60):
-        peer = Endpoint("peer", incarnation, Codec(KINDS), share=share)
+        peer = Endpoint("peer", incarnation, FrameCodec(KINDS), share=share)
         introduce(one, peer)
         one.send("peer", Pull())
         peer.send("one", Pull())

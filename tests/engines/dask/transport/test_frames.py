@@ -21,7 +21,7 @@ from labkit.engines.dask.transport.frames import (
     MAGIC,
     MAX_FRAME,
     READ_AHEAD,
-    Codec,
+    FrameCodec,
     FrameParser,
     Header,
     lay_out,
@@ -46,10 +46,10 @@ class Foo(Message):
     pass
 
 
-CODEC = Codec((Push, Pull, Anything))
+CODEC = FrameCodec((Push, Pull, Anything))
 
 
-def encoded_and_decoded(message: Message, codec: Codec = CODEC) -> Message:
+def encoded_and_decoded(message: Message, codec: FrameCodec = CODEC) -> Message:
     meta, arrays = codec.encode(message)
     assert len(meta) % 16 == 0
     pieces, total, _ = lay_out(arrays)
@@ -175,7 +175,7 @@ def test_tuples_nested_too_deep_and_forgotten_awaits_are_refused() -> None:
 
 def test_a_kind_that_is_not_listed_is_named() -> None:
     with pytest.raises(RoleError) as caught:
-        Codec((Push, Pull)).index(Foo(), "worker-0")
+        FrameCodec((Push, Pull)).index(Foo(), "worker-0")
     assert str(caught.value) == "worker-0 sends Foo, which is not listed in messages = (Push, Pull)"
 
 

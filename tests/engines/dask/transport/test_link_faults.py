@@ -16,7 +16,7 @@ import pytest
 
 from labkit.engines.commands import RESEND_S
 from labkit.engines.dask.transport.endpoint import Endpoint
-from labkit.engines.dask.transport.frames import Codec
+from labkit.engines.dask.transport.frames import FrameCodec
 from labkit.engines.dask.transport.poller import Poller
 from labkit.engines.dask.transport.shared_memory import SIZE, available
 from labkit.errors import BadInput
@@ -84,7 +84,7 @@ def make(carrier: dict[str, Any], running: Clock) -> Iterator[Callable[..., Endp
     with contextlib.ExitStack() as stack:
 
         def make(name: str, incarnation: int = 0, **options: Any) -> Endpoint:
-            endpoint = Endpoint(name, incarnation, Codec(KINDS), **{"now": running} | carrier | options)
+            endpoint = Endpoint(name, incarnation, FrameCodec(KINDS), **{"now": running} | carrier | options)
             stack.callback(endpoint.close)
             return endpoint
 
@@ -533,7 +533,7 @@ def test_a_closed_connection_is_an_acknowledgement(make: Callable[..., Endpoint]
 
 
 def test_a_number_that_does_not_fit_is_refused() -> None:
-    with contextlib.closing(Endpoint("one", 0, Codec(KINDS))) as one, dial(one, hello(one, "mad", after=5)):
+    with contextlib.closing(Endpoint("one", 0, FrameCodec(KINDS))) as one, dial(one, hello(one, "mad", after=5)):
         run((one,), lambda: one.refused)
         assert "continues after frame 5" in one.refused[0]
     assert not one.inbox

@@ -27,7 +27,7 @@ from hypothesis.extra import numpy as hnp
 from labkit.engines.dask.transport import connection
 from labkit.engines.dask.transport.connection import ReceiveConnection, SendConnection
 from labkit.engines.dask.transport.endpoint import Endpoint
-from labkit.engines.dask.transport.frames import HEADER, MAGIC, Codec
+from labkit.engines.dask.transport.frames import HEADER, MAGIC, FrameCodec
 from labkit.engines.dask.transport.handshake import Hello, Identity
 from labkit.engines.dask.transport.shared_memory import (
     DATA,
@@ -300,7 +300,7 @@ def make() -> Iterator[Callable[..., Endpoint]]:
     with contextlib.ExitStack() as stack:
 
         def make(name: str, incarnation: int = 0, **options: Any) -> Endpoint:
-            endpoint = Endpoint(name, incarnation, Codec(KINDS), **options)
+            endpoint = Endpoint(name, incarnation, FrameCodec(KINDS), **options)
             stack.callback(endpoint.close)
             return endpoint
 
@@ -413,7 +413,7 @@ def test_any_array_arrives_before_and_after_the_switch(arrays: list[np.ndarray],
     size = 1024 if small else SIZE  # small: most messages are larger
     with contextlib.ExitStack() as stack:
         one, two = (
-            stack.enter_context(contextlib.closing(Endpoint(n, 0, Codec(KINDS), memory_size=size)))
+            stack.enter_context(contextlib.closing(Endpoint(n, 0, FrameCodec(KINDS), memory_size=size)))
             for n in ("one", "two")
         )
         introduce(one, two)

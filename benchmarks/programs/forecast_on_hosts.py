@@ -1,6 +1,6 @@
-"""Calibrate a cluster of several hosts, measure runs on it, and predict them. Prints one JSON object per run.
+"""Calibrate a cluster of several hosts, measure runs on it, and forecast them. Prints one JSON object per run.
 
-`python -m benchmarks.programs.prediction_on_hosts SCHEDULER DASK_WORKERS SECONDS RUNS`, executed on the host of the client.
+`python -m benchmarks.programs.forecast_on_hosts SCHEDULER DASK_WORKERS SECONDS RUNS`, executed on the host of the client.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 
 import labkit as lk
-from benchmarks.prediction import hosts_grid, measure, predicted
+from benchmarks.forecast import forecast, hosts_grid, measure
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     print(json.dumps({"latency": calibration.latency, "bandwidth": calibration.bandwidth}), flush=True)
     found = [measure(cluster, point, tries=1) for point in points]
     for point, measured in zip(points, found):
-        row = {"point": asdict(point), "measured": asdict(measured), "predicted": asdict(predicted(calibration, point))}
+        row = {"point": asdict(point), "measured": asdict(measured), "forecast": asdict(forecast(calibration, point))}
         print(json.dumps(row), flush=True)
 
 

@@ -1,8 +1,8 @@
-"""The prediction of a run that is shown in a lab: short simulated runs with the measured costs of the cluster.
+"""The forecast of a run that is shown in a lab: short simulated runs with the measured costs of the cluster.
 
 It is computed before the run starts, and again, in slices, after each change that affects the speed of the run: a slowdown, a
 live option of the strategy. It follows the command log of the run, so buttons, programs and fault schedules are treated alike.
-Other faults are not predicted, because a calibration does not measure how long a recovery takes; the prediction then says so.
+Other faults are not forecast, because a calibration does not measure how long a recovery takes; the forecast then says so.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..formatting import short
 from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace.schema import NANO
-from ..views.predicted import Predicted, PredictedPart
+from ..views.forecast import ForecastPart, RunForecast
 from .settings import Settings
 
-__all__ = ["PredictedRun", "calibrated_options", "is_predictable"]
+__all__ = ["ForecastRun", "calibrated_options", "can_forecast"]
 
 GRADIENTS = 1500  # of one part, and at least so many for each worker:
 GRADIENTS_PER_WORKER = 30
 SLICE = 0.02  # most wall seconds between two looks at the clock
-NOT_PREDICTED: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
+NOT_FORECAST: tuple[type[Command], ...] = (Kill, Freeze, Cut, Drop, Delay, Join, Leave)
 
 
-def is_predictable(settings: Settings) -> bool:
+def can_forecast(settings: Settings) -> bool:
     """Whether a run with these settings has costs that can be measured: it is on processes, or simulated with costs."""
     return not settings.cluster.virtual_time or settings.cluster.costs is not None
 
@@ -46,8 +46,8 @@ def calibrated_options(spec: ClusterSpec) -> dict[str, Any]:
     return {"pace": spec.compute, "server_time": spec.server_time, "replicas": spec.replicas, **links}
 
 
-class PredictedRun:
-    """The prediction of one run, which is computed by `advance`, and follows the run by `follow`.
+class ForecastRun:
+    """The forecast of one run, which is computed by `advance`, and follows the run by `follow`.
 
     `settings`: those with which the run begins. `clock`: returns the wall time in seconds. One thread calls the methods.
 
@@ -59,12 +59,12 @@ class PredictedRun:
         self._now = settings  # those of the last part
         self._active = ActiveFaults(settings.cluster.slow)
         self._doubts = calibration.doubts_about(settings.problem, [(settings.strategy, settings.cluster)])
-        self._parts: list[PredictedPart] = []  # finished ones
+        self._parts: list[ForecastPart] = []  # finished ones
         self._start = 0  # ns of the part that is computed
         self._run: Run | None = None  # of the part that is computed, after its first slice
         self._due = True  # whether a part is to be computed
         self._seen = 0  # commands of the run
-        self._value: Predicted | None = None
+        self._value: RunForecast | None = None
 
     @property
     def done(self) -> bool:
@@ -72,8 +72,8 @@ class PredictedRun:
         return not self._due
 
     @property
-    def value(self) -> Predicted | None:
-        """The prediction as far as it is computed; the same object until it changes. None: there is none (yet)."""
+    def value(self) -> RunForecast | None:
+        """The forecast as far as it is computed; the same object until it changes. None: there is none (yet)."""
         return self._value
 
     def advance(self, seconds: float) -> None:
@@ -85,7 +85,7 @@ class PredictedRun:
                 run.advance(math.inf, timeout=max(0.001, min(until - self._clock(), SLICE)))
             except LabkitError as error:
                 self._due = False
-                self._doubt(f"not all of it can be predicted: {error}")
+                self._doubt(f"not all of it can be forecast: {error}")
                 return
             if run.done:
                 self._finish(run)
@@ -102,7 +102,7 @@ class PredictedRun:
                 changed = self._change(entry.at, slow=slow)
             elif isinstance(command, SetOptions):
                 changed = self._change(entry.at, **command.options)
-            elif isinstance(command, NOT_PREDICTED):
+            elif isinstance(command, NOT_FORECAST):
                 self._doubt(f"without the {command.word} of {short(getattr(command, 'role', '') or 'links')}")
         if changed is not None:
             if self._run is not None:
@@ -130,7 +130,7 @@ class PredictedRun:
         return train(problem, self._now.strategy, cluster, Budget(samples=count * problem.batch_size), checkpoint=False)
 
     def _finish(self, run: Run) -> None:
-        part = PredictedPart(self._start, run.trace, dict(self._now.cluster.slow))
+        part = ForecastPart(self._start, run.trace, dict(self._now.cluster.slow))
         self._parts = [*(known for known in self._parts if known.start < part.start), part]
         self._run, self._due = None, False
         self._make()
@@ -141,4 +141,4 @@ class PredictedRun:
             self._make()
 
     def _make(self) -> None:
-        self._value = Predicted(tuple(self._parts), tuple(self._doubts)) if self._parts else None
+        self._value = RunForecast(tuple(self._parts), tuple(self._doubts)) if self._parts else None

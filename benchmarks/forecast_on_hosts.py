@@ -1,8 +1,8 @@
-"""Predictions for three hosts that are connected by links of limited bandwidth.
+"""Forecasts for three hosts that are connected by links of limited bandwidth.
 
 The hosts are network namespaces of this machine (`tests/multihost/net.py`), each with Dask workers, and a token bucket filter in
 both directions of each link. They share the cores of the machine, which a calibration does not measure, so all runs are paced.
-The client, with the program `prediction_on_hosts` of `benchmarks/programs`, runs on a fourth host.
+The client, with the program `forecast_on_hosts` of `benchmarks/programs`, runs on a fourth host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .prediction import Point, Rate, hosts_grid, summarized
+from .forecast import Point, Rate, hosts_grid, summarized
 from .rows import Benchmark, Row, Settings, Unmeasured
 
 __all__ = ["BENCHMARK"]
@@ -59,7 +59,7 @@ def run(settings: Settings) -> list[Row]:
                 host, "worker", address, "--host", host.address, "--nworkers", str(WORKERS_PER_HOST), "--nthreads", "1",
                 "--nanny", "--no-dashboard", "--local-directory", folder,
             )  # fmt: skip
-        program_name, workers = "benchmarks.programs.prediction_on_hosts", HOSTS * WORKERS_PER_HOST
+        program_name, workers = "benchmarks.programs.forecast_on_hosts", HOSTS * WORKERS_PER_HOST
         command = [sys.executable, "-m", program_name, address, str(workers), str(seconds), str(points)]
         pipe = subprocess.PIPE
         program = network.head.spawn(command, env=environment, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
@@ -80,12 +80,12 @@ def rows_of(lines: list[dict[str, Any]]) -> list[Row]:
     measured, made = {}, {}
     for line in found:
         point = Point(**{**line["point"], "hidden": tuple(line["point"]["hidden"])})
-        measured[point], made[point] = [Rate(**line["measured"])], [Rate(**line["predicted"])]
+        measured[point], made[point] = [Rate(**line["measured"])], [Rate(**line["forecast"])]
     return rows + summarized(measured, made)
 
 
 BENCHMARK = Benchmark(
-    "prediction-on-hosts",
+    "forecast-on-hosts",
     "the same on three hosts (network namespaces) with links of 100 Mbit/s; all runs are paced",
     run,
     "The hosts share the cores of the machine.",

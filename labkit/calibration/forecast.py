@@ -1,4 +1,4 @@
-"""`predict`: simulate strategies on clusters of several sizes, with measured costs."""
+"""`forecast`: simulate strategies on clusters of several sizes, with measured costs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from distributed import Client
 
-__all__ = ["Predictions", "predict"]
+__all__ = ["Forecasts", "forecast"]
 
-WIDE = 0.5  # range over the seeds, relative to the median, above which a prediction is doubtful
+WIDE = 0.5  # range over the seeds, relative to the median, above which a forecast is doubtful
 QUANTITIES = {  # name in the table: result, text of a value
     "gradients/s": ("gradients_per_second", number_text), "staleness": ("staleness", lambda value: f"{value:.2f}"),
     "bytes per gradient": ("bytes_per_gradient", bytes_text),
@@ -35,26 +35,26 @@ QUANTITIES = {  # name in the table: result, text of a value
 
 
 @dataclass(frozen=True, repr=False)
-class Predictions:
-    """Predicted runs: throughput, staleness, bytes and time to accuracy.
+class Forecasts:
+    """Forecast runs: throughput, staleness, bytes and time to accuracy.
 
     Parameters
     ----------
     sweep : Sweep
         The simulated runs, one row per run.
     doubts : tuple of str
-        Why predictions are doubtful, if they are.
+        Why forecasts are doubtful, if they are.
 
     See Also
     --------
-    predict : Makes predictions.
+    forecast : Makes forecasts.
 
     Examples
     --------
     >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
     >>> cluster = lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=costs)
     >>> calibration = lk.calibrate(cluster, "moons", seconds=1)
-    >>> made = lk.predict("moons", "async-ps", calibration, workers=2, budget=lk.Budget(updates=20), seeds=1)
+    >>> made = lk.forecast("moons", "async-ps", calibration, workers=2, budget=lk.Budget(updates=20), seeds=1)
     >>> len(made.sweep)
     1
     """
@@ -79,7 +79,7 @@ class Predictions:
             rows.append([*(line.get(name, self.sweep.rows[0][name]) for name in names), *cells])
         seeds = len({row["seed"] for row in self.sweep.rows})
         over = f"median (smallest – largest) of {seeds:,} seeds" if seeds > 1 else "one seed"
-        title = f"Predicted: {over}"
+        title = f"Forecast: {over}"
         return Table([*(name.replace("_", " ") for name in names), *QUANTITIES], rows, title)
 
     def figure(self) -> matplotlib.figure.Figure:
@@ -92,7 +92,7 @@ class Predictions:
         matplotlib.figure.Figure
             The figure.
         """
-        return self.sweep.plot.prediction(self.doubts)
+        return self.sweep.plot.forecast(self.doubts)
 
     def __str__(self) -> str:
         return "\n".join([str(self.table()), *(f"Doubtful: {doubt}." for doubt in self.doubts)])
@@ -105,15 +105,15 @@ class Predictions:
         return self.table()._repr_html_() + "".join(f"<p>Doubtful: {html.escape(doubt)}.</p>" for doubt in self.doubts)
 
 
-def predict(
+def forecast(
     problem: Problem | str, strategies: Strategy | str | Sequence[Strategy | str], calibration: Calibration,
     workers: int | Iterable[int] = (2, 4, 8, 16, 32, 64), *, servers: int | None = None,
     pace: Distribution | float | str | None = MEASURED,
     hosts: int | None = None, budget: Budget | None = None, seeds: int | Iterable[int] = 3, client: Client | str | None = None,
     path: str | os.PathLike[str] | None = None, progress: bool | None = None,
     on_result: Callable[[int, int, Mapping[str, Any]], None] | None = None, **options: Any,
-) -> Predictions:  # fmt: skip
-    """Predict runs of strategies on clusters of several sizes, by simulating them with measured costs.
+) -> Forecasts:  # fmt: skip
+    """Forecast runs of strategies on clusters of several sizes, by simulating them with measured costs.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def predict(
     client : distributed.Client or str, optional
         The Dask cluster that executes the simulated runs. None: the cores of this machine.
     path : str or path-like, optional
-        A file that keeps the simulated runs, from which an interrupted prediction continues, as of `sweep`.
+        A file that keeps the simulated runs, from which an interrupted forecast continues, as of `sweep`.
     progress : bool, optional
         Whether to show a progress bar, as by `sweep`.
     on_result : callable, optional
@@ -149,7 +149,7 @@ def predict(
 
     Returns
     -------
-    Predictions
+    Forecasts
         Throughput, staleness, bytes and time to accuracy, with ranges over the seeds; and the reasons why they are doubtful, if
         they are: the problem or the cluster is outside of what was calibrated, the calibration itself was doubtful, a range over
         the seeds is wide, or runs did not reach the accuracy.
@@ -166,7 +166,7 @@ def predict(
     >>> costs = lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2)
     >>> cluster = lk.SimulatedCluster(workers=1, servers=1, compute=None, costs=costs)
     >>> calibration = lk.calibrate(cluster, "moons", seconds=1)
-    >>> made = lk.predict("moons", "async-ps", calibration, workers=(2, 8), budget=lk.Budget(updates=50), seeds=1)
+    >>> made = lk.forecast("moons", "async-ps", calibration, workers=(2, 8), budget=lk.Budget(updates=50), seeds=1)
     >>> two, eight = made.sweep.values("gradients_per_second")
     >>> eight < 1.2 * two
     True
@@ -192,9 +192,9 @@ def predict(
             present = options | {"slow": slow_with(slow, n)}
         cluster = calibration.cluster(n, used, pace=pace, hosts=hosts, **present)
         settings.append(Setting(problem, strategy, cluster, budget or Budget()))
-    found = execute(settings, seeds, client, path=path, progress=progress, on_result=on_result, name="predict")
+    found = execute(settings, seeds, client, path=path, progress=progress, on_result=on_result, name="forecast")
     doubts = calibration.doubts_about(problem, [(setting.strategy, setting.cluster.spec) for setting in settings])
-    return Predictions(found, tuple(dict.fromkeys([*doubts, *_doubts_about_results(found)])))
+    return Forecasts(found, tuple(dict.fromkeys([*doubts, *_doubts_about_results(found)])))
 
 
 def _sizes(workers: Any) -> list[int]:

@@ -1,10 +1,10 @@
-"""The benchmark of predictions: its grid, its windows, and the distribution of its errors."""
+"""The benchmark of forecasts: its grid, its windows, and the distribution of its errors."""
 
 import pytest
 
 import labkit as lk
-from benchmarks import prediction, prediction_on_hosts
-from benchmarks.prediction import Point, Rate, grid, hosts_grid, predicted, summarized
+from benchmarks import forecast, forecast_on_hosts
+from benchmarks.forecast import Point, Rate, forecast_rate, grid, hosts_grid, summarized
 
 pytestmark = pytest.mark.unit
 
@@ -19,11 +19,11 @@ def rows_by_name(rows):
 def test_the_grid_covers_strategies_workers_servers_nets_paces_and_a_slow_worker():
     points = grid()
     assert len(set(points)) == len(points)
-    assert {point.strategy for point in points} == set(prediction.STRATEGIES)
+    assert {point.strategy for point in points} == set(forecast.STRATEGIES)
     assert {point.workers for point in points} == {1, 2, 4, 8}
     assert {point.servers for point in points if point.strategy == "AsyncPS"} == {1, 2}
     assert {(point.hidden, point.pace, point.slow) for point in points if point.strategy == "SSP"} == {
-        (hidden, pace, slow) for hidden in prediction.NETS for pace in prediction.PACES for slow in (1.0, 3.0)
+        (hidden, pace, slow) for hidden in forecast.NETS for pace in forecast.PACES for slow in (1.0, 3.0)
     }
     assert all(point.slow == 1.0 for point in points if point.workers == 1)
     assert all(point.pace for point in hosts_grid())
@@ -38,9 +38,9 @@ def test_every_point_can_be_planned():
         assert point.make_strategy().layout(point.problem(), cluster).roles, f"{point.kind} {point.name}"
 
 
-def test_a_prediction_counts_gradients_and_staleness_within_its_window():
+def test_a_forecast_counts_gradients_and_staleness_within_its_window():
     """Without any cost but the gradient of 1 ms, four asynchronous workers compute 4,000 gradients per second."""
-    found = predicted(CALIBRATION, Point("AsyncPS", 4, 1, (128,)))
+    found = forecast_rate(CALIBRATION, Point("AsyncPS", 4, 1, (128,)))
     assert found.rate == pytest.approx(4000, rel=0.01)
     assert found.staleness == pytest.approx(3, rel=0.01)
 
@@ -74,16 +74,16 @@ def test_rows_of_several_hosts_are_made_from_what_their_program_prints():
     rate = {"rate": 100.0, "staleness": 1.0, "foreign": 0.0}
     lines = [
         {"latency": 2e-4, "bandwidth": 1e7},
-        {"point": point, "measured": rate, "predicted": rate | {"rate": 90.0}},
+        {"point": point, "measured": rate, "forecast": rate | {"rate": 90.0}},
     ]
-    rows = rows_by_name(prediction_on_hosts.rows_of(lines))
+    rows = rows_by_name(forecast_on_hosts.rows_of(lines))
     assert rows["link", "latency found"].median == pytest.approx(2e-4)
     assert rows["paced", "throughput, error of 1 runs: median"].median == pytest.approx(10)
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_a_quick_run_measures_and_predicts():
-    rows = prediction.run(prediction.Settings(quick=True))
+def test_a_quick_run_measures_and_forecasts():
+    rows = forecast.run(forecast.Settings(quick=True))
     assert {row.unit for row in rows} >= {"gradients/s", "%"}
     assert all(row.median is not None and row.median > 0 for row in rows if row.unit == "gradients/s")

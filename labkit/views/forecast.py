@@ -1,8 +1,8 @@
-"""The prediction of a run, which is drawn over the run: simulated runs with the measured costs of its cluster.
+"""The forecast of a run, which is drawn over the run: simulated runs with the measured costs of its cluster.
 
-A prediction has one part for the settings at the beginning, and one more after each change of settings. The part is a short
+A forecast has one part for the settings at the beginning, and one more after each change of settings. The part is a short
 simulated run with these settings, of which only the steady state is used: its rate, and its distribution of staleness. So the
-prediction of a long run takes no longer than that of a short one.
+forecast of a long run takes no longer than that of a short one.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from ..trace.schema import NANO
 from ..trace.trace import Trace
 
 __all__ = [
-    "Comparison", "Predicted", "PredictedPart", "comparison_table", "difference", "staleness_text", "throughput_text",
+    "Comparison", "RunForecast", "ForecastPart", "comparison_table", "difference", "staleness_text", "throughput_text",
 ]  # fmt: skip
 
 
-def difference(measured: float, predicted: float) -> str:
-    """Return how much a predicted value differs from the measured one, as `+3.5%` or `−12.0%`."""
-    return f"{predicted / measured - 1:+.1%}".replace("-", "−")
+def difference(measured: float, forecast: float) -> str:
+    """Return how much a forecast value differs from the measured one, as `+3.5%` or `−12.0%`."""
+    return f"{forecast / measured - 1:+.1%}".replace("-", "−")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A measured value and the predicted one."""
+    """A measured value and the forecast one."""
 
     measured: float
-    predicted: float
+    forecast: float
 
     @property
     def difference(self) -> str:
         """The difference in per cent of the measured value; "" if that is 0."""
-        return difference(self.measured, self.predicted) if self.measured else ""
+        return difference(self.measured, self.forecast) if self.measured else ""
 
 
 @dataclass(frozen=True, eq=False)
-class PredictedPart:
-    """The prediction from one change of settings to the next one.
+class ForecastPart:
+    """The forecast from one change of settings to the next one.
 
-    `start`: the time (ns) of the predicted run from which these settings hold. `trace`: a simulated run with them. `slow`:
+    `start`: the time (ns) of the forecast run from which these settings hold. `trace`: a simulated run with them. `slow`:
     {role: slowdown factor} in both.
     """
 
@@ -74,13 +74,13 @@ class PredictedPart:
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
-    """The prediction of a run. `parts`: in order of time, at least one. `doubts`: reasons why it may be wrong."""
+class RunForecast:
+    """The forecast of a run. `parts`: in order of time, at least one. `doubts`: reasons why it may be wrong."""
 
-    parts: tuple[PredictedPart, ...]
+    parts: tuple[ForecastPart, ...]
     doubts: tuple[str, ...] = ()
 
-    def part(self, t: int) -> PredictedPart:
+    def part(self, t: int) -> ForecastPart:
         """Return the part that holds at `t` (ns)."""
         return [part for part in self.parts if part.start <= max(t, self.parts[0].start)][-1]
 
@@ -94,7 +94,7 @@ class Predicted:
         return np.array(x), np.repeat([value for _, value in known], 2).astype(float)
 
     def histogram(self, t: int) -> dict[int, float]:
-        """Return {staleness: predicted gradients} of a run up to `t` (ns): each part counts with the gradients of its time."""
+        """Return {staleness: forecast gradients} of a run up to `t` (ns): each part counts with the gradients of its time."""
         found: dict[int, float] = {}
         ends = [part.start for part in self.parts[1:]] + [t]
         for part, end in zip(self.parts, ends):
@@ -114,45 +114,45 @@ class Predicted:
         None before there are enough gradients. The first third of the time is left out, because the roles are starting.
         """
         part, counted = self.part(t), counted or Cumulative()
-        predicted = part.rate(counted.of)
+        forecast = part.rate(counted.of)
         measured = _rate(trace, part.start, t, part.slow, counted)
-        return Comparison(measured, predicted) if measured and predicted else None
+        return Comparison(measured, forecast) if measured and forecast else None
 
     def staleness(self, trace: Trace, t: int) -> Comparison | None:
         """Compare the mean staleness of all gradients applied up to `t` (ns). None before there are gradients."""
-        measured, predicted = _mean(_histogram(staleness_until(trace, t))), _mean(self.histogram(t))
-        return None if measured is None or predicted is None else Comparison(measured, predicted)
+        measured, forecast = _mean(_histogram(staleness_until(trace, t))), _mean(self.histogram(t))
+        return None if measured is None or forecast is None else Comparison(measured, forecast)
 
     @property
     def note(self) -> str:
-        """ " (doubtful)" if the prediction may be wrong, else ""."""
+        """ " (doubtful)" if the forecast may be wrong, else ""."""
         return " (doubtful)" if self.doubts else ""
 
 
-def comparison_table(predicted: Predicted | None, trace: Trace, t: int) -> Table | None:
-    """Return measured and predicted throughput and staleness up to `t` (ns) as a table; None if there is nothing to compare."""
-    if predicted is None:
+def comparison_table(forecast: RunForecast | None, trace: Trace, t: int) -> Table | None:
+    """Return measured and forecast throughput and staleness up to `t` (ns) as a table; None if there is nothing to compare."""
+    if forecast is None:
         return None
     quantities = (
-        ("gradients per second", predicted.throughput(trace, t)),
-        ("mean staleness", predicted.staleness(trace, t)),
+        ("gradients per second", forecast.throughput(trace, t)),
+        ("mean staleness", forecast.staleness(trace, t)),
     )
     rows = [
-        [name, number_text(found.measured), number_text(found.predicted), found.difference or None]
+        [name, number_text(found.measured), number_text(found.forecast), found.difference or None]
         for name, found in quantities if found is not None
     ]  # fmt: skip
-    return Table(["quantity", "measured", "predicted", "difference"], rows) if rows else None
+    return Table(["quantity", "measured", "forecast", "difference"], rows) if rows else None
 
 
 def throughput_text(found: Comparison, doubtful: str = "") -> str:
-    """Return `predicted 5,300/s (+3.5%), measured 5,120/s`."""
-    return f"predicted {rate(found.predicted)}/s ({found.difference}), measured {rate(found.measured)}/s{doubtful}"
+    """Return `forecast 5,300/s (+3.5%), measured 5,120/s`."""
+    return f"forecast {rate(found.forecast)}/s ({found.difference}), measured {rate(found.measured)}/s{doubtful}"
 
 
 def staleness_text(found: Comparison, doubtful: str = "") -> str:
-    """Return `dashes: predicted 2.99 (−2.0%), measured 3.05`."""
+    """Return `dashes: forecast 2.99 (−2.0%), measured 3.05`."""
     more = f" ({found.difference})" if found.difference else ""
-    return f"dashes: predicted {found.predicted:.2f}{more}, measured {found.measured:.2f}{doubtful}"
+    return f"dashes: forecast {found.forecast:.2f}{more}, measured {found.measured:.2f}{doubtful}"
 
 
 def _rate(trace: Trace, since: int, until: int, slow: Mapping[str, float], counted: Cumulative) -> float | None:

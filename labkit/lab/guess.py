@@ -1,10 +1,10 @@
-"""`lk.Prediction`: a question that the user answers before the result is measured; later both are shown side by side.
+"""`lk.Guess`: a question that the user answers before the result is measured; later both are shown side by side.
 
-A result that was only observed seems obvious afterwards; a prediction can be wrong. So a prediction is committed once, before
-the result is known: `committed` never changes, and nothing can be committed after `reveal`. A prediction is optional: no method
+A result that was only observed seems obvious afterwards; a guess can be wrong. So a guess is committed once, before
+the result is known: `committed` never changes, and nothing can be committed after `reveal`. A guess is optional: no method
 waits for a click, and `reveal` reports if there was none. `commit` is equivalent to a click.
 
-A prediction has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again makes a new
+A guess has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again makes a new
 one.
 """
 
@@ -29,10 +29,10 @@ from .cells import output_name
 from .page.widget import receive_during_cells, widget_view
 from .static_page import StaticOutput
 
-__all__ = ["Prediction", "Revealed"]
+__all__ = ["Guess", "Revealed"]
 
-ONCE = "A prediction is committed once: run its cell again for a new one."
-LATE = "The result has been revealed: it is too late for a prediction. Run its cell again for a new one."
+ONCE = "A guess is committed once: run its cell again for a new one."
+LATE = "The result has been revealed: it is too late for a guess. Run its cell again for a new one."
 # The colour of a bar beside the text. The text has the colours of the page, so it is legible in a dark theme, too.
 BARS = {True: "#2a9158", False: "#cc1f1f", None: "#7a8394"}
 
@@ -44,8 +44,8 @@ def _file(name: str) -> str:
 class _Widget(anywidget.AnyWidget):  # type: ignore[misc]
     """The question in the browser. An answer: {"text", "state"}, the state "given", "right", "wrong" or ""."""
 
-    _esm = _file("prediction.js")
-    _css = _file("prediction.css")
+    _esm = _file("guess.js")
+    _css = _file("guess.css")
 
     question = traitlets.Unicode().tag(sync=True)
     answers: Any = traitlets.List().tag(sync=True)
@@ -55,7 +55,7 @@ class _Widget(anywidget.AnyWidget):  # type: ignore[misc]
     note = traitlets.Unicode().tag(sync=True)
 
 
-class Prediction:
+class Guess:
     """A question that is answered before the result is measured.
 
     As the last expression of a cell it is shown with a button for each answer. `reveal` shows the answer beside the result.
@@ -74,17 +74,17 @@ class Prediction:
 
     Examples
     --------
-    >>> prediction = lk.Prediction("Which worker sets the pace?", "the fastest", "the slowest")
-    >>> prediction.commit("the slowest").reveal("the slowest")
+    >>> guess = lk.Guess("Which worker sets the pace?", "the fastest", "the slowest")
+    >>> guess.commit("the slowest").reveal("the slowest")
     Which worker sets the pace?
-    Right: you predicted the slowest; measured: the slowest.
+    Right: you guessed the slowest; measured: the slowest.
 
     With numbers, the nearest answer is right:
 
-    >>> prediction = lk.Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})
-    >>> prediction.commit("80%").reveal(0.54)
+    >>> guess = lk.Guess("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})
+    >>> guess.commit("80%").reveal(0.54)
     How much is left?
-    Wrong: you predicted 80%; measured: 54% (nearest: 50%).
+    Wrong: you guessed 80%; measured: 54% (nearest: 50%).
     """
 
     def __init__(self, question: str, *answers: str | Mapping[str, float]):
@@ -107,7 +107,7 @@ class Prediction:
         """The answer that was committed, or None."""
         return None if self._committed is None else self.answers[self._committed]
 
-    def commit(self, answer: str | int) -> Prediction:
+    def commit(self, answer: str | int) -> Guess:
         """Commit to an answer, as a click does. Idempotent.
 
         Parameters
@@ -117,8 +117,8 @@ class Prediction:
 
         Returns
         -------
-        Prediction
-            This prediction.
+        Guess
+            This guess.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Prediction:
         chosen = self._index(answer)
         with self._lock:
             if self._committed is not None and self._committed != chosen:
-                raise BadInput(f"You predicted {self.committed!r} already, not {self.answers[chosen]!r}. {ONCE}")
+                raise BadInput(f"You guessed {self.committed!r} already, not {self.answers[chosen]!r}. {ONCE}")
             if self._committed is None and self._revealed is not None:
                 raise BadInput(LATE)
             self._committed = chosen
@@ -153,7 +153,7 @@ class Prediction:
     # revealing --------------------------------------------------------------------------------------------------------
 
     def reveal(self, measured: float | str, words: str = "") -> Revealed:
-        """Show the prediction beside the measured result.
+        """Show the guess beside the measured result.
 
         It may be revealed again, with another measurement.
 
@@ -198,7 +198,7 @@ class Prediction:
         return away.index(min(away)), shown
 
     def record(self) -> dict[str, Any]:
-        """Return the prediction as plain Python values.
+        """Return the guess as plain Python values.
 
         Returns
         -------
@@ -228,7 +228,7 @@ class Prediction:
             return self._revealed.verdict, ""
         if self.committed is None:
             return "", "Choose an answer before you measure."
-        return f"You predicted {self.committed}. Now measure.", ONCE
+        return f"You guessed {self.committed}. Now measure.", ONCE
 
     def _show(self) -> None:
         status, note = self._status()
@@ -258,24 +258,24 @@ class Prediction:
         )
 
     def __repr__(self) -> str:
-        prediction = "No prediction yet." if self.committed is None else f"Your prediction: {self.committed}."
-        return f"{self.question}\n  {' | '.join(self.answers)}\n{prediction}"
+        guess = "No guess yet." if self.committed is None else f"Your guess: {self.committed}."
+        return f"{self.question}\n  {' | '.join(self.answers)}\n{guess}"
 
     def close(self) -> None:
-        """Remove the widgets from the page. The prediction is kept."""
+        """Remove the widgets from the page. The guess is kept."""
         self._widget.close()
 
 
 @dataclass(frozen=True)
 class Revealed:
-    """A prediction beside the result, which `Prediction.reveal` returns.
+    """A guess beside the result, which `Guess.reveal` returns.
 
     Parameters
     ----------
     question : str
         The question.
     committed : str or None
-        The answer that was predicted; None if there was no prediction.
+        The answer that was guessed; None if there was no guess.
     measured : float, int or str
         The result.
     shown : str
@@ -287,9 +287,9 @@ class Revealed:
 
     Examples
     --------
-    >>> revealed = lk.Prediction("Mean staleness?", {"1": 1, "3": 3}).commit("3").reveal(2.97)
+    >>> revealed = lk.Guess("Mean staleness?", {"1": 1, "3": 3}).commit("3").reveal(2.97)
     >>> revealed.right, revealed.verdict
-    (True, 'Right: you predicted 3; measured: 2.97 (nearest: 3).')
+    (True, 'Right: you guessed 3; measured: 2.97 (nearest: 3).')
     """
 
     question: str
@@ -301,7 +301,7 @@ class Revealed:
 
     @property
     def right(self) -> bool | None:
-        """Whether the prediction was right; None if there was none."""
+        """Whether the guess was right; None if there was none."""
         return None if self.committed is None else self.committed == self.answer
 
     @property
@@ -309,8 +309,8 @@ class Revealed:
         """The comparison in one sentence or two."""
         near = "" if self.shown == self.answer else f" (nearest: {self.answer})"
         if self.committed is None:
-            return f"No prediction was made. Measured: {self.shown}{near}."
-        return f"{'Right' if self.right else 'Wrong'}: you predicted {self.committed}; measured: {self.shown}{near}."
+            return f"No guess was made. Measured: {self.shown}{near}."
+        return f"{'Right' if self.right else 'Wrong'}: you guessed {self.committed}; measured: {self.shown}{near}."
 
     def _repr_html_(self) -> str:
         bar = BARS[self.right]
@@ -330,7 +330,7 @@ class Revealed:
 def _answers(question: Any, given: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
     """Return the texts of the answers, and their numbers if they have any."""
     if not isinstance(question, str) or not question:
-        raise BadInput(f"Prediction({question!r}): first the question, as a text, then the answers.")
+        raise BadInput(f"Guess({question!r}): first the question, as a text, then the answers.")
     numbers = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else None
     texts = tuple(numbers) if numbers is not None else given
     if len(texts) < 2 or len(set(map(str, texts))) < len(texts) or not all(isinstance(t, str) and t for t in texts):

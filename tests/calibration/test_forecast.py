@@ -1,4 +1,4 @@
-"""Predictions: intervals over seeds, what makes them doubtful, and their figure."""
+"""Forecasts: intervals over seeds, what makes them doubtful, and their figure."""
 
 import statistics
 
@@ -21,12 +21,12 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)
 
 
-def predict(strategies="async-ps", calibration=KNOWN, **more):
-    return lk.predict(PROBLEM, strategies, calibration, **{"workers": (2, 4), "budget": SHORT, "seeds": 3} | more)
+def forecast(strategies="async-ps", calibration=KNOWN, **more):
+    return lk.forecast(PROBLEM, strategies, calibration, **{"workers": (2, 4), "budget": SHORT, "seeds": 3} | more)
 
 
 def test_every_quantity_has_its_range_over_the_seeds():
-    made = predict(budget=lk.Budget(seconds=20, accuracy=0.84))
+    made = forecast(budget=lk.Budget(seconds=20, accuracy=0.84))
     assert "median (smallest – largest) of 3 seeds" in str(made)
     names = ("gradients_per_second", "staleness", "time_to_accuracy")
     texts = (lambda v: f"{v:,.0f}", lambda v: f"{v:.2f}", lambda v: f"{v:.3g}")
@@ -37,22 +37,22 @@ def test_every_quantity_has_its_range_over_the_seeds():
             assert cell == f"{text(statistics.median(values))} ({text(min(values))} – {text(max(values))})"
 
 
-def test_a_prediction_is_repeatable(tmp_path):
-    files = [predict(seeds=2).sweep.to_csv(tmp_path / name).read_bytes() for name in ("a.csv", "b.csv")]
+def test_a_forecast_is_repeatable(tmp_path):
+    files = [forecast(seeds=2).sweep.to_csv(tmp_path / name).read_bytes() for name in ("a.csv", "b.csv")]
     assert files[0] == files[1]
 
 
 def test_sizes_are_in_ascending_order_and_once():
-    assert [row["workers"] for row in predict(workers=[4, 2, 4], seeds=1).sweep.rows] == [2, 4]
+    assert [row["workers"] for row in forecast(workers=[4, 2, 4], seeds=1).sweep.rows] == [2, 4]
 
 
 def test_servers_are_for_strategies_that_use_them():
-    rows = predict(["async-ps", "ring-all-reduce"], workers=2, seeds=1, servers=2).sweep.rows
+    rows = forecast(["async-ps", "ring-all-reduce"], workers=2, seeds=1, servers=2).sweep.rows
     assert [row["servers"] for row in rows] == [2, 0]
 
 
 def doubts(**more):
-    return " | ".join(predict(**more).doubts)
+    return " | ".join(forecast(**more).doubts)
 
 
 def test_what_was_not_measured_is_doubtful():
@@ -74,7 +74,7 @@ def test_what_was_not_measured_is_doubtful():
 @pytest.mark.parametrize("option", [{"cores": 4}, {"evaluation_time": 0.1}])
 def test_options_that_costs_contain_are_refused(option):
     with pytest.raises(lk.BadInput, match=f"{next(iter(option))}=.* has no effect with measured costs"):
-        predict(**option)
+        forecast(**option)
 
 
 def test_without_a_probe_of_shared_cores_more_workers_than_cores_are_doubtful():
@@ -85,16 +85,16 @@ def test_without_a_probe_of_shared_cores_more_workers_than_cores_are_doubtful():
 def test_a_slow_worker_is_slow_at_the_sizes_that_have_it():
     rows = {
         row["workers"]: row["gradients_per_second"]
-        for row in predict(["sync-ps"], seeds=1, slow={"worker-3": 5}).sweep.rows
+        for row in forecast(["sync-ps"], seeds=1, slow={"worker-3": 5}).sweep.rows
     }
-    alone = {row["workers"]: row["gradients_per_second"] for row in predict(["sync-ps"], seeds=1).sweep.rows}
+    alone = {row["workers"]: row["gradients_per_second"] for row in forecast(["sync-ps"], seeds=1).sweep.rows}
     assert rows[2] == alone[2]
     assert rows[4] < 0.7 * alone[4]
     assert "There is no role 'worker-7'" in doubts(slow={"worker-7": 5})
 
 
 def test_an_accuracy_that_is_not_reached_is_doubtful_and_shown():
-    made = predict(["async-ps", "sync-ps"])
+    made = forecast(["async-ps", "sync-ps"])
     assert (
         "runs did not reach the accuracy within the budget: AsyncPS (2 and 4 workers), SyncPS (2 and 4 workers)"
         in made.doubts
@@ -120,7 +120,7 @@ def test_a_failed_run_is_doubtful():
 
 
 def test_the_figure_has_every_quantity_and_the_doubts():
-    made = predict(["async-ps", "sync-ps"], budget=lk.Budget(seconds=20, accuracy=0.84), workers=(2, 16))
+    made = forecast(["async-ps", "sync-ps"], budget=lk.Budget(seconds=20, accuracy=0.84), workers=(2, 16))
     figure = made.figure()
     titles = [text.get_text() for text in figure.texts]
     assert {"Throughput", "Staleness", "Bytes sent", "Time to accuracy"} <= set(titles)
@@ -147,7 +147,7 @@ def test_the_figure_has_every_quantity_and_the_doubts():
 ])  # fmt: skip
 def test_arguments_are_checked(change, message):
     with pytest.raises(lk.BadInput, match=message):
-        predict(**change)
+        forecast(**change)
 
 
 def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
@@ -164,10 +164,10 @@ def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
 
 @pytest.mark.parametrize("workers", [2, 4, 16])
 @pytest.mark.parametrize("strategy", ["sync-ps", "async-ps", "ring-all-reduce"])
-def test_advice_agrees_with_predictions(workers, strategy):
+def test_advice_agrees_with_forecasts(workers, strategy):
     """Without a spread: the formula of an order statistic does not know that idle workers leave their cores to others."""
     even = lk.Calibration(lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2), "moons",
                           (22, 32, 88), 100, (10, 1000), (1, 100))  # fmt: skip
-    (simulated,) = predict(strategy, even, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 320)).sweep.rows
+    (simulated,) = forecast(strategy, even, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 320)).sweep.rows
     formula = lk.advise(PROBLEM, even.cluster(workers), [strategy]).best
     assert formula.gradients_per_second == pytest.approx(simulated["gradients_per_second"], rel=0.06)

@@ -1,4 +1,4 @@
-// A question with a button for each answer (see prediction.py). The first press is sent to the kernel as {do: "commit", answer}.
+// A question with a button for each answer (see guess.py). The first press is sent to the kernel as {do: "commit", answer}.
 
 function part(tag, name, ...children) {
   const made = document.createElement(tag);
@@ -14,7 +14,7 @@ export default {
     answers.setAttribute("aria-label", "answers");
     const status = part("div", "lk-verdict", document.createElement("b"), document.createElement("span"));
     status.setAttribute("role", "status");
-    const root = part("div", "labkit-prediction", part("div", "lk-text", model.get("question")), answers, status);
+    const root = part("div", "labkit-guess", part("div", "lk-text", model.get("question")), answers, status);
     model.get("answers").forEach((answer, number) => {
       const button = part("button", "", answer.text);
       button.type = "button";

@@ -1,4 +1,4 @@
-"""Predictions: committed once, before the result is known; they do not block the lab, and none is lost."""
+"""Guesses: committed once, before the result is known; they do not block the lab, and none is lost."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.lab.prediction import Prediction
+from labkit.lab.guess import Guess
 
 SHARES = {"80%": 0.8, "50%": 0.5, "20%": 0.2}
 
 
 @pytest.fixture
 def ask(browsers):
-    """Makes predictions, and removes them at the end."""
+    """Makes guesses, and removes them at the end."""
     made = []
 
     def make(*what):
-        made.append(lk.Prediction(*(what or ("How much is left?", SHARES))))
+        made.append(lk.Guess(*(what or ("How much is left?", SHARES))))
         return made[-1]
 
     yield make
@@ -32,7 +32,7 @@ def ask(browsers):
 
 @pytest.fixture
 def browser(browsers):
-    """The browser of the only prediction of a test."""
+    """The browser of the only guess of a test."""
 
     def of():
         (found,) = (each for each in browsers.values() if "question" in each.state)
@@ -55,7 +55,7 @@ def test_a_press_commits_and_a_second_one_does_nothing(ask, browser):
     assert shown.state["accepts"]
     shown.send_to_kernel(do="commit", answer=1)
     assert guess.committed == "50%"
-    assert shown.state["status"] == "You predicted 50%. Now measure."
+    assert shown.state["status"] == "You guessed 50%. Now measure."
     assert "committed once" in shown.state["note"]
     assert not shown.state["accepts"]
     shown.send_to_kernel(do="commit", answer=2)
@@ -81,7 +81,7 @@ def test_commit_has_the_effect_of_a_click(ask, answer):
     assert guess.commit(answer) is guess
     assert guess.committed == "20%"
     guess.commit(answer)
-    with pytest.raises(lk.BadInput, match="You predicted '20%' already, not '80%'"):
+    with pytest.raises(lk.BadInput, match="You guessed '20%' already, not '80%'"):
         guess.commit("80%")
     assert guess.committed == "20%"
 
@@ -122,22 +122,22 @@ def test_of_many_concurrent_commits_one_counts(ask):
 )  # fmt: skip
 def test_invalid_questions_and_answers_are_refused(what):
     with pytest.raises(lk.BadInput):
-        lk.Prediction(*what)
+        lk.Guess(*what)
 
 
 # revealing ------------------------------------------------------------------------------------------------------------
 
 
-def test_reveal_shows_the_prediction_and_the_result(ask, browser):
+def test_reveal_shows_the_guess_and_the_result(ask, browser):
     guess = ask().commit("50%")
     shown = browser()
     seen = guess.reveal(0.212, "All wait for the slowest.")
     assert (seen.committed, seen.answer, seen.right) == ("50%", "20%", False)
-    assert seen.verdict == "Wrong: you predicted 50%; measured: 21.2% (nearest: 20%)."
+    assert seen.verdict == "Wrong: you guessed 50%; measured: 21.2% (nearest: 20%)."
     assert repr(seen) == f"How much is left?\n{seen.verdict}\nAll wait for the slowest."
     assert shown.state["status"] == seen.verdict
     assert states(shown) == {"80%": "", "50%": "wrong", "20%": "right"}
-    assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%; measured: 20%."
+    assert ask().commit("20%").reveal(0.2).verdict == "Right: you guessed 20%; measured: 20%."
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_reveal_shows_the_prediction_and_the_result(ask, browser):
     ],
 )
 def test_the_measured_value_has_the_unit_of_the_answers(answers, shown):
-    assert lk.Prediction("How long?", answers).reveal(0.183).verdict == f"No prediction was made. Measured: {shown}."
+    assert lk.Guess("How long?", answers).reveal(0.183).verdict == f"No guess was made. Measured: {shown}."
 
 
-def test_reveal_without_a_prediction_returns_at_once_with_a_text(ask, browser):
+def test_reveal_without_a_guess_returns_at_once_with_a_text(ask, browser):
     guess = ask()
     seen = guess.reveal(0.21)
     assert seen.right is None
-    assert seen.verdict == "No prediction was made. Measured: 21% (nearest: 20%)."
+    assert seen.verdict == "No guess was made. Measured: 21% (nearest: 20%)."
     assert not browser().state["accepts"]
     browser().send_to_kernel(do="commit", answer=0)
     assert guess.committed is None
@@ -169,7 +169,7 @@ def test_the_nearest_number_is_the_true_one():
     for _ in range(50):
         values = [rng.choice((0.01, 1, 100)) * rng.uniform(0.5, 5) for _ in range(4)]
         measured = rng.choice((0.01, 1, 100)) * rng.uniform(0.5, 5)
-        guess = Prediction("How many?", {f"answer {k}": value for k, value in enumerate(values)})
+        guess = Guess("How many?", {f"answer {k}": value for k, value in enumerate(values)})
         ratios = [max(value / measured, measured / value) for value in values]
         assert guess.reveal(measured).answer == f"answer {ratios.index(min(ratios))}"
         guess.close()
@@ -232,7 +232,7 @@ def test_texts_are_escaped_in_html_and_not_in_the_widget(ask, browser):
     guess = ask("Is a < b?", "yes & always", "no")
     assert browser().state["question"] == "Is a < b?"
     assert list(states(browser())) == ["yes & always", "no"]
-    assert repr(guess) == "Is a < b?\n  yes & always | no\nNo prediction yet."
+    assert repr(guess) == "Is a < b?\n  yes & always | no\nNo guess yet."
     shown = guess.commit("yes & always").reveal("no", "Look: <b>.")._repr_html_()
     assert "Is a &lt; b?" in shown
     assert "yes &amp; always" in shown
@@ -246,13 +246,13 @@ def test_colours_come_from_the_page(ask, browser):
     assert "var(--jp-" in browser().state["_css"]
 
 
-def test_a_prediction_starts_no_thread(ask):
+def test_a_guess_starts_no_thread(ask):
     before = threading.active_count()
     ask().commit(0).reveal(0.3)
     assert threading.active_count() == before
 
 
-def test_closing_keeps_the_prediction(ask):
+def test_closing_keeps_the_guess(ask):
     guess = ask().commit("50%")
     guess.close()
     guess.close()
@@ -263,9 +263,9 @@ def test_closing_keeps_the_prediction(ask):
 @pytest.mark.slow
 def test_a_kernel_without_a_browser_gets_through(tmp_path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    cells = ["import labkit as lk\nguess = lk.Prediction('Is it?', 'yes', 'no')\nguess", "guess.reveal('yes')"]
+    cells = ["import labkit as lk\nguess = lk.Guess('Is it?', 'yes', 'no')\nguess", "guess.reveal('yes')"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
     first, second = (cell.outputs[-1]["data"] for cell in book.cells)
     assert first["text/plain"].startswith("Is it?")
-    assert second["text/plain"] == "Is it?\nNo prediction was made. Measured: yes."
+    assert second["text/plain"] == "Is it?\nNo guess was made. Measured: yes."

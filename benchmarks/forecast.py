@@ -1,10 +1,10 @@
-"""Predictions with a calibration, compared with runs on processes that the calibration has not seen.
+"""Forecasts with a calibration, compared with runs on processes that the calibration has not seen.
 
 In each of several turns all runs of the grid are measured once, in random order, and the cluster is calibrated (`lk.calibrate`,
 ten seconds) at the beginning and in the middle of the turn, so that a change of the machine's speed affects calibrations and
-runs of all kinds alike. A run is measured in a window of engine time after a warm-up. The prediction of a run is the median of
-the predictions with all calibrations, each a simulated run in virtual time; the measured value is the median over the turns.
-The relative error is predicted / measured - 1. Paced runs differ little from turn to turn, and are measured once.
+runs of all kinds alike. A run is measured in a window of engine time after a warm-up. The forecast of a run is the median of
+the forecasts with all calibrations, each a simulated run in virtual time; the measured value is the median over the turns.
+The relative error is forecast / measured - 1. Paced runs differ little from turn to turn, and are measured once.
 
 Runs that other programs of the machine have disturbed are repeated: during each window, the processor time of all processes that
 do not belong to the benchmark is compared with `MOST_FOREIGN`. A slower processor cannot be detected in this way, as that of a
@@ -34,12 +34,12 @@ from .rows import Benchmark, Row, Settings
 
 __all__ = [
     "ACCURACY", "BENCHMARK", "Point", "Rate", "accuracy_grid", "compare", "grid", "hosts_grid", "measure",
-    "measured_accuracy", "predicted", "summarized",
+    "forecast_rate", "measured_accuracy", "summarized",
 ]  # fmt: skip
 
 TURNS, CALIBRATIONS = 5, 2  # turns, and calibrations in each of them
 WARM_UP_S, WINDOW_S, PACED_WINDOW_S = 0.5, 1.3, 3.0
-PREDICTED_S = 0.8  # of virtual time, at full speed; a paced run is simulated for as long as it is measured
+FORECAST_S = 0.8  # of virtual time, at full speed; a paced run is simulated for as long as it is measured
 PACES = (None, "exponential:0.02")  # full speed, and 20 ms on average
 NETS = ((128,), (256, 256))
 SLOW = 3.0  # of the last worker
@@ -162,11 +162,11 @@ def _measured(cluster: lk.DaskCluster, point: Point, warm_up: float, window: flo
     return replace(_between(before, after), foreign=foreign)
 
 
-def predicted(calibration: lk.Calibration, point: Point) -> Rate:
-    """Predict a run: simulate it with measured costs, over the same window if it is paced."""
+def forecast_rate(calibration: lk.Calibration, point: Point) -> Rate:
+    """Forecast a run: simulate it with measured costs, over the same window if it is paced."""
     options = point.options()
     cluster = calibration.cluster(options.pop("workers"), options.pop("servers"), pace=point.pace, **options)
-    begin, seconds = (WARM_UP_S, PACED_WINDOW_S) if point.pace else (0.2, PREDICTED_S)
+    begin, seconds = (WARM_UP_S, PACED_WINDOW_S) if point.pace else (0.2, FORECAST_S)
     limit = lk.Budget(seconds=begin + seconds + 30)
     run = lk.train(point.problem(), point.make_strategy(), cluster, limit, checkpoint=False)
     run.advance(begin)
@@ -235,7 +235,7 @@ def measured_accuracy(cluster: lk.Cluster, point: Point, seed: int) -> float | N
 
 
 def run(settings: Settings) -> list[Row]:
-    """Calibrate and measure in turns; then predict."""
+    """Calibrate and measure in turns; then forecast."""
     points = grid(NETS[:1], (2,))[:2] if settings.quick else grid()
     timed = [] if settings.quick else accuracy_grid()
     seconds = float(settings.choose(10, 1))
@@ -269,9 +269,9 @@ def compare(
 ) -> list[Row]:  # fmt: skip
     """Return the rows: every run, then the distribution of the errors."""
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        runs = {point: [pool.submit(predicted, each, point) for each in calibrations] for point in rates}
+        runs = {point: [pool.submit(forecast_rate, each, point) for each in calibrations] for point in rates}
         seeds = list(itertools.product(calibrations, range(SEEDS)))
-        timed = {point: [pool.submit(_predicted_time, each, point, seed) for each, seed in seeds] for point in times}
+        timed = {point: [pool.submit(_forecast_time, each, point, seed) for each, seed in seeds] for point in times}
         made = {point: [run.result() for run in found] for point, found in runs.items()}
         guesses = {point: [s for run in found if (s := run.result()) is not None] for point, found in timed.items()}
     return summarized(rates, made, times, guesses)
@@ -281,14 +281,14 @@ def summarized(
     rates: Mapping[Point, Sequence[Rate]], made: Mapping[Point, Sequence[Rate]],
     times: Mapping[Point, Sequence[float]] | None = None, guessed: Mapping[Point, Sequence[float]] | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Return the rows of measured and predicted values, then the distribution of the errors."""
+    """Return the rows of measured and forecast values, then the distribution of the errors."""
     rows: list[Row] = []
     errors: dict[tuple[str, str], list[float]] = {}
     repeated: dict[str, list[float]] = {}
 
     def add(point: Point, what: str, unit: str, measured: Sequence[float], guesses: Sequence[float]) -> None:
         name = f"{point.kind}: {point.name}"
-        rows.extend([_row(name, f"{what} measured", unit, measured), _row(name, f"{what} predicted", unit, guesses)])
+        rows.extend([_row(name, f"{what} measured", unit, measured), _row(name, f"{what} forecast", unit, guesses)])
         errors.setdefault((point.kind, what), []).append(statistics.median(guesses) / statistics.median(measured) - 1)
 
     for point, found in rates.items():
@@ -319,7 +319,7 @@ def summarized(
     return rows
 
 
-def _predicted_time(calibration: lk.Calibration, point: Point, seed: int) -> float | None:
+def _forecast_time(calibration: lk.Calibration, point: Point, seed: int) -> float | None:
     options = point.options()
     cluster = calibration.cluster(options.pop("workers"), options.pop("servers"), pace=point.pace, **options)
     return measured_accuracy(cluster, point, seed)
@@ -330,8 +330,8 @@ def _row(name: str, side: str, unit: str, values: Sequence[float]) -> Row:
 
 
 BENCHMARK = Benchmark(
-    "prediction",
-    "predictions with a calibration, compared with runs that it has not seen",
+    "forecast",
+    "forecasts with a calibration, compared with runs that it has not seen",
     run,
     "Medians of five turns. The error is that of the medians. Staleness of synchronous strategies is 0 and left out.",
 )
