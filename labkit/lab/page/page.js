@@ -58,6 +58,10 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+function speedText(factor) { // of a role whose computing takes `factor` times as long
+  return factor === 1 ? "as usual" : factor < 1 ? `${Number((1 / factor).toPrecision(3))}x faster` : `${factor}x slower`;
+}
+
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -333,7 +337,7 @@ class LabView {
       onchange: () => this.press("Slow", this.role, Number(this.factor.value)) });
     this.faultButtons = element("div", { class: "lk-buttons" });
     this.faults.append(element("h4", {}, "inject a fault"), this.chips, this.roleMenu,
-      element("div", { class: "lk-row" }, element("label", {}, "slowdown ", this.factor), this.faultButtons));
+      element("div", { class: "lk-row" }, element("label", {}, "computes ", this.factor), this.faultButtons));
   }
 
   // sections -------------------------------------------------------------------------------------------------------------
@@ -449,7 +453,7 @@ class LabView {
       if (document.activeElement !== this.roleMenu) this.roleMenu.value = this.role;
     }
     const chosen = faults.roles.find((role) => role.name === this.role);
-    keyed(this.factor, chosen ? chosen.factors : [1], (factor) => factor, (factor) => element("option", { value: factor }, `${factor}x`),
+    keyed(this.factor, chosen ? chosen.factors : [1], (factor) => factor, (factor) => element("option", { value: factor }, speedText(factor)),
       () => {});
     if (document.activeElement !== this.factor) this.factor.value = String(chosen ? chosen.slow : 1);
     this.showButtons(this.faultButtons, chosen ? chosen.buttons : [], (button) => {
