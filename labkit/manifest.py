@@ -89,7 +89,7 @@ class Manifest:
         if given is None:
             if own:
                 raise BadInput(
-                    f"The {name} of the run in {shown(self.location)} is not labkit's own ({encoded['own']}): "
+                    f"The {name} of the run in {shown(self.location)} is not labkit's own ({encoded['custom']}): "
                     f"give it, as lk.resume({shown(self.location)}, {name}=...)."
                 )
             return self._decoded(name)
