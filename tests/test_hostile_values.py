@@ -90,11 +90,11 @@ DATACLASSES = {
     name: cls for name in lk.__all__
     if inspect.isclass(cls := getattr(lk, name)) and dataclasses.is_dataclass(cls)
     and not issubclass(cls, lk.Message | Exception)
-    and name not in ("Calibration", "Layout", "Predictions", "RoleSpec", "Prediction", "Scalability", "Sweep")
+    and name not in ("Calibration", "AdviceRow", "Layout", "Forecasts", "RoleSpec", "Scalability", "Sweep")
 }  # fmt: skip
 NEEDED = {"Delay": {"a": "worker-0"}, "Drop": {"a": "worker-0"}, "Partition": {"a": "worker-0"}}
 NEEDED |= {"Table": {"columns": ["a"], "rows": [[1]]}}
-NEEDED |= {"Cosine": {"total": 10}, "Step": {"every": 10}, "Warmup": {"updates": 10}}
+NEEDED |= {"Cosine": {"total": 10}, "StepDecay": {"every": 10}, "Warmup": {"updates": 10}}
 
 
 NO_NUMBERS = [

@@ -147,6 +147,11 @@ def grade(course, monkeypatch, server):
     return made
 
 
+def with_reference(seen):
+    """Whether one of the runs had the reference's answers."""
+    return any("reference" in rebuilt.sources for rebuilt, _ in seen)
+
+
 WRONG_Q1 = "# q1 (keep this line)\ndef scaled(x):\n    return 9 * x - 1"
 
 
@@ -154,7 +159,6 @@ def test_reference_answers_are_used_without_sending_their_source(grade):
     result, seen = grade(q1=WRONG_Q1)
     assert [score.earned for score in result.questions if score.tests] == [1.0, 3.0, 1.0]
     assert result.questions[1].with_reference
-    assert len(seen) == 2
     for rebuilt, _ in seen:
         assert SECRET not in json.dumps(rebuilt.sources["cells"])
         assert SECRET not in json.dumps(rebuilt.notebook)
@@ -168,7 +172,7 @@ def test_a_search_of_the_process_finds_nothing_of_the_reference(course, grade, q
     found = []
     for name in [name for name in ATTEMPTS if (name in QUICK) == quick]:
         result, seen = grade(q1=WRONG_Q1, q2=attempt(ATTEMPTS[name]))
-        if len(seen) != 2 and not result.questions[1].ok:
+        if not with_reference(seen) and not result.questions[1].ok:
             found.append(f"{name}: it was not graded with the reference's answer")
         shown = {
             "a message": json.dumps([[cell.message for cell in outcome.cells.values()] for _, outcome in seen]),
@@ -188,7 +192,7 @@ def test_text_made_with_reference_answers_is_not_on_the_feedback_page(grade):
     for say in ("raise ValueError(f'ANSWER {scaled(1000)}')", "return f'ANSWER {scaled(1000)}'",
                 "print(f'ANSWER {scaled(1000)}')\n    return 1"):  # fmt: skip
         result, seen = grade(q1=WRONG_Q1, q2=f"# q2 (keep this line)\ndef both(x, y):\n    {say}")
-        assert len(seen) == 2, say
+        assert with_reference(seen), say
         assert "2000" not in page(result, "A toy"), say
 
 
