@@ -199,9 +199,7 @@ class EventLoop:
     def run(self, until: Callable[[], bool]) -> None:
         while not until():
             if not self.heap:
-                raise RuntimeError(
-                    f"deadlock at {self.now / NANO} s: every role waits for a message, and none is in flight"
-                )
+                raise RuntimeError("deadlock: every role waits for a message, and none is in flight")
             self.now, _, fn, args = heappop(self.heap)
             fn(*args)
 
