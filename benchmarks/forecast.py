@@ -181,7 +181,7 @@ Counters = tuple[int, int, dict[int, int]]  # engine time (ns), gradients, {stal
 def _counters(run: lk.Run) -> Counters:
     trace = run.trace
     with trace.lock:
-        shard = trace.roles.index(trace.header["layout"]["observed"][0])
+        shard = trace.observed[0]
         found = trace.counters.get(shard)
         if found is None:
             return 0, 0, {}

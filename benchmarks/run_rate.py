@@ -38,7 +38,7 @@ def gradient_rate(problem: lk.Problem, strategy: lk.Strategy, cluster: lk.DaskCl
 def _report(run: lk.Run, at: float) -> tuple[int, int]:
     """Return (engine time in ns, gradients applied) of the shard's first report for a time of at least `at` seconds."""
     trace = run.trace
-    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    shard = trace.observed[0]
     give_up = time.monotonic() + at + REPORT_TIMEOUT_S
     while time.monotonic() < give_up:
         latest = _latest_counters(trace, shard)

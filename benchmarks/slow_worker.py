@@ -77,12 +77,10 @@ def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
 
 def _rate(run: lk.Run) -> float:
     """Return gradients per second applied by shards, up to a factor that is the same for all runs of a strategy."""
-    layout = run.trace.header["layout"]
+    layout = run.trace.header.layout
     role, time, count = run.trace.column("applies", "role", "time", "count")
-    own = (
-        layout["replication"] == "local"
-    )  # each replica applies its own gradients; else one shard applies all gradients
-    shards = [run.trace.roles.index(name) for name in (layout["observed"] if own else layout["observed"][:1])]
+    own = layout.replication == "local"  # each replica applies its own gradients; else one shard applies all gradients
+    shards = run.trace.observed if own else run.trace.observed[:1]
     rate = 0.0
     for shard in shards:
         mine = (role == shard) & (time > run.trace.now / 3)

@@ -194,7 +194,7 @@ def _from_format_1(encoded: dict[str, Any]) -> dict[str, Any]:
 
 def shards_of(plan: Plan) -> Any:
     """Return which role has which part of the parameters, as plain values. States saved with other parts do not fit."""
-    kept = [[role["name"], role["part"]] for role in plan.layout.describe()["roles"] if role["shard"] is not None]
+    kept = [[role.name, role.part] for role in plan.layout.recorded().roles if role.shard is not None]
     return json.loads(json.dumps(kept, default=str))
 
 

@@ -91,7 +91,7 @@ class Steps(lk.Deterministic.__base__):
 
 def test_a_user_defined_distribution():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(compute=Steps(0.5)), lk.Budget(updates=20)).wait()
-    assert run.trace.header["cluster"]["compute"] == "Steps(low=0.5)"
+    assert run.trace.header.cluster.compute == "Steps(low=0.5)"
     _, start, end = (
         c[run.trace.column("spans", "phase") == 0] for c in run.trace.column("spans", "role", "start", "end")
     )

@@ -42,7 +42,7 @@ class Bench:
 def _rate(trace: lk.Trace, window: Window) -> float:
     """Return updates per second between two reports of the shard: the first report in the window and the first after it."""
     role, time_, sender, gradients = trace.column("progress", "role", "time", "sender", "gradients")
-    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    shard = trace.observed[0]
     ours = (role == shard) & (sender == ALL)
     when, applied = time_[ours], gradients[ours]
     first = int((when < window.warm_up * NANO).sum())

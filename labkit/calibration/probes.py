@@ -106,7 +106,7 @@ class AppliedGradients:
     def of(cls, trace: Trace) -> AppliedGradients:
         """Read the counters of the first role that is observed."""
         with trace.lock:
-            role = trace.roles.index(trace.header["layout"]["observed"][0])
+            role = trace.observed[0]
             counters = trace.counters.get(role)
             return cls(0, 0) if counters is None else cls(trace.reported_until.get(role, 0), counters.gradients)
 

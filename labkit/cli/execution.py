@@ -53,7 +53,7 @@ class Outcome:
 
     def divergence_message(self) -> str:
         """Return the message for a run that diverged."""
-        name, why = self.trace.header["strategy"]["name"], (self.trace.ending or {}).get("why", "")
+        name, why = self.trace.header.strategy.name, (self.trace.ending or {}).get("why", "")
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
 
 

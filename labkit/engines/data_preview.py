@@ -1,7 +1,7 @@
 """A preview of the data for the trace header, from which figures are drawn: a few samples, and the number of samples per share.
 
-The preview consists of plain values, a few thousand numbers at most, because the header is sent and saved. If there is nothing
-to show, it is {"none": the reason as a sentence}.
+The preview is a few thousand numbers at most, because the header is saved. If there is nothing to show, it is the reason as a
+sentence.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..roles.probe import ProbeInputs
+from ..trace.header import RecordedPlane, RecordedSamples, RecordedShares
 from ..trace.prediction_history import NO_ANSWER
 
-__all__ = ["samples_in_plain", "shares_in_plain", "probe_inputs_of"]
+__all__ = ["probe_inputs_of", "recorded_samples", "recorded_shares"]
 
 # number of held-out samples that are probed, and of training points that are drawn in the plane
 SAMPLES, POINTS = 18, 200
@@ -71,33 +72,27 @@ def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     return ends[0] - MARGIN * wide, ends[1] + MARGIN * wide
 
 
-def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: bool) -> dict[str, Any]:
-    """Return {"labels", "classes", "names", "shape", "features", "plane"} of the probed held-out samples.
-
-    `features`: lists of raw values for small pictures (`shape` (height, width)) and for points in the plane, else None.
-    `plane`, for points: {"low", "high", "side", "points", "labels"}: the grid's corners and its cells along a side (0: no
-    grid), and training points. Returns {"none": reason} if no samples are probed.
+def recorded_samples(problem: Any, probe_inputs: ProbeInputs | None, record: bool) -> RecordedSamples | str:
+    """Return the probed held-out samples, with features if they are pictures or points in the plane; or the reason why none are
+    probed.
     """
     if probe_inputs is None:
-        return {"none": reason_not_shown(problem, record)}
-    d = problem.dataset
-    plain: dict[str, Any] = {
-        "labels": d.y_test[: probe_inputs.samples].tolist(), "classes": d.classes, "shape": None, "features": None,
-        "names": list(d.class_names) or None, "plane": None,
-    }  # fmt: skip
+        return reason_not_shown(problem, record)
+    d, shape, features, plane = problem.dataset, None, None, None
     raw = d.raw(d.x_test[: probe_inputs.samples])
     if d.image_shape is not None:
         pictures = _small(raw.reshape(-1, *d.image_shape))
-        plain |= {"shape": list(pictures.shape[1:]), "features": _rounded(pictures.reshape(len(raw), -1))}
+        shape, features = pictures.shape[1:], tuple(map(tuple, _rounded(pictures.reshape(len(raw), -1))))
     elif d.features == 2:
         some = np.unique(np.linspace(0, d.n_train - 1, POINTS).astype(int))
         low, high = _rounded_points(np.stack(_extent(d)))
-        points = {"points": _rounded_points(d.raw(d.x_train[some])), "labels": d.y_train[some].tolist()}
-        plain |= {
-            "features": _rounded_points(raw),
-            "plane": {"low": low, "high": high, "side": probe_inputs.side, **points},
-        }
-    return plain
+        points, labels = _rounded_points(d.raw(d.x_train[some])), tuple(d.y_train[some].tolist())
+        features = _rounded_points(raw)
+        plane = RecordedPlane(low=low, high=high, side=probe_inputs.side, points=points, labels=labels)
+    return RecordedSamples(
+        labels=tuple(d.y_test[: probe_inputs.samples].tolist()), classes=d.classes, shape=shape, features=features,
+        names=d.class_names or None, plane=plane,
+    )  # fmt: skip
 
 
 def _small(pictures: np.ndarray) -> np.ndarray:
@@ -119,26 +114,21 @@ def _rounded(values: np.ndarray) -> Any:
 
 
 def _rounded_points(points: np.ndarray) -> Any:
-    """Points (n, 2) as nested lists. Each coordinate is rounded by its own range: a time may be 1.7e9 s, and the other 0 or 1."""
-    return [list(point) for point in zip(*map(_rounded, points.T))]
+    """Points (n, 2) as tuples. Each coordinate is rounded by its own range: a time may be 1.7e9 s, and the other 0 or 1."""
+    return tuple(zip(*map(_rounded, points.T)))
 
 
-def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
-    """Return {"shares", "shared", "first", "classes", "names", "counts"}: the number of training samples per share and class.
-
-    `counts`: one list per row. A row is one share or, with more than 64 shares, the sum of a group of neighbouring shares that
-    begins with share `first[row]`. If `classes` is 0, a row has a single number, because there are no classes or too many. If
-    all workers share the same samples, there is one row, and `shared` is true. Returns {"none": reason} if nothing was counted.
-    """
+def recorded_shares(problem: Any, shares: int) -> RecordedShares | str:
+    """Return the number of training samples per share and class, in at most 64 rows; or the reason why nothing was counted."""
     if problem.timing_only:
-        return {"none": "timing only: there are no data"}
+        return "timing only: there are no data"
     d = problem.dataset
     if hasattr(d, "gathered"):
-        return {"none": "the data stay on their cluster, and are not counted here"}
+        return "the data stay on their cluster, and are not counted here"
     if d.n_train > MOST_COUNTED:
-        return {"none": f"{d.n_train:,} training samples: too many to count at the start"}
+        return f"{d.n_train:,} training samples: too many to count at the start"
     if not shares:
-        return {"none": "no worker has data"}
+        return "no worker has data"
     classes = d.classes if d.classes is not None and d.classes <= CLASSES else 0
     shared = problem.partition.shares_all or shares == 1
     labels = d.y_train if d.classes is not None else d.n_train
@@ -149,8 +139,7 @@ def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
     kind = d.y_train if classes else 0
     width = max(classes, 1)
     counts = np.bincount(group * width + kind, minlength=rows * width).reshape(rows, width)
-    names = (list(d.class_names) or None) if classes else None
-    return {
-        "shares": shares, "shared": shared, "first": first.tolist(), "classes": classes, "names": names,
-        "counts": counts.tolist(),
-    }  # fmt: skip
+    return RecordedShares(
+        shares=shares, shared=shared, first=tuple(first.tolist()), classes=classes,
+        names=(d.class_names or None) if classes else None, counts=tuple(map(tuple, counts.tolist())),
+    )  # fmt: skip

@@ -23,9 +23,10 @@ from ..roles.messages import Joined, Left, Snapshot, SnapshotRequest
 from ..roles.probe import ProbeInputs
 from ..roles.shard import Shard
 from ..roles.source_check import check_source
+from ..trace.header import RecordedBudget, RecordedCluster, RecordedProblem, RecordedStrategy, TraceHeader
 from ..trace.recorder import Recorder
 from .cluster_spec import ClusterSpec
-from .data_preview import probe_inputs_of, samples_in_plain, shares_in_plain
+from .data_preview import probe_inputs_of, recorded_samples, recorded_shares
 from .elastic import Elastic, elastic_of
 from .strategy_check import check_strategy
 
@@ -89,24 +90,24 @@ class Plan:
         absent = self.elastic.absent if self.elastic else ()
         return len({role.data for role in self.layout.roles if role.data is not None and role.name not in absent})
 
-    def header(self, cluster: ClusterSpec) -> dict[str, Any]:
-        """Return the header of the trace: the run as plain values."""
+    def header(self, cluster: ClusterSpec) -> TraceHeader:
+        """Return the header of the trace."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
-        return {
-            "problem": self.problem.describe(),
-            "strategy": self.strategy.describe()
-            | {"mean_staleness": self.strategy.mean_staleness(self.present_shares)},
-            "cluster": cluster.describe(),
-            "budget": self.budget.describe(),
-            "seed": self.seed,
-            "layout": self.layout.describe(),
-            "absent": list(self.elastic.absent) if self.elastic else [],
-            "layers": list(groups),
-            "messages": [k.__name__ for k in self.message_kinds],
-            "samples": samples_in_plain(self.problem, self.probe_inputs, self.record),
-            "shares": shares_in_plain(self.problem, self.layout.shares),
-            "baseline_accuracy": None if self.problem.timing_only else self.problem.dataset.baseline_accuracy,
-        }
+        mean_staleness = self.strategy.mean_staleness(self.present_shares)
+        return TraceHeader(
+            problem=RecordedProblem.from_dict(self.problem.describe()),
+            strategy=RecordedStrategy(**self.strategy.describe(), mean_staleness=mean_staleness),
+            cluster=RecordedCluster.from_dict(cluster.describe()),
+            budget=RecordedBudget(**self.budget.describe()),
+            seed=self.seed,
+            layout=self.layout.recorded(),
+            absent=self.elastic.absent if self.elastic else (),
+            layers=tuple(groups),
+            messages=tuple(kind.__name__ for kind in self.message_kinds),
+            samples=recorded_samples(self.problem, self.probe_inputs, self.record),
+            shares=recorded_shares(self.problem, self.layout.shares),
+            baseline_accuracy=None if self.problem.timing_only else self.problem.dataset.baseline_accuracy,
+        )
 
     @property
     def message_kinds(self) -> tuple[type, ...]:

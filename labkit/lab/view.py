@@ -108,7 +108,7 @@ def make_view(
     recorded = trace.watermark()
     t = recorded if position is None else min(position, recorded)
     shown, scenario, reference = session.shown_settings, runner.scenario, session.reference
-    limit = trace.header["budget"].get("seconds")
+    limit = trace.header.budget.seconds
     failed = run.engine.error if run is not None else None
     shown_conditions = conditions(trace, t)
     return View(

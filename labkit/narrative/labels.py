@@ -80,7 +80,7 @@ def _compared_with(trace: Trace, slow: dict[int, float], since: int) -> str:
     role.
     """
     alike = {i for i, kind in enumerate(trace.kinds) if kind in {trace.kinds[role] for role in slow}}
-    shares = [role["data"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker"]
+    shares = [role.data for role in trace.header.layout.roles if role.kind == "worker"]
     if alike > set(slow) and len(set(shares)) == len(shares):
         return "than the others"
     if since:
@@ -92,18 +92,18 @@ def strategy_label(trace: Trace) -> str:
     """Return the label of a strategy before a colon, for example `Asynchronous`. Strategies without a label use their
     name, as `KSync`.
     """
-    strategy = trace.header["strategy"]
-    head, colon, _ = strategy.get("description", "").partition(":")
-    return _capitalized(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
+    strategy = trace.header.strategy
+    head, colon, _ = strategy.description.partition(":")
+    return _capitalized(head) if colon and len(head.split()) <= 2 else strategy.name
 
 
 def strategy_text(trace: Trace) -> str:
     """Return the description of the strategy (`description` in the header) with its options filled in, or its name if it
     has none.
     """
-    strategy = trace.header["strategy"]
-    words = strategy.get("description") or f"{strategy['name']}."
-    options = strategy.get("options", {})
+    strategy = trace.header.strategy
+    words = strategy.description or f"{strategy.name}."
+    options = strategy.options
     return _capitalized(re.sub(r"\b[A-Z]\b", lambda found: f"{options.get(found[0], found[0])}", words))
 
 

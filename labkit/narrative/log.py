@@ -44,7 +44,6 @@ from ..trace.role_states import events_until
 from ..trace.schema import NANO, seconds
 from ..trace.stragglers import SlowRole, Stragglers, stragglers
 from ..trace.trace import Trace
-from .sentence import target_accuracy
 
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "stop_reason", "straggler_text"]
 
@@ -245,7 +244,7 @@ def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
     If one evaluation passes several milestones, only the highest is named. Milestones that the untrained model reaches
     are left out.
     """
-    goals = sorted({*MILESTONES, target_accuracy(trace)})
+    goals = sorted({*MILESTONES, trace.header.budget.target_accuracy})
     found: list[tuple[int, str]] = []
     for time, update, loss, accuracy in evaluations(trace, t):
         passed = [goal for goal in goals if accuracy >= goal]
@@ -259,22 +258,20 @@ def _milestones(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 def stop_reason(trace: Trace, ending: dict[str, Any]) -> str:
     """Return the reason why the run ended, as text."""
-    reason, budget = ending["stopped_by"], trace.header["budget"]
+    reason, budget = ending["stopped_by"], trace.header.budget
     why = (ending.get("why") or "").split("\n", 1)[0]
     said = {
-        "accuracy": f"accuracy reached {100 * target_accuracy(trace):g}%", "user": "you stopped it", "interrupted": "interrupted",
+        "accuracy": f"accuracy reached {100 * budget.target_accuracy:g}%", "user": "you stopped it", "interrupted": "interrupted",
         "finished": "every worker has finished", "error": "an error", "diverged": "diverged", "deadlock": "deadlock",
         "closed": "the cluster was closed",
     }.get(reason)  # fmt: skip
-    if said is None and reason in budget:
-        unit = {"seconds": "s", "epochs": "epochs"}.get(reason, reason)
-        said = (
-            f"time limit of {budget[reason]:,g} {unit}" if reason == "seconds" else f"{budget[reason]:,g} {unit} done"
-        )
+    limit = vars(budget).get(reason)
+    if said is None and limit is not None:
+        said = f"time limit of {limit:,g} s" if reason == "seconds" else f"{limit:,g} {reason} done"
     said = said or f"stopped by {reason}"
     if why.startswith(said):
         return shortened(why)
-    baseline = trace.header.get("baseline_accuracy")
-    if reason == "accuracy" and baseline is not None and baseline >= target_accuracy(trace):
+    baseline = trace.header.baseline_accuracy
+    if reason == "accuracy" and baseline is not None and baseline >= budget.target_accuracy:
         said += f", and a constant answer has {baseline:.1%}"
     return said + (f": {why}" if why else "")

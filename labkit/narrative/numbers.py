@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..formatting import bytes_text
+from ..trace.header import RecordedCluster
 from ..trace.ledger import ledger
 from ..trace.query import bytes_sent_until, sampled, staleness_until
 from ..trace.schema import NANO
@@ -34,7 +35,7 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
         said += [(name, f"{about}{stale[name]}") for name in ("p95", "max")]
     if sent is not None:
         said.append(("sent", bytes_text(sent)))
-    return [*said, _time(trace.header["cluster"])]
+    return [*said, _time(trace.header.cluster)]
 
 
 def _ledger_state(book: dict[str, Any]) -> str:
@@ -44,15 +45,12 @@ def _ledger_state(book: dict[str, Any]) -> str:
     return "complete ✓" if book["closes"] else f"INCOMPLETE, {book['missing']:,} missing"
 
 
-def _time(cluster: dict[str, Any]) -> tuple[str, str]:
+def _time(cluster: RecordedCluster) -> tuple[str, str]:
     """Return (name, value) of the distribution that determines the duration of a gradient. It is always shown."""
-    name, distribution = (
-        ("simulated", cluster.get("compute")) if cluster["engine"] == "simulated" else ("paced", cluster.get("pace"))
-    )
-    if not distribution:
+    if not cluster.compute:
         return "pace", "none, full speed"
-    kind, _, seconds = str(distribution).partition(":")
-    return name, f"{seconds} s" if kind == "deterministic" else str(distribution)
+    kind, _, seconds = cluster.compute.partition(":")
+    return "simulated" if cluster.simulated else "paced", f"{seconds} s" if kind == "deterministic" else cluster.compute
 
 
 def state(trace: Trace, t: int | None = None) -> str:

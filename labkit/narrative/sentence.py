@@ -27,7 +27,7 @@ from ..trace.role_states import Period, periods, workers_of
 from ..trace.trace import Trace
 from .labels import role_names, states_text, strategy_label, strategy_text
 
-__all__ = ["target_accuracy", "sentence"]
+__all__ = ["sentence"]
 
 UNCHANGED = 0.03  # a smaller relative difference of the throughput is not a change
 NOT_WAITING = 0.95  # share of time computing above which a role does not wait
@@ -76,7 +76,7 @@ def _abnormal_end(trace: Trace, t: int) -> str:
         return ""
     why = (ending.get("why") or "").split("\n", 1)[0].rstrip(".")
     if ending["stopped_by"] == "diverged":
-        name = trace.header["strategy"]["name"]
+        name = trace.header.strategy.name
         return f"{name} diverged: {why}."
     return f"{why[:1].upper()}{why[1:]}." if why else "The run ended with an error."
 
@@ -94,7 +94,7 @@ def _fault_free_text(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     if stale is None and not rate and not ledger(trace, None if t >= trace.watermark() else t)["applied"]:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
-        replicas = trace.header["layout"].get("replication") == "local"  # then only this is counted
+        replicas = trace.header.layout.replication == "local"  # then only this is counted
         parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
     elif stale is not None:
         parts.append(f"Mean staleness {stale:,.2f}" + (f" (theory: {theory[1]})." if theory else "."))
@@ -220,11 +220,11 @@ def _reference_label(trace: Trace, reference: Trace) -> str:
 
 def _settings(trace: Trace) -> dict[str, object]:
     """Return {name: value} of the settings in which two runs of the same strategy can differ."""
-    header = trace.header
+    header, cluster, problem = trace.header, trace.header.cluster, trace.header.problem
     shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
-    of_cluster = {name: header["cluster"].get(name) for name in ("latency", "bandwidth", "engine")}
-    of_problem = {name: header["problem"].get(name) for name in ("data", "batch_size", "partition", "hidden")}
-    return shape | header["strategy"]["options"] | of_cluster | of_problem
+    of_cluster = {name: getattr(cluster, name) for name in ("latency", "bandwidth", "engine")}
+    of_problem = {name: getattr(problem, name) for name in ("data", "batch_size", "partition", "hidden")}
+    return {**shape, **header.strategy.options, **of_cluster, **of_problem}
 
 
 def _comparison(trace: Trace, t: int, reference: Trace) -> str:
@@ -239,7 +239,7 @@ def _comparison(trace: Trace, t: int, reference: Trace) -> str:
 
 
 def _time_to_target(trace: Trace, t: int, reference: Trace, end: int) -> str:
-    goal = target_accuracy(trace)
+    goal = trace.header.budget.target_accuracy
     here, there = time_to_accuracy(trace, goal, t), time_to_accuracy(reference, goal, end)
     if here is not None and there is not None:
         return f"{100 * goal:g}% accuracy took {here:.2f} s, reference {there:.2f} s"
@@ -256,18 +256,13 @@ def _time_to_target(trace: Trace, t: int, reference: Trace, end: int) -> str:
     return f"accuracy is {seen[2]:.0%}; the reference run had {known[2]:.0%} by then{later}"
 
 
-def target_accuracy(trace: Trace) -> float:
-    """Return the target accuracy of the budget, or 0.95 if it has none."""
-    return float(trace.header["budget"].get("accuracy") or 0.95)
-
-
 def _model_text(trace: Trace, t: int) -> str:
     """Return a sentence on the accuracy or the loss of the model."""
-    seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, target_accuracy(trace), t)
+    seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, trace.header.budget.target_accuracy, t)
     if seen is None or not math.isfinite(seen[1]):
         return ""
     if reached is not None:
-        goal, baseline = target_accuracy(trace), trace.header.get("baseline_accuracy")
+        goal, baseline = trace.header.budget.target_accuracy, trace.header.baseline_accuracy
         constant = f" A constant answer has {baseline:.1%}." if baseline is not None and baseline >= goal else ""
         return f"{100 * goal:g}% accuracy took {reached:.2f} s.{constant}"
     return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {formatting.number_text(seen[1])}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,11 +22,11 @@ from ..trace.events import (
     RoleSlowed,
     RoleThawed,
 )
+from ..trace.header import RecordedProblem, TraceHeader
 from ..trace.role_states import events_until
 from ..trace.schema import seconds
 from ..trace.summary import summary
 from ..trace.trace import Trace
-from .sentence import target_accuracy
 
 __all__ = ["COLUMNS", "run_row", "runs_csv"]
 
@@ -56,14 +55,12 @@ def run_row(trace: Trace) -> dict[str, Any]:
     Values that do not exist are None, for example the time to an accuracy that was not reached.
     """
     seen, header = summary(trace), trace.header
-    options, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
-    distribution = cluster.get("compute") if cluster["engine"] == "simulated" else cluster.get("pace")
     return {
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
-        "rate": options.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
-        "settings": _settings(header["strategy"], problem, cluster), "pace": _distribution(distribution),
+        "rate": header.strategy.options.get("learning_rate"), "batch": header.problem.batch_size, "data": _data(header.problem),
+        "settings": _settings(header), "pace": _distribution(header.cluster.compute),
         "commands": _commands(trace),
-        "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": target_accuracy(trace),
+        "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": header.budget.target_accuracy,
         "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
         "gradients_per_second": seen["gradients_per_second"], "staleness_mean": seen["staleness"]["mean"],
         "staleness_p95": seen["staleness"]["p95"],
@@ -87,30 +84,29 @@ def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     return made.getvalue()
 
 
-def _data(problem: dict[str, Any]) -> str:
+def _data(problem: RecordedProblem) -> str:
     """Return the name of the data and the options that differ from the default, for example `digits` or `digits,
     by-label`.
     """
-    options = [f"{name}={value}" for name, value in problem.get("options", {}).items()]
-    share = problem.get("partition", "Even()")
-    return ", ".join([problem["data"], *options, *([share] if share != "Even()" else [])])
+    options = [f"{name}={value}" for name, value in problem.options.items()]
+    share = problem.partition
+    return ", ".join([problem.data, *options, *([share] if share != "Even()" else [])])
 
 
-def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
+def _settings(header: TraceHeader) -> str:
     """Return the variant of the strategy and the options that differ from the default, as text.
 
     For example `K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`.
     """
-    options, usual = strategy["options"], strategy.get("usual", {})
+    options, usual = header.strategy.options, header.strategy.usual
     said = [f"{name}={options[name]}" for name in VARIANT_OPTIONS if name in options]
     others = [
         name for name in usual if name not in (*VARIANT_OPTIONS, *OWN_COLUMN) and options.get(name) != usual[name]
     ]
     said += [f"{name}={options[name]}" for name in others]
-    said.append(f"hidden={'x'.join(map(str, problem['hidden']))}")
+    said.append(f"hidden={'x'.join(map(str, header.problem.hidden))}")
     for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):
-        value = cluster.get(name)
-        if value and math.isfinite(value):
+        if value := getattr(header.cluster, name):
             said.append(f"{name}={value:g} {unit}")
     return ", ".join(said)
 

@@ -77,10 +77,6 @@ class Boxes:
             box.view(flat)[...] = values[start : start + box.size].reshape(box.rows, box.high - box.low)
             start += box.size
 
-    def describe(self) -> list[list[int]]:
-        """Return the boxes as lists of numbers, for the header of a trace."""
-        return [list(box) for box in self.boxes]
-
     def __len__(self) -> int:
         return self.size
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..nn.index_sets import Boxes
+from ..nn.index_sets import Box, Boxes
+from ..trace.header import RecordedLayout, RecordedRole, Replication
 from .messages import Snapshot
 
 __all__ = ["ClusterShape", "Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
@@ -137,7 +138,7 @@ class Layout:
     roles: tuple[RoleSpec, ...]
     observed: tuple[str, ...]
     parts: tuple[slice, ...]
-    replication: str = ""
+    replication: Replication = ""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     assemble: Callable[[Snapshots], Any] | None = None
     positions: bool = False
@@ -231,30 +232,28 @@ class Layout:
             kinds.setdefault(role.kind, []).append(role.name)
         return {kind: tuple(names) for kind, names in kinds.items()} | dict(self.groups)
 
-    def describe(self) -> dict[str, Any]:
-        """Return the layout as plain values, for the header of a trace.
+    def recorded(self) -> RecordedLayout:
+        """Return the layout as it is in the header of a trace.
 
         Returns
         -------
-        dict
+        RecordedLayout
             The roles, their relations and their groups.
         """
-        roles = [
-            {
-                "name": r.name, "kind": r.kind, "node": r.node, "shard": r.shard,
-                "part": None if r.part is None else _part_in_plain(r.part), "data": r.data,
-            }
+        roles = (
+            RecordedRole(name=r.name, kind=r.kind, node=r.node, shard=r.shard, part=_recorded_part(r.part), data=r.data)
             for r in self.roles
-        ]  # fmt: skip
-        return {
-            "roles": roles, "observed": list(self.observed), "replicated": self.replicated,
-            "replication": self.replication, "positions": self.positions,
-            "groups": {name: list(members) for name, members in self.groups.items()},
-        }  # fmt: skip
+        )
+        return RecordedLayout(
+            roles=tuple(roles), observed=self.observed, replication=self.replication, positions=self.positions,
+            groups=self.groups,
+        )  # fmt: skip
 
 
-def _part_in_plain(part: slice | Boxes) -> list[Any]:
-    return [part.start, part.stop] if isinstance(part, slice) else part.describe()
+def _recorded_part(part: slice | Boxes | None) -> tuple[int, int] | tuple[Box, ...] | None:
+    if isinstance(part, slice):
+        return int(part.start), int(part.stop)
+    return None if part is None else part.boxes
 
 
 def mean_of_replicas(snapshots: Snapshots) -> np.ndarray:

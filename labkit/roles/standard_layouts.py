@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..errors import BadInput
 from ..problem import Problem
+from ..trace.header import Replication
 from .compressor import check_codec
 from .layout import ClusterShape, Layout, RoleSpec, mean_of_replicas, shard_slices
 from .replica import Replica
@@ -55,7 +56,7 @@ def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
 
 
 def replica_layout(
-    strategy: Placed, problem: Problem, cluster: ClusterShape, replication: str = "synchronized"
+    strategy: Placed, problem: Problem, cluster: ClusterShape, replication: Replication = "synchronized"
 ) -> Layout:
     """Return a layout without servers, in which every worker holds a replica of the whole model.
 

@@ -58,9 +58,9 @@ class Hybrid(Strategy):
     >>> run = lk.train("digits", lk.Hybrid(shape="2x2"), cluster, lk.Budget(updates=20)).wait()
     >>> run.summary()["updates"], run.summary()["gradients"]
     (20, 40)
-    >>> run.trace.header["layout"]["groups"]
-    {'replica-0': ['worker-0', 'worker-1'], 'replica-1': ['worker-2', 'worker-3'],
-     'part-0': ['worker-0', 'worker-2'], 'part-1': ['worker-1', 'worker-3']}
+    >>> run.trace.header.layout.groups
+    {'replica-0': ('worker-0', 'worker-1'), 'replica-1': ('worker-2', 'worker-3'),
+     'part-0': ('worker-0', 'worker-2'), 'part-1': ('worker-1', 'worker-3')}
     """
 
     shape: str = option("2x2", help="replicas x parts of each, as 2x2")

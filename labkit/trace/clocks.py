@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .index import Growing, SelectedRows, Unread
-from .query import computing_since, reports, sampled, simulated
+from .query import computing_since, reports, sampled
 from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_start, intervals, joined_later, workers_of
 from .schema import ALL, COMPUTE
 from .trace import Trace
@@ -62,9 +62,9 @@ def roles_with_clock(trace: Trace) -> list[int]:
 
 def _clocked_roles(trace: Trace) -> list[int]:
     seen: dict[int, int] = {}
-    for role, spec in enumerate(trace.header["layout"]["roles"]):
-        if spec["data"] is not None and spec["kind"] not in ("server", "chief"):
-            seen.setdefault(spec["data"], role)
+    for role, spec in enumerate(trace.header.layout.roles):
+        if spec.data is not None and spec.kind not in ("server", "chief"):
+            seen.setdefault(spec.data, role)
     return sorted(seen.values())
 
 
@@ -80,7 +80,7 @@ def largest_lead(trace: Trace) -> int:
     It is counted from the updates of the shard alone, independently of the times at which workers began their gradients
     (`leads`).
     """
-    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    shard = trace.observed[0]
     role, sender, time = trace.column("applies", "role", "sender", "time")
     clocks, largest, missed, away = dict.fromkeys(workers_of(trace), 0), 0, absences(trace, FAR_FUTURE), set[int]()
     for worker, now in zip(sender[role == shard].tolist(), time[role == shard].tolist()):  # in order of time
@@ -151,7 +151,7 @@ class Clocks:
         rows = rows.where((rows["phase"] == COMPUTE) & np.isin(rows["role"], roles))
         role, start, end, step = rows.columns("role", "start", "end", "step")
         # on a cluster, a span is recorded after its gradient is counted
-        clock = np.maximum(step if simulated(trace) else step - 1, 0)
+        clock = np.maximum(step if trace.header.cluster.simulated else step - 1, 0)
         for one in np.unique(role).tolist():
             self._put(one, *(column[role == one] for column in (start, end, clock)))
 
@@ -235,7 +235,7 @@ def _finished(
 
 def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
     """Return the leads computed from the reports of the first shard about the gradients that it has applied."""
-    owner = trace.roles.index(trace.header["layout"]["observed"][0])
+    owner = trace.observed[0]
     told = [reports(trace, owner, who) for who in roles]
     when = np.unique(told[0].time[told[0].time <= t]) if told else np.empty(0, np.int64)
     clocks = np.array([_last(one.time, one.net(), when) for one in told])

@@ -23,6 +23,7 @@ from ..interrupts import DeferredInterrupt
 from ..paths import as_path, reason
 from .events import Event
 from .file_form import ABOUT, COUNTERS, ENDING, EVENTS, FORMAT, HEADER, KIND, check_codes, check_names, table_form
+from .header import TraceHeader
 from .prediction_history import PredictionHistory
 from .recorder import Counters
 from .schema import ALL, CATEGORIES, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
@@ -79,7 +80,7 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
         }  # fmt: skip
         counters = {str(instance): c.to_dict() for instance, c in sorted(trace.instances.items())}
         events = [e.to_dict() for e in sorted(trace.events, key=lambda event: (event.time, event.recorder))]
-        values = (about, trace.header, events, counters, trace.ending)
+        values = (about, trace.header.to_dict(), events, counters, trace.ending)
         predictions = trace.predictions.arrays()
     members = {f"table.{name}": rows for name, rows in arrays.items()} | predictions
     for name, value in zip(TEXTS, values):
@@ -124,26 +125,27 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
         check(about, ABOUT, "about")
         for table in TABLES:
             file.fits(f"table.{table}", table_form(table))
-        header: Any = file.read_json("header", HEADER)
+        plain: Any = file.read_json("header", HEADER)
         texts = {name: file.read_json(name, form) for name, form in zip(TEXTS[2:], (EVENTS, COUNTERS, ENDING))}
         rows = {table: file.read(f"table.{table}", table_form(table)) for table in TABLES}
-        return _rebuilt(about, header, texts, rows, PredictionHistory.of(file, about["thinned"]))
+        return _rebuilt(about, TraceHeader.from_dict(plain), texts, rows, PredictionHistory.of(file, about["thinned"]))
 
 
 def _rebuilt(
-    about: dict[str, Any], header: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray],
+    about: dict[str, Any], header: TraceHeader, texts: dict[str, Any], rows: dict[str, np.ndarray],
     predictions: PredictionHistory,
 ) -> Trace:  # fmt: skip
     """Create a trace from the contents of a file. Raises `Mismatch` if they do not fit each other."""
+    known = {role.name for role in header.layout.roles}
+    for field, names in (("layout.observed", header.layout.observed), ("absent", header.absent)):
+        for name in names:
+            if name not in known:
+                raise Mismatch(f"header.{field} names {shown(name)}, which is no role")
     trace = Trace(header, keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
     roles = len(trace.roles)
-    for field, names in (("layout.observed", header["layout"]["observed"]), ("absent", header.get("absent", ()))):
-        for name in names:
-            if name not in trace.roles:
-                raise Mismatch(f"header.{field} names {shown(name)}, which is no role")
     for name, values in rows.items():
         table = trace.tables[name]
-        check_codes(name, values, roles, len(header["messages"]), len(header["layers"]))
+        check_codes(name, values, roles, len(header.messages), len(header.layers))
         numbers, starts = np.unique(values[:, 0], return_index=True)
         for role, first, last in zip(numbers.tolist(), starts, [*starts[1:], len(values)]):
             table.append(int(role), values[first:last, 1:].tobytes())
@@ -218,7 +220,7 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
         raise BadInput(f"arrows={shown(arrows)} is not allowed; it is a whole number, at least 0.")
     header, (skipped, messages) = check_trace(trace).header, _arrow_rows(trace, arrows)
     other = {
-        "strategy": header["strategy"]["name"], "engine": header["cluster"]["engine"], "seed": header["seed"],
+        "strategy": header.strategy.name, "engine": header.cluster.engine, "seed": header.seed,
         "messages_left_out": skipped,
     }  # fmt: skip
     with _new_file(path) as file:
@@ -267,7 +269,7 @@ def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> 
 
     The slices are needed because an arrow connects two slices, and a role has no slice of work when it sends or receives.
     """
-    kinds = trace.header["messages"]
+    kinds = trace.header.messages
     for number, (sender, to, kind, category, size, sent, received) in enumerate(messages.tolist()):
         about = {"bytes": size, "from": trace.roles[sender], "to": trace.roles[to], "category": CATEGORIES[category]}
         flow = {"name": kinds[kind], "cat": "message", "id": number + 1}
@@ -356,8 +358,8 @@ def _names(trace: Trace) -> dict[str, dict[int, str]]:
     roles = numbered(trace.roles)
     return {
         "role": roles, "sender": {**roles, ALL: "everyone", RESTORED: "restored"}, "phase": numbered(PHASES),
-        "reason": numbered(REASONS), "category": numbered(CATEGORIES), "message": numbered(trace.header["messages"]),
-        "layer": numbered(trace.header["layers"]),
+        "reason": numbered(REASONS), "category": numbered(CATEGORIES), "message": numbered(trace.header.messages),
+        "layer": numbered(trace.header.layers),
     }  # fmt: skip
 
 

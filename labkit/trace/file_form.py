@@ -47,20 +47,22 @@ SAMPLES: Form = {
 SHARES: Form = {
     "shares": COUNT, "shared": bool, "first": [COUNT], "classes": COUNT, "names": Either(None, [str]), "counts": [[COUNT]],
 }  # fmt: skip
+PART = Either(None, (COUNT, COUNT), [(COUNT,) * 5])
 HEADER: Form = {
     "problem": {
         "data": str, "batch_size": COUNT, "dtype": Either("float32", "float64"), "timing_only?": bool, "hidden?": [COUNT],
-        "partition?": str, "curvature?": object,
+        "partition?": str, "curvature?": (float, float), "options?": NAMED,
     },
-    "strategy": {"name": str, "options": NAMED, "mean_staleness?": SCORE},
+    "strategy": {"name": str, "description?": str, "options": NAMED, "usual?": NAMED, "mean_staleness?": SCORE},
     "cluster": {
-        "engine": str, "workers": COUNT, "bandwidth?": SCORE, "latency?": SCORE, "compute?": Either(None, str),
+        "engine": str, "workers": COUNT, "bandwidth?": Either(None, Number(1, math.inf)), "latency?": Number(0, math.inf),
+        "compute?": Either(None, str), "pace?": Either(None, str), "server_time?": Either(None, str), "max_workers?": MAYBE,
         "slow?": {str: float},
     },
     "budget": {"updates?": COUNT, "samples?": COUNT, "epochs?": float, "seconds?": float, "accuracy?": SCORE},
     "seed": int,
     "layout": {
-        "roles": [{"name": str, "kind": str, "node": str, "shard": MAYBE, "part": Either(None, list), "data": MAYBE}],
+        "roles": [{"name": str, "kind": str, "node": str, "shard": MAYBE, "part": PART, "data": MAYBE}],
         "observed": [str], "replicated": bool, "replication": str, "positions": bool, "groups": {str: [str]},
     },
     "absent?": [str], "layers": [str], "messages": [str],

@@ -55,6 +55,7 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..options import as_number
 from .events import RoleLost
+from .header import RecordedLayout
 from .query import last_reported
 from .recorder import Counters
 from .role_states import absent
@@ -116,7 +117,7 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
         instances = {trace.roles.index(name) + number * len(trace.roles) for name, number in lost}
         times = {shard: held["time"] for shard, held in _returned_by(trace)}
         return _LedgerBuilder(
-            trace.header["layout"], trace.roles, dict(trace.instances), _drops(trace), trace.ending, gone, instances,
+            trace.header.layout, trace.roles, dict(trace.instances), _drops(trace), trace.ending, gone, instances,
             _drops(trace, until=times) if times else None,
         ).build()  # fmt: skip
 
@@ -166,13 +167,13 @@ class _LedgerBuilder:
     """Computes the ledger from counters, drops and the ending."""
 
     def __init__(
-        self, layout: dict[str, Any], roles: tuple[str, ...], instances: dict[int, Counters], drops: Drops,
+        self, layout: RecordedLayout, roles: tuple[str, ...], instances: dict[int, Counters], drops: Drops,
         ending: dict[str, Any] | None, absent: set[int], lost: set[int],
         excluded: Drops | None = None,
     ):  # fmt: skip
         self.absent = absent
-        self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
-        self.averaged = layout.get("replication") == "local"
+        self.specs, self.replicated, self.roles = layout.roles, layout.replicated, len(roles)
+        self.averaged = layout.replication == "local"
         self.instances, self.drops, self.ending, self.totals = instances, drops, ending, _empty()
         record = ending or {}
         self.lost = lost | {role + incarnation * self.roles for role, incarnation in record.get("lost_instances", ())}
@@ -185,7 +186,7 @@ class _LedgerBuilder:
         # reason why later applications are not in the model
         self.overshoot = None if returned is None else returned["over"]
         self.model = self.shards if returned is None else self._returned(returned["contained"])
-        self.excluded = {} if layout.get("positions") else drops if excluded is None else excluded
+        self.excluded = {} if layout.positions else drops if excluded is None else excluded
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
         self.in_flight = {
             (shard, sender + incarnation * self.roles, step)
@@ -197,8 +198,8 @@ class _LedgerBuilder:
         """Return the roles that count gradients."""
         leaders: dict[int, int] = {}
         for role, spec in enumerate(self.specs):
-            if spec["data"] is not None:
-                leaders.setdefault(spec["data"], role)
+            if spec.data is not None:
+                leaders.setdefault(spec.data, role)
         return {*leaders.values(), *(instance % self.roles for instance, c in self.instances.items() if c.computed)}
 
     def _shards(self) -> dict[int, _Shard]:
@@ -208,13 +209,13 @@ class _LedgerBuilder:
         for n in sorted({*self.instances, *self.lost}):
             numbers.setdefault(n % self.roles, []).append(n)
         for role, spec in enumerate(self.specs):
-            if spec["shard"] is None or (self.replicated and role in self.absent):  # a replica that left is not counted
+            if spec.shard is None or (self.replicated and role in self.absent):  # a replica that left is not counted
                 continue
             known = numbers.get(role, [])
             if known:
                 counters = {n // self.roles: self.instances.get(n) or Counters() for n in known}
                 newest = known[-1] // self.roles
-                made[spec["shard"]] = _Shard(counters.pop(newest), counters, newest, known[-1] in self.lost)
+                made[spec.shard] = _Shard(counters.pop(newest), counters, newest, known[-1] in self.lost)
         return made
 
     def _returned(self, held: list[list[Any]]) -> dict[int, _Shard]:
@@ -321,7 +322,7 @@ class _LedgerBuilder:
 
 def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
     """Return the ledger as of `t`, from the rows up to then."""
-    layout, drops = trace.header["layout"], _drops(trace, t)
+    layout, drops = trace.header.layout, _drops(trace, t)
     restarted = len(trace.instances) > len(trace.counters)  # rows do not contain the incarnation
     applies, spans = (
         len(table) > 0 and not table.skipped and not table.spilled

@@ -23,7 +23,7 @@ NO_MESSAGE = -1
 
 def pipelined(trace: Trace) -> bool:
     """Return whether forward and backward passes can be distinguished in this run."""
-    kinds = trace.header.get("messages", ())
+    kinds = trace.header.messages
     return FORWARD in kinds and BACKWARD in kinds and not skipped(trace, "messages")
 
 
@@ -41,10 +41,10 @@ class Passes:
         found = np.zeros(len(role), dtype=bool)
         if not len(role) or not pipelined(trace):
             return found
-        kinds = list(trace.header["messages"])
+        kinds = trace.header.messages
         rows = self._messages.between(trace, int(end.min()), t)
         to, sender, kind, sent = rows.columns("role", "sender", "kind", "sent")
-        zero_bubble = trace.header["strategy"].get("options", {}).get("order") == "zb-h1"
+        zero_bubble = trace.header.strategy.options.get("order") == "zb-h1"
         for stage in np.unique(role):
             mine = np.flatnonzero(role == stage)
             own = (sender == stage) & np.isin(kind, [kinds.index(FORWARD), kinds.index(BACKWARD)])

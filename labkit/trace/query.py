@@ -61,13 +61,13 @@ from .trace import Trace
 
 __all__ = [
     "AGAINST", "AMOUNTS", "NO_NORM", "Cumulative", "FaultEffect", "Norms", "Reports", "Series", "StalenessCounts",
-    "StalenessHistory", "Traffic", "bandwidth", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
+    "StalenessHistory", "Traffic", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
     "computed_gradients", "computing_since", "evaluations", "expected_staleness", "fault_effect", "first_loss",
     "gradient_period", "gradient_time", "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation",
     "last_reported", "learning_curve", "least_received", "mean_gradient_time", "mean_rate", "mean_staleness", "medians",
     "newest_norms", "next_apply", "phases", "rate_between", "rates", "recent_staleness", "relative_steps",
     "reported_interval_end", "reports", "row_load", "rows_written", "sampled", "samples_applied", "samples_per_update",
-    "simulated", "skipped", "staleness", "staleness_between", "staleness_by_worker", "staleness_identity",
+    "skipped", "staleness", "staleness_between", "staleness_by_worker", "staleness_identity",
     "staleness_in_order", "staleness_until", "steady_window", "time_to_accuracy", "totals_only", "traffic",
     "traffic_by_node", "training_bytes", "updates", "updates_to_accuracy",
 ]  # fmt: skip
@@ -104,24 +104,18 @@ def totals_only(trace: Trace, table: str) -> bool:
     return any(c.computed for c in trace.counters.values())
 
 
-def simulated(trace: Trace) -> bool:
-    """Return whether the run is in virtual time."""
-    return bool(trace.header["cluster"].get("engine") == "simulated")
-
-
 def _owners(trace: Trace) -> list[int]:
     """Return the roles whose counts are those of the model: one of several synchronized replicas, otherwise all shards.
 
     Roles that have never taken part are not among them.
     """
     never = absent_at_start(trace) - joined_later(trace)
-    found = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
-    return [role for role in found if role not in never]
+    return [role for role in trace.observed if role not in never]
 
 
 def _absences_of_copies(trace: Trace) -> dict[int, list[StateInterval]]:
     """Return the absences of replicas of which one counts for all, if the one that usually counts was ever absent."""
-    if trace.header["layout"].get("replication") != "synchronized" or len(owners := _owners(trace)) != 1:
+    if trace.header.layout.replication != "synchronized" or len(owners := _owners(trace)) != 1:
         return {}
     missed = absences(trace, FAR_FUTURE)
     return missed if missed.get(owners[0]) else {}
@@ -136,9 +130,7 @@ def _counts(trace: Trace, role: np.ndarray, time: np.ndarray) -> np.ndarray:
     if not missed:
         return np.isin(role, owners)
     counted, unclaimed = np.zeros(len(role), bool), np.ones(len(role), bool)
-    others = (
-        i for i, spec in enumerate(trace.header["layout"]["roles"]) if spec["shard"] is not None and i not in owners
-    )
+    others = (i for i, spec in enumerate(trace.header.layout.roles) if spec.shard is not None and i not in owners)
     for one in (*owners, *others):
         present = unclaimed.copy()
         for gap in missed.get(one, ()):
@@ -150,12 +142,12 @@ def _counts(trace: Trace, role: np.ndarray, time: np.ndarray) -> np.ndarray:
 
 def _independent(trace: Trace) -> bool:
     """Return whether the shards are replicas that apply only their local gradients."""
-    return bool(trace.header["layout"].get("replication") == "local")
+    return trace.header.layout.replication == "local"
 
 
 def _shared(trace: Trace) -> int:
     """Return the number of owners that count the same gradient."""
-    return 1 if _independent(trace) else len(trace.header["layout"]["observed"])
+    return 1 if _independent(trace) else len(trace.observed)
 
 
 # gradients, samples and bytes over time -----------------------------------------------------------------------------
@@ -403,7 +395,7 @@ class Cumulative:
             each = [np.r_[0, one.total][one.time.searchsorted(when, side="right")] for one in curves]
         else:
             each = [interpolate(one, when) for one in curves]
-        size = trace.header["problem"]["batch_size"] if self.of == "samples" else 1
+        size = trace.header.problem.batch_size if self.of == "samples" else 1
         return Series(when, np.sum(each, axis=0) * size / _shared(trace))
 
 
@@ -572,7 +564,8 @@ def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
     """Return a window of whole turns of the slowed worker; for replicas that average every H steps, of a multiple of H
     turns.
     """
-    every = trace.header["strategy"].get("options", {}).get("H") or 1
+    turns = trace.header.strategy.options.get("H")
+    every = turns if isinstance(turns, int) and turns else 1
     first = len(own) // 3
     last = first + (len(own) - 1 - first) // every * every
     return (int(own[first]), int(own[last])) if count[first + 1 : last + 1].sum() >= TURNS else None
@@ -582,7 +575,7 @@ def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
 
 
 def _shards(trace: Trace) -> list[Counters]:
-    gone = absent(trace) if trace.header["layout"]["replicated"] else ()  # a replica that left is not part of the model
+    gone = absent(trace) if trace.header.layout.replicated else ()  # a replica that left is not part of the model
     return [c for role, c in trace.counters.items() if c.shard >= 0 and role not in gone]
 
 
@@ -668,7 +661,7 @@ def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
 def least_received(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
     """Return the roles from which `receiver` has received fewer messages of these kinds than from another role."""
     to, sender, kind = trace.column("messages", "role", "sender", "kind")
-    wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
+    wanted = np.isin(kind, [i for i, k in enumerate(trace.header.messages) if k in kinds])
     senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
     peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
     received = trace.counters[receiver].last_received if receiver in trace.counters else {}
@@ -740,9 +733,9 @@ def staleness(trace: Trace) -> dict[str, Any]:
     """
     histogram: dict[int, int] = {}
     shards = _shards(trace)
-    layout = trace.header["layout"]
-    parts = [role["part"] for role in layout["roles"] if role["shard"] is not None]
-    if layout.get("replication") == "synchronized" and parts.count(parts[0]) == len(parts):
+    layout = trace.header.layout
+    parts = [role.part for role in layout.roles if role.shard is not None]
+    if layout.replication == "synchronized" and parts.count(parts[0]) == len(parts):
         shards = shards[:1]  # replicas that apply the same gradients: count one of them
     for counters in shards:
         for value, count in list(counters.staleness.items()):  # a copy, because the counters of a live run change
@@ -796,7 +789,7 @@ def staleness_by_worker(trace: Trace) -> dict[str, np.ndarray]:
 
     Applications with unknown staleness are left out. A worker of which no gradient was applied has an empty array.
     """
-    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    shard = trace.observed[0]
     role, sender, stale, count = trace.column("applies", "role", "sender", "staleness", "count")
     known = (role == shard) & (stale != UNKNOWN)
     return {
@@ -930,18 +923,18 @@ def expected_staleness(trace: Trace) -> tuple[float, str] | None:
     N in the formula is the number of workers that draw separate batches. If no known formula gives this number, the text
     is the number.
     """
-    strategy = trace.header["strategy"]
-    mean = strategy.get("mean_staleness")
+    strategy = trace.header.strategy
+    mean = strategy.mean_staleness
     if mean is None:
         return None
     if mean == 0:
         return mean, "always 0"
     outside = absent_at_start(trace)
-    if outside != {role for role in absent(trace) if trace.header["cluster"].get("max_workers") is not None}:
+    if outside != {role for role in absent(trace) if trace.header.cluster.max_workers is not None}:
         return None  # workers have joined or left, and the formula is for a constant number
-    roles = enumerate(trace.header["layout"]["roles"])
-    others = len({spec["data"] for role, spec in roles if spec["data"] is not None and role not in outside}) - 1
-    together = strategy.get("options", {}).get("K")
+    roles = enumerate(trace.header.layout.roles)
+    others = len({spec.data for role, spec in roles if spec.data is not None and role not in outside}) - 1
+    together = strategy.options.get("K")
     number = f"{mean:,.0f}" if mean == round(mean) else f"{mean:.4g}"
     if math.isclose(mean, others):
         return mean, f"mean = N − 1 = {number}"
@@ -1014,7 +1007,7 @@ def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None 
 
     `accuracy`: 0 to 1; by default that of the budget, or 0.95.
     """
-    goal = accuracy if accuracy is not None else trace.header["budget"].get("accuracy", 0.95)
+    goal = accuracy if accuracy is not None else trace.header.budget.target_accuracy
     time, reached = trace.column("evaluations", "time", "accuracy")
     hits = np.flatnonzero((reached >= goal) & (time <= (math.inf if t is None else t)))
     return seconds(float(time[hits[0]])) if len(hits) else None
@@ -1051,7 +1044,7 @@ class Norms:
         """
         data = self._rows.follow(trace)
         workers = workers_of(trace) or sorted(set(data["role"].astype(int).tolist()))
-        layers = max(len(trace.header["layers"]), int(data["layer"].max(initial=-1)) + 1)
+        layers = max(len(trace.header.layers), int(data["layer"].max(initial=-1)) + 1)
         count = int(self._rows.times.searchsorted(t, side="right"))
         of = trace, tuple(workers), layers
         again = self._of is None or self._of[0] is not trace or self._of[1:] != of[1:]
@@ -1214,12 +1207,6 @@ def busy_share(trace: Trace, window: Window | None, roles: Sequence[int]) -> flo
 # traffic ------------------------------------------------------------------------------------------------------------
 
 
-def bandwidth(trace: Trace) -> float | None:
-    """Return the bytes per second that a node can send, which is also the number it can receive, or None if unlimited."""
-    found = trace.header["cluster"].get("bandwidth")
-    return float(found) if found else None
-
-
 def in_flight(trace: Trace, t: int, lookup: Lookup | None = None) -> int:
     """Return the number of training messages that were sent by `t` ns and received later."""
     rows = (lookup or Lookup()).messages.touching(trace, t + 1, t + 1)
@@ -1279,12 +1266,12 @@ def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> T
     rows = rows.where((rows["category"] == TRAINING) & (nodes[rows["role"]] != nodes[rows["sender"]]))
     receiver, sender, received = rows.columns("role", "sender", "received")
     size = rows["bytes"] * _left_out(trace, lookup)[sender]
-    width = bandwidth(trace)
+    width = trace.header.cluster.bandwidth
     if width is None:
         there = received <= t
         return Traffic(first, t, sender, receiver, size * there, size * there)
     held = np.maximum(size / width * NANO, 1e-9)
-    latency = round((trace.header["cluster"].get("latency") or 0.0) * NANO)
+    latency = round(trace.header.cluster.latency * NANO)
 
     def part(end: np.ndarray) -> np.ndarray:
         return np.clip(np.minimum(end, t) - np.maximum(end - held, first), 0, None) / held

@@ -151,8 +151,7 @@ def _states(trace: Trace, t: int) -> RoleStates:
 
 def absent_at_start(trace: Trace) -> set[int]:
     """Return the roles that are absent when the run starts, and may join later."""
-    names = trace.header.get("absent", ())
-    return {trace.roles.index(name) for name in names}
+    return {trace.roles.index(name) for name in trace.header.absent}
 
 
 def joined_later(trace: Trace) -> set[int]:

@@ -76,7 +76,7 @@ def step_costs(run: Any) -> StepCosts:
     (6, 1.5, 0.1)
     """
     trace = check_trace(getattr(run, "trace", run), "run")
-    first = trace.roles.index(trace.header["layout"]["observed"][0])
+    first = trace.observed[0]
     role, time, count = trace.column("applies", "role", "time", "count")
     ends = {who: np.unique(time[role == who])[-2:] for who in np.unique(role).tolist()}
     if len(ends.get(first, ())) < 2:
@@ -118,7 +118,7 @@ def message_bytes(run: Any, kind: str) -> np.ndarray:
         If the run has no message of this kind.
     """
     trace = check_trace(getattr(run, "trace", run), "run")
-    names, (number, size) = trace.header["messages"], trace.column("messages", "kind", "bytes")
+    names, (number, size) = trace.header.messages, trace.column("messages", "kind", "bytes")
     seen = [names[k] for k in np.unique(number).tolist()]
     if kind not in seen:
         raise BadInput(f"The run has no message {kind!r}. Its messages are {', '.join(seen)}.")
@@ -127,13 +127,5 @@ def message_bytes(run: Any, kind: str) -> np.ndarray:
 
 def _stored(trace: Trace) -> int:
     """Return the bytes of the largest part of the parameters that a worker owns."""
-    parts = [role["part"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker" and role["part"]]
-    return max(map(_parameters, parts), default=0) * np.dtype(trace.header["problem"]["dtype"]).itemsize
-
-
-def _parameters(part: list[Any]) -> int:
-    """Return the number of parameters of a part: a slice [start, stop], or boxes [offset, rows, stride, low, high]."""
-    if isinstance(part[0], list):
-        return sum(rows * (high - low) for _, rows, _, low, high in part)
-    start, stop = part
-    return int(stop - start)
+    parts = [role.parameters for role in trace.header.layout.roles if role.kind == "worker"]
+    return max(parts, default=0) * np.dtype(trace.header.problem.dtype).itemsize

@@ -33,10 +33,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from .header import RecordedLayout
 from .index import SelectedRows, Unread
 from .role_states import absent_at_start, joined_later, workers_of
 from .schema import APPLY, COMPUTE, NANO, TRAINING
@@ -207,17 +208,16 @@ class Durations:
     """
 
     def __init__(self, trace: Trace):
-        self.trace, header = trace, trace.header
-        cluster, layout = header["cluster"], header["layout"]
-        self.real = cluster["engine"] != "simulated"
-        self.paced = not self.real or bool(cluster.get("pace"))
+        self.trace, cluster, layout = trace, trace.header.cluster, trace.header.layout
+        self.real = not cluster.simulated
+        self.paced = cluster.simulated or bool(cluster.compute)
         self.workers, self.joined = workers_of(trace), joined_later(trace)
-        self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
-        observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
-        shards = layout.get("replication") == "synchronized" and len(observed) > 1 and set(observed) == {"worker"}
+        self.split = len({layout.roles[w].data for w in self.workers}) < len(self.workers)
+        observed = [trace.kinds[role] for role in trace.observed]
+        shards = layout.replication == "synchronized" and len(observed) > 1 and set(observed) == {"worker"}
         self.pieces = self.split or shards  # a gradient is computed in pieces, so durations are per update
         # then durations are measured between the updates of this role
-        self.clock = trace.roles.index(layout["observed"][0])
+        self.clock = trace.observed[0]
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.test.roles}
         self._unread = {table: Unread(table) for table in ("spans", "messages", "applies")}
@@ -225,7 +225,7 @@ class Durations:
         self._open = (np.empty((0, 3), np.int64), np.empty(0, np.int64), 0)
         self._raw = NOTHING
 
-    def _kinds(self, layout: dict[str, Any]) -> list[Kind]:
+    def _kinds(self, layout: RecordedLayout) -> list[Kind]:
         groups = [[self.trace.roles.index(name) for name in group] for group in _equal_parts(layout)]
         computing = (
             [OutlierTest(group) for group in groups if len(group) > 1] if self.split else [OutlierTest(self.workers)]
@@ -317,9 +317,9 @@ class Durations:
         return rows[kind >= 0]
 
 
-def _equal_parts(layout: dict[str, Any]) -> list[list[str]]:
+def _equal_parts(layout: RecordedLayout) -> list[tuple[str, ...]]:
     """Return the groups of workers that hold equal parts of the model, in separate replicas."""
-    return [members for name, members in layout.get("groups", {}).items() if name.startswith("part-")]
+    return [members for name, members in layout.groups.items() if name.startswith("part-")]
 
 
 def _medians(rows: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ __all__ = ["summary"]
 def summary(trace: Trace) -> dict[str, Any]:
     """Return the summary of the run, as printed by `--json`. Times are in seconds, sizes in bytes."""
     ending = trace.ending or {}
-    header, cluster = trace.header, trace.header["cluster"]
+    header = trace.header
     took = seconds(ending.get("time", trace.now))
     steps, book = updates(trace), ledger(trace)
     gradients, samples = book["applied"], samples_applied(trace)
@@ -31,11 +31,11 @@ def summary(trace: Trace) -> dict[str, Any]:
         return n / took if took > 0 else None
 
     return {
-        "strategy": header["strategy"]["name"],
-        "engine": cluster["engine"],
+        "strategy": header.strategy.name,
+        "engine": header.cluster.engine,
         "workers": len(workers_of(trace)),
         "servers": trace.kinds.count("server"),
-        "seed": header["seed"],
+        "seed": header.seed,
         "updates": steps,
         "gradients": gradients,
         "seconds": took,
@@ -46,7 +46,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "staleness": {k: v for k, v in staleness(trace).items() if k != "unknown"},
         "loss": _number(loss),
         "accuracy": _number(accuracy),
-        "baseline_accuracy": _number(header.get("baseline_accuracy")),
+        "baseline_accuracy": _number(header.baseline_accuracy),
         "time_to_accuracy": time_to_accuracy(trace),
         "bytes_sent": bytes_sent(trace),
         "ledger": book,

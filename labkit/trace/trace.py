@@ -18,6 +18,7 @@ from ..errors import BadInput, nearest, shown
 from ..formatting import count_text, duration
 from ..table import Table as ShownTable
 from .events import Event, RoleFrozen, RoleLeft, RoleLost
+from .header import TraceHeader
 from .prediction_history import PredictedClasses, PredictionHistory
 from .recorder import Counters, combine_counters
 from .schema import TABLES, TableSchema
@@ -88,17 +89,19 @@ class Trace(HasDescription):
 
     Parameters
     ----------
-    header : dict
-        The description of the run (problem, strategy, cluster, layout, budget, seed) in plain values.
+    header : TraceHeader
+        The description of the run: problem, strategy, cluster, layout, budget, seed.
     keep : int, default: 4_000_000
         The largest number of rows of a table.
 
     Attributes
     ----------
-    header : dict
-        The description of the run.
+    header : TraceHeader
+        The description of the run, as `run.trace.header.problem.batch_size`.
     roles, kinds, nodes : tuple of str
         The name, the kind and the node of each role.
+    observed : tuple of int
+        The numbers of the roles whose shards make up the evaluated model.
     tables : dict of str to Table
         "spans", "applies", "messages", "progress", "drops", "norms" and "evaluations"; see `column`.
     counters : dict of int to Counters
@@ -131,11 +134,12 @@ class Trace(HasDescription):
     1.97
     """
 
-    def __init__(self, header: dict[str, Any], keep: int = 4_000_000):
+    def __init__(self, header: TraceHeader, keep: int = 4_000_000):
         self.header = header
-        self.roles: tuple[str, ...] = tuple(r["name"] for r in header["layout"]["roles"])
-        self.kinds: tuple[str, ...] = tuple(r["kind"] for r in header["layout"]["roles"])
-        self.nodes: tuple[str, ...] = tuple(r["node"] for r in header["layout"]["roles"])
+        self.roles: tuple[str, ...] = tuple(r.name for r in header.layout.roles)
+        self.kinds: tuple[str, ...] = tuple(r.kind for r in header.layout.roles)
+        self.nodes: tuple[str, ...] = tuple(r.node for r in header.layout.roles)
+        self.observed: tuple[int, ...] = tuple(map(self.roles.index, header.layout.observed))
         self.lock = threading.RLock()
         self.tables = {
             name: TraceTable(name, schema, keep if name != "drops" else 1 << 62) for name, schema in TABLES.items()
@@ -152,7 +156,7 @@ class Trace(HasDescription):
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{len(table):,} {name}" for name, table in self.tables.items() if len(table))
-        return f"<Trace of {self.header['strategy']['name']}, {self.now / 1e9:.2f} s: {rows}>"
+        return f"<Trace of {self.header.strategy.name}, {self.now / 1e9:.2f} s: {rows}>"
 
     def _described(self) -> Description:
         kinds = [count_text(self.kinds.count(kind), kind) for kind in dict.fromkeys(self.kinds)]
@@ -163,7 +167,7 @@ class Trace(HasDescription):
         dropped = sum(table.spilled + table.skipped for table in self.tables.values())
         more = (f"{count_text(dropped, 'row')} more were counted only, to bound memory.",) if dropped else ()
         return Description(
-            f"Trace of {self.header['strategy']['name']} on {self.header['problem']['data']}",
+            f"Trace of {self.header.strategy.name} on {self.header.problem.data}",
             (("roles", ", ".join(kinds)), ("duration", f"{duration(self.now)} of engine time, {state}")),
             (ShownTable(["table", "rows", "contents"], rows),),
             (*more, USES),

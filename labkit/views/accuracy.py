@@ -40,7 +40,7 @@ class AccuracyPanel(EvaluationPanel):
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """Return the curves of this run and of the reference run, and the target."""
         found = self.both(trace, t, 100.0, ".1%")
-        target = trace.header["budget"].get("accuracy")
+        target = trace.header.budget.accuracy
         if target is not None and len(found[0].x):
             near = abs(100 * target - found[0].y[-1]) <= 15
             label = f"target {100 * target:g}%" if len(found) == 1 or not near else ""
@@ -58,7 +58,7 @@ class AccuracyPanel(EvaluationPanel):
 
     def nothing(self, trace: Trace) -> str:
         """Return the reason why there are no curves. Regressions and timing-only runs have no accuracy."""
-        if trace.header["problem"].get("timing_only"):
+        if trace.header.problem.timing_only:
             return "timing-only run: no evaluation"
         known = trace.column("evaluations", "accuracy")
         return "this problem has no accuracy" if len(known) and np.isnan(known).all() else "no evaluation yet"

@@ -105,7 +105,7 @@ class CurvesPanel(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the name of the reference run."""
-        return f"dashed: reference, {self.reference.header['strategy']['name']}" if self.reference is not None else ""
+        return f"dashed: reference, {self.reference.header.strategy.name}" if self.reference is not None else ""
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw all curves up to `t`."""

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from ..formatting import short
+from ..trace.header import RecordedShares
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from . import style
@@ -56,14 +57,14 @@ class DataDistributionPanel(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the meaning of the numbers."""
-        shares = trace.header.get("shares", {})
-        if "counts" not in shares:
+        shares = trace.header.shares
+        if isinstance(shares, str):
             return ""
-        if shares["shared"]:
+        if shares.shared:
             return "every worker has all samples"
-        rows = len(shares["counts"])
-        if rows < shares["shares"]:
-            return f"{shares['shares']:,} workers in {rows} groups"
+        rows = len(shares.counts)
+        if rows < shares.shares:
+            return f"{shares.shares:,} workers in {rows} groups"
         return "training samples" + (" · dashed: an even share" if rows > 1 and self.size[0] > NARROW else "")
 
     def key(self, trace: Trace, t: int) -> Any:
@@ -76,54 +77,55 @@ class DataDistributionPanel(Panel):
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the table, if it is not drawn yet."""
-        shares, slow = trace.header.get("shares", {}), tuple(slowed(trace, moment(trace, t)))
-        known = "counts" in shares
-        self.note.set_text(missing_text(trace, self.size[0], "shares"))
+        shares, slow = trace.header.shares, tuple(slowed(trace, moment(trace, t)))
+        self.note.set_text(missing_text(shares, self.size[0]))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, self.bars, self.even):
-            part.set_visible(known)
-        state = (trace.header["seed"], str(shares), slow)
+            part.set_visible(not isinstance(shares, str))
+        state = (trace.header.seed, str(shares), slow)
         if state == self._made:
             return
         self._made = state
         for words in self.words:
             words.remove()
         self.words = []
-        if known:
+        if not isinstance(shares, str):
             self._table(shares)
             self._names(trace, shares, slow)
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
         """Return the number of samples in the cell, or the total of the row."""
-        shares, row = trace.header.get("shares", {}), int(np.floor(y))
-        if "counts" not in shares or not 0 <= row < len(shares["counts"]):
+        shares, row = trace.header.shares, int(np.floor(y))
+        if isinstance(shares, str) or not 0 <= row < len(shares.counts):
             return ""
-        counts, name = shares["counts"][row], _row_name(trace, _owners(trace, shares)[row], shares["shared"])
-        if shares["classes"] and 0 <= x < shares["classes"]:
+        counts, name = shares.counts[row], _row_name(trace, _owners(trace, shares)[row], shares.shared)
+        if shares.classes and 0 <= x < shares.classes:
             count = counts[int(x)]
-            return f"{name}, class {class_name(shares, int(x))}: {count:,} of {sum(counts):,} training samples"
-        return f"{name}: {sum(counts):,} training samples" if x >= shares["classes"] else ""
+            return f"{name}, class {class_name(shares.names, int(x))}: {count:,} of {sum(counts):,} training samples"
+        return f"{name}: {sum(counts):,} training samples" if x >= shares.classes else ""
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Return the number of samples of each class that every worker has."""
-        shares = trace.header.get("shares", {})
-        if "counts" not in shares:
+        shares = trace.header.shares
+        if isinstance(shares, str):
             return ("worker", "training samples"), []
-        names = [_row_name(trace, owners, shares["shared"]) for owners in _owners(trace, shares)]
-        classes = [f"class {class_name(shares, number)}" for number in range(shares["classes"])]
-        rows = [(name, *(counts if classes else ()), sum(counts)) for name, counts in zip(names, shares["counts"])]
+        names = [_row_name(trace, owners, shares.shared) for owners in _owners(trace, shares)]
+        classes = [f"class {class_name(shares.names, number)}" for number in range(shares.classes)]
+        rows = [(name, *(counts if classes else ()), sum(counts)) for name, counts in zip(names, shares.counts)]
         return ("worker", *classes, "training samples"), list(rows)
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
         """Return the cells, and the total of each row."""
-        shares = trace.header.get("shares", {})
-        columns = shares.get("classes", 0)
+        shares = trace.header.shares
+        if isinstance(shares, str):
+            return []
+        columns = shares.classes
         total = columns * (1 + GAP + BARS / 2) if columns else 0.5
         across = [*(k + 0.5 for k in range(columns)), total]
-        return [[(x, row + 0.5) for x in across] for row in range(len(shares.get("counts", ())))]
+        return [[(x, row + 0.5) for x in across] for row in range(len(shares.counts))]
 
-    def _table(self, shares: dict[str, Any]) -> None:
-        counts = np.array(shares["counts"], dtype=float)
-        rows, columns = len(counts), shares["classes"]
+    def _table(self, shares: RecordedShares) -> None:
+        counts = np.array(shares.counts, dtype=float)
+        rows, columns = len(counts), shares.classes
         totals, cells = counts.sum(axis=1), columns or 1
         first = cells * (1 + GAP) if columns else 0.0
         longest = cells * BARS if columns else 1.0
@@ -160,32 +162,32 @@ class DataDistributionPanel(Panel):
                 )
             )  # fmt: skip
 
-    def _names(self, trace: Trace, shares: dict[str, Any], slow: tuple[int, ...]) -> None:
-        columns, rows = shares["classes"], len(shares["counts"])
+    def _names(self, trace: Trace, shares: RecordedShares, slow: tuple[int, ...]) -> None:
+        columns, rows = shares.classes, len(shares.counts)
         owners = _owners(trace, shares)
         tall = self.axes.get_position().height * self.axes.get_figure().get_size_inches()[1] * style.DPI / rows  # type: ignore[union-attr]
         every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * tall >= LINE or step >= rows)
         highlighted = [k for k in range(rows) if any(o in slow for o in owners[k]) and len(owners[k]) == 1]
         quiet = [k for k in range(0, rows, every) if all(abs(k - other) >= every for other in highlighted)]
         ticks = sorted({*highlighted, *quiet})
-        self.axes.set_yticks([k + 0.5 for k in ticks], [_row_name(trace, owners[k], shares["shared"]) for k in ticks])
+        self.axes.set_yticks([k + 0.5 for k in ticks], [_row_name(trace, owners[k], shares.shared) for k in ticks])
         for k, label in zip(ticks, self.axes.get_yticklabels()):
             label.set_color(style.ORANGE if k in highlighted else style.GREY)
         sparse = max(1, -(-columns // 16))
         end = self.axes.get_xlim()[1]
         at = [x + 0.5 for x in range(0, columns, sparse)]
         bars = columns * (1 + GAP) + columns * BARS / 2 if columns else end / 2
-        names = [class_name(shares, x, 6) for x in range(0, columns, sparse)]
+        names = [class_name(shares.names, x, 6) for x in range(0, columns, sparse)]
         self.axes.set_xticks([*at, bars], [*names, "total" if columns else "samples"])
 
 
-def _owners(trace: Trace, shares: dict[str, Any]) -> list[list[int]]:
+def _owners(trace: Trace, shares: RecordedShares) -> list[list[int]]:
     """Return the roles that have the data of each row."""
-    first = [*shares["first"], shares["shares"]]
-    owners: list[list[int]] = [[] for _ in shares["counts"]] if not shares["shared"] else [[]]
-    for number, role in enumerate(trace.header["layout"]["roles"]):
-        if role["data"] is not None:
-            row = 0 if shares["shared"] else int(np.searchsorted(first, role["data"], side="right")) - 1
+    first = [*shares.first, shares.shares]
+    owners: list[list[int]] = [[] for _ in shares.counts] if not shares.shared else [[]]
+    for number, role in enumerate(trace.header.layout.roles):
+        if role.data is not None:
+            row = 0 if shares.shared else int(np.searchsorted(first, role.data, side="right")) - 1
             owners[row].append(number)
     return owners
 

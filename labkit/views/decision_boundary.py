@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.transforms import offset_copy
 
+from ..trace.header import RecordedPlane, RecordedSamples
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import class_name, missing_text, predicted_classes, wrapped
@@ -70,10 +71,11 @@ class DecisionBoundaryPanel(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return the meaning of the colours, and the update shown."""
-        plane = self._plane(trace)
-        if plane is None:
+        shown = self._shown(trace)
+        if shown is None:
             return ""
-        if not plane["side"]:
+        _, plane = shown
+        if not plane.side:
             return "network too large for a map"
         look = trace.predictions_at(moment(trace, t))
         return "training points; no evaluation yet" if look is None else "predicted classes"
@@ -89,20 +91,20 @@ class DecisionBoundaryPanel(Panel):
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Colour the plane by the last predictions of the model."""
-        t, plane = moment(trace, t), self._plane(trace)
-        self.note.set_text("" if plane is not None else self._unavailable_text(trace))
+        t, shown = moment(trace, t), self._shown(trace)
+        self.note.set_text("" if shown is not None else self._unavailable_text(trace))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, *self.axes.spines.values()):
-            part.set_visible(plane is not None)
-        self.axes.set_aspect("equal" if plane is not None else "auto")
-        if plane is None:
+            part.set_visible(shown is not None)
+        self.axes.set_aspect("equal" if shown is not None else "auto")
+        if shown is None:
             return
-        samples = trace.header["samples"]
-        self._regions(trace, t, plane)
-        training = np.array(plane["labels"])
-        self.points.set_offsets(np.array(plane["points"]))
+        samples, plane = shown
+        self._regions(trace, t, plane, samples.classes)
+        training = np.array(plane.labels)
+        self.points.set_offsets(np.array(plane.points))
         self.points.set_facecolors([_point(label) for label in training])
-        said, labels = predicted_classes(trace, t), samples["labels"]
-        where = np.array(samples["features"])
+        said, labels = predicted_classes(trace, t), samples.labels
+        where = np.array(samples.features)
         wrong = np.array([said is not None and a != b for a, b in zip(labels, said or labels)])
         self.held.set_offsets(where[~wrong])
         self.held.set_facecolors([_point(label) for label, bad in zip(labels, wrong) if not bad])
@@ -111,18 +113,19 @@ class DecisionBoundaryPanel(Panel):
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
         """Return the class that the model predicts at the point, and the nearest sample if there is one near."""
-        plane, samples = self._plane(trace), trace.header.get("samples", {})
-        if plane is None:
+        shown = self._shown(trace)
+        if shown is None:
             return ""
-        cells, (low, high), said = self._cells(trace, t, plane), (plane["low"], plane["high"]), list[str]()
+        samples, plane = shown
+        cells, (low, high), said = self._cells(trace, t, plane), (plane.low, plane.high), list[str]()
         place = [
             int((at - a) / (b - a) * len(cells)) if cells is not None else 0 for at, a, b in zip((x, y), low, high)
         ]
         if cells is not None and all(0 <= k < len(cells) for k in place):
             number = int(cells[place[1], place[0]])
             answer = (
-                f"predicted class {class_name(samples, number)}"
-                if number < samples["classes"]
+                f"predicted class {class_name(samples.names, number)}"
+                if number < samples.classes
                 else "no finite prediction"
             )
             said.append(f"({x:.3g}, {y:.3g}): {answer}")
@@ -132,24 +135,25 @@ class DecisionBoundaryPanel(Panel):
             away = np.hypot(*(np.asarray(points).reshape(-1, 2) - (x, y)).T)
             return int(away.argmin()) if len(away) and away.min() <= NEAR * unit else None
 
-        held, point = nearest_to(samples["features"]), nearest_to(plane["points"])
+        held, point = nearest_to(samples.features), nearest_to(plane.points)
         if held is not None:
             _, _, _, label, answer = self.table(trace, t)[1][held]
             said.append(f"held-out sample of class {label}" + (f", predicted {answer}" if answer != "" else ""))
         elif point is not None:
-            said.append(f"training point of class {class_name(samples, plane['labels'][point])}")
+            said.append(f"training point of class {class_name(samples.names, plane.labels[point])}")
         return "\n".join(said)
 
     def table(self, trace: Trace, t: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Return the held-out samples: their features, classes and predictions."""
         columns = ("sample", "x", "y", "class", "predicted class")
-        if self._plane(trace) is None:
+        shown, said = self._shown(trace), predicted_classes(trace, t)
+        if shown is None:
             return columns, []
-        samples, said = trace.header["samples"], predicted_classes(trace, t)
+        samples, _ = shown
         rows: list[tuple[Any, ...]] = []
-        for k, ((x, y), label) in enumerate(zip(samples["features"], samples["labels"])):
-            answer = "" if said is None else "none" if said[k] is None else class_name(samples, said[k])
-            rows.append((k + 1, x, y, class_name(samples, label), answer))
+        for k, ((x, y), label) in enumerate(zip(samples.features or (), samples.labels)):
+            answer = "" if said is None else "none" if said[k] is None else class_name(samples.names, said[k])
+            rows.append((k + 1, x, y, class_name(samples.names, label), answer))
         return columns, rows
 
     def stops(self, trace: Trace, t: int) -> list[Stops]:
@@ -157,41 +161,41 @@ class DecisionBoundaryPanel(Panel):
         places = sorted((float(x), float(y)) for _, x, y, _, _ in self.table(trace, t)[1])
         return [places] if places else []
 
-    def _plane(self, trace: Trace) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = trace.header.get("samples", {}).get("plane")
-        return found
+    @staticmethod
+    def _shown(trace: Trace) -> tuple[RecordedSamples, RecordedPlane] | None:
+        samples = trace.header.samples
+        return None if isinstance(samples, str) or samples.plane is None else (samples, samples.plane)
 
     def _unavailable_text(self, trace: Trace) -> str:
-        data = trace.header["problem"].get("data", "these data")
-        words = f"{data}: this panel needs two features per sample (moons, circles, spirals)"
-        return missing_text(trace, self.size[0]) or wrapped(words, round(0.75 * self.size[0]))
+        words = f"{trace.header.problem.data}: this panel needs two features per sample (moons, circles, spirals)"
+        return missing_text(trace.header.samples, self.size[0]) or wrapped(words, round(0.75 * self.size[0]))
 
-    def _regions(self, trace: Trace, t: int, plane: dict[str, Any]) -> None:
-        low, high = plane["low"], plane["high"]
+    def _regions(self, trace: Trace, t: int, plane: RecordedPlane, classes: int) -> None:
+        low, high = plane.low, plane.high
         colours, cells = np.ones((1, 1, 3)), self._cells(trace, t, plane)
         if cells is not None:
             tints = np.array([to_rgb(region) for region, _ in TINTS])
-            colours = np.where((cells < trace.header["samples"]["classes"])[..., None], tints[cells % len(TINTS)], 1.0)
+            colours = np.where((cells < classes)[..., None], tints[cells % len(TINTS)], 1.0)
         self.image.set_data(colours)
         self.image.set_extent((low[0], high[0], low[1], high[1]))
         self.axes.set_xlim(low[0], high[0])
         self.axes.set_ylim(low[1], high[1])
 
     @staticmethod
-    def _cells(trace: Trace, t: int, plane: dict[str, Any]) -> np.ndarray | None:
+    def _cells(trace: Trace, t: int, plane: RecordedPlane) -> np.ndarray | None:
         """Return the predicted class of each cell, from the lower left corner; None if there is no evaluation yet."""
-        look, side = trace.predictions_at(t), plane["side"]
+        look, side = trace.predictions_at(t), plane.side
         if look is None or not side or len(look.grid) != side * side:
             return None
         return _finer(np.frombuffer(look.grid, np.uint8).reshape(side, side))
 
-    def _legend(self, samples: dict[str, Any], asked: bool, wrong: int) -> None:
-        classes = samples["classes"]
-        lines = [(f"● class {class_name(samples, k)}", _point(k)) for k in range(min(classes, MOST_NAMED))]
+    def _legend(self, samples: RecordedSamples, asked: bool, wrong: int) -> None:
+        classes = samples.classes
+        lines = [(f"● class {class_name(samples.names, k)}", _point(k)) for k in range(min(classes, MOST_NAMED))]
         if classes > MOST_NAMED:
             lines[-1] = (f"and {classes - MOST_NAMED + 1} more", style.GREY)
         if asked:
-            count = len(samples["labels"])
+            count = len(samples.labels)
             lines.append((f"{count} held out", style.GREY))
             lines.append((f"● {wrong} wrong" if wrong else "", style.RED))
         for k, words in enumerate(self.words):

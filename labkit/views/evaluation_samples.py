@@ -5,6 +5,7 @@ missing.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,11 +18,11 @@ __all__ = ["predicted_classes", "wrapped", "missing_text", "class_name", "withou
 LETTER = 7  # maximum average width of a letter in pixels
 
 
-def missing_text(trace: Trace, wide: int, what: str = "samples") -> str:
-    """Return the reason why the trace has no `what` ("samples" or "shares"), wrapped to `wide` pixels, or "" if it has
+def missing_text(recorded: object, wide: int) -> str:
+    """Return the reason why the header has no `recorded` (samples or shares), wrapped to `wide` pixels, or "" if it has
     them.
     """
-    return wrapped(str(trace.header.get(what, {"none": "not recorded in this run"}).get("none", "")), wide)
+    return wrapped(recorded, wide) if isinstance(recorded, str) else ""
 
 
 def wrapped(words: str, wide: int) -> str:
@@ -34,17 +35,16 @@ def predicted_classes(trace: Trace, t: int) -> list[int | None] | None:
 
     The entry of a sample is None if the output of the model for it is not finite.
     """
-    look, samples = trace.predictions_at(t), trace.header.get("samples", {})
-    if look is None or len(look.samples) != len(samples.get("labels", ())):
+    look, samples = trace.predictions_at(t), trace.header.samples
+    if look is None or isinstance(samples, str) or len(look.samples) != len(samples.labels):
         return None
     return [None if said == NO_ANSWER else said for said in look.samples]
 
 
-def class_name(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
+def class_name(names: Sequence[str] | None, number: int | None, letters: int = 9) -> Any:
     """Return the name of a class, or its number as text if it has no name. None for a missing prediction."""
     if number is None:
         return None
-    names = about.get("names")
     name = str(names[number]) if names and number < len(names) else str(number)
     return name if len(name) <= letters else name[: letters - 1] + "…"
 

@@ -109,7 +109,7 @@ def option_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:
 
     [] if the strategy has no such option.
     """
-    begun = trace.header["strategy"]["options"].get(name)
+    begun = trace.header.strategy.options.get(name)
     if isinstance(begun, bool) or not isinstance(begun, (int, float)):
         return []
     set_since = [e for e in events_until(trace, t) if isinstance(e, OptionsSet) and name in e.options]

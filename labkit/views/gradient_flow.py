@@ -50,7 +50,7 @@ def step_rate(trace: Trace, t: int) -> float | None:
     A step is the rate times the gradient only for plain SGD at a constant rate. The gradient is that of one worker,
     before any mean over workers.
     """
-    options = trace.header["strategy"].get("options", {})
+    options = trace.header.strategy.options
     plain = options.get("optimizer") == "SGD()" and options.get("schedule") == "Constant()"
     rates = option_steps(trace, "learning_rate", t) if plain else []
     return rates[-1][1] if rates else None
@@ -139,7 +139,7 @@ class GradientFlowPanel(Panel):
         if not (lengths[..., 0] != NO_NORM).any():
             return [], [], np.empty((0, 0))
         names, values = self._rows(trace, t, workers, lengths[..., 0])
-        layers = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), values.shape[1]))]
+        layers = [*trace.header.layers, *(f"layer {i}" for i in range(len(trace.header.layers), values.shape[1]))]
         return [name for name, _ in names], layers[: values.shape[1]], values
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
@@ -166,7 +166,7 @@ class GradientFlowPanel(Panel):
 
     @staticmethod
     def _nothing(trace: Trace) -> str:
-        if trace.header["problem"].get("timing_only"):
+        if trace.header.problem.timing_only:
             return "timing-only run: no gradients"
         return "norms were not recorded" if totals_only(trace, "norms") and trace.ending else "no gradient yet"
 
@@ -204,7 +204,7 @@ class GradientFlowPanel(Panel):
         small = TINY if high / rows < 15 else style.SMALL
         for k, label in zip(named, self.axes.get_yticklabels()):
             label.set(color=style.ORANGE if k in marked else style.GREY, fontsize=small)
-        layers = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), columns))]
+        layers = [*trace.header.layers, *(f"layer {i}" for i in range(len(trace.header.layers), columns))]
         said = [_spaced(layer) for layer in layers]
         self._every = max(1, -(-round(max(map(style.width, said)) + 6) // max(1, int(wide / columns))))
         self.axes.set_xticks(range(0, columns, self._every), said[:: self._every])

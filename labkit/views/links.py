@@ -17,7 +17,7 @@ from matplotlib.collections import PolyCollection
 
 from ..formatting import bytes_text, short
 from ..trace.index import Lookup
-from ..trace.query import bandwidth, gradient_time, simulated, skipped, traffic, traffic_by_node
+from ..trace.query import gradient_time, skipped, traffic, traffic_by_node
 from ..trace.role_states import slowed
 from ..trace.schema import NANO
 from ..trace.trace import Trace
@@ -60,7 +60,7 @@ def recent_ns(trace: Trace) -> int:
     second.
     """
     window = max(1000, round(style.nice_above(14.5 * gradient_time(trace) / NANO) * NANO))
-    return window if simulated(trace) else max(NANO, window)
+    return window if trace.header.cluster.simulated else max(NANO, window)
 
 
 def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
@@ -133,7 +133,7 @@ class LinksPanel(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the rates just before `t`."""
         t = moment(trace, t)
-        found, width = rows(trace, t, self._lookup), bandwidth(trace)
+        found, width = rows(trace, t, self._lookup), trace.header.cluster.bandwidth
         highest = max((max(row.into, row.out) for row in found), default=0.0)
         quiet = not highest
         self.note.set_text("" if highest or width else "no traffic yet")
@@ -157,7 +157,7 @@ class LinksPanel(Panel):
 
     def readout(self, trace: Trace, t: int, x: float, y: float) -> str:
         """Return the rates of the row."""
-        found, width = rows(trace, t, self._lookup), bandwidth(trace)
+        found, width = rows(trace, t, self._lookup), trace.header.cluster.bandwidth
         if not 0 <= round(y) < len(found):
             return ""
         row = found[round(y)]

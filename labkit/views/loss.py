@@ -45,5 +45,5 @@ class LossPanel(EvaluationPanel):
 
     def nothing(self, trace: Trace) -> str:
         """Return the reason why there are no curves. Timing-only runs do not train."""
-        timing = trace.header["problem"].get("timing_only")
+        timing = trace.header.problem.timing_only
         return "timing-only run: no evaluation" if timing else "no evaluation yet"

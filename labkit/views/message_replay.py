@@ -21,7 +21,7 @@ import numpy as np
 
 from ..formatting import duration, short, speed
 from ..trace.index import Lookup, SelectedRows
-from ..trace.query import gradient_time, simulated, skipped
+from ..trace.query import gradient_time, skipped
 from ..trace.schema import ALL, COMPUTE, EVALUATION, NANO
 from ..trace.trace import Trace
 
@@ -41,7 +41,7 @@ def loop_ns(trace: Trace) -> int:
     """Return the length of a loop in engine time (ns): four seconds on a cluster, or about forty gradients in virtual
     time.
     """
-    if not simulated(trace):
+    if not trace.header.cluster.simulated:
         return round(LOOP * NANO)
     return round(NANO * 2.0 ** round(np.log2(40 * max(gradient_time(trace), 1.0) / NANO)))
 
@@ -83,14 +83,14 @@ def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | 
 
 def _last_of(trace: Trace, rows: SelectedRows) -> tuple[Update | None, bool]:
     """Return (the last complete update of these applications, whether older applications could not change the result)."""
-    layout = trace.header["layout"]
-    owner = trace.roles.index(layout["observed"][0])
+    layout = trace.header.layout
+    owner = trace.observed[0]
     names = ("role", "time", "sender", "step", "count", "staleness", "version")
     role, time, sender, step, count, stale, version = rows.columns(*names)
     mine = np.flatnonzero(role == owner)
     cut = skipped(trace, "applies")  # if so, an interval between non-consecutive steps of a sender lacks rows
-    together = layout["replication"] == "synchronized" and not cut
-    makers = sum(spec["shard"] is not None for spec in layout["roles"])
+    together = layout.replication == "synchronized" and not cut
+    makers = sum(spec.shard is not None for spec in layout.roles)
     for i in mine[::-1][:CANDIDATES]:
         before = mine[(sender[mine] == sender[i]) & (time[mine] < time[i])]
         same = time[version == version[i]] if together else time[[i]]

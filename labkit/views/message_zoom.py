@@ -243,7 +243,7 @@ class MessageZoomPanel(Panel):
         rows = self._lookup.messages.between(trace, begin, t)
         rows = rows.where((rows["sent"] < end) & (rows["category"] == TRAINING) & (rows["role"] != rows["sender"]))
         columns = (column.tolist() for column in rows.columns("kind", "sender", "role", "sent", "received", "bytes"))
-        kinds, roles = trace.header["messages"], trace.roles
+        kinds, roles = trace.header.messages, trace.roles
         return [(kinds[kind], roles[a], roles[b], sent, there, size) for kind, a, b, sent, there, size in zip(*columns)]
 
     def axes_key(self) -> Any:

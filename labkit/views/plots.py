@@ -86,7 +86,7 @@ def overview(
     """
     names = [["timeline"], ["staleness", "gradient_flow"], ["throughput", "accuracy"]]
     rows: list[list[Any]] = [[make_panel(name, reference) for name in row] for row in names]
-    if arrays is not None or "labels" in trace.header.get("samples", ()):
+    if arrays is not None or not isinstance(trace.header.samples, str):
         rows.append([PredictionsPanel(arrays)])
     return stack(rows, trace, t)
 

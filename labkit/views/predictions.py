@@ -16,6 +16,7 @@ from matplotlib.collections import PolyCollection
 
 from ..errors import BadInput, shown
 from ..options import as_numbers
+from ..trace.header import RecordedSamples
 from ..trace.trace import Trace
 from . import style
 from .evaluation_samples import class_name, missing_text, predicted_classes, without_axes
@@ -86,7 +87,7 @@ class PredictionsPanel(Panel):
             return ""
         if shown.predicted is None:
             return "held-out samples; no evaluation yet"
-        digits = self.given is None and trace.header["problem"].get("data") == "digits"
+        digits = self.given is None and trace.header.problem.data == "digits"
         wrong, what = shown.wrong, "digits" if digits else "samples"
         if self.size[0] < NARROW:
             return f"{wrong} of {len(shown.labels)} wrong" + (", boxed" if wrong else "")
@@ -102,10 +103,10 @@ class PredictionsPanel(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Show the last predictions of the model."""
         shown = self._shown(trace, t)
-        self.note.set_text("" if shown is not None else missing_text(trace, self.size[0]))
+        self.note.set_text("" if shown is not None else missing_text(trace.header.samples, self.size[0]))
         count = len(shown.labels) if shown is not None else 0
         shape = shown.pictures.shape if shown is not None and shown.pictures is not None else None
-        letters = _letters(trace.header.get("samples", {})) if self.given is None else 1
+        letters = _letters(trace.header.samples) if self.given is None else 1
         if self._made != (count, shape, letters):
             self._made = (count, shape, letters)
             self._make(count, shape, letters)
@@ -144,20 +145,20 @@ class PredictionsPanel(Panel):
     def _shown(self, trace: Trace, t: int | None) -> Samples | None:
         if self.given is not None:
             return self.given
-        samples = trace.header.get("samples", {})
-        if "labels" not in samples:
+        samples = trace.header.samples
+        if isinstance(samples, str):
             return None
         pictures, most = None, self.most
-        if samples["shape"] is not None:
-            pictures = np.array(samples["features"], dtype=float).reshape(-1, *samples["shape"])[:most]
+        if samples.shape is not None:
+            pictures = np.array(samples.features, dtype=float).reshape(-1, *samples.shape)[:most]
         else:
             rows, across = self._tiles(_letters(samples))
             most = min(most, rows * across)
         said = predicted_classes(trace, moment(trace, t))
         return Samples(
             pictures,
-            [class_name(samples, label, LONGEST) for label in samples["labels"][:most]],
-            None if said is None else [class_name(samples, label, LONGEST) for label in said[:most]],
+            [class_name(samples.names, label, LONGEST) for label in samples.labels[:most]],
+            None if said is None else [class_name(samples.names, label, LONGEST) for label in said[:most]],
         )
 
     def _tiles(self, letters: int) -> tuple[int, int]:
@@ -276,9 +277,11 @@ def _sentence(shown: Samples, k: int) -> str:
     return f"sample {k + 1}: class {label}, {what}" + ("" if said == label else " (wrong)")
 
 
-def _letters(samples: dict[str, Any]) -> int:
+def _letters(samples: RecordedSamples | str) -> int:
     """Return the length of the longest class name."""
-    return max((len(class_name(samples, number, LONGEST)) for number in range(samples.get("classes", 0))), default=1)
+    if isinstance(samples, str):
+        return 1
+    return max((len(class_name(samples.names, number, LONGEST)) for number in range(samples.classes)), default=1)
 
 
 def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:

@@ -72,7 +72,7 @@ class StabilityPoint:
 
 def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> StabilityPoint | None:
     """Return the position of the run at `t` ns, or None before the first gradient is applied."""
-    options = trace.header["strategy"]["options"]
+    options = trace.header.strategy.options
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
@@ -88,7 +88,7 @@ def locate_run(trace: Trace, t: int, lookup: Lookup | None = None) -> StabilityP
         rate *= float(np.average(1 / np.maximum(stale, 1), weights=count))
     if options.get("reduce") == "sum":
         rate *= len(workers_of(trace))
-    curvature = trace.header["problem"].get("curvature")
+    curvature = trace.header.problem.curvature
     return StabilityPoint(tau, rate, None if curvature is None else rate * float(max(curvature)))
 
 
@@ -133,7 +133,7 @@ class StabilityPanel(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Return whether the run is stable, as text with rate x curvature and the edge."""
         place = locate_run(trace, moment(trace, t), self._lookup)
-        options = trace.header["strategy"]["options"]
+        options = trace.header.strategy.options
         plain = options.get("optimizer") == "SGD()" and not options.get("compensation")
         aside = "" if plain else " · for plain SGD"
         if place is None:

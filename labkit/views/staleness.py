@@ -229,7 +229,7 @@ class StalenessPanel(Panel):
         elif self.reference is not None:
             counts = _histogram(staleness(self.reference))
             if counts:
-                return counts, f"reference, {self.reference.header['strategy']['name']}"
+                return counts, f"reference, {self.reference.header.strategy.name}"
         return None
 
     def _theory(self, theory: tuple[float, str] | None, room: LabelPlacement) -> None:

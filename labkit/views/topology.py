@@ -180,7 +180,7 @@ class TopologyPanel(Panel):
         for i, (a, b, place) in self._flying(scene, replayed, phase).items():
             assert replayed is not None
             if math.dist(place, (x, y)) <= NEAR:
-                kind = trace.header["messages"][replayed.kind[i]]
+                kind = trace.header.messages[replayed.kind[i]]
                 return (
                     f"{kind} from {scene.nodes[a].name} to {scene.nodes[b].name}, {bytes_text(float(replayed.size[i]))}"
                 )
@@ -284,7 +284,7 @@ class TopologyPanel(Panel):
             points.append(place)
             colour = style.GREEN if scene.nodes[a].server else style.BLUE
             colour = style.FAINT if not replayed.size[i] else colour
-            back = trace.header["messages"][replayed.kind[i]] == "Delta"
+            back = trace.header.messages[replayed.kind[i]] == "Delta"
             faces.append(style.PAPER if back else colour)
             edges.append(colour if back else style.PAPER)
             own = replayed.update.sender in (replayed.source[i], replayed.target[i]) or replayed.update.sender < 0

@@ -91,7 +91,7 @@ def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
 def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
     """Return one row for each replica of a split model. Otherwise return a single row."""
     of = {trace.roles[role]: machine for machine in workers for role in machine}
-    groups = trace.header["layout"]["groups"].items()
+    groups = trace.header.layout.groups.items()
     rows = [[of[name] for name in members] for group, members in groups if group.startswith("replica-")]
     return rows if sorted(machine for row in rows for machine in row) == sorted(workers) else [workers]
 
@@ -122,7 +122,7 @@ def place_nodes(
     trace: Trace, servers: list[Node], rows: list[list[Node]], wide: float, high: float
 ) -> dict[Node, tuple[float, float]]:
     """Return the position of each node on an area of `wide` x `high` pixels."""
-    if not servers and len(rows) == 1 and len(rows[0]) > 2 and "Activation" not in trace.header["messages"]:
+    if not servers and len(rows) == 1 and len(rows[0]) > 2 and "Activation" not in trace.header.messages:
         return _ring(rows[0], wide, high)
     levels = ([servers] if servers else []) + rows
     found: dict[Node, tuple[float, float]] = {}

@@ -51,15 +51,15 @@ def simulated(strategy, problem, cluster, row, rounds=40):
     if not strategy.uses_servers:
         cluster = replace(cluster, servers=None)
     run = lk.train(problem, strategy, cluster, lk.Budget(seconds=1e6)).advance(rounds * 2.5 * row.step)
-    layout = run.trace.header["layout"]
+    layout = run.trace.header.layout
     role, sender, time, count = run.trace.column("applies", "role", "sender", "time", "count")
-    counted = role == role.min() if layout["replication"] != "local" else role >= 0
+    counted = role == role.min() if layout.replication != "local" else role >= 0
     rate, h = 0.0, getattr(strategy, "H", 1)
     for pair in set(zip(role[counted].tolist(), sender[counted].tolist())):
         selected = (role == pair[0]) & (sender == pair[1])
         at, counts = time[selected] / 1e9, count[selected].astype(float)
         if (
-            layout["replication"] == "synchronized" and strategy.name != "SparsePS"
+            layout.replication == "synchronized" and strategy.name != "SparsePS"
         ):  # one row a step, for any number of gradients
             counts[:] = row.update_gradients
         start = len(at) // 3

@@ -15,6 +15,7 @@ import labkit as lk
 from labkit.engines.simulated.run import SimulatedRun
 from labkit.summary import Summary
 from labkit.trace.exports import load_npz
+from labkit.trace.header import RecordedBudget
 
 KEYS = [
     "strategy", "engine", "workers", "servers", "seed", "updates", "gradients", "seconds", "wall_seconds",
@@ -97,15 +98,15 @@ def test_options_reach_problem_strategy_cluster_and_budget(labkit, tmp_path):
         "--compute lognormal:0.02:0.3 --server-time 0.001 --latency 0.002 --bandwidth 1e6"  # fmt: skip
     assert labkit(*words.split(), "--trace", tmp_path / "run.npz").exit_code == 0
     header = load_npz(tmp_path / "run.npz").header
-    options, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
+    options, problem, cluster = header.strategy.options, header.problem, header.cluster
     assert (options["staleness_aware"], options["eval_every"], options["learning_rate"]) == (True, 5, 0.02)
     assert options["chief_works"] is True
     assert options["optimizer"] == "Momentum(momentum=0.8)"
-    assert (problem["hidden"], problem["batch_size"], problem["dtype"], problem["seed"]) == ([8, 6], 16, "float64", 5)
-    assert "ByLabel" in problem["partition"]
-    assert (cluster["workers"], cluster["servers"], cluster["latency"], cluster["bandwidth"]) == (3, 2, 0.002, 1e6)
-    assert (cluster["compute"], cluster["server_time"]) == ("lognormal:0.02:0.3", "deterministic:0.001")
-    assert (header["budget"], header["seed"]) == ({"epochs": 1.0, "seconds": 9.0}, 5)
+    assert (problem.hidden, problem.batch_size, problem.dtype, problem.seed) == ((8, 6), 16, "float64", 5)
+    assert "ByLabel" in problem.partition
+    assert (cluster.workers, cluster.servers, cluster.latency, cluster.bandwidth) == (3, 2, 0.002, 1e6)
+    assert (cluster.compute, cluster.server_time) == ("lognormal:0.02:0.3", "deterministic:0.001")
+    assert (header.budget, header.seed) == (RecordedBudget(epochs=1.0, seconds=9.0), 5)
 
 
 def test_bandwidth_accepts_inf(labkit):

@@ -81,8 +81,8 @@ def computed_the_same(run, other):
     """
     one, two = (np.asarray(getattr(r.result().parameters, "values", r.result().parameters)) for r in (run, other))
     np.testing.assert_allclose(one, two, rtol=0, atol=1e-10)
-    assert run.trace.header["samples"] == other.trace.header["samples"]
-    assert run.trace.header["shares"] == other.trace.header["shares"]
+    assert run.trace.header.samples == other.trace.header.samples
+    assert run.trace.header.shares == other.trace.header.shares
     mine, others = sent(run), sent(other)
     assert mine.keys() == others.keys()
     assert sum(map(len, others.values())) > 20

@@ -21,7 +21,7 @@ ALL = [TopK(0.05), SignSGD(), QSGD(4), Float16(), PowerSGD(2)]
 def pushes(run):
     """Bytes of every push that arrived."""
     kind, count = run.trace.column("messages", "kind", "bytes")
-    return set(count[kind == run.trace.header["messages"].index("Push")].tolist())
+    return set(count[kind == run.trace.header.messages.index("Push")].tolist())
 
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)

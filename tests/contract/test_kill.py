@@ -35,7 +35,7 @@ def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
     assert (lost.incarnation, lost.reason, back.incarnation) == (0, "was killed", 1)
     assert killed.time <= lost.time <= back.time <= run.trace.ending["time"]
     assert run.trace.ending["lost"] == []
-    names = [spec["name"] for spec in run.trace.header["layout"]["roles"]]
+    names = list(run.trace.roles)
     assert [(names[number], instance) for number, instance in run.trace.ending["lost_instances"]] == [(role, 0)]
     closed(run)
 

@@ -38,7 +38,7 @@ def test_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(simulated):
     trace, data = run.trace, CLICKS.dataset
     assert trace.tables["messages"].skipped == 0
     kind, size, sender, role, sent = trace.column("messages", "kind", "bytes", "sender", "role", "sent")
-    number = {name: i for i, name in enumerate(trace.header["messages"])}
+    number = {name: i for i, name in enumerate(trace.header.messages)}
     shares = CLICKS.partition.split(data.y_train, workers, CLICKS.seed)
     for worker, share in zip(trace.role_ids("worker"), shares):
         own = role_stream(CLICKS.seed, "worker", worker - servers, BATCHES)

@@ -46,7 +46,7 @@ def ends_well(run, more=30):
 
 
 def lost_incarnations(run):
-    names = [role["name"] for role in run.trace.header["layout"]["roles"]]
+    names = list(run.trace.roles)
     return [(names[role], instance) for role, instance in run.trace.ending["lost_instances"]]
 
 

@@ -67,8 +67,8 @@ def test_raw_samples_keep_their_digits(name, tmp_path):
 
 def test_points_with_an_offset_are_drawn_where_they_are():
     data = lk.from_arrays(np.c_[1.7e9 + 30 * Z, 1e-3 * Z**2], SIDE)
-    plane = trained(data, 1).trace.header["samples"]["plane"]
-    drawn = np.array([*plane["points"], plane["low"], plane["high"]])
+    plane = trained(data, 1).trace.header.samples.plane
+    drawn = np.array([*plane.points, plane.low, plane.high])
     assert np.ptp(drawn[:, 0]) == pytest.approx(1.12 * np.ptp(data.raw(data.x_train)[:, 0]), rel=0.01)
     assert len(np.unique(drawn[:, 0])) > 100
     assert np.ptp(drawn[:, 1]) == pytest.approx(1.12 * np.ptp(data.raw(data.x_train)[:, 1]), rel=0.01)

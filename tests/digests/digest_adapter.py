@@ -224,8 +224,8 @@ def contents(run: Any) -> dict[str, Iterable[bytes]]:
     numbers, book, ending = summary(trace), ledger(trace), trace.ending or {}
     rows = {table: _rows(trace, table, columns) for table, columns in TABLES.values()}
     layout = [[name, kind, node] for name, kind, node in zip(trace.roles, trace.kinds, trace.nodes)]
-    kinds = [MESSAGES.get(name, name) for name in trace.header["messages"]]
-    unused = UNUSED_KINDS.get(trace.header["strategy"]["name"])
+    kinds = [MESSAGES.get(name, name) for name in trace.header.messages]
+    unused = UNUSED_KINDS.get(trace.header.strategy.name)
     if unused is not None:
         kinds.insert(*unused)
     evaluations = trace.tables["evaluations"].rows()
@@ -261,7 +261,7 @@ def contents(run: Any) -> dict[str, Iterable[bytes]]:
 
 def _rows(trace: Any, table: str, columns: tuple[str, ...]) -> np.ndarray:
     rows = np.stack(trace.column(table, *columns), axis=1)
-    unused = UNUSED_KINDS.get(trace.header["strategy"]["name"])
+    unused = UNUSED_KINDS.get(trace.header.strategy.name)
     if unused is not None and table == "messages":
         kind = rows[:, columns.index("kind")]
         kind += kind >= unused[0]

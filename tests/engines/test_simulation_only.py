@@ -20,7 +20,7 @@ def test_a_run_starts_no_process_and_is_the_simulated_one(light):
     assert run.result().parameters.tobytes() == same.result().parameters.tobytes()
     assert f"{ENVIRONMENT_VARIABLE} is set" in str(run.log)
     assert ENVIRONMENT_VARIABLE not in str(same.log)
-    assert run.trace.header["cluster"]["engine"] == "simulated"
+    assert run.trace.header.cluster.engine == "simulated"
     cluster.close()
 
 

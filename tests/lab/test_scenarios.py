@@ -76,8 +76,7 @@ def traces(name):
 def applied(trace, first, last, sender=None):
     """Gradients applied in (first, last] seconds, each counted once."""
     role, time, who, count = trace.column("applies", "role", "time", "sender", "count")
-    layout = trace.header["layout"]
-    seen = (time > first * S) & (time <= last * S) & (role == trace.roles.index(layout["observed"][0]))
+    seen = (time > first * S) & (time <= last * S) & (role == trace.observed[0])
     return int(count[seen & (True if sender is None else who == trace.roles.index(sender))].sum())
 
 
@@ -415,7 +414,7 @@ def test_rows_instead_of_tables_are_the_same_steps_in_fewer_bytes():
     assert dense_bytes == pytest.approx(2 * 4 * (10_000 * 8 + 178), rel=0.1)  # some are in flight at the end
     other_layers = 2 * 3 * 178 * 4 / 4  # a ring of four
     ids = (sparse_bytes - other_layers) / (2 * (8 + 4 * 8))
-    batches = sparse.header["problem"]["batch_size"] * 8
+    batches = sparse.header.problem.batch_size * 8
     assert 150 < ids < 200 < batches == 256
     assert dense_bytes / sparse_bytes > 40
     assert applied(sparse, 1, 8) > 3.5 * applied(dense, 1, 8)

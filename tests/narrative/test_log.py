@@ -33,6 +33,7 @@ from labkit.trace.events import (
     RunWaits,
 )
 from labkit.trace.stragglers import Stragglers
+from tests.headers import header_of
 
 NANO = 10**9
 ROLES = ("server-0", "worker-0", "worker-1", "worker-2", "chief")
@@ -46,15 +47,7 @@ def simulated(*faults, strategy=None, budget=None, problem="moons", **cluster):
 
 def empty(budget=None):
     """A trace without a run."""
-    kinds = [name.partition("-")[0] for name in ROLES]
-    roles = [
-        {"name": name, "kind": kind, "node": name, "shard": 0 if kind == "server" else None, "part": None,
-         "data": int(name[-1]) if kind == "worker" else None}
-        for name, kind in zip(ROLES, kinds)
-    ]  # fmt: skip
-    layout = {"roles": roles, "observed": ["server-0"], "replication": "", "replicated": False, "groups": {}}
-    strategy, cluster = {"name": "AsyncPS", "options": {}}, {"engine": "simulated"}
-    return Trace({"layout": layout, "budget": budget or {}, "strategy": strategy, "cluster": cluster, "messages": []})
+    return Trace(header_of(*ROLES, budget=budget))
 
 
 AT = 5 * NANO

@@ -9,7 +9,8 @@ import labkit as lk
 from labkit.formatting import durations, listed, percent, rate, speed
 from labkit.narrative import numbers, state
 from labkit.strategies import STRATEGIES
-from labkit.trace import ledger, staleness, summary
+from labkit.trace import Trace, ledger, staleness, summary
+from tests.headers import header_of
 
 NANO = 10**9
 PIECES = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")
@@ -46,9 +47,7 @@ def test_past_numbers_of_a_finished_run_equal_those_shown_at_the_time():
             then, now = dict(numbers(whole, round(t * NANO))), dict(numbers(going.trace))
             if t == 0:  # a role counts what it sends from before anything has happened
                 then.pop("sent"), now.pop("sent")
-            if (
-                whole.header["layout"]["replication"] == "local"
-            ):  # rows do not contain which gradients all replicas have
+            if whole.header.layout.replication == "local":  # rows do not contain which gradients all replicas have
                 now = {shown: value for shown, value in now.items() if shown in then}
             if name in PIECES:  # nor in which piece an unfinished gradient was
                 assert abs(int(then.pop("in flight")) - int(now.pop("in flight"))) <= 1, (name, t)
@@ -78,16 +77,15 @@ def test_a_ledger_that_does_not_balance_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("cluster", "last"),
+    ("engine", "compute", "last"),
     [
-        ({"engine": "simulated", "compute": "exponential:0.01"}, ("simulated", "exponential:0.01")),
-        ({"engine": "dask", "pace": "deterministic:0.1"}, ("paced", "0.1 s")),
-        ({"engine": "dask", "pace": None}, ("pace", "none, full speed")),
+        ("simulated", "exponential:0.01", ("simulated", "exponential:0.01")),
+        ("dask", "deterministic:0.1", ("paced", "0.1 s")),
+        ("dask", None, ("pace", "none, full speed")),
     ],
 )
-def test_the_clock_of_a_run_is_always_shown(cluster, last):
-    trace = simulated(lk.AsyncPS()).advance(0.1).trace
-    trace.header["cluster"] = cluster
+def test_the_clock_of_a_run_is_always_shown(engine, compute, last):
+    trace = Trace(header_of("server-0", "worker-0", engine=engine, compute=compute))
     assert numbers(trace)[-1] == last
 
 

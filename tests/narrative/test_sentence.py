@@ -75,7 +75,7 @@ def without_faults(name):
 
 def updates_between(trace, first, last):
     """Updates in an interval, counted from the versions of the first shard, which the sentence does not use."""
-    owner = trace.roles.index(trace.header["layout"]["observed"][0])
+    owner = trace.observed[0]
     role, time, version = trace.column("applies", "role", "time", "version")
     versions = [version[(role == owner) & (time <= t * NANO)].max() for t in (first, last)]
     return int(versions[1] - versions[0])

@@ -70,7 +70,7 @@ def test_a_slice_is_a_box_of_one_row(start, length):
     flat = np.arange(50.0)
     assert owner.take(flat).tolist() == flat[start : start + length].tolist()
     assert Boxes.of(owner) is owner
-    assert owner.describe() == [[start, 1, length, 0, length]]
+    assert owner.boxes == ((start, 1, length, 0, length),)
 
 
 def test_columns_of_a_matrix():

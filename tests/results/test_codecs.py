@@ -73,7 +73,7 @@ def pushed(codec, problem=VECTOR, workers=2, servers=1):
     cluster = lk.SimulatedCluster(workers=workers, servers=servers, compute=0.01)
     trace = lk.train(problem, lk.SyncPS(codec=codec), cluster, lk.Budget(updates=3)).wait().trace
     kind, count = trace.column("messages", "kind", "bytes")
-    return count[kind == trace.header["messages"].index("Push")].tolist()
+    return count[kind == trace.header.messages.index("Push")].tolist()
 
 
 def test_top_k_sends_d_over_2k_times_fewer_bytes():

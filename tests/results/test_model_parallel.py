@@ -152,8 +152,7 @@ def test_fsdp_sends_three_halves_of_an_all_reduce(workers):
         mine = (sender == worker) & (sent < ends(trace)[0])
         assert set(category[mine].tolist()) <= {0}
         assert count[mine].sum() * workers == 3 * (workers - 1) * size
-        owned = trace.header["layout"]["roles"][worker]["part"]
-        assert sum(rows * (high - low) for _, rows, _, low, high in owned) * 4 * workers == size
+        assert trace.header.layout.roles[worker].parameters * 4 * workers == size
 
 
 @pytest.mark.parametrize("split", ["pipeline", "tensor"])

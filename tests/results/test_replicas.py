@@ -438,7 +438,7 @@ def test_adpsgd_is_evaluated_as_often_with_a_slow_worker():
 def test_adpsgd_sends_training_and_not_start_up():
     """A gradient costs M to the worker's replica and M back; every second one M to a neighbour and M back."""
     trace = trained(lk.ADPSGD(graph="ring"), 50, TIMING, 4, compute=0.01).trace
-    kinds = trace.header["messages"]
+    kinds = trace.header.messages
     kind, category, count = trace.column("messages", "kind", "category", "bytes")
     mixes = kind == kinds.index("Mix")
     assert mixes.sum() == 2 * 2 * 50

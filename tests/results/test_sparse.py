@@ -61,7 +61,7 @@ def bytes_of(trace, kind, **where):
     """Bytes of all messages of a kind, in the order sent; `where`: columns with a value."""
     columns = ("kind", "bytes", "sent", *where)
     number, count, sent, *have = trace.column("messages", *columns)
-    mine = number == trace.header["messages"].index(kind)
+    mine = number == trace.header.messages.index(kind)
     for column, value in zip(have, where.values()):
         mine &= column == value
     return count[mine][np.argsort(sent[mine], kind="stable")]
@@ -165,7 +165,7 @@ def test_a_colocated_sparse_server_beats_sparse_all_gather_iff_there_are_more_th
     rows = 64
     problem = lk.Problem("clicks", batch_size=400, timing_only=True, options={"rows": rows, "fields": 8, "zipf": 0.0})
     trace = train(problem, Colocated(placement="range"), 2, workers, workers, compute=1.0).trace
-    kinds = [trace.header["messages"].index(name) for name in ("RowPull", "Rows", "RowPush")]
+    kinds = [trace.header.messages.index(name) for name in ("RowPull", "Rows", "RowPush")]
     node = np.array([trace.nodes.index(n) for n in trace.nodes])
     kind, count, sender, role, sent = trace.column("messages", "kind", "bytes", "sender", "role", "sent")
     first = np.isin(kind, kinds) & (node[sender] != node[role]) & (sent <= 1_000_000_000) & (count > 0)

@@ -105,7 +105,7 @@ def reads_of(run):
     """
     role, sender, kind, sent = run.trace.column("messages", "role", "sender", "kind", "sent")
     applied = np.sort(run.trace.column("applies", "time"))
-    given = (sender == 0) & (kind == run.trace.header["messages"].index("Weights"))
+    given = (sender == 0) & (kind == run.trace.header.messages.index("Weights"))
     workers = run.trace.role_ids("worker")
     return [np.searchsorted(applied, np.sort(sent[given & (role == w)]), side="right") for w in workers]
 

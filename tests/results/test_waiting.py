@@ -223,7 +223,7 @@ def same_events(a, b):
     text = []
     for trace in (a, b):  # each strategy numbers its kinds of messages
         *columns, kind = trace.column("messages", "role", "sender", "category", "bytes", "sent", "received", "kind")
-        text.append([*map(np.ndarray.tolist, columns), [trace.header["messages"][k] for k in kind.tolist()]])
+        text.append([*map(np.ndarray.tolist, columns), [trace.header.messages[k] for k in kind.tolist()]])
     assert text[0] == text[1]
     assert {i: c.to_dict() for i, c in a.counters.items()} == {i: c.to_dict() for i, c in b.counters.items()}
 

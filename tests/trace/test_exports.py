@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.engines.cluster_spec import ClusterSpec
+from labkit.engines.plan import make_plan
 from labkit.narrative import log_lines
 from labkit.trace import summary
 from labkit.trace.exports import load_npz, save_npz, to_frames, to_perfetto
+from labkit.trace.header import TraceHeader
 from labkit.trace.schema import NANO, TABLES
 
 
@@ -77,10 +81,23 @@ def test_foreign_and_newer_files_are_refused(tmp_path, trace):
 
 def test_names_that_are_no_roles_of_the_run_are_refused(tmp_path, trace):
     path, bad = save_npz(trace, tmp_path / "run.npz"), tmp_path / "bad.npz"
-    for key, value in (("absent", ["w9"]), ("layout", trace.header["layout"] | {"observed": ["w9"]})):
+    for key, value in (("absent", ["w9"]), ("layout", trace.header.layout.to_dict() | {"observed": ["w9"]})):
         np.savez(bad, **changed(path, "header", key, value))
         with pytest.raises(lk.BadInput, match=rf"header\.{key}.* names 'w9', which is no role"):
             load_npz(bad)
+
+
+@pytest.mark.parametrize("engine", ["simulated", "dask"])
+def test_the_header_of_a_file_has_every_option(engine):
+    problem, strategy = lk.Problem("quadratic", partition="shared"), lk.KAsync(K=2)
+    cluster = ClusterSpec(engine, workers=3, compute=0.02, slow={"worker-1": 2.0}, max_workers=4, costs=lk.Costs())
+    budget = lk.Budget(updates=7, accuracy=None)
+    header = make_plan(problem, strategy, cluster, budget, seed=3).header(cluster).to_dict()
+    assert header["problem"] == replace(problem, seed=3).describe()
+    assert header["strategy"] == strategy.describe() | {"mean_staleness": strategy.mean_staleness(3)}
+    assert (header["cluster"], header["budget"]) == (cluster.describe(), {"updates": 7})
+    assert list(header["cluster"]) == list(cluster.describe())
+    assert TraceHeader.from_dict(header).to_dict() == header
 
 
 def changed(path, member, key, value):
@@ -136,7 +153,7 @@ def test_frames_have_names_and_seconds(trace):
     assert applies["time"].max() == trace.column("applies", "time").max() / NANO
     assert applies["staleness"].mean() == pytest.approx(summary(trace)["staleness"]["mean"])
     assert set(frames["messages"]["kind"]) >= {"Push", "Weights"}
-    assert set(frames["norms"]["layer"]) == set(trace.header["layers"])
+    assert set(frames["norms"]["layer"]) == set(trace.header.layers)
     assert frames["events"]["kind"].tolist() == ["slowed", "slowed"]
 
 

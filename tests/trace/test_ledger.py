@@ -10,22 +10,13 @@ from labkit.strategies import STRATEGIES
 from labkit.trace import Counters, Recorder, Trace, ledger, query
 from labkit.trace.events import Note, RoleFrozen, RoleLeft, RoleLost
 from labkit.trace.schema import TABLES
+from tests.headers import header_of
 
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
 
 
-def header(*names, replicated=False):
-    kinds = [n.partition("-")[0] for n in names]
-    shards = [int(n[-1]) if kind == "server" else None for n, kind in zip(names, kinds)]
-    roles = [
-        {"name": n, "kind": kind, "node": n, "shard": shard, "part": None, "data": None}
-        for n, kind, shard in zip(names, kinds, shards)
-    ]
-    return {"layout": {"roles": roles, "replicated": replicated}, "budget": {}, "messages": []}
-
-
 def test_rows_come_back_as_they_were_written():
-    trace, recorder = Trace(header("server-0", "worker-0")), Recorder(1)
+    trace, recorder = Trace(header_of("server-0", "worker-0")), Recorder(1)
     recorder.span(0, 5, 9, 3)
     recorder.span(1, 9, 9)  # empty: no row
     recorder.evaluations.extend((1.5, 2, 0.25, 0.5))
@@ -76,7 +67,7 @@ def test_not_recording_keeps_counters_and_the_ledger():
 
 
 def test_spilled_rows_leave_totals_exact():
-    trace, recorder = Trace(header("worker-0"), keep=100), Recorder(0)
+    trace, recorder = Trace(header_of("worker-0"), keep=100), Recorder(0)
     for i in range(50):
         for k in range(10):
             recorder.span(0, 10 * i + k, 10 * i + k + 1)
@@ -88,7 +79,7 @@ def test_spilled_rows_leave_totals_exact():
 
 
 def test_the_watermark_ignores_silent_roles():
-    trace = Trace(header("a-0", "a-1", "a-2"))
+    trace = Trace(header_of("a-0", "a-1", "a-2"))
     for role, until in ((0, 5_000_000_000), (1, 4_500_000_000), (2, 1_000_000_000)):
         trace.append(Recorder(role).take(until))
     assert trace.watermark() == 4_500_000_000
@@ -98,7 +89,7 @@ def test_the_watermark_ignores_silent_roles():
 
 @pytest.mark.parametrize("kind", [RoleLost, RoleLeft, RoleFrozen])
 def test_the_watermark_does_not_wait_for_a_role_that_cannot_report(kind):
-    trace = Trace(header("a-0", "a-1"))
+    trace = Trace(header_of("a-0", "a-1"))
     for role, until in ((0, 5_000_000_000), (1, 4_500_000_000)):
         trace.append(Recorder(role).take(until))
     trace.event(kind(4_600_000_000, "a-1", *(0, "was killed")[: 2 * (kind is RoleLost)]))
@@ -111,7 +102,7 @@ def test_the_watermark_does_not_wait_for_a_role_that_cannot_report(kind):
 
 @pytest.mark.parametrize("values", [[0], [0, 1, 2, 3], [5] * 10 + [7], list(range(100)) * 3])
 def test_staleness_against_numpy(values):
-    trace, recorder = Trace(header("server-0")), Recorder(0)
+    trace, recorder = Trace(header_of("server-0")), Recorder(0)
     recorder.counters.shard = 0
     for i, value in enumerate(values):
         recorder.apply(0, i, 1, i, 1, 8, value, i + 1)
@@ -153,7 +144,7 @@ def test_norms_are_those_of_each_layer():
     run = lk.train(MOONS, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait()
     trace, objective = run.trace, MOONS.objective()
     role, step, layer, gradient, weight = trace.column("norms", "role", "step", "layer", "gradient", "weight")
-    assert trace.header["layers"] == list(objective.layout.groups())
+    assert trace.header.layers == tuple(objective.layout.groups())
     start = objective.start(0)
     for worker in trace.role_ids("worker"):
         for i, part in enumerate(objective.layout.groups().values()):
@@ -178,7 +169,7 @@ def test_the_ledger_names_missing_gradients():
 
 def test_a_gradient_applied_on_one_shard_only_is_partly_applied():
     """Two shards, two updates each, of three pushes in different orders: one gradient is on one shard only."""
-    trace = Trace(header("server-0", "server-1", "worker-0", "worker-1", "worker-2"))
+    trace = Trace(header_of("server-0", "server-1", "worker-0", "worker-1", "worker-2"))
     for shard, order in ((0, (2, 3)), (1, (2, 4))):
         recorder = Recorder(shard)
         recorder.counters.shard = shard
@@ -200,7 +191,7 @@ def test_every_table_has_a_width():
     recorder = Recorder(0)
     for name, table in TABLES.items():
         getattr(recorder, name).extend(range(len(table.names)))
-    trace = Trace(header("worker-0"))
+    trace = Trace(header_of("worker-0"))
     trace.append(recorder.take(1))
     assert all(len(table) == 1 for table in trace.tables.values())
 

@@ -13,6 +13,7 @@ import labkit as lk
 from labkit.roles.probe import Probe, ProbeInputs
 from labkit.trace import Recorder, Trace, ledger
 from labkit.trace.exports import load_npz, save_npz
+from labkit.trace.header import TraceHeader
 from labkit.trace.prediction_history import NO_ANSWER, PredictionHistory
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8)
@@ -34,11 +35,11 @@ def predicted_classes(problem, parameters, points):
 
 def test_the_last_predictions_equal_those_of_the_result():
     run = start().wait()
-    samples, last = run.trace.header["samples"], list(run.trace.predictions)[-1]
-    predictor, plane = run.result(), samples["plane"]
+    samples, last = run.trace.header.samples, list(run.trace.predictions)[-1]
+    predictor, plane = run.result(), samples.plane
     assert last.update == run.trace.ending["update"] == 100
-    assert list(last.samples) == predictor.predict(samples["features"]).tolist()
-    low, high, side = np.array(plane["low"]), np.array(plane["high"]), plane["side"]
+    assert list(last.samples) == predictor.predict(samples.features).tolist()
+    low, high, side = np.array(plane.low), np.array(plane.high), plane.side
     cells = np.frombuffer(last.grid, np.uint8).reshape(side, side)
     for x, y in ((0, 0), (39, 0), (0, 39), (17, 23), (39, 39)):  # the grid's row is y, from below
         middle = low + (np.array([x, y]) + 0.5) / side * (high - low)
@@ -87,19 +88,19 @@ def test_a_model_without_a_finite_loss_makes_no_predictions():
 def test_a_problem_without_samples_has_no_predictions_and_a_reason(problem, why):
     run = start(problem, lk.AsyncPS(learning_rate=0.001), lk.Budget(updates=20)).wait()
     assert len(run.trace.predictions) == 0
-    assert why in run.trace.header["samples"]["none"]
+    assert why in run.trace.header.samples
 
 
 def test_a_run_that_is_not_recorded_has_no_predictions():
     run = start(record=False).wait()
     assert len(run.trace.predictions) == 0
-    assert "totals" in run.trace.header["samples"]["none"]
+    assert "totals" in run.trace.header.samples
     assert run.summary()["parameters_sha256"] == start().wait().summary()["parameters_sha256"]
 
 
 def test_a_large_network_is_evaluated_on_a_coarser_grid_or_none():
     sides = [
-        start(lk.Problem("moons", hidden=hidden)).trace.header["samples"]["plane"]["side"]
+        start(lk.Problem("moons", hidden=hidden)).trace.header.samples.plane.side
         for hidden in ((8,), (256, 256), (512, 512))
     ]
     assert sides[0] == 40 > sides[1] > sides[2] == 0
@@ -159,8 +160,8 @@ def test_a_file_gives_the_predictions_back_and_the_same_run_the_same_file(tmp_pa
     assert first.read_bytes() == second.read_bytes()
     loaded = load_npz(first)
     assert list(loaded.predictions) == list(one.trace.predictions)
-    assert loaded.header["samples"] == one.trace.header["samples"]
-    assert loaded.header["shares"] == one.trace.header["shares"]
+    assert loaded.header.samples == one.trace.header.samples
+    assert loaded.header.shares == one.trace.header.shares
 
 
 def test_files_without_predictions_are_read(tmp_path):
@@ -174,15 +175,15 @@ def test_files_without_predictions_are_read(tmp_path):
 
 
 def test_the_header_has_the_samples_as_they_were_measured():
-    samples, dataset = start(DIGITS).trace.header["samples"], DIGITS.dataset
-    assert samples["shape"] == [8, 8]
-    np.testing.assert_allclose(samples["features"], dataset.raw(dataset.x_test[:18]), atol=1e-4)
-    assert samples["labels"] == dataset.y_test[:18].tolist()
-    plane, dataset = start().trace.header["samples"]["plane"], MOONS.dataset
+    samples, dataset = start(DIGITS).trace.header.samples, DIGITS.dataset
+    assert samples.shape == (8, 8)
+    np.testing.assert_allclose(samples.features, dataset.raw(dataset.x_test[:18]), atol=1e-4)
+    assert samples.labels == tuple(dataset.y_test[:18].tolist())
+    plane, dataset = start().trace.header.samples.plane, MOONS.dataset
     raw = dataset.raw(dataset.x_train)
-    assert len(plane["points"]) == len(plane["labels"]) == 200
-    assert np.all(raw.min(axis=0) > plane["low"])
-    assert np.all(raw.max(axis=0) < plane["high"])
+    assert len(plane.points) == len(plane.labels) == 200
+    assert np.all(raw.min(axis=0) > plane.low)
+    assert np.all(raw.max(axis=0) < plane.high)
 
 
 def test_the_header_is_small_plain_json_and_large_pictures_are_made_smaller():
@@ -190,12 +191,12 @@ def test_the_header_is_small_plain_json_and_large_pictures_are_made_smaller():
     pictures = lk.from_arrays(rng.integers(0, 256, (300, 28, 28)), rng.integers(0, 10, 300))
     for problem, workers in ((DIGITS, 64), (MOONS, 500), (lk.Problem(pictures, hidden=(4,)), 100)):
         header = start(problem, workers=workers).trace.header
-        text = json.dumps([header["samples"], header["shares"]], allow_nan=False)
-        assert len(text) < 40_000
-        assert json.loads(text) == [header["samples"], header["shares"]]
-    assert header["samples"]["shape"] == [14, 14]
+        text = json.dumps(header.to_dict(), allow_nan=False)
+        assert len(json.dumps([header.samples.to_dict(), header.shares.to_dict()])) < 40_000
+        assert TraceHeader.from_dict(json.loads(text)) == header
+    assert header.samples.shape == (14, 14)
     first = pictures.raw(pictures.x_test[:1]).reshape(14, 2, 14, 2).mean(axis=(1, 3))
-    np.testing.assert_allclose(np.reshape(header["samples"]["features"][0], (14, 14)), first, atol=0.1)
+    np.testing.assert_allclose(np.reshape(header.samples.features[0], (14, 14)), first, atol=0.1)
 
 
 def test_names_of_classes_are_in_the_header(tmp_path):
@@ -203,34 +204,34 @@ def test_names_of_classes_are_in_the_header(tmp_path):
     (tmp_path / "data.csv").write_text("a,b,colour\n" + rows)
     problem = lk.Problem(lk.from_csv(tmp_path / "data.csv", target="colour"), hidden=(4,))
     header = start(problem).trace.header
-    assert sorted(header["samples"]["names"]) == sorted(header["shares"]["names"]) == ["blue", "red"]
+    assert sorted(header.samples.names) == sorted(header.shares.names) == ["blue", "red"]
 
 
 @pytest.mark.parametrize("partition", ["even", "by-label:0.3", "by-size", "shared"])
 def test_shares_are_counted_as_the_engine_deals_them_out(partition):
     problem = lk.Problem("digits", hidden=(4,), partition=partition)
     run, d = start(problem, workers=5), problem.dataset
-    shares = run.trace.header["shares"]
+    shares = run.trace.header.shares
     dealt = problem.partition.split(d.y_train, 5, 0)
-    wanted = [np.bincount(d.y_train[rows], minlength=10).tolist() for rows in dealt]
-    assert shares["counts"] == (wanted[:1] if partition == "shared" else wanted)
-    assert (shares["shares"], shares["shared"], shares["classes"]) == (5, partition == "shared", 10)
+    wanted = tuple(tuple(np.bincount(d.y_train[rows], minlength=10).tolist()) for rows in dealt)
+    assert shares.counts == (wanted[:1] if partition == "shared" else wanted)
+    assert (shares.shares, shares.shared, shares.classes) == (5, partition == "shared", 10)
 
 
 def test_many_shares_are_grouped_with_their_number():
-    shares = start(DIGITS, workers=100).trace.header["shares"]
-    assert (shares["shares"], len(shares["counts"]), len(shares["first"])) == (100, 64, 64)
-    assert np.sum(shares["counts"]) == DIGITS.dataset.n_train
+    shares = start(DIGITS, workers=100).trace.header.shares
+    assert (shares.shares, len(shares.counts), len(shares.first)) == (100, 64, 64)
+    assert np.sum(shares.counts) == DIGITS.dataset.n_train
     dealt = DIGITS.partition.split(DIGITS.dataset.y_train, 100, 0)
-    group = range(shares["first"][3], shares["first"][4])
-    assert sum(shares["counts"][3]) == sum(len(dealt[i]) for i in group)
+    group = range(shares.first[3], shares.first[4])
+    assert sum(shares.counts[3]) == sum(len(dealt[i]) for i in group)
 
 
 def test_shares_of_a_regression_and_of_nothing():
-    regression = start(lk.Problem("linear-regression", partition="by-size")).trace.header["shares"]
-    assert regression["classes"] == 0
-    assert np.sum(regression["counts"]) == 800
-    assert "none" in start(lk.Problem("digits", timing_only=True)).trace.header["shares"]
+    regression = start(lk.Problem("linear-regression", partition="by-size")).trace.header.shares
+    assert regression.classes == 0
+    assert np.sum(regression.counts) == 800
+    assert "no data" in start(lk.Problem("digits", timing_only=True)).trace.header.shares
 
 
 # the ledger as of an earlier time ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from labkit.trace.query import (
     traffic,
 )  # fmt: skip
 from labkit.trace.schema import COMPUTE, NANO, TRAINING, UNKNOWN
+from tests.headers import header_of
 
 WORKERS = 3
 
@@ -36,19 +37,7 @@ WORKERS = 3
 def empty(servers=1, keep=4_000_000, copies=""):
     """An empty trace of a parameter server: servers, then three workers."""
     names = [f"server-{i}" for i in range(servers)] + [f"worker-{i}" for i in range(WORKERS)]
-    roles = [
-        {
-            "name": name, "kind": name[:6], "node": name, "part": None,
-            "shard": k if k < servers else None, "data": None if k < servers else k - servers,
-        }
-        for k, name in enumerate(names)
-    ]  # fmt: skip
-    layout = {"roles": roles, "observed": names[:servers], "replication": copies, "replicated": False, "groups": {}}
-    header = {
-        "layout": layout, "cluster": {"engine": "dask", "bandwidth": None}, "strategy": {"name": "AsyncPS", "options": {}},
-        "problem": {"batch_size": 10}, "budget": {}, "messages": ["Push", "Weights"], "layers": [],
-    }  # fmt: skip
-    return Trace(header, keep)
+    return Trace(header_of(*names, replication=copies, engine="dask"), keep)
 
 
 @dataclass

@@ -10,20 +10,16 @@ from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.shard import Shard
 from labkit.trace import Recorder, Trace, ledger
+from tests.headers import header_of
 
 IDS = {"server-0": 0, "worker-0": 1}
-ROLES = [
-    {"name": "server-0", "kind": "server", "node": "server-0", "shard": 0, "part": None, "data": None},
-    {"name": "worker-0", "kind": "worker", "node": "worker-0", "shard": None, "part": None, "data": 0},
-]
-HEADER = {"layout": {"roles": ROLES, "replicated": False}, "budget": {}, "messages": []}
 
 
 class Server:
     """A shard and its trace. The parameter is the sum of 2 ** step over the gradients that it holds."""
 
     def __init__(self):
-        self.trace, self.time, self.computed = Trace(HEADER), 0, 0
+        self.trace, self.time, self.computed = Trace(header_of(*IDS)), 0, 0
         self.begin(0)
 
     def begin(self, incarnation, state=None):

@@ -10,6 +10,7 @@ from labkit.narrative import straggler_text
 from labkit.trace import Recorder, Trace
 from labkit.trace.schema import APPLY, COMPUTE, TRAINING, WAIT
 from labkit.trace.stragglers import OutlierTest, Stragglers, stragglers
+from tests.headers import header_of
 
 pytestmark = pytest.mark.sample(12)
 
@@ -20,20 +21,7 @@ MS = 10**6
 def empty(workers=4, servers=1, engine="simulated", pace=None):
     """An empty trace of a parameter server."""
     names = [f"server-{i}" for i in range(servers)] + [f"worker-{i}" for i in range(workers)] + ["chief"]
-    roles = [
-        {
-            "name": name, "kind": name.partition("-")[0], "node": name, "part": None,
-            "shard": int(name[-1]) if name.startswith("server") else None,
-            "data": int(name.partition("-")[2]) if name.startswith("worker") else None,
-        }
-        for name in names
-    ]  # fmt: skip
-    layout = {"roles": roles, "observed": names[:servers], "replication": "", "replicated": False, "groups": {}}
-    cluster = {"engine": engine, "compute": "deterministic:0.1", "pace": pace}
-    strategy = {"name": "AsyncPS", "options": {}}
-    return Trace(
-        {"layout": layout, "cluster": cluster, "strategy": strategy, "budget": {}, "messages": ["Push", "Weights"]}
-    )
+    return Trace(header_of(*names, engine=engine, compute="deterministic:0.1" if engine == "simulated" else pace))
 
 
 def turns(trace, name, computing, waiting=0.0, until=10.0, transit=0.0, since=0.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -137,7 +138,7 @@ def test_the_band_contains_nine_workers_in_ten_and_is_scaled_to_the_total():
 
 def test_samples_and_bytes_are_counted_too():
     trace = simulate(lk.AsyncPS(), servers=2)
-    per_gradient = trace.header["problem"]["batch_size"]
+    per_gradient = trace.header.problem.batch_size
     _, samples = rates(trace, trace.now, counted=Cumulative("samples"))
     assert samples == pytest.approx(np.full(len(samples), 40.0 * per_gradient), rel=1e-6)
     _, total, _ = Cumulative("bytes").gross(trace, trace.now)
@@ -176,8 +177,8 @@ def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
     ],
 )  # fmt: skip
 def test_a_formula_is_written_only_where_it_gives_the_value(header, mean, options, words):
-    strategy = header["strategy"] | {"mean_staleness": mean, "options": options}
-    expected = expected_staleness(Trace(header | {"strategy": strategy}))
+    strategy = replace(header.strategy, mean_staleness=mean, options=options)
+    expected = expected_staleness(Trace(replace(header, strategy=strategy)))
     assert expected == (None if words is None else (mean, words))
 
 
@@ -205,8 +206,9 @@ def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_tr
     )
     rate = step_rate(slowed_trace, NANO)
     assert relative_steps(lengths, rate).tolist() == pytest.approx([0.1, 0.1])  # medians of 0.05 and 0.15; of 0.1
-    other = slowed_trace.header["strategy"] | {"options": {"learning_rate": 0.1, "optimizer": "Adam()"}}
-    assert step_rate(Trace(slowed_trace.header | {"strategy": other}), NANO) is None
+    header = slowed_trace.header
+    other = replace(header.strategy, options={"learning_rate": 0.1, "optimizer": "Adam()"})
+    assert step_rate(Trace(replace(header, strategy=other)), NANO) is None
     assert relative_steps(lengths).tolist() == pytest.approx([1.0, 1.0])
     assert np.isnan(medians(np.full((3, 2), np.nan))).all()
 

@@ -105,13 +105,13 @@ def test_titles_fit_above_their_panels(traces, name):
 
 def test_predictions_of_the_trace_are_those_of_the_arrays(traces):
     trace = traces["digits"]
-    samples, look = trace.header["samples"], trace.predictions_at(trace.now)
+    samples, look = trace.header.samples, trace.predictions_at(trace.now)
     panel, _ = drawn("predictions", trace)
     assert words(panel) == [str(c) for c in look.samples]
-    wrong = [str(c) for c, label in zip(look.samples, samples["labels"]) if c != label]
+    wrong = [str(c) for c, label in zip(look.samples, samples.labels) if c != label]
     assert [text.get_text() for text in texts(panel) if text.get_color() == RED] == wrong
     assert len(panel.boxes[1].get_paths()) == len(wrong)
-    given = Plots(lambda: trace).predictions(samples["features"], samples["labels"], list(look.samples))
+    given = Plots(lambda: trace).predictions(samples.features, samples.labels, list(look.samples))
     assert [text.get_text() for text in given.axes[0].texts if text.get_text()] == words(panel)
 
 
@@ -130,7 +130,7 @@ def test_predictions_follow_the_time(traces):
 
 def test_points_and_diverged_models_have_predictions_too(traces):
     panel, _ = drawn("predictions", traces["moons"])
-    labels = traces["moons"].header["samples"]["labels"]
+    labels = traces["moons"].header.samples.labels
     assert [word for word in words(panel) if word.startswith("is ")] == [f"is {label}" for label in labels]
     panel, _ = drawn("predictions", traces["diverged"])
     assert words(panel) == ["?"] * 18
@@ -163,7 +163,7 @@ def test_the_plane_has_the_colours_of_the_predicted_classes(traces):
     middles = shown[shown.shape[0] // 80 :: shown.shape[0] // 40, shown.shape[1] // 80 :: shown.shape[1] // 40]
     tints = {tuple(middles[y, x]): cells[y, x] for y, x in ((0, 0), (39, 39))}
     assert all(tints.get(tuple(middles[y, x]), cells[y, x]) == cells[y, x] for y, x in np.ndindex(40, 40))
-    wrong = sum(a != b for a, b in zip(trace.predictions_at(trace.now).samples, trace.header["samples"]["labels"]))
+    wrong = sum(a != b for a, b in zip(trace.predictions_at(trace.now).samples, trace.header.samples.labels))
     assert len(panel.wrong.get_offsets()) == wrong
     panel.update(trace, -1)
     assert len(panel.wrong.get_offsets()) == 0
@@ -182,7 +182,7 @@ def test_without_a_plane_the_panel_gives_the_reason(traces, run, why):
 def test_data_distribution_writes_the_counts_of_the_header(traces):
     trace = traces["digits"]
     panel, _ = drawn("data_distribution", trace)
-    counts = np.array(trace.header["shares"]["counts"])
+    counts = np.array(trace.header.shares.counts)
     assert sorted(words(panel)) == sorted([str(n) for n in counts.ravel()] + [str(n) for n in counts.sum(axis=1)])
     colours = {label.get_text(): label.get_color() for label in panel.axes.get_yticklabels()}
     assert list(colours) == ["w0", "w1", "w2", "w3"]

@@ -165,9 +165,9 @@ def test_the_cells_of_an_image_are_sent_one_by_one_at_every_size(slowed_trace, s
     figure = blank(*size)
     place(figure, panel, 0, 0, *size, title=False)
     panel.update(slowed_trace, None)
-    shares = slowed_trace.header["shares"]
+    shares = slowed_trace.header.shares
     (image,) = (one for one in DisplayList(*size).add(panel.axes.get_children()).instructions if one["do"] == "image")
-    assert (image["rows"], image["columns"]) == (len(shares["counts"]), shares["classes"])
+    assert (image["rows"], image["columns"]) == (len(shares.counts), shares.classes)
 
 
 def test_pixels_of_one_colour_are_mixed_with_the_paper_by_their_opacity():

@@ -13,6 +13,7 @@ from labkit.trace.recorder import Recorder
 from labkit.trace.schema import EVALUATION, NANO, TRAINING
 from labkit.views import bare_figure, make_panel
 from labkit.views.links import rate_text, recent_ns, rows, share_text
+from tests.headers import header_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 TIMING = lk.Problem("digits", hidden=(256,), timing_only=True)
@@ -35,12 +36,12 @@ def one():
 
 def busy(trace, name, first, last, into):
     """Nanoseconds of [first, last] in which the link of a node was busy: message by message, from the network model."""
-    cluster, role, total = trace.header["cluster"], trace.roles.index(name), 0.0
+    cluster, role, total = trace.header.cluster, trace.roles.index(name), 0.0
     for row in trace.tables["messages"].rows().tolist():
         receiver, sender, _, category, size, _, received = row
         if category == TRAINING and (receiver if into else sender) == role:
-            end = received - (0 if into else round(cluster["latency"] * NANO))
-            total += max(0.0, min(end, last) - max(end - size / cluster["bandwidth"] * NANO, first))
+            end = received - (0 if into else round(cluster.latency * NANO))
+            total += max(0.0, min(end, last) - max(end - size / cluster.bandwidth * NANO, first))
     return total
 
 
@@ -86,15 +87,8 @@ def test_traffic_counts_the_part_of_a_message_within_the_interval():
 
 def handmade(bandwidth=None, engine="simulated"):
     """A server and two workers; worker-1 shares the chief's machine. Of four messages one counts."""
-    roles = [
-        ("server-0", "server", "a"),
-        ("worker-0", "worker", "b"),
-        ("worker-1", "worker", "c"),
-        ("chief", "chief", "c"),
-    ]
-    layout = {"roles": [{"name": n, "kind": k, "node": node} for n, k, node in roles], "observed": ["server-0"]}
-    cluster = {"engine": engine, "bandwidth": bandwidth, "latency": 0.0}
-    trace = Trace({"layout": layout, "cluster": cluster, "strategy": {"name": "By hand"}})
+    roles = {"server-0": "a", "worker-0": "b", "worker-1": "c", "chief": "c"}
+    trace = Trace(header_of(*roles, nodes=roles.values(), engine=engine, bandwidth=bandwidth))
     server, chief = Recorder(0), Recorder(3)
     server.span(0, 0, NANO // 8)  # time scale of this run: the window is 2 s
     server.messages.extend((1, 0, TRAINING, 1000, NANO // 2, 3 * NANO // 2))

@@ -12,6 +12,7 @@ from labkit.trace.recorder import Recorder
 from labkit.trace.schema import ALL, COMPUTE, NANO
 from labkit.views import bare_figure, make_panel
 from labkit.views.style import BLUE, ORANGE, RED
+from tests.headers import header_of
 
 pytestmark = pytest.mark.filterwarnings("error")
 TIMING = lk.Problem("digits", timing_only=True)
@@ -82,10 +83,7 @@ def test_stages_of_a_pipeline_have_one_clock():
 
 def handmade(engine):
     """Two workers, with spans numbered as by each engine: before it counts the gradient, or after."""
-    kinds = [("server-0", "server"), ("worker-0", "worker"), ("worker-1", "worker")]
-    roles = [{"name": n, "kind": k, "node": n, "data": None if k == "server" else i} for i, (n, k) in enumerate(kinds)]
-    layout = {"roles": roles, "observed": ["server-0"], "groups": {}}
-    trace = Trace({"layout": layout, "cluster": {"engine": engine}, "strategy": {"name": "By hand", "options": {}}})
+    trace = Trace(header_of("server-0", "worker-0", "worker-1", engine=engine))
     for role, long in ((1, 10), (2, 40)):
         recorder = Recorder(role)
         for k in range(120 // long):

@@ -243,7 +243,7 @@ def test_the_ledger_has_its_own_counts(traces):
 def test_cells_and_totals_of_the_data_are_those_of_the_header(traces):
     trace = traces["async"]
     panel, t = drawn("data_distribution", trace)
-    counts = trace.header["shares"]["counts"]
+    counts = trace.header.shares.counts
     total = sum(counts[2])
     assert readout(panel, trace, t, 3.5, 2.5) == f"w2, class 3: {counts[2][3]:,} of {total:,} training samples"
     assert readout(panel, trace, t, panel.axes.get_xlim()[1], 2.5) == f"w2: {total:,} training samples"
@@ -253,7 +253,7 @@ def test_cells_and_totals_of_the_data_are_those_of_the_header(traces):
 def test_predictions_name_class_and_answer_of_the_sample(traces):
     trace = traces["async"]
     panel, t = drawn("predictions", trace)
-    labels, said = trace.header["samples"]["labels"], list(trace.predictions_at(t).samples)
+    labels, said = trace.header.samples.labels, list(trace.predictions_at(t).samples)
     points = [point for row in panel.stops(trace, t) for point in row]
     for k, (x, y) in enumerate(points):
         wrong = "" if labels[k] == said[k] else " (wrong)"
@@ -267,14 +267,14 @@ def test_predictions_name_class_and_answer_of_the_sample(traces):
 def test_the_plane_has_the_class_of_the_cell_and_the_sample(traces):
     trace = traces["moons"]
     panel, t = drawn("decision_boundary", trace)
-    plane, look = trace.header["samples"]["plane"], trace.predictions_at(t)
-    cells = np.frombuffer(look.grid, np.uint8).reshape(plane["side"], -1)
-    (low_x, low_y), (high_x, high_y), side = plane["low"], plane["high"], plane["side"]
+    plane, look = trace.header.samples.plane, trace.predictions_at(t)
+    cells = np.frombuffer(look.grid, np.uint8).reshape(plane.side, -1)
+    (low_x, low_y), (high_x, high_y), side = plane.low, plane.high, plane.side
     for row, column in ((0, 0), (side - 1, side // 2), (side // 3, side - 1)):
         x, y = low_x + (column + 0.5) / side * (high_x - low_x), low_y + (row + 0.5) / side * (high_y - low_y)
         assert f"predicted class {cells[row, column]}" in readout(panel, trace, t, x, y)
-    samples = trace.header["samples"]
-    for (x, y), label, said in zip(samples["features"], samples["labels"], look.samples):
+    samples = trace.header.samples
+    for (x, y), label, said in zip(samples.features, samples.labels, look.samples):
         assert "held-out sample of class" in readout(panel, trace, t, x, y)
         assert any(row[1:] == (x, y, str(label), str(said)) for row in panel.table(trace, t)[1])
 

@@ -60,7 +60,7 @@ def test_the_dot_is_on_the_stable_side_iff_the_loss_falls(rate, stable):
 
 def test_the_largest_curvature_decides():
     trace = run(lk.SyncPS(learning_rate=0.5), seconds=1.0, curvature=(1.0, 3.0, 0.1), dimension=3).wait().trace
-    assert trace.header["problem"]["curvature"] == [0.1, 3.0]
+    assert trace.header.problem.curvature == (0.1, 3.0)
     place = locate_run(trace, trace.now)
     assert (place.tau, place.product) == (0.0, 1.5)
 

@@ -46,7 +46,7 @@ def updates_of(trace):
 
 
 def of(trace, shown, kind):
-    return shown.kind == trace.header["messages"].index(kind)
+    return shown.kind == trace.header.messages.index(kind)
 
 
 # the replay -------------------------------------------------------------------------------------------------------------------

@@ -91,9 +91,9 @@ def _steps(m: int, trace: Trace) -> np.ndarray:
     """Return the end of each mini-batch (ns), i.e. the time at which all stages have applied their steps."""
     role, time = Lookup().applies.between(trace, 0, trace.watermark()).columns("role", "time")
     stages = trace.role_ids("worker")
-    given = trace.header["strategy"].get("options", {}).get("micro_batches")
+    given = trace.header.strategy.options.get("micro_batches")
     if given is None:
-        raise BadInput(f"bubble: {trace.header['strategy']['name']} has no micro-batches; give runs of lk.Pipeline.")
+        raise BadInput(f"bubble: {trace.header.strategy.name} has no micro-batches; give runs of lk.Pipeline.")
     if given != m:
         raise BadInput(f"bubble: the run given for {m} micro-batches has {given}.")
     times = [time[role == stage] for stage in stages]

@@ -97,18 +97,16 @@ def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | No
 
     `workers` and the result: float64 of shape (n,). None if no formula is known.
     """
-    header, cluster = trace.header, trace.header["cluster"]
-    kind, _, c = str(cluster.get("compute")).partition(":")
-    served, _, s = str(cluster.get("server_time") or "deterministic:0").partition(":")
-    band = cluster.get("bandwidth")
-    plain = cluster.get("engine") == "simulated" and kind == served == "deterministic"
-    nodes = [role["node"] for role in header["layout"]["roles"]]
-    if not plain or cluster.get("slow") or header["strategy"]["options"].get("codec") or len(set(nodes)) < len(nodes):
+    header, cluster = trace.header, trace.header.cluster
+    kind, _, c = str(cluster.compute).partition(":")
+    served, _, s = str(cluster.server_time or "deterministic:0").partition(":")
+    plain = cluster.simulated and kind == served == "deterministic"
+    if not plain or cluster.slow or header.strategy.options.get("codec") or len(set(trace.nodes)) < len(trace.nodes):
         return None
-    n, a, work, serving = np.asarray(workers, dtype=float), float(cluster["latency"]), float(c), float(s)
-    m = _model_bytes(trace) / float(band) if band else 0.0
+    n, a, work, serving = np.asarray(workers, dtype=float), cluster.latency, float(c), float(s)
+    m = _model_bytes(trace) / cluster.bandwidth if cluster.bandwidth else 0.0
     shards = max(1, len(trace.role_ids("server")))
-    name = header["strategy"]["name"]
+    name = header.strategy.name
     if name == "SyncPS":
         return n / (work + serving + 2 * a + m * (1 + n / shards))
     if name == "AsyncPS":
@@ -122,9 +120,8 @@ def theoretical_throughput(trace: Trace, workers: np.ndarray) -> np.ndarray | No
 
 def _model_bytes(trace: Trace) -> int:
     """Return the number of bytes on the link of a gradient with respect to all parameters."""
-    parts = [role["part"] for role in trace.header["layout"]["roles"] if role["part"] is not None]
-    size = max(last for _, last in parts) - min(first for first, _ in parts)
-    return int(size) * np.dtype(trace.header["problem"]["dtype"]).itemsize
+    sizes = {role.part: role.parameters for role in trace.header.layout.roles}  # replicas have equal parts
+    return sum(sizes.values()) * np.dtype(trace.header.problem.dtype).itemsize
 
 
 def _rate(name: str, n: int, trace: Trace) -> float:
@@ -219,7 +216,7 @@ def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
     """Return the gradients per second of one worker without communication, or None if unknown."""
     for mine in found.values():
         for trace in mine.values():
-            kind, _, c = str(trace.header["cluster"].get("compute")).partition(":")
+            kind, _, c = str(trace.header.cluster.compute).partition(":")
             if kind == "deterministic" and float(c) > 0:
                 return 1 / float(c)
     return None
@@ -227,10 +224,10 @@ def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
 
 def _limit(trace: Trace) -> str:
     """Return the capacity of the servers' links as text, or "" for a ring."""
-    band, shards = trace.header["cluster"].get("bandwidth"), len(trace.role_ids("server"))
-    if not band or not shards or trace.header["cluster"].get("engine") != "simulated":
+    band, shards = trace.header.cluster.bandwidth, len(trace.role_ids("server"))
+    if not band or not shards or not trace.header.cluster.simulated:
         return ""
-    return f"limit {number(shards * float(band) / _model_bytes(trace))}"
+    return f"limit {number(shards * band / _model_bytes(trace))}"
 
 
 def _names(axes: Axes, ends: list[tuple[str, float, str, str]]) -> None:
