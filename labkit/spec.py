@@ -242,7 +242,7 @@ class RunSpec:
         for name, said in plain.items():
             if isinstance(said, Mapping) and "custom" in said:
                 raise BadInput(
-                    f"The {name} is not labkit's own ({said['own']}): only its name and a fingerprint are known."
+                    f"The {name} is not labkit's own ({said['custom']}): only its name and a fingerprint are known."
                 )
         return cls(**{name: decoded_part(name, plain[name]) for name in KINDS})
 
