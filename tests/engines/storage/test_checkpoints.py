@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.engines.storage import locations
 from labkit.engines.storage.checkpoint_format import HEADER, decode_state, encode_state
-from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, check_folder, open_store
+from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
 STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
@@ -400,4 +400,3 @@ def test_errors_of_a_file_system_are_of_the_system(monkeypatch):
 
 def test_true_false_and_none_are_no_locations():
     assert [open_store(nothing) for nothing in (None, True, False)] == [None] * 3
-    assert check_folder(None) is None

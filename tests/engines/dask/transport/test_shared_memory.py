@@ -531,11 +531,11 @@ import os, signal, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from tests.engines.dask.transport.helpers import KINDS, Intruder, run, sending_to
-from labkit.engines.dask.transport.frames import Codec
+from labkit.engines.dask.transport.frames import FrameCodec
 from labkit.engines.dask.transport.endpoint import Endpoint
 from labkit.roles.messages import Ack, Push
 
-endpoint = Endpoint("child", 0, Codec(KINDS))
+endpoint = Endpoint("child", 0, FrameCodec(KINDS))
 endpoint.add_peer("parent", "127.0.0.1", int(sys.argv[2]), sys.argv[3], 0)
 print(endpoint.address[1], endpoint.identity.public, flush=True)
 endpoint.connect("parent")
