@@ -32,7 +32,7 @@ __all__ = [
 COMMANDS, REACHED = "commands.json", "reached.json"
 FORMAT = 2  # of the command log
 SECONDS = Number(0, 1e12)  # of engine time
-PROGRESS: Form = {"now": SECONDS, "stopped_by": Either(None, str), "past?": str}
+PROGRESS: Form = {"now": SECONDS, "stopped_by": Either(None, str), "past": str}
 
 
 class RunJournal:

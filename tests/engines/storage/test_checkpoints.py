@@ -207,8 +207,11 @@ def overwrite(store, role, tag, change):
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [(lambda d: d[:-3], "truncated"), (lambda d: d[:-1] + bytes([d[-1] ^ 4]), "checksum"), (lambda d: b"", "truncated")],
-    ids=["truncated", "a bit", "empty"],
+    [
+        (lambda d: d[:-3], "truncated"), (lambda d: d[:-1] + bytes([d[-1] ^ 4]), "checksum"), (lambda d: b"", "truncated"),
+        (lambda d: d[:8] + b"\1\0" + d[10:], "format 1, made by an older labkit; this one reads format 2"),
+    ],
+    ids=["truncated", "a bit", "empty", "format"],
 )  # fmt: skip
 def test_a_damaged_checkpoint_is_replaced_by_its_predecessor(store, change, why):
     for tag in (180, 240):
