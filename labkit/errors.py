@@ -109,12 +109,13 @@ def without_addresses(text: str) -> str:
 
 
 def shown(value: object, most: int = 200) -> str:
-    """Return `repr(value)` for a message, without addresses, shortened to about `most` characters. Never raises."""
+    """Return `repr(value)` for a message, without addresses, shortened to about `most` characters. Never raises, as
+    `reprlib.repr`: the message is about another error.
+    """
     try:
         text = without_addresses(repr(value))
-    except Exception:  # an int with too many digits for Python, or an object whose `__repr__` raises
-        digits = int(value.bit_length() * 0.30103) + 1 if isinstance(value, int) else 0
-        text = f"<a whole number of about {digits:,} digits>" if digits else f"<{type(value).__name__}>"
+    except Exception:
+        text = f"<{type(value).__name__}>"
     if len(text) <= most:
         return text
     return f"{text[: most // 2]}...{text[-most // 4 :]} ({len(text):,} characters)"

@@ -42,9 +42,11 @@ __all__ = [
     "Mismatch",
     "Number",
     "check",
+    "check_format",
     "check_json",
     "from_json",
     "open_arrays",
+    "other_format",
 ]
 
 # A form has no narrower type: an alias of plain values that refers to itself is not supported by all type checkers.
@@ -194,6 +196,21 @@ def _check_list(value: object, form: Sequence[Form], field: str) -> str:
     for i, each in enumerate(value):
         check(each, form[i if isinstance(form, tuple) else 0], f"{field}[{i}]")
     return ""
+
+
+# versions -------------------------------------------------------------------------------------------------------------
+
+
+def other_format(given: int, known: int) -> str:
+    """Return in which format a file is, if it is not the `known` one that this labkit reads and writes; otherwise ""."""
+    made = "an older" if given < known else "a newer"
+    return "" if given == known else f"format {given}, made by {made} labkit; this one reads format {known}"
+
+
+def check_format(where: str, given: int, known: int) -> None:
+    """Raise `BadInput` if a file, `where`, has another format than the `known` one. Formats are not converted."""
+    if wrong := other_format(given, known):
+        raise BadInput(f"{where} has {wrong}.")
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The run manifest, `run.json`: the description of a run. It is stored with the checkpoints, so that the run can be resumed.
 
-    {"format": 2, "age": 0, "run": {"problem": ..., "strategy": ..., "cluster": ..., "budget": ..., "faults": ...}, "shards": ...}
+    {"format": 3, "age": 0, "run": {"problem": ..., "strategy": ..., "cluster": ..., "budget": ..., "faults": ...}, "shards": ...}
 
 `run`: the result of `RunSpec.to_dict`. It contains the name and the fingerprint of a user-defined part; the part given to
 `resume` must have the same fingerprint. `age`: how often the run was resumed. `shards`: which role has which part of the
@@ -15,20 +15,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .engines.commands import Command, Executed, read_entry
+from .engines.commands import Command, Executed
 from .engines.plan import Plan
 from .engines.storage.journal import COMMANDS, REACHED, read_json, read_reached, write_json
 from .engines.storage.store import Store, open_store
 from .errors import BadInput, shown
 from .files import FileLock
-from .formats import Either, Form, Number, check_json
-from .serialization import NOT_IDENTIFYING, difference, fingerprint, to_dict
+from .formats import Either, Form, Number, check_format, check_json
+from .serialization import difference, fingerprint
 from .spec import RunSpec, decoded_part, spec_of
 
 __all__ = ["RUN", "Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]
 
 RUN = "run.json"
-FORMAT = 2
+FORMAT = 3
 OWN: Form = {"custom": str, "fingerprint": dict}
 PART: Form = Either(OWN, {"lk": str})
 CLUSTER: Form = Either({"custom": str, "fingerprint": {"engine": str}}, {"lk": str, "engine": str})
@@ -37,11 +37,6 @@ AGE = Number(0, 1_000_000, int)  # times that a run was resumed
 MANIFEST: Form = {
     "age": AGE, "shards": SHARDS,
     "run": {"problem": PART, "strategy": PART, "cluster": CLUSTER, "budget": Either(None, {"lk": str}), "faults": [dict]},
-}  # fmt: skip
-FORMAT_1: Form = {
-    "age": AGE, "budget": Either(None, dict), "commands": [read_entry],
-    "parts": {name: Either({"custom": str}, {"lk": str}) for name in ("problem", "strategy", "cluster")},
-    "prints": {"problem": dict, "strategy": dict, "cluster": {"engine": str}, "shards": SHARDS},
 }  # fmt: skip
 
 
@@ -96,8 +91,6 @@ class Manifest:
         if name == "cluster" and not given.virtual_time:  # real processes are not compared
             return given
         before, now = encoded["fingerprint"] if own else fingerprint(self._decoded(name)), fingerprint(given)
-        if "code" not in before:  # written by an earlier labkit, which did not identify code
-            now = {key: value for key, value in now.items() if key in before}
         if before != now:
             raise BadInput(
                 f"{name}={shown(given)}: the run in {shown(self.location)} has another one, {difference(before, now)}. "
@@ -145,51 +138,18 @@ def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands:
 
 
 def load_manifest(store: Store) -> Manifest:
-    """Read the manifest. Raises `BadInput` if it is missing or damaged, or if its format is unknown."""
+    """Read the manifest. Raises `BadInput` if it is missing or damaged, or has another format."""
     encoded = read_json(store, RUN)
     if encoded is None:
         raise BadInput(
             f"There is no run in {shown(store.location)}: {RUN} is missing. "
             f"lk.train(..., checkpoint={shown(store.location)}) writes one."
         )
-    encoded = _of_this_format(encoded, store.location)
-    check_json(f"{RUN} in {shown(store.location)}", encoded, MANIFEST)
+    where = f"{RUN} in {shown(store.location)}"
+    check_json(where, encoded, {"format": int})
+    check_format(where, encoded["format"], FORMAT)
+    check_json(where, encoded, MANIFEST)
     return Manifest(store.location, encoded["run"], encoded["shards"], encoded["age"])
-
-
-def _of_this_format(encoded: Any, location: str) -> dict[str, Any]:
-    """Return the manifest in format 2. Format 1 is converted. Raises `BadInput` if it has another format."""
-    check_json(f"{RUN} in {shown(location)}", encoded, {"format": int})
-    known = encoded["format"]
-    if known == 1:
-        check_json(f"{RUN} in {shown(location)}", encoded, FORMAT_1)
-        return _from_format_1(encoded)
-    if known != FORMAT:
-        raise BadInput(
-            f"{RUN} in {shown(location)} has format {shown(known)}, and this labkit reads formats 1 and {FORMAT}: the run was "
-            "started by another version, which can resume it. For a new run give another folder or URL, or remove this one."
-        )
-    return dict(encoded)
-
-
-def _from_format_1(encoded: dict[str, Any]) -> dict[str, Any]:
-    """Convert a manifest from format 1, in which fingerprints were separate from the parts, clusters had the names of their
-    classes, and commands were lists of (seconds, name, arguments).
-    """
-    run: dict[str, Any] = {}
-    for name, part in encoded["parts"].items():
-        described = {key: v for key, v in encoded["prints"][name].items() if key not in NOT_IDENTIFYING}
-        prints = {"options" if key == "knobs" else key: v for key, v in described.items()}
-        run[name] = {"custom": part["custom"], "fingerprint": prints} if "custom" in part else part
-    cluster = dict(run["cluster"])
-    kind = cluster.get("lk")
-    if kind == "DaskCluster":
-        cluster["scheduler"], cluster["compute"] = cluster.pop("target", None), cluster.pop("pace", None)
-    if kind in ("SimulatedCluster", "DaskCluster"):
-        cluster |= {"lk": "ClusterSpec", "engine": encoded["prints"]["cluster"]["engine"]}
-    faults = [to_dict(read_entry(command)) for command in encoded["commands"]]
-    run |= {"cluster": cluster, "budget": encoded["budget"], "faults": faults}
-    return {"format": FORMAT, "age": encoded["age"], "run": run, "shards": encoded["prints"]["shards"]}
 
 
 def shards_of(plan: Plan) -> Any:

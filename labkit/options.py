@@ -370,15 +370,13 @@ def as_number(value: Any, kind: type = float) -> Any:
 
     Booleans, text, bytes and arrays are not numbers. NaN and values that no float is equal to give None, too.
     """
-    try:
-        if isinstance(value, (bool, str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
-            return None
-        if getattr(getattr(value, "dtype", None), "kind", "") == "b":
-            return None
-        number = kind(value)
-        return number if number == value else None
-    except Exception:  # raised by the value's conversions and comparisons
+    if isinstance(value, (bool, str, bytes, bytearray, np.bool_)) or getattr(value, "ndim", 0) != 0:
         return None
+    try:
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number == value else None
 
 
 def as_numbers(what: str, values: Any) -> np.ndarray:
@@ -400,7 +398,7 @@ def as_numbers(what: str, values: Any) -> np.ndarray:
         array = np.asarray(values)
     except ValueError:
         raise BadInput(f"{what} has rows of different lengths; it must be a rectangular array of numbers.") from None
-    except Exception:  # raised by the value's `__array__` or `__iter__`
+    except (TypeError, RuntimeError):  # a tensor of PyTorch with a gradient, or on another device
         raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
     if array.dtype.kind not in "biuf":
         hint = f": give {what}.astype(float) if they are numbers written as text" if array.dtype.kind in "USO" else ""
@@ -480,10 +478,10 @@ def check_option(owner: str, k: Option, value: Any) -> Any:
 
 
 def is_one_of(value: Any, choices: Collection[Any]) -> bool:
-    """Return whether `value` is among `choices`; False if it cannot be hashed or compared."""
+    """Return whether `value` is among `choices`; False if it cannot be hashed."""
     try:
         return hash(value) is not None and value in choices
-    except Exception:  # an array, or an object whose comparisons raise
+    except TypeError:  # a list or an array
         return False
 
 

@@ -18,7 +18,7 @@ def as_path(name: str, given: Any) -> str:
     """
     try:
         path = os.fspath(given)
-    except Exception:  # TypeError, or an error raised by its `__fspath__`
+    except TypeError:
         path = None
     if not isinstance(path, str) or not path:
         raise BadInput(f"{name}={shown(given)} is not allowed; give a path, as text or a pathlib.Path.")

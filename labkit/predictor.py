@@ -39,7 +39,7 @@ class Names(NamedTuple):
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any], features: int, outputs: int) -> Names:
-        """Remove the names from the header of a model file, and return them; a file of an older version has none. Raises
+        """Remove the names from the header of a model file, and return them; those that it does not have are empty. Raises
         `Mismatch` if they do not fit the numbers of features and of outputs.
         """
         check(plain, NAMES, "header.about")

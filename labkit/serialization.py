@@ -96,8 +96,6 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
         if list(values) != ["is"] or values["is"] not in ("inf", "-inf", "nan"):
             raise BadInput(f"{shown(values)} is not a float; the values that are not finite are inf, -inf and nan.")
         return float(values["is"])
-    if kind == "AsyncPS":
-        kind, values = _async_ps(values)
     if not isinstance(kind, str) or kind not in CLASSES:
         raise BadInput(f"There is no {kind} in this labkit: it was written by another version.")
     fields = _fields(CLASSES[kind])
@@ -108,18 +106,6 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
         return CLASSES[kind](**values)
     except TypeError as error:
         raise BadInput(f"{kind} has other options in this labkit: {error}.") from None
-
-
-def _async_ps(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Convert the options of an `AsyncPS` from a version of labkit in which `Downpour` was part of it. Returns (class, options).
-
-    The additional options were `n_push`, `n_fetch`, and `fused`: whether the reply to a push carried the weights.
-    """
-    fused, pushes = values.get("fused", True), {n: values[n] for n in ("n_push", "n_fetch") if n in values}
-    rest = {name: value for name, value in values.items() if name not in ("fused", *pushes)}
-    if fused is True and all(value == 1 for value in pushes.values()):
-        return "AsyncPS", rest
-    return "Downpour", rest | pushes
 
 
 def _fields(kind: Any) -> list[str]:

@@ -32,7 +32,7 @@ from .engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity
 from .engines.plan import make_plan
 from .errors import BadInput, LabkitError, shown
 from .files import lock_open_file, write_text
-from .formats import Either, Form, from_json
+from .formats import Either, Form, check_format, from_json
 from .formatting import count_text, number_text
 from .interrupts import DeferredInterrupt
 from .options import options_of, write_option
@@ -734,9 +734,8 @@ class _Store:
             raise BadInput(f"{shown(self.path)} cannot be read: {reason(error)}.") from None
         if lines == [""]:
             return {}
-        header: Any = from_json(
-            lines[0], {"labkit_sweep": FORMAT, "labkit": str}, shown(self.path), "a file of a sweep"
-        )
+        header: Any = from_json(lines[0], {"labkit_sweep": int, "labkit": str}, shown(self.path), "a file of a sweep")
+        check_format(shown(self.path), header["labkit_sweep"], FORMAT)
         if header != self._header:
             raise BadInput(
                 f"{shown(self.path)} was written by labkit {header.get('labkit')}, and this is {self._header['labkit']}: results "

@@ -60,7 +60,7 @@ class Table:
         try:
             columns = tuple(map(str, () if isinstance(self.columns, str) else self.columns))
             rows = tuple(row if isinstance(row, str) else tuple(row) for row in self.rows)
-        except Exception:  # what a user's object raises when it is iterated
+        except TypeError:  # a heading or a row that cannot be iterated
             columns, rows = (), ()
         if not columns or isinstance(self.rows, str):
             raise BadInput(

@@ -16,7 +16,6 @@ from labkit.engines.cluster_spec import ClusterSpec
 from labkit.engines.storage.journal import read_commands, read_json, read_reached, write_json
 from labkit.engines.storage.locations import Folder
 from labkit.engines.storage.store import Store
-from labkit.manifest import load_manifest
 from labkit.nn.network import Network
 from labkit.serialization import NotEncodable, from_dict, to_dict
 from labkit.spec import make_cluster, spec_of
@@ -302,70 +301,11 @@ def test_the_values_of_a_cluster_of_processes():
 def test_a_run_of_another_format_is_refused(tmp_path):
     store = Store(tmp_path)
     begun(tmp_path).advance(0.1)
-    write_json(store, "run.json", {**read_json(store, "run.json"), "format": 3})
-    for call in (lk.resume, begun):
-        with pytest.raises(lk.BadInput, match=r"run\.json in .* has format 3, and this labkit reads formats 1 and 2"):
-            call(tmp_path)
-
-
-def format_1(place, cluster, prints, strategy):
-    """`run.json` in format 1, from before `RunSpec`."""
-    problem = {
-        "lk": "Problem", "data": "moons", "hidden": [8], "batch_size": 8, "seed": 3, "activation": "relu", "dtype": "float32",
-        "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},
-    }  # fmt: skip
-    options = lk.AsyncPS(learning_rate=0.05).describe()["options"]
-    name = "MyOwn" if "custom" in strategy else "AsyncPS"
-    known = {"name": name, "in_words": "asynchronous: no worker waits.", "knobs": options}
-    plain = {
-        "format": 1, "age": 0, "parts": {"problem": problem, "strategy": strategy, "cluster": cluster},
-        "prints": {
-            "problem": {"data": "moons"}, "strategy": known, "cluster": prints,
-            "shards": [["server-0", [0, 8 * 3 + 2 * 9]]],
-        },
-        "budget": {"lk": "Budget", "updates": None, "samples": None, "epochs": None, "seconds": 1.0, "accuracy": None},
-        "commands": [[0.15, "slow", {"role": "worker-1", "factor": 4.0}], [0.6, "slow", {"role": "worker-1", "factor": 1.0}]],
-    }  # fmt: skip
-    write_json(Store(place), "run.json", plain)
-
-
-@pytest.mark.parametrize(
-    "strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"custom": "MyOwn"}], ids=str
-)
-def test_a_run_of_format_1_can_be_resumed(tmp_path, strategy):
-    its = {
-        "lk": "SimulatedCluster", "workers": 3, "servers": None, "compute": {"lk": "LogNormal", "mean": 0.01, "sigma": 0.7},
-        "server_time": None, "latency": 0.0007, "bandwidth": 3e6, "slow": {"worker-1": 1.5}, "cores": 1, "record": True,
-        "replicas": 0, "max_workers": None, "patience": 5.0, "restart_after": 0.8, "checkpoint_every": None,
-        "checkpoint_time": 0.0, "evaluation_time": 0.0,
-    }  # fmt: skip
-    format_1(tmp_path, its, {"engine": "simulated"}, strategy)
-    log = [[0.1, "slow", {"role": "worker-2", "factor": 3}, 118]]
-    write_json(Store(tmp_path), "commands.json", {"commands": log, "now": 0.1})
-    given = {"strategy": MyOwn(learning_rate=0.05)} if "custom" in strategy else {}
-    again = lk.resume(tmp_path, **given)
-    faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]
-    whole = (
-        begun(None, given.get("strategy", lk.AsyncPS(learning_rate=0.05)), faults=faults)
-        .advance(0.1)
-        .slow("worker-2", 3)
-    )
-    assert again.engine.seconds == 0.1
-    again, whole = all_of(again.wait()), all_of(whole.wait())
-    assert [entry["at"] for entry in again[1].pop("commands")] == [entry["at"] for entry in whole[1].pop("commands")]
-    assert again[1] == whole[1]
-
-
-def test_a_cluster_of_processes_of_format_1_is_read(tmp_path):
-    its = {
-        "lk": "DaskCluster", "target": "tcp://host:8786", "workers": 3, "servers": 2,
-        "pace": {"lk": "Exponential", "mean": 0.1}, "slow": {}, "patience": 5.0, "place": "pack",
-    }  # fmt: skip
-    format_1(tmp_path, its, {"engine": "dask", "workers": 3}, {"lk": "AsyncPS"})
-    read = load_manifest(Store(tmp_path))
-    assert read.engine == "dask"
-    spec = lk.DaskCluster("tcp://host:8786", workers=3, servers=2, pace=lk.Exponential(0.1), place="pack").spec
-    assert read.part("cluster", None) == spec
+    for given, made in ((2, "an older"), (4, "a newer")):
+        write_json(store, "run.json", {**read_json(store, "run.json"), "format": given})
+        for call in (lk.resume, begun):
+            with pytest.raises(lk.BadInput, match=f"format {given}, made by {made} labkit; this one reads format 3"):
+                call(tmp_path)
 
 
 @pytest.mark.parametrize("value", [object(), MyOwn(), own_data(), lk.Problem(own_data()), {1: 2}, np.zeros(3)])

@@ -248,19 +248,6 @@ def test_hostile_values_are_refused():
     check_refused((lambda plain=plain: from_dict(plain), re.escape(message)) for plain, message in cases)
 
 
-@pytest.mark.parametrize(
-    ("options", "now"),
-    [
-        ({"fused": True, "n_push": 1, "n_fetch": 1, "learning_rate": 0.2}, lk.AsyncPS(learning_rate=0.2)),
-        ({"fused": False}, lk.Downpour()),
-        ({"fused": True, "n_push": 3, "n_fetch": 1, "codec": {"lk": "Float16"}}, lk.Downpour(n_push=3, codec=lk.Float16())),
-        ({"n_fetch": 2, "on_loss": "wait"}, lk.Downpour(n_fetch=2, on_loss="wait")),
-    ],
-)  # fmt: skip
-def test_an_asyncps_encoded_before_downpour_is_decoded(options, now):
-    assert from_dict({"lk": "AsyncPS"} | options) == now
-
-
 # run.json, command line, share text -----------------------------------------------------------------------------------
 
 

@@ -235,6 +235,7 @@ def test_a_file_may_be_used_for_a_larger_grid(tmp_path):
 @pytest.mark.parametrize(("text", "message"), [
     ("hello\n", "not a file of a sweep"),
     ('{"labkit_sweep": 1, "labkit": "0.0.1"}\n', "was written by labkit 0.0.1"),
+    ('{"labkit_sweep": 2, "labkit": "9.0"}\n', "has format 2, made by a newer labkit; this one reads format 1"),
     ("\xff", "not a file of a sweep"),
 ])  # fmt: skip
 def test_other_files_are_refused_and_not_changed(tmp_path, text, message):

@@ -17,7 +17,7 @@ from ..engines.distributions import Deterministic, Distribution, Measured, mean_
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
 from ..files import write_text
-from ..formats import Either, Form, Mismatch, Number, check
+from ..formats import Either, Form, Mismatch, Number, check, check_format
 from ..formatting import bytes_text, count_text, duration, listed
 from ..nn.index_sets import Boxes
 from ..options import check_number
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration", "calibrate"]
 
-FORMAT = 1
+FORMAT = 2
 COUNT = Number(0, 1 << 62, int)
 MEASURED = "measured"  # as a pace: that of the calibrated cluster
 PACED = ("pace", "server_time")
@@ -50,10 +50,10 @@ def _check_pace(plain: object) -> None:
 
 
 FORM: Form = {
-    "labkit_calibration": FORMAT, "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
+    "costs": Costs.from_dict, "problem": str, "size": (COUNT, COUNT, COUNT), "evaluated": COUNT,
     "parameters": (COUNT, COUNT), "samples": (COUNT, COUNT), "latency": Number(0, MAX_S),
     "bandwidth": Either(None, Number(1e-6, 1e18)), "repeatability": {str: Number(0, 1e18)}, "doubts": [str],
-    "pace?": _check_pace, "server_time?": _check_pace,  # missing in files of older versions
+    "pace": _check_pace, "server_time": _check_pace,
 }  # fmt: skip
 ROUNDS = 3  # repetitions of each probe, in turns; their means are taken
 PACES = (0.002, 0.005, 0.02)  # seconds; a server waits about as long for the next push
@@ -332,6 +332,8 @@ class Calibration:
             If the values are not a calibration.
         """
         try:
+            check(plain, {"labkit_calibration": int})
+            check_format("This calibration", plain["labkit_calibration"], FORMAT)
             check(plain, FORM)
         except Mismatch as error:
             raise BadInput(f"This is not a calibration of this version of labkit ({error}); calibrate again.") from None
@@ -339,7 +341,7 @@ class Calibration:
         return cls(
             Costs.from_dict(plain["costs"]), plain["problem"], tuple(plain["size"]), plain["evaluated"],
             tuple(plain["parameters"]), tuple(plain["samples"]), plain["latency"], bandwidth, dict(plain["repeatability"]),
-            tuple(plain["doubts"]), *(decoded(plain.get(name)) for name in PACED),
+            tuple(plain["doubts"]), *(decoded(plain[name]) for name in PACED),
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:

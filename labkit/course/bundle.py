@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from ..files import write_text
-from ..formats import Form, Number, check_json, from_json
+from ..formats import Form, Number, check_format, check_json, from_json
 from .schema import FORMAT, Assignment, parse
 
 __all__ = ["CONFIGURATION", "POINTS", "SUFFIX", "Bundle", "ReleaseFiles", "find_bundle", "read_bundle", "write_release"]
@@ -116,10 +116,7 @@ def read_bundle(path: Path) -> Bundle:
     except OSError as why:
         raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
     raw: Any = from_json(data, {"format": int}, str(path), WHAT)
-    if raw["format"] != FORMAT:
-        raise BadInput(
-            f"{path} has format {raw['format']!r}; allowed: {FORMAT}. It was made by another version of labkit."
-        )
+    check_format(str(path), raw["format"], FORMAT)
     check_json(str(path), raw, FORM, WHAT)
     points = {question: {name: float(row[name]) for name in POINTS} for question, row in raw["points"].items()}
     return Bundle(parse(raw["notebook"], str(path)), raw["outputs"], points)

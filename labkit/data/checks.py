@@ -37,7 +37,7 @@ def check_whole(name: str, value: Any, low: int) -> int:
     """Return `value` as an int. Raises `BadInput` unless it is a whole number, at least `low` and below 2**63."""
     try:
         number = operator.index(value)
-    except Exception:  # TypeError, or an error raised by its `__index__`
+    except TypeError:
         number = low - 1
     if isinstance(value, bool) or number < low or number >= 2**63:
         raise BadInput(
@@ -117,7 +117,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     """Return `float32` or `float64` as a NumPy dtype. Raises `BadInput` for any other name or dtype."""
     try:
         found = np.dtype(dtype)
-    except Exception:  # TypeError, SyntaxError and others: NumPy parses text as a dtype expression
+    except Exception:  # NumPy parses text as a dtype expression, which raises almost anything
         found = np.dtype(object)
     if found.name not in DTYPES:
         raise BadInput(f"dtype={shown(dtype)} is not allowed; allowed: {', '.join(DTYPES)}.")
@@ -196,7 +196,7 @@ def as_text_labels(what: str, y: Any) -> list[str] | None:
         return None
     try:
         array = np.asarray(y)
-    except Exception:  # raised by the value's `__array__` or `__iter__`: `as_numbers` has the message
+    except (TypeError, ValueError, RuntimeError):  # `as_numbers` has the message
         return None
     if array.dtype.kind not in "UO" or not any(isinstance(label, str) for label in array.flat):
         return None

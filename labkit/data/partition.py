@@ -166,7 +166,7 @@ class ByWeight(Sized):
     def __post_init__(self) -> None:
         try:
             weights = tuple(float("nan" if as_number(w) is None else w) for w in self.weights)
-        except Exception:  # not a sequence of numbers
+        except TypeError:  # not a sequence
             weights = ()
         if not weights or not all(0 < w < float("inf") for w in weights):
             raise BadInput(

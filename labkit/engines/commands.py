@@ -293,8 +293,6 @@ class OnLinks(Lasting):
     def _read(cls, words: list[str]) -> dict[str, Any] | None:
         if len(words) == len(cls.parts) - 1:
             words = [words[0], EVERY, *words[1:]]
-        elif len(words) == 3 and _is_number(words[1]) and not _is_number(words[2]):
-            words = [words[0], words[2], words[1]]  # delay:worker-0:0.5:server-0, the order in older share texts
         return super()._read(words)
 
 
@@ -920,36 +918,13 @@ def _parsed_entry(text: str) -> Command | Executed:
 def read_entry(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command | Executed:
     """Return the command or log entry that `to_dict` has encoded. Raises `BadInput` if it is anything else. `kinds`: {word:
     class} of the allowed commands.
-
-    The former format 1 is also read: (seconds, name, arguments) or (seconds, name, arguments, turn).
     """
-    if isinstance(plain, (list, tuple)):
-        return _converted(plain)
     if not isinstance(plain, Mapping) or "turn" not in plain:
         return from_dict(plain, kinds)
     command, turn = from_dict({name: value for name, value in plain.items() if name != "turn"}, kinds), plain["turn"]
     if isinstance(turn, bool) or not isinstance(turn, int | None):
         raise BadInput(f"{shown(plain)} is not an entry of a log: turn is a whole number, or None.")
     return Executed(command, turn)
-
-
-def _converted(entry: Any) -> Command | Executed:
-    """Convert an entry of format 1."""
-    try:
-        at, name, arguments, *turn = entry
-        values = {**arguments, "at": at}
-        if name == "set":
-            values = {"options": arguments, "at": at}
-        elif name == "inject":
-            values = {"scheduled": [_converted(command).to_dict() for command in arguments["commands"]], "at": at}
-        elif name in ("delay", "drop"):
-            values["a"], values["b"] = values.pop("role"), values.pop("peer", None) or EVERY
-        command = from_dict({"command": name, **values})
-        return Executed(command, int(turn[0])) if turn else command
-    except (TypeError, ValueError, KeyError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{shown(entry)} is not an entry of a log of commands.") from None
 
 
 def not_executed(planned: Iterable[Command | Executed], log: Iterable[Executed]) -> list[Command | Executed]:

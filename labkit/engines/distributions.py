@@ -198,7 +198,7 @@ class Measured(Distribution):
     def __post_init__(self) -> None:
         try:
             values = np.asarray([] if np.ma.isMaskedArray(self.durations) else self.durations, float)
-        except Exception:  # not a list of numbers
+        except (TypeError, ValueError, OverflowError):  # not a list of numbers
             values = np.empty(0)
         if values.ndim != 1 or not len(values) or not np.all(np.isfinite(values)) or values.min() < 0:
             raise BadInput("Measured(durations): give one or more finite durations in seconds, none negative.")

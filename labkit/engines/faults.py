@@ -186,5 +186,5 @@ def _as_list(faults: Any) -> list[Any]:
         return [faults]
     try:
         return list(faults)
-    except Exception:  # a single fault; the caller refuses anything else
+    except TypeError:  # a single fault; the caller refuses anything else
         return [faults]

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import RoleError, shown
 from ..roles.effects import Posted
@@ -31,6 +31,9 @@ from ..roles.part import Part
 from ..roles.shard import Shard
 from ..trace.recorder import Recorder
 from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, TRAINING, UNUSED
+
+if TYPE_CHECKING:
+    from ..strategies import Strategy
 
 __all__ = ["PHASE", "KnownMembers", "RoleCore"]
 
@@ -54,18 +57,6 @@ class KnownMembers:
     def is_current(self, role: str, incarnation: int) -> bool:
         """Return whether this is the present instance of `role`."""
         return role not in self.absent and self.incarnations[role] == incarnation
-
-
-class StrategyDeclaration(Protocol):
-    """The attributes of a strategy that a role core uses: the name, and the kinds of message that the roles send."""
-
-    @property
-    def name(self) -> str:
-        """The name of the strategy."""
-
-    @property
-    def messages(self) -> tuple[type[Message], ...]:
-        """The kinds of message that it lists."""
 
 
 class GradientMessage(Protocol):
@@ -110,7 +101,7 @@ class RoleCore(ABC):
 
     def __init__(
         self, spec: RoleSpec, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type], members: KnownMembers,
-        strategy: StrategyDeclaration,
+        strategy: Strategy,
     ):  # fmt: skip
         self.spec, self.name, self.strategy = spec, spec.name, strategy
         self.recorder, self.counters = recorder, recorder.counters

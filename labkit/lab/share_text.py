@@ -18,8 +18,6 @@ from .settings import Settings
 
 __all__ = ["read_share_text", "share_text"]
 
-RENAMED = {"story": "scenario"}  # {name in texts of older versions: name now}
-
 
 def share_text(settings: Settings, **more: str) -> str:
     """Return the text of a lab's settings.
@@ -59,9 +57,6 @@ def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, di
         )
     except ValueError:
         raise BadInput(f"{text!r} is not the share text of a lab; an example is strategy=ssp&s=5&workers=8.") from None
-    for old, new in RENAMED.items():
-        if old in pairs and new in also:
-            pairs[new] = pairs.pop(old)
     more = {name: pairs.pop(name) for name in also if name in pairs}
     first = {name: pairs.pop(name) for name in ("strategy", "data") if name in pairs}
     settings = Settings().changed(**first)

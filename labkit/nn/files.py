@@ -1,7 +1,7 @@
 """Model files: an .npz of plain arrays and one JSON header. Reading a file runs no code of the file; pickle is not used.
 
-Layers and losses are looked up by name in fixed tables. A file that is damaged, was written by another program or has a
-newer format is rejected before any of its contents is used. Writing is atomic: the file is written under a temporary
+Layers and losses are looked up by name in fixed tables. A file that is damaged, was written by another program or has
+another format is rejected before any of its contents is used. Writing is atomic: the file is written under a temporary
 name and then renamed.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from ..errors import BadInput, shown
 from ..files import whole_file
-from ..formats import ArrayForm, Either, Form, Mismatch, Number, check, open_arrays
+from ..formats import ArrayForm, Either, Form, Mismatch, Number, check, check_format, open_arrays
 from ..paths import as_path, reason
 from .embedding import EmbeddingBag
 from .layers import Dense
@@ -29,7 +28,7 @@ from .rows import SparseParameters
 
 __all__ = ["FORMAT", "load_model", "save_model"]
 
-FORMAT = 2  # format 2 has embedding tables; models without a table are written as 1, which older versions can read
+FORMAT = 2
 KIND = "labkit model"
 PREFIX = "array."
 HEADER: Form = {
@@ -66,8 +65,7 @@ def save_model(
             raise BadInput(
                 f"The array {shown(name[len(PREFIX) :])} has dtype {array.dtype}; numbers or text are needed."
             )
-    version = FORMAT if isinstance(network, Recommender) else 1
-    header = {"kind": KIND, "format": version, "network": _describe(network), "about": about}
+    header = {"kind": KIND, "format": FORMAT, "network": _describe(network), "about": about}
     if isinstance(params, SparseParameters):
         more |= {"ids": params.ids}
         header["seed"], params = params.seed, params.values
@@ -85,14 +83,11 @@ def save_model(
 def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
     """Return (network, params, about) as they were saved; further arrays are in the dict `about["arrays"]`.
 
-    Raises `BadInput` if the file is missing, damaged, not a labkit model, or of a newer format.
+    Raises `BadInput` if the file is missing, damaged, not a labkit model, or of another format.
     """
     with open_arrays(path, "a labkit model", ratio=1) as file:
-        header: Any = file.read_json("header", {"kind": KIND, "format": Number(1, math.inf, int)})
-        version = header["format"]
-        if version > FORMAT:
-            name = shown(as_path("path", path))
-            raise BadInput(f"{name} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
+        header: Any = file.read_json("header", {"kind": KIND, "format": int})
+        check_format(shown(as_path("path", path)), header["format"], FORMAT)
         check(header, HEADER, "header")
         try:
             network = _rebuild(header["network"])

@@ -26,7 +26,7 @@ __all__ = ["Evaluator"]
 
 SCORE = Either(None, float)
 STATE: Form = {
-    "parameters": Either(None, SparseParameters, ArrayForm("f", (None,))), "update": int, "samples?": int, "loss": SCORE,
+    "parameters": Either(None, SparseParameters, ArrayForm("f", (None,))), "update": int, "samples": int, "loss": SCORE,
     "accuracy": SCORE, "contained?": Either(None, [(int, str)]),
 }  # fmt: skip
 
@@ -187,7 +187,7 @@ class Evaluator(Part):
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
-            self.samples = int(state.get("samples", 0))  # missing in files of older versions
+            self.samples = int(state["samples"])
             self.contained = state.get("contained")
 
     def time_left(self, now: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..problem import Problem
@@ -12,20 +12,13 @@ from .compressor import check_codec
 from .layout import ClusterShape, Layout, RoleSpec, mean_of_replicas, shard_slices
 from .replica import Replica
 
+if TYPE_CHECKING:
+    from ..strategies import Strategy
+
 __all__ = ["refuse_servers", "replica_layout", "server_layout", "worker_specs"]
 
 
-class Placed(Protocol):
-    """The attributes of a strategy that a layout uses: its name for errors, and whether worker 0 is on the chief's node."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def chief_works(self) -> bool: ...
-
-
-def server_layout(strategy: Placed, problem: Problem, cluster: ClusterShape, store: Any = None) -> Layout:
+def server_layout(strategy: Strategy, problem: Problem, cluster: ClusterShape, store: Any = None) -> Layout:
     """Return a layout of parameter servers, workers, and a chief, with one node per role and shards of equal size.
 
     `store`: the factory of a server's shard, if it is not a `Shard`.
@@ -47,7 +40,7 @@ def server_layout(strategy: Placed, problem: Problem, cluster: ClusterShape, sto
     return Layout((*owners, *workers, chief), tuple(r.name for r in owners), parts)
 
 
-def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
+def worker_specs(strategy: Strategy, workers: int, **more: Any) -> list[RoleSpec]:
     """Return the roles of workers that compute, each with a share of the data. Worker 0 is on the chief's node if the
     strategy's option `chief_works` is set.
     """
@@ -56,7 +49,7 @@ def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
 
 
 def replica_layout(
-    strategy: Placed, problem: Problem, cluster: ClusterShape, replication: Replication = "synchronized"
+    strategy: Strategy, problem: Problem, cluster: ClusterShape, replication: Replication = "synchronized"
 ) -> Layout:
     """Return a layout without servers, in which every worker holds a replica of the whole model.
 
@@ -74,7 +67,7 @@ def replica_layout(
     )  # fmt: skip
 
 
-def refuse_servers(strategy: Placed, cluster: ClusterShape) -> None:
+def refuse_servers(strategy: Strategy, cluster: ClusterShape) -> None:
     """Raise `BadInput` if servers were given to a strategy that has none."""
     if cluster.servers:
         raise BadInput(

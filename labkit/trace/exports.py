@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import BadInput, shown
 from ..files import whole_file
-from ..formats import Mismatch, check, open_arrays
+from ..formats import Mismatch, check, check_format, open_arrays
 from ..interrupts import DeferredInterrupt
 from ..paths import as_path, reason
 from .events import Event
@@ -117,11 +117,7 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
     """
     with open_arrays(path, "a labkit trace") as file:
         about: Any = file.read_json("about", {"kind": KIND, "format": int})
-        if about["format"] != FORMAT:
-            raise BadInput(
-                f"{shown(as_path('path', path))} is a trace of another labkit (format {about['format']}; this one reads format "
-                f"{FORMAT}). Read it with the labkit that wrote it, or run the experiment again."
-            )
+        check_format(shown(as_path("path", path)), about["format"], FORMAT)
         check(about, ABOUT, "about")
         for table in TABLES:
             file.fits(f"table.{table}", table_form(table))

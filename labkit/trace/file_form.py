@@ -115,8 +115,8 @@ def _of_counter(value: object) -> Form:
     return {int: int} if isinstance(value, dict) else [int] if isinstance(value, list) else int
 
 
-COUNTERS: Form = {int: {f"{name}?": _of_counter(value) for name, value in Counters().to_dict().items()} | {
-    "applied?": {int: (COUNT, int)}, "hot?": [(int, int, int)], "open?": Either((Number(0, len(PHASES) - 1, int), int), ()),
+COUNTERS: Form = {int: {name: _of_counter(value) for name, value in Counters().to_dict().items()} | {
+    "applied": {int: (COUNT, int)}, "hot": [(int, int, int)], "open": Either((Number(0, len(PHASES) - 1, int), int), ()),
 }}  # fmt: skip
 
 

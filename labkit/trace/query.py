@@ -65,7 +65,7 @@ __all__ = [
     "computed_gradients", "computing_since", "evaluations", "expected_staleness", "fault_effect", "first_loss",
     "gradient_period", "gradient_time", "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation",
     "last_reported", "learning_curve", "least_received", "mean_gradient_time", "mean_rate", "mean_staleness", "medians",
-    "newest_norms", "next_apply", "phases", "rate_between", "rates", "recent_staleness", "relative_steps",
+    "next_apply", "phases", "rate_between", "rates", "recent_staleness", "relative_steps",
     "reported_interval_end", "reports", "row_load", "rows_written", "sampled", "samples_applied", "samples_per_update",
     "skipped", "staleness", "staleness_between", "staleness_by_worker", "staleness_identity",
     "staleness_in_order", "staleness_until", "steady_window", "time_to_accuracy", "totals_only", "traffic",
@@ -1060,12 +1060,6 @@ class Norms:
         self._known[row, layer] = np.stack(new.columns("gradient", "weight"), axis=1)
         self._count = count
         return workers, self._known.copy()
-
-
-def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-    """Return (workers, norms of each worker's newest recorded gradient, shape (workers, layers)). NaN if there is no row."""
-    workers, norms = Norms().newest(trace, t)
-    return workers, np.where(norms[..., 0] == NO_NORM, np.nan, norms[..., 0])
 
 
 def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:

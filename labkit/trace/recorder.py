@@ -119,8 +119,6 @@ class Counters:
         """Restore the counters from the output of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
-            if name not in plain:  # a file of an older labkit
-                continue
             value = plain[name]
             if isinstance(value, dict):
                 value = {int(k): list(v) if isinstance(v, (list, tuple)) else v for k, v in value.items()}

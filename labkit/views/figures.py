@@ -76,9 +76,9 @@ def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: i
     return axes
 
 
-def bare_figure(panel: Any) -> LabFigure:
-    """Return a figure of `panel` alone, without a title, for a live view."""
-    width, height = panel.size
+def bare_figure(panel: Any, size: tuple[int, int] | None = None) -> LabFigure:
+    """Return a figure of `panel` alone, without a title, for a live view. `size`: in pixels; None: that of the panel."""
+    width, height = size or panel.size
     figure = blank(width, height)
     place(figure, panel, 0, 0, width, height, title=False)
     return figure

@@ -472,5 +472,5 @@ def _trace_of(name: str, given: Any) -> Trace:
 def _listed(name: str, given: Any) -> list[Any]:
     try:
         return list(given)
-    except Exception:  # TypeError, or any exception of a user-defined __iter__
+    except TypeError:
         raise BadInput(f"{name}={shown(given)} is not allowed; give a list.") from None

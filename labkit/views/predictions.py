@@ -301,7 +301,7 @@ def _answers(name: str, given: Any) -> Any:
         found = given if isinstance(given, list | tuple) else np.asarray(given)
         if not isinstance(given, str | bytes) and len(found) >= 0:
             return found
-    except Exception:  # TypeError, or any exception of a user-defined __array__
+    except (TypeError, ValueError):  # an object without a length, or lists of different lengths
         pass
     raise BadInput(f"{name}={shown(given)} is not allowed; give a class, or its name, for each image.")
 

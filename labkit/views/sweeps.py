@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,6 +30,9 @@ from ..formatting import bytes_text, number_text
 from . import style
 from .figures import GUTTER, TITLE_ROOM, LabFigure, blank, head
 from .label_placement import WORDS, LabelPlacement
+
+if TYPE_CHECKING:
+    from ..sweeps import Sweep
 
 __all__ = ["SweepPlots"]
 
@@ -58,21 +61,6 @@ NAMES = {
     "latency": "latency (s)",
     "bandwidth": "bandwidth (bytes/s)",
 }
-
-
-class Results(Protocol):
-    """What the figures need of a `labkit.Sweep`."""
-
-    @property
-    def rows(self) -> tuple[Mapping[str, Any], ...]:
-        """One dictionary per run."""
-
-    @property
-    def varied(self) -> tuple[str, ...]:
-        """The names of the settings that differ."""
-
-    def medians(self, *results: str) -> list[dict[str, Any]]:
-        """Return one dictionary per setting, with medians and ranges over the seeds."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +130,8 @@ Draw = Callable[[Figure, int, int, str | None], None]
 class SweepPlots:
     """The figures of one sweep. `x`, an argument of each, is the setting on the horizontal axis."""
 
-    def __init__(self, results: Results):
-        self._results = results
+    def __init__(self, sweep: Sweep):
+        self._sweep = sweep
 
     def time_to_accuracy(self, x: str | None = None) -> LabFigure:
         """Draw the seconds until the accuracy of the budget was reached; runs that did not reach it have no point."""
@@ -177,9 +165,9 @@ class SweepPlots:
         """Draw four figures in one: time to accuracy (or throughput, if no run reached an accuracy), efficiency (or
         throughput, if the number of workers does not differ), staleness and the Pareto front.
         """
-        reached = any(row["time_to_accuracy"] is not None for row in self._results.rows)
+        reached = any(row["time_to_accuracy"] is not None for row in self._sweep.rows)
         second = self._throughput if reached else self._accuracy
-        if "workers" in self._results.varied:
+        if "workers" in self._sweep.varied:
             second = self._efficiency
         return self._four(
             [self._time_to_accuracy if reached else self._throughput, second, self._staleness, self._pareto], x
@@ -198,7 +186,7 @@ class SweepPlots:
 
     def _four(self, panels: Sequence[Draw], x: str | None, doubts: Sequence[str] = ()) -> LabFigure:
         """Draw four panels in two rows, and below them what lines and bands are, and the doubts."""
-        seeds = len({row["seed"] for row in self._results.rows})
+        seeds = len({row["seed"] for row in self._sweep.rows})
         lines = f"Lines: median of {seeds:,} seeds; bands: from the smallest to the largest value."
         texts = [(lines if seeds > 1 else "One seed, so there are no bands.", style.GREY)]
         wide, high = 2 * SIZE[0] + GUTTER, 2 * SIZE[1] + GUTTER
@@ -215,7 +203,7 @@ class SweepPlots:
         return figure
 
     def _time_to_accuracy(self, figure: Figure, left: int, top: int, x: str | None) -> None:
-        targets = {row["target_accuracy"] for row in self._results.rows} - {None}
+        targets = {row["target_accuracy"] for row in self._sweep.rows} - {None}
         goal = f"{100 * min(targets):.4g}% of held-out samples" if len(targets) == 1 else "the accuracy of the budget"
         nothing = f"no run reached {goal}" if targets else "the budget has no accuracy"
         self._lines(figure, left, top, x, "time_to_accuracy", "Time to accuracy", f"seconds to {goal}", nothing=nothing)
@@ -305,8 +293,8 @@ class SweepPlots:
         """Draw one mark per setting, and a line through those that no other setting beats in both directions."""
         head(figure, left, top, "Speed and accuracy", "dashed: Pareto front", SIZE[0])
         setting = self._axis(None)
-        numbered = setting in self._results.varied  # each mark has a number beside it, its value of this setting
-        every = self._results.medians("gradients_per_second", "accuracy")
+        numbered = setting in self._sweep.varied  # each mark has a number beside it, its value of this setting
+        every = self._sweep.medians("gradients_per_second", "accuracy")
         names = list(dict.fromkeys(self._name(line, setting) for line in every))
         lines = [line for line in every if _complete(line)]
         self._check_number(names)
@@ -358,11 +346,11 @@ class SweepPlots:
 
     def _axis(self, x: str | None) -> str:
         """Return the setting on the horizontal axis. Raises `BadInput` if there is none, or if its values are not numbers."""
-        rows = self._results.rows
+        rows = self._sweep.rows
         if not rows:
             raise BadInput("The sweep has no runs, so there is nothing to draw.")
         numeric = [
-            name for name in self._results.varied if all(row[name] is None or _is_number(row[name]) for row in rows)
+            name for name in self._sweep.varied if all(row[name] is None or _is_number(row[name]) for row in rows)
         ]
         if x is None:
             x = "workers" if "workers" in numeric or not numeric else numeric[0]
@@ -373,17 +361,17 @@ class SweepPlots:
 
     def _name(self, line: Mapping[str, Any], x: str) -> str:
         """Return the name of the line of a setting: the strategy, and the other settings but `x`, as `s=3`."""
-        settings = [name for name in self._results.varied if name != x]
+        settings = [name for name in self._sweep.varied if name != x]
         rest = [f"{name}={_text(line[name])}" for name in settings if name != "strategy" and line[name] is not None]
         if "strategy" in settings or not rest:
-            rest.insert(0, str(line["strategy"] if "strategy" in settings else self._results.rows[0]["strategy"]))
+            rest.insert(0, str(line["strategy"] if "strategy" in settings else self._sweep.rows[0]["strategy"]))
         return ", ".join(rest)
 
     def _series(self, x: str, result: str) -> list[SweepSeries]:
         """Return a series for each combination of the settings other than `x`, in the order of the grid."""
         groups: dict[str, list[list[float]]] = {}
-        only = self._results.rows[0][x] if x not in self._results.varied else None
-        for line in self._results.medians(result):
+        only = self._sweep.rows[0][x] if x not in self._sweep.varied else None
+        for line in self._sweep.medians(result):
             values = (line[result], line[f"{result}_low"], line[f"{result}_high"])
             found = groups.setdefault(self._name(line, x), [])
             at = line[x] if only is None else only

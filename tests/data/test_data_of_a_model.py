@@ -212,7 +212,6 @@ def test_a_model_file_without_names_is_loaded(tmp_path):
     path = trained(lk.from_arrays(X, LINE), 1).result().save(tmp_path / "m.npz")
     with np.load(path) as file:
         header = json.loads(file["header"].tobytes())
-    # as every older version wrote it
     assert not {"class_names", "feature_names", "column_target"} & set(header["about"])
     again = lk.load(path)
     assert (again.class_names, again.feature_names, again.predict(X).shape) == ((), (), (N,))

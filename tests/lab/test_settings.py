@@ -231,8 +231,6 @@ def test_a_share_text_with_all_fields():
     setup = Settings().changed(**RICH)
     code = share_text(setup, scenario="one", panels="timeline,loss")
     assert read_share_text(code, ("scenario", "panels")) == (setup, {"scenario": "one", "panels": "timeline,loss"})
-    old = code.replace("scenario=", "story=")  # in texts of older labs
-    assert read_share_text(old, ("scenario", "panels")) == read_share_text(code, ("scenario", "panels"))
     assert " " not in code
     assert len(code) < 400
 

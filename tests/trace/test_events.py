@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,20 +69,6 @@ def empty():
 def test_invalid_events_are_refused(wrong):
     with pytest.raises(ValueError, match=r"no event of kind|an event of kind"):
         Event.from_dict(wrong)
-
-
-def test_a_file_of_format_1_is_refused_by_name(tmp_path):
-    trace = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(compute=0.1), lk.Budget(updates=5)).wait().trace
-    path = lk.save_npz(trace, tmp_path / "run.npz")
-    with np.load(path) as members:
-        found = dict(members)
-    about = json.loads(found["about"].tobytes()) | {"format": 1}
-    found["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    file = io.BytesIO()
-    np.savez(file, **found)
-    path.write_bytes(file.getvalue())
-    with pytest.raises(lk.BadInput, match=r"trace of another labkit \(format 1; this one reads format 3\)"):
-        lk.load_npz(path)
 
 
 # role states ----------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_a_run_that_goes_on_or_diverged_can_be_saved(tmp_path):
     json.loads(to_perfetto(loaded, tmp_path / "diverged.json").read_text(), parse_constant=pytest.fail)
 
 
-def test_foreign_and_newer_files_are_refused(tmp_path, trace):
+def test_foreign_and_older_files_are_refused(tmp_path, trace):
     path, bad = save_npz(trace, tmp_path / "run.npz"), tmp_path / "bad.npz"
     np.savez(bad, x=np.arange(3))
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
@@ -73,7 +73,10 @@ def test_foreign_and_newer_files_are_refused(tmp_path, trace):
     np.savez(bad, about=np.array([{"pickled": 1}], dtype=object))
     with pytest.raises(lk.BadInput, match="not a labkit trace"):
         load_npz(bad)
-    for change, text in ((("format", 99), "another labkit"), (("kind", "labkit model"), "not a labkit trace")):
+    for change, text in (
+        (("format", 1), "format 1, made by an older labkit; this one reads format 3"),
+        (("kind", "labkit model"), "not a labkit trace"),
+    ):
         np.savez(bad, **changed(path, "about", *change))
         with pytest.raises(lk.BadInput, match=text):
             load_npz(bad)

@@ -25,7 +25,6 @@ from labkit.trace.query import (
     interpolate,
     learning_curve,
     medians,
-    newest_norms,
     rates,
     relative_steps,
     staleness,
@@ -189,15 +188,13 @@ def test_norms_of_a_past_time_are_those_recorded_at_that_time(slowed_trace):
     role, time, layer, norm = slowed_trace.column("norms", "role", "time", "layer", "gradient")
     followed = Norms()
     for t in (0, NANO, 2 * NANO, slowed_trace.now, NANO):
-        workers, values = newest_norms(slowed_trace, t)
-        assert np.array_equal(
-            followed.newest(slowed_trace, t)[1][..., 0], np.where(np.isnan(values), NO_NORM, values), equal_nan=True
-        )
+        workers, values = Norms().newest(slowed_trace, t)
+        assert np.array_equal(followed.newest(slowed_trace, t)[1], values, equal_nan=True)
         for i, worker in enumerate(workers):
             for k in range(values.shape[1]):
                 mine = np.flatnonzero((role == worker) & (layer == k) & (time <= t))
-                newest = norm[mine[np.argmax(time[mine])]] if len(mine) else np.nan
-                assert values[i, k] == pytest.approx(newest, nan_ok=True)
+                newest = norm[mine[np.argmax(time[mine])]] if len(mine) else NO_NORM
+                assert values[i, k, 0] == pytest.approx(newest, nan_ok=True)
 
 
 def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_trace):

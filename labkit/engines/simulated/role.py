@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,10 @@ from ..role_core import PHASE, KnownMembers, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import SimulatedNetwork
 
-__all__ = ["WAIT", "Cores", "Endings", "SimulatedContext", "SimulatedRole", "give_up"]
+if TYPE_CHECKING:
+    from .run import SimulatedRun
+
+__all__ = ["WAIT", "Cores", "SimulatedContext", "SimulatedRole", "give_up"]
 
 POLLS = 100_000  # receives without a wait in one instant, after which a role gets an error, because time does not pass
 
@@ -41,16 +44,6 @@ POLLS = 100_000  # receives without a wait in one instant, after which a role ge
 Job = tuple[Callable[[], int] | None, int, bool]
 
 WAIT: Any = object()  # returned in place of an effect's result if the role has to wait
-
-
-class Endings(Protocol):
-    """Callbacks for the end of coroutines."""
-
-    def role_returned(self, role: SimulatedRole) -> None:
-        """Called when the coroutine of `role` has returned."""
-
-    def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
-        """Called when the coroutine of `role` has raised `error`."""
 
 
 class Cores:
@@ -105,8 +98,8 @@ class SimulatedRole(RoleCore):
 
     __slots__ = (
         "_coroutine", "_jobs", "_latest", "_loop", "_polls", "_resume", "_suspended", "_suspensions", "_unless",
-        "_wait_sender", "_wake", "_working", "by_name", "context", "cores", "down", "endings", "factor", "id",
-        "make_coroutine", "node", "returned", "since", "state", "token", "touched", "transmit", "waiting",
+        "_wait_sender", "_wake", "_working", "by_name", "context", "cores", "down", "factor", "id",
+        "make_coroutine", "node", "returned", "run", "since", "state", "token", "touched", "transmit", "waiting",
     )  # fmt: skip
 
     transmit: Callable[[str, Message, int], int]  # an attribute, not a method: saves one call per message
@@ -114,10 +107,10 @@ class SimulatedRole(RoleCore):
     def __init__(
         self, spec: RoleSpec, node: int, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type],
         members: KnownMembers, strategy: Any, loop: EventLoop, network: SimulatedNetwork, by_name: Mapping[str, SimulatedRole],
-        endings: Endings,
+        run: SimulatedRun,
     ):  # fmt: skip
         super().__init__(spec, recorder, ids, kinds, members, strategy)
-        self.id, self.node, self.by_name, self.endings = ids[spec.name], node, by_name, endings
+        self.id, self.node, self.by_name, self.run = ids[spec.name], node, by_name, run
         self._loop, self.transmit = loop, partial(network.send, self)
         self.cores: Cores | None = None
         self.context: SimulatedContext | None = None
@@ -273,7 +266,7 @@ class SimulatedRole(RoleCore):
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # sys.exit() in a role ends the run, not the program
-                self.endings.role_failed(self, error)
+                self.run.role_failed(self, error)
                 return
             mark = effect[0] if effect.__class__ is tuple and effect else None
             if mark is RECV:
@@ -395,7 +388,7 @@ class SimulatedRole(RoleCore):
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
-            self.endings.role_failed(self, failure)
+            self.run.role_failed(self, failure)
         else:
             self._resume = self._effect_first(effect)
             self._loop.make_ready(self, None)
@@ -420,7 +413,7 @@ class SimulatedRole(RoleCore):
 
     def _returned(self) -> None:
         self._resume, self.returned = None, True
-        self.endings.role_returned(self)
+        self.run.role_returned(self)
 
     def _release_core(self) -> None:
         """Release the core, if there is one."""

@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,11 @@ from ..role_core import KnownMembers
 from .event_loop import EventLoop
 from .hosts import HostedRole, HostNetwork
 from .network import LinkTimes, SimulatedNetwork
-from .role import Cores, Endings, SimulatedContext, SimulatedRole
+from .role import Cores, SimulatedContext, SimulatedRole
 from .scheduler import Host
+
+if TYPE_CHECKING:
+    from .run import SimulatedRun
 
 __all__ = ["RoleFactory", "check_time_passes", "make_network"]
 
@@ -50,14 +53,14 @@ class RoleFactory:
         self._shares = None if dataset is None else split(dataset, problem, plan.layout.shares, plan.elastic)
         self._test = None if dataset is None else (dataset.x_test, dataset.y_test)
 
-    def make_roles(self, endings: Endings) -> list[SimulatedRole]:
+    def make_roles(self, run: SimulatedRun) -> list[SimulatedRole]:
         """Return the roles of the layout, in its order, before their first incarnation."""
         strategy = copy.copy(self._plan.strategy)
         if self._cluster.costs is not None:
-            return self._make_hosted_roles(self._cluster.costs, strategy, endings)
-        return self._make_plain_roles(strategy, endings)
+            return self._make_hosted_roles(self._cluster.costs, strategy, run)
+        return self._make_plain_roles(strategy, run)
 
-    def _make_plain_roles(self, strategy: Any, endings: Endings) -> list[SimulatedRole]:
+    def _make_plain_roles(self, strategy: Any, run: SimulatedRun) -> list[SimulatedRole]:
         """Return roles whose work takes drawn times, and whose messages take no processor time."""
         plan, cluster = self._plan, self._cluster
         assert cluster.compute is not None  # in virtual time a gradient has a distribution
@@ -68,14 +71,14 @@ class RoleFactory:
         for spec in plan.layout.roles:
             role = SimulatedRole(
                 spec, node_numbers[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
-                strategy, self._loop, self._network, by_name, endings,
+                strategy, self._loop, self._network, by_name, run,
             )  # fmt: skip
             role.cores = cores.get(spec.node)
             role.draw_times(plan.seed, cluster.compute, cluster.server_time, Deterministic(cluster.evaluation_time))
             by_name[spec.name] = role
         return list(by_name.values())
 
-    def _make_hosted_roles(self, costs: Costs, strategy: Any, endings: Endings) -> list[SimulatedRole]:
+    def _make_hosted_roles(self, costs: Costs, strategy: Any, run: SimulatedRun) -> list[SimulatedRole]:
         """Return roles that are processes on hosts. Nodes are placed in turn on the hosts. On a single host with more roles than
         cores, roles that compute are pinned to the cores in turn, as on a local `DaskCluster`."""
         plan, cluster = self._plan, self._cluster
@@ -91,7 +94,7 @@ class RoleFactory:
         for spec in plan.layout.roles:
             role = HostedRole(
                 spec, node_numbers[spec.node], self._recorder(spec.name, 0), plan.role_ids, plan.message_set, self._members,
-                strategy, self._loop, self._network, by_name, endings,
+                strategy, self._loop, self._network, by_name, run,
             )  # fmt: skip
             core = spec.index if pinned and spec.computes else None
             role.place(hosts[host_of[spec.node]], costs, self._network, core)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput, shown
+from ...formats import other_format
 from ...nn import SparseParameters
 
 __all__ = ["DamagedCheckpoint", "decode_state", "encode_state"]
@@ -59,8 +60,8 @@ def decode_state(data: Bytes) -> dict[str, Any]:
     body = memoryview(data)[HEADER.size :]
     if magic != MAGIC:
         raise DamagedCheckpoint("not a checkpoint")
-    if version != FORMAT:
-        raise DamagedCheckpoint(f"format {version}, this labkit reads {FORMAT}")
+    if wrong := other_format(version, FORMAT):
+        raise DamagedCheckpoint(wrong)
     if len(body) != length:
         raise DamagedCheckpoint("truncated" if len(body) < length else "bytes added")
     if _digest([body]) != digest:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput, shown
-from ...formats import Either, Form, Number, check_json, from_json
+from ...formats import Either, Form, Number, check_format, check_json, from_json
 from ...paths import reason
 from ...trace.schema import seconds
 from ...trace.trace import Trace
@@ -30,8 +30,9 @@ __all__ = [
 ]  # fmt: skip
 
 COMMANDS, REACHED = "commands.json", "reached.json"
+FORMAT = 2  # of the command log
 SECONDS = Number(0, 1e12)  # of engine time
-PROGRESS: Form = {"now": SECONDS, "stopped_by": Either(None, str), "past?": str}
+PROGRESS: Form = {"now": SECONDS, "stopped_by": Either(None, str), "past": str}
 
 
 class RunJournal:
@@ -70,7 +71,7 @@ def save_commands(store: Store, log: Iterable[Executed], now: float) -> None:
     """Save the command log of a run, durably; `now`: virtual seconds. Raises `OSError` if it cannot be written; the previous
     log is then unchanged.
     """
-    write_json(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
+    write_json(store, COMMANDS, {"format": FORMAT, "commands": [entry.to_dict() for entry in log], "now": now})
 
 
 def save_reached(store: Store, now: float, stopped_by: str | None = None, past: Callable[[], str] = str) -> None:
@@ -86,14 +87,13 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None, past: 
 
 def read_commands(store: Store) -> tuple[list[Executed], float]:
     """Return (the command log, the virtual seconds of its newest entry); `([], 0.0)` if there is none. Raises `BadInput` if it is
-    damaged or of an unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
+    damaged or has another format.
     """
-    found = read_json(store, COMMANDS, {"format?": int})
+    found = read_json(store, COMMANDS, {"format": int})
     if found is None:
         return [], 0.0
     where = f"{COMMANDS} in {shown(store.location)}"
-    if found.get("format", 1) not in (1, 2):
-        raise BadInput(f"{where} has another format than 1 or 2: it was written by another version of labkit.")
+    check_format(where, found["format"], FORMAT)
     check_json(where, found, {"commands": [read_entry], "now": SECONDS})
     entries = [read_entry(plain) for plain in found["commands"]]
     return [entry if isinstance(entry, Executed) else Executed(entry) for entry in entries], float(found["now"])

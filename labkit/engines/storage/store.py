@@ -12,7 +12,6 @@ import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -25,7 +24,7 @@ from ...paths import as_path, reason
 from .checkpoint_format import DamagedCheckpoint, decode_state, encode_state
 from .locations import Folder, Location, open_location
 
-__all__ = ["TAGS_PER_INCARNATION", "Check", "Store", "check_folder", "fingerprint", "open_store"]
+__all__ = ["TAGS_PER_INCARNATION", "Check", "Store", "fingerprint", "open_store"]
 
 SUFFIX = ".ckpt"
 TAGS_PER_INCARNATION = 10**12  # tags per incarnation of a role, for roles that number them by incarnation
@@ -200,12 +199,6 @@ def _parse_name(name: str) -> tuple[str, int] | None:
     """Return (role, number) of a file name; None if it is not a checkpoint."""
     role, _, number = name.removesuffix(SUFFIX).rpartition(".")
     return (unquote(role), int(number)) if name.endswith(SUFFIX) and role and number.isdigit() else None
-
-
-def check_folder(checkpoint: Any) -> Path | None:
-    """Return the folder for checkpoints, created if necessary. Raises `BadInput` if it is not writable."""
-    store = open_store(checkpoint)
-    return None if store is None else Path(store.location)
 
 
 def fingerprint(parameters: Any) -> str | None:

@@ -112,11 +112,6 @@ class DrawingThread:
         return self.acknowledged >= 0 and not self._gone
 
     @property
-    def urgent(self) -> bool:
-        """Whether a newer frame than the one being drawn was requested."""
-        return self._urgent
-
-    @property
     def since_action(self) -> float:
         """Seconds since the last action of the user."""
         return self._clock() - self._acted

@@ -10,7 +10,7 @@ from matplotlib.artist import Artist
 
 from ...views import PANELS, make_panel
 from ...views.display_list import DisplayList
-from ...views.figures import blank, place
+from ...views.figures import bare_figure
 
 if TYPE_CHECKING:
     from ...trace import Trace
@@ -139,7 +139,7 @@ class LivePanel:
         """Make a new panel, because a panel caches data of one run."""
         self._of, self._axes_key = (trace, reference, forecast, size), None
         self._panel = make_panel(self.name, reference, forecast)
-        place(blank(*size), self._panel, 0, 0, *size, title=False)
+        bare_figure(self._panel, size)
 
 
 def _layer(artists: Iterable[Artist], size: tuple[int, int], buffers: list[bytes]) -> dict[str, Any]:

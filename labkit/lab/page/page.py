@@ -55,13 +55,13 @@ from ..controls import Control
 from ..controls import controls as controls_of
 from . import content
 from .drawing_thread import BUSY, FULL_SPEED, SHARE, DrawingThread
-from .lab_interface import PageHost
 from .live_panel import FIRST_VIEW, LivePanel, is_wide
 from .widget import PageWidget
 
 if TYPE_CHECKING:
     from ...trace import Trace
     from ..experiments import Swept
+    from ..lab import Lab
     from ..settings import Settings
     from ..view import View
 
@@ -96,7 +96,7 @@ class Page:
     """
 
     def __init__(
-        self, lab: PageHost, panels: tuple[str, ...] | None = None, names: tuple[str, ...] | None = None, awake: bool = True,
+        self, lab: Lab, panels: tuple[str, ...] | None = None, names: tuple[str, ...] | None = None, awake: bool = True,
         idle: Callable[[], None] = lambda: None, output: str = "",
         make_thread: Callable[[str, Callable[[], float | None]], DrawingThread] = DrawingThread,
     ):  # fmt: skip

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.engines.storage import locations
 from labkit.engines.storage.checkpoint_format import HEADER, decode_state, encode_state
-from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, check_folder, open_store
+from labkit.engines.storage.store import TAGS_PER_INCARNATION, TAGS_PER_RESUMPTION, Store, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
 STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
@@ -207,8 +207,11 @@ def overwrite(store, role, tag, change):
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [(lambda d: d[:-3], "truncated"), (lambda d: d[:-1] + bytes([d[-1] ^ 4]), "checksum"), (lambda d: b"", "truncated")],
-    ids=["truncated", "a bit", "empty"],
+    [
+        (lambda d: d[:-3], "truncated"), (lambda d: d[:-1] + bytes([d[-1] ^ 4]), "checksum"), (lambda d: b"", "truncated"),
+        (lambda d: d[:8] + b"\1\0" + d[10:], "format 1, made by an older labkit; this one reads format 2"),
+    ],
+    ids=["truncated", "a bit", "empty", "format"],
 )  # fmt: skip
 def test_a_damaged_checkpoint_is_replaced_by_its_predecessor(store, change, why):
     for tag in (180, 240):
@@ -400,4 +403,3 @@ def test_errors_of_a_file_system_are_of_the_system(monkeypatch):
 
 def test_true_false_and_none_are_no_locations():
     assert [open_store(nothing) for nothing in (None, True, False)] == [None] * 3
-    assert check_folder(None) is None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ....errors import BadInput, shown
 from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
@@ -36,28 +36,15 @@ from .recovery_events import Done
 from .run_record import RunRecord
 from .supervisor import Supervisor
 
-__all__ = ["SIGNALS", "LossHandler", "ProcessFaults", "check_allowed"]
+if TYPE_CHECKING:
+    from .recovery import Recovery
+
+__all__ = ["SIGNALS", "ProcessFaults", "check_allowed"]
 
 NANNY_S = 5.0  # timeout for a nanny on another machine to forward a signal, seconds
 SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands that concern processes
 
 Process = tuple[Any, ...]
-
-
-class LossHandler(Protocol):
-    """The methods of recovery that these commands use."""
-
-    def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """Called when the process of `role` on this Dask worker (None: it has no process) is about to be killed.
-
-        `restart`: whether the roles of its node are restarted.
-        """
-
-    def restart(self, command: Restart) -> None:
-        """Restart the roles of a node that were killed without restart."""
-
-    def stays_away(self, role: str) -> bool:
-        """Return whether `role`, or another role of its node, is not restarted when it is lost."""
 
 
 def check_allowed(command: Command, may_kill: bool) -> None:
@@ -76,8 +63,8 @@ class ProcessFaults:
     `local`: whether the processes are those of a local cluster.
     """
 
-    def __init__(self, local: bool, supervisor: Supervisor, record: RunRecord, handler: LossHandler):
-        self._local, self._supervisor, self._record, self._handler = local, supervisor, record, handler
+    def __init__(self, local: bool, supervisor: Supervisor, record: RunRecord, recovery: Recovery):
+        self._local, self._supervisor, self._record, self._recovery = local, supervisor, record, recovery
         self._members: Membership = supervisor.members
         self._frozen: Conditions[tuple[str, Process]] = Conditions()  # of (Dask worker, process) of each role
         self._guards: dict[Process, Guard] = {}
@@ -96,9 +83,9 @@ class ProcessFaults:
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
         if address is None or process is None:  # the role is lost, or the process of its next instance is not known yet
-            self._handler.killed(role, restart, None)
+            self._recovery.killed(role, restart, None)
             return done(None)
-        self._handler.killed(role, restart, address)
+        self._recovery.killed(role, restart, address)
         if self._local or process[0] == boot_id():
             end_process(process)
             return done(None)
@@ -124,13 +111,13 @@ class ProcessFaults:
     def restart(self, command: Restart) -> None:
         """Restart a role that was killed without restart. Raises `BadInput` if it is present."""
         role = command.role
-        if self._members.state[role] in PRESENT and not self._handler.stays_away(role):
+        if self._members.state[role] in PRESENT and not self._recovery.stays_away(role):
             raise BadInput(
                 f"restart({shown(role)}): it is {self._members.state[role]}; only a role that was killed without restart "
                 "can be restarted."
             )
         self._record.executed(command)
-        self._handler.restart(command)
+        self._recovery.restart(command)
 
     def freeze(self, command: Freeze, done: Done) -> None:
         """Suspend the process of a role with SIGSTOP. Raises `BadInput` if the role is not present or runs in this process."""

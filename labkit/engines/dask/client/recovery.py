@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ....roles.group_restart import drop_unapplied, group_restart_states
 from ....trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted
@@ -46,27 +46,10 @@ from .recovery_policy import (
 from .run_record import RunRecord
 from .supervisor import Supervisor
 
-__all__ = ["Instances", "Recovery"]
+if TYPE_CHECKING:
+    from .run import DaskRun
 
-
-class Instances(Protocol):
-    """The interface of a run that recovery uses when role instances start and end."""
-
-    @property
-    def options(self) -> Any:
-        """The strategy, with its current options."""
-
-    def admitted(self, role: str) -> None:
-        """Called when the next instance of `role` is up."""
-
-    def dismissed(self, role: str, incarnation: int) -> None:
-        """Called when an instance of `role` has ended."""
-
-    def begin_fields(self, role: str) -> dict[str, Any]:
-        """Return additional fields of the order to begin, for an instance that begins during the run."""
-
-    def check_returned(self) -> None:
-        """Check whether all awaited roles have returned. Called when a role has left, or is not restarted."""
+__all__ = ["Recovery"]
 
 
 class ConnectionView:
@@ -94,11 +77,11 @@ class Recovery:
 
     def __init__(
         self, plan: Plan, supervisor: Supervisor, connection: DaskConnection, record: RunRecord, accounting: FinalAccounting,
-        checkpoints: RunCheckpoints, instances: Instances, known: Collection[str], *, place: PlacementRule, patience: float,
+        checkpoints: RunCheckpoints, run: DaskRun, known: Collection[str], *, place: PlacementRule, patience: float,
         clock: Callable[[], float],
     ):  # fmt: skip
         self._plan, self._supervisor, self._connection, self._record = plan, supervisor, connection, record
-        self._accounting, self._checkpoints, self._instances = accounting, checkpoints, instances
+        self._accounting, self._checkpoints, self._run = accounting, checkpoints, run
         self._clock = clock
         self._policy = RecoveryPolicy(
             supervisor.members, ConnectionView(connection, place), known, on_loss=plan.strategy.on_loss, patience=patience,
@@ -108,7 +91,7 @@ class Recovery:
         self.ended: FailRun | None = None
         self._perform: dict[type[RecoveryAction], Callable[[Any], None]] = {
             Submit: lambda do: self._submit(do.role, do.incarnation, do.worker),
-            Admit: lambda do: instances.admitted(do.role),
+            Admit: lambda do: run.admitted(do.role),
             Dismiss: self._dismiss,
             Begin: self._begin,
             Order: lambda do: self._order(do, do.command),
@@ -121,7 +104,7 @@ class Recovery:
             RecordRestart: self._record_restart,
             ScaleUp: self._scale_up,
             RequestHeartbeats: lambda do: supervisor.request_heartbeats(),
-            CheckReturned: lambda do: instances.check_returned(),
+            CheckReturned: lambda do: run.check_returned(),
             FailRun: self._end,
         }
 
@@ -157,14 +140,14 @@ class Recovery:
     # instances --------------------------------------------------------------------------------------------------------
 
     def _submit(self, role: str, incarnation: int, worker: str, restored: Any = None) -> None:
-        self._supervisor.submit(role, incarnation, worker, self._instances.options, restored)
+        self._supervisor.submit(role, incarnation, worker, self._run.options, restored)
 
     def _dismiss(self, do: Dismiss) -> None:
         self._supervisor.give_up(do.role)
-        self._instances.dismissed(do.role, do.incarnation)
+        self._run.dismissed(do.role, do.incarnation)
 
     def _begin(self, do: Begin) -> None:
-        self._order(do, {**do.order, "do": "begin", **self._instances.begin_fields(do.role)})
+        self._order(do, {**do.order, "do": "begin", **self._run.begin_fields(do.role)})
 
     def _order(self, do: Begin | Order | Fence, command: Any) -> None:
         self._supervisor.post(command, [do.worker], do.role, do.incarnation)

@@ -57,12 +57,10 @@ from ...storage.store import Store
 from ..cluster.dask_cluster import DaskCluster
 from ..cluster.dask_connection import DaskConnection
 from ..timeouts import STALLED_S
-from .acknowledgements import Acknowledgements
 from .activity import CHECK_S, Activity
 from .checkpoints import RunCheckpoints
 from .deadlock import MARGIN_NS, DeadlockDetector
 from .final_accounting import FinalAccounting
-from .final_evaluation import FinalEvaluation
 from .link_faults import LinkFaultOrders
 from .pause_control import PauseControl
 from .process_faults import SIGNALS, ProcessFaults, check_allowed
@@ -88,9 +86,9 @@ from .recovery_events import (
 )
 from .recovery_policy import Announced, Timer
 from .resume import resumed_states
-from .run_record import RunRecord
+from .run_record import Acknowledgements, RunRecord
 from .schedule import CommandSchedule
-from .shutdown import Shutdown
+from .shutdown import FinalEvaluation, Shutdown
 from .supervisor import Supervisor
 
 __all__ = ["DaskRun"]

@@ -1,7 +1,10 @@
-"""The client's record of a run: trace events at the current engine time, and the log of commands."""
+"""The client's record of a run: trace events at the current engine time, the log of commands, and the acknowledgement of
+recorded reports.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ....trace.events import Event
@@ -9,7 +12,9 @@ from ....trace.trace import Trace
 from ...commands import Command, Executed
 from .clock import EngineClock
 
-__all__ = ["RunRecord"]
+__all__ = ["Acknowledgements", "RunRecord"]
+
+ACKNOWLEDGE_S = 2.0  # minimum time between two acknowledgements to one role, seconds
 
 
 class RunRecord:
@@ -44,3 +49,28 @@ class RunRecord:
     def close(self) -> None:
         """Stop recording events and commands. Reports of roles are still added to the trace."""
         self.closed = True
+
+
+class Acknowledgements:
+    """Notifies roles with a shard which of their reports are in the trace. `post(order, role, incarnation)` sends an order.
+    `clock`: seconds.
+
+    A report is lost if its process is killed before the client has received the report. The rows of drops in reports are
+    needed to determine which gradients a shard contains. So a shard keeps these rows in its checkpoint until their report
+    is acknowledged (`Recorder.unacknowledged`).
+    """
+
+    def __init__(self, post: Callable[[dict[str, Any], str, int], None], clock: Callable[[], float]):
+        self._post, self._clock = post, clock
+        self._due: dict[tuple[str, int], int] = {}  # {(role, incarnation): number of its last batch with drops}
+        self._sent_at: dict[str, float] = {}
+
+    def acknowledge(self, role: str, incarnation: int, batch: dict[str, Any]) -> None:
+        """Acknowledge a batch of `role` that is in the trace, if it contains rows of drops."""
+        key = (role, incarnation)
+        if "number" in batch and "drops" in batch["tables"]:
+            self._due[key] = batch["number"]
+        now = self._clock()
+        if key in self._due and now - self._sent_at.get(role, -ACKNOWLEDGE_S) >= ACKNOWLEDGE_S:
+            self._sent_at[role] = now
+            self._post({"do": "acknowledge", "number": self._due.pop(key)}, role, incarnation)

@@ -1,4 +1,5 @@
-"""Orderly shutdown of a run: stop every role, drain the links, collect final reports.
+"""The end of a run: the request for the chief's final evaluation, which ends the training, and the orderly shutdown: stop every
+role, drain the links, collect final reports.
 
 The shutdown has two phases, because a role can read all messages in flight to it only after all roles have sent their
 close frames. Roles that are lost during the shutdown are not waited for.
@@ -16,6 +17,7 @@ from queue import Empty
 from typing import Any
 
 from ..timeouts import REPEAT_S
+from .clock import EngineClock
 from .recovery_events import (
     Departed,
     FinalReport,
@@ -28,12 +30,53 @@ from .recovery_events import (
 )
 from .supervisor import Supervisor
 
-__all__ = ["SHUTDOWN_S", "Shutdown"]
+__all__ = ["SHUTDOWN_S", "FinalEvaluation", "Shutdown"]
 
 # limits without a sign of a role, seconds; `AFTER_LOSS_S` if roles were lost before
 SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0
 LONGEST = 5  # the longest shutdown, in multiples of this limit
 ANSWER_S = 1.0  # timeout for the acknowledgement of an order, seconds; the role's report acknowledges it as well
+
+
+class FinalEvaluation:
+    """Requests a final evaluation from the chief of one run. Repeats the request until a report of the chief acknowledges it.
+
+    Used by the run's thread only; never blocks. `send(order)` sends an order to the chief. `clock`: engine time.
+    `monotonic`: a clock for timeouts, seconds.
+
+    Attributes to read: `reason`, why the evaluation was requested, or None; `acknowledged_at`, the engine time (ns) of
+    the acknowledgement: None if the request is not acknowledged yet, 0 if there is no request.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any]], None], clock: EngineClock, monotonic: Callable[[], float]):
+        self._send, self._clock, self._monotonic = send, clock, monotonic
+        self._sent_at = 0.0
+        self.reason: str | None = None
+        self.acknowledged_at: int | None = 0
+
+    def request(self, reason: str) -> None:
+        """Request the final evaluation. Ignored after the first request."""
+        if self.reason is None:
+            self.reason, self.acknowledged_at = reason, None
+            self._send_request()
+
+    def reported(self, finishing: bool) -> None:
+        """Handle a report of the chief. `finishing`: whether the chief has received the request."""
+        if self.acknowledged_at is not None:
+            return
+        if finishing:
+            self.acknowledged_at = self._clock.now
+        elif self._monotonic() - self._sent_at > REPEAT_S:
+            self._send_request()
+
+    def orders(self) -> list[dict[str, Any]]:
+        """Return the orders for a chief that begins now."""
+        return [] if self.reason is None else [{"do": "finish", "reason": self.reason}]
+
+    def _send_request(self) -> None:
+        self._sent_at = self._monotonic()
+        for order in self.orders():
+            self._send(order)
 
 
 class Shutdown:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 from ....errors import BadInput, ClusterError
 from ....interrupts import raise_if_interrupted
 from ....roles.layout import RoleSpec
-from ....trace.events import Event, Note
+from ....trace.events import Note
 from ...base import Cluster
 from ...commands import Command, Executed
 from ...plan import Plan, find_role
@@ -21,16 +21,6 @@ from .run import DaskRun
 from .supervisor import LostWhileStarting, Supervisor, present_roles
 
 __all__ = ["start_with_retries", "start_run"]
-
-
-class Recording(Protocol):
-    """A run that records events in its trace."""
-
-    def event(self, kind: type[Event], *fields: Any) -> None:
-        """Record an event."""
-
-
-R = TypeVar("R", bound=Recording)
 
 
 def start_run(
@@ -65,8 +55,8 @@ def start_run(
 
 
 def start_with_retries(
-    attempt: Callable[[], R], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
-) -> R:  # fmt: skip
+    attempt: Callable[[], DaskRun], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> DaskRun:  # fmt: skip
     """Return the result of `attempt()`. Retries after `LostWhileStarting`, for up to `REPORT_S` seconds from the first loss.
 
     After a loss there may be too few Dask workers for a short time, which is not the caller's error. So `BadInput` and

@@ -275,10 +275,6 @@ class Endpoint:
         self._faults.set(peer, LinkFault(delay, drop, cut).checked())
         self._resume_reading()
 
-    def link_fault(self, peer: str) -> LinkFault:
-        """Return the fault of the link to and from `peer`."""
-        return self._faults.fault(peer)
-
     def unanswered(self) -> dict[str, tuple[int, float, str]]:
         """Return the peers that messages do not reach: {peer: (its incarnation, for how many seconds, why)}.
 

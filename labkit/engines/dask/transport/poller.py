@@ -18,7 +18,10 @@ import os
 import select
 import socket
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .shared_memory import MemoryReader
 
 __all__ = ["READ", "WRITE", "Pollable", "Poller"]
 
@@ -36,14 +39,6 @@ class Pollable(Protocol):
         """Handle an event of the descriptor."""
 
 
-class Memory(Protocol):
-    """The methods of `shared_memory.MemoryReader` that a poller uses."""
-
-    def ready(self) -> bool: ...
-    def sleep(self) -> bool: ...
-    def cancel_sleep(self) -> None: ...
-
-
 class Poller:
     """A poller based on epoll, or on poll where there is no epoll (macOS). Each descriptor is registered with its owner.
 
@@ -58,7 +53,7 @@ class Poller:
         self._exact = exact and epoll and self._poller.fileno() < _SELECTABLE
         self._polls = 0
         self._short = True  # whether the last wait was shorter than `_SPIN_NS`
-        self._memories: list[Memory] = []
+        self._memories: list[MemoryReader] = []
         self._owners: dict[int, Pollable] = {}
         self._doorbell, self._waker = socket.socketpair()
         for sock in (self._doorbell, self._waker):
@@ -76,11 +71,11 @@ class Poller:
         self._poller.unregister(fd)
         del self._owners[fd]
 
-    def add_memory(self, memory: Memory) -> None:
+    def add_memory(self, memory: MemoryReader) -> None:
         """Add a shared memory."""
         self._memories.append(memory)
 
-    def remove_memory(self, memory: Memory) -> None:
+    def remove_memory(self, memory: MemoryReader) -> None:
         """Remove a shared memory."""
         self._memories.remove(memory)
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ....formats import check
 from ....roles.evaluator import Evaluator
 from ....roles.shard import Shard
-from ...storage.store import TAGS_PER_INCARNATION, Check
+from ...storage.store import TAGS_PER_INCARNATION, Store
 
-__all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
+__all__ = ["Checkpointing", "tag_of"]
 
 SAVE_EVERY = 1.0  # seconds between two checkpoints
 INTERVAL_RATIO = 19  # interval after a checkpoint, in multiples of its duration
@@ -38,19 +38,6 @@ def tag_of(incarnation: int, version: int) -> int:
     return incarnation * TAGS_PER_INCARNATION + version
 
 
-class CheckpointStore(Protocol):
-    """The methods of `engines.storage.store.Store` that are used here."""
-
-    def all_tags(self, role: str) -> list[int]:
-        """Return the numbers of the role's checkpoints."""
-
-    def write(self, role: str, state: dict[str, Any], tag: int) -> None:
-        """Save a checkpoint."""
-
-    def read(self, role: str, check: Check | None = None) -> tuple[dict[str, Any] | None, str]:
-        """Return (newest intact checkpoint or None, note about damaged ones)."""
-
-
 class Checkpointing:
     """Saves and restores the checkpoints of one `incarnation` of `role`.
 
@@ -61,7 +48,7 @@ class Checkpointing:
     """
 
     def __init__(
-        self, role: str, incarnation: int, store: CheckpointStore | None, every: float | None,
+        self, role: str, incarnation: int, store: Store | None, every: float | None,
         warn: Callable[[str], None], seconds: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
         self._role, self._incarnation, self._store, self._every = role, incarnation, store, every
@@ -133,7 +120,7 @@ class Checkpointing:
             self._error = None
             self._warn(f"saves its checkpoints again{again}")
 
-    def _superseded(self, store: CheckpointStore) -> bool:
+    def _superseded(self, store: Store) -> bool:
         """Return whether a later incarnation has saved a checkpoint, which means that this instance was declared lost."""
         newest = max(store.all_tags(self._role), default=0)
         return newest >= (self._incarnation + 1) * TAGS_PER_INCARNATION

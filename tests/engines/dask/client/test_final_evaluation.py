@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.engines.dask.client.clock import EngineClock
-from labkit.engines.dask.client.final_evaluation import FinalEvaluation
+from labkit.engines.dask.client.shutdown import FinalEvaluation
 from labkit.engines.dask.timeouts import REPEAT_S
 
 

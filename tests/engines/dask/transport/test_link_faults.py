@@ -240,7 +240,6 @@ def test_no_message_passes_a_link_that_drops_all_frames(pair: tuple[Endpoint, En
 def test_numbers_that_make_no_sense(pair: tuple[Endpoint, Endpoint], how: dict[str, float], why: str) -> None:
     with pytest.raises(BadInput, match=why):
         pair[0].set_link_fault("two", **how)
-    assert not any(pair[0].link_fault("two"))
 
 
 # cut ------------------------------------------------------------------------------------------------------------------
