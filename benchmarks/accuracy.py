@@ -27,8 +27,6 @@ from .peers.job import Job
 from .rows import Benchmark, Row, Settings, Unmeasured, alternate
 from .throughput import all_jobs, cluster_for, sides_of, strategy_for
 
-__all__ = ["BENCHMARK"]
-
 GOAL, QUICK_GOAL = 0.98, 0.5
 LEARNING_RATE, SEED, EVALUATE_EVERY = 0.1, 11, 10
 TIME_LIMIT_S = 20.0  # seconds

@@ -17,8 +17,6 @@ from .registry import BENCHMARKS
 from .rows import Benchmark, Row, Settings
 from .tables import show, wide_console
 
-__all__ = ["main"]
-
 
 @dataclass(frozen=True)
 class Outcome:

@@ -32,11 +32,6 @@ from labkit.trace.query import time_to_accuracy
 
 from .rows import Benchmark, Row, Settings
 
-__all__ = [
-    "ACCURACY", "BENCHMARK", "Point", "Rate", "accuracy_grid", "compare", "grid", "hosts_grid", "measure",
-    "forecast_rate", "measured_accuracy", "summarized",
-]  # fmt: skip
-
 TURNS, CALIBRATIONS = 5, 2  # turns, and calibrations in each of them
 WARM_UP_S, WINDOW_S, PACED_WINDOW_S = 0.5, 1.3, 3.0
 FORECAST_S = 0.8  # of virtual time, at full speed; a paced run is simulated for as long as it is measured

@@ -18,8 +18,6 @@ from typing import Any
 from .forecast import Point, Rate, hosts_grid, summarized
 from .rows import Benchmark, Row, Settings, Unmeasured
 
-__all__ = ["BENCHMARK"]
-
 HOSTS, WORKERS_PER_HOST = 3, 3
 RATE = "100mbit"  # of each link: 12.5 MB/s
 PORT = 8786

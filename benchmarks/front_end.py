@@ -19,8 +19,6 @@ from typing import Any
 
 from .subprocesses import environment
 
-__all__ = ["FrontEnd", "open_kernel"]
-
 TIMEOUT_S = 120.0  # seconds for a cell, or for the kernel's start
 SIZE, WIDE = (440, 150), (900, 150)  # pixels of a panel in half a row, and in a whole row
 

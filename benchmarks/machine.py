@@ -13,8 +13,6 @@ import numpy as np
 import psutil
 from threadpoolctl import threadpool_info
 
-__all__ = ["describe", "describe_as_text"]
-
 PEERS = ("ray", "torch", "mpi4py", "simpy")  # listed if installed
 
 

@@ -10,8 +10,6 @@ from .rows import Benchmark, Row, Settings, Side, Values, alternate
 from .run_rate import Window, gradient_rate
 from .simulator import updates_rate
 
-__all__ = ["BENCHMARK"]
-
 OFF = "recording off"
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
 from .subprocesses import run_program
 
-__all__ = ["BENCHMARK"]
-
 RUN = "4 workers, 1 server, chief"
 
 

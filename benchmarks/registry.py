@@ -17,8 +17,6 @@ from . import (
 )
 from .rows import Benchmark
 
-__all__ = ["BENCHMARKS"]
-
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK
     for module in (

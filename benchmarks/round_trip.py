@@ -18,8 +18,6 @@ from .peers import dask_actor_round_trip, gloo_round_trip, raw_socket, ray_actor
 from .peers.pairs import RoundTrips
 from .rows import Benchmark, Pair, Row, Settings, Side, Unmeasured, Values, alternate
 
-__all__ = ["BENCHMARK"]
-
 SIZES = (("40 KB", 40_000, 400), ("1 MB", 1_000_000, 100), ("10 MB", 10_000_000, 20))  # name, bytes, round trips
 WARM_UP = 3  # round trips that are not counted
 LABKIT, SOCKET = "labkit transport", "raw TCP socket"

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Benchmark", "Pair", "Row", "Settings", "Side", "Unmeasured", "Values", "alternate"]
-
 Values = Mapping[tuple[str, str], float]  # (what was measured, unit) -> how much
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import labkit as lk
 
-__all__ = ["Window", "gradient_rate"]
-
 NANO = 1_000_000_000
 REPORT_TIMEOUT_S = 20.0  # timeout for the expected report, in seconds
 

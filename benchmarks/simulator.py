@@ -32,8 +32,6 @@ from labkit.random_streams import COMPUTE_TIME, role_stream
 
 from .rows import Benchmark, Pair, Row, Settings, Side, Values, alternate
 
-__all__ = ["BENCHMARK", "PEERS", "Case", "labkit_run", "simpy_outcome", "updates_rate"]
-
 PEERS = {"SimPy, nodes and links": "simpy_nodes", "SimPy, this algorithm only": "simpy_server"}  # side: its file
 MANY_WORKERS, UPDATES_PER_WORKER = 10_000, 100  # workers, updates of each
 

@@ -19,8 +19,6 @@ from labkit.strategies import STRATEGIES
 
 from .rows import Benchmark, Row, Settings
 
-__all__ = ["BENCHMARK", "FACTOR", "THEORY", "WORKERS", "measured", "problem_for", "simulated"]
-
 WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # PACE: seconds per gradient
 LONG_GRADIENTS = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # their pieces take 1 to 15 ms of 200
 N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, the default

@@ -17,8 +17,6 @@ from labkit.strategies import STRATEGIES
 
 from .slow_worker import PACE, THEORY, WORKERS, measured, simulated
 
-__all__ = ["PAGE", "slow_table", "table_of_page"]
-
 PAGE = Path(__file__).parents[1] / "docs" / "strategies" / "slow_worker.md"
 TABLE = re.compile(r"(<!-- begin table -->\n)(.*?)(\n<!-- end table -->)", re.DOTALL)
 SECONDS = 6.0  # of each paced run

@@ -11,8 +11,6 @@ import time
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
 from .subprocesses import run_program
 
-__all__ = ["BENCHMARK"]
-
 RUN = "4 workers, 1 server, chief"
 
 

@@ -19,8 +19,6 @@ from typing import IO, Any
 
 import psutil
 
-__all__ = ["ProgramFailed", "environment", "run_program", "server_process"]
-
 ROOT = Path(__file__).resolve().parents[1]
 ONE_THREAD = {
     f"{library}_THREADS": "1" for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM")

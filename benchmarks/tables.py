@@ -12,8 +12,6 @@ from rich.text import Text
 
 from .rows import Benchmark, Row
 
-__all__ = ["number", "show", "wide_console"]
-
 PIPE_WIDTH = 160  # columns, if the output is not a terminal
 REASON_CHARS = 60  # characters of the reason why a side was skipped; `--json` has the whole reason
 

@@ -18,8 +18,6 @@ from .peers.job import Job
 from .rows import Benchmark, Pair, Row, Settings, Side, alternate
 from .run_rate import Window, gradient_rate
 
-__all__ = ["BENCHMARK", "NETS", "SHAPES", "all_jobs", "cluster_for", "labkit_name", "sides_of", "strategy_for"]
-
 NETS = ((128,), (256, 256))
 SHAPES = {"single": (1,), "async": (1, 2, 4), "sync": (1, 2, 4), "reduce": (2, 4)}  # rule: numbers of workers
 STRATEGIES: dict[str, type[lk.Strategy]] = {"async": lk.AsyncPS, "sync": lk.SyncPS, "reduce": lk.RingAllReduce}

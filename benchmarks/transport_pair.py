@@ -20,8 +20,6 @@ from labkit.roles.messages import Message, Push, Weights
 from .peers.pairs import RoundTrips
 from .subprocesses import server_process
 
-__all__ = ["open_pair"]
-
 HOST = "127.0.0.1"
 # seconds without a reply; without a request, while other pairs are measured
 REPLY_TIMEOUT_S, IDLE_TIMEOUT_S = 30.0, 600.0

@@ -13,8 +13,6 @@ from .front_end import FrontEnd, open_kernel
 from .rows import Benchmark, Row, Settings, Side, Values, alternate
 from .run_rate import Window
 
-__all__ = ["BENCHMARK"]
-
 OFF = "no figure"
 RUN = "AsyncPS on Dask, 64-128-10, 2 workers"
 EXTRA_S = 0.5  # seconds by which a run is longer than the window, so that the window's end is reported

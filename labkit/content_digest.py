@@ -28,8 +28,6 @@ from pathlib import PurePath
 
 import numpy as np
 
-__all__ = ["content_digest", "user_modules"]
-
 PROCESS = secrets.token_hex(8)
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range)
 # attributes of a class that are not its content

@@ -10,8 +10,6 @@ from typing import Any
 from .errors import without_addresses
 from .table import Table, html_cell, html_table
 
-__all__ = ["Description", "HasDescription"]
-
 TEXT = "margin: 2px 8px; font-size: 0.9em"  # the style of a line of text
 
 

@@ -27,17 +27,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "FileLock",
-    "TemporaryFolders",
-    "lock_open_file",
-    "reserved",
-    "sync_folder",
-    "temporary",
-    "whole_file",
-    "write_text",
-]
-
 PREFIX = "labkit-"  # of the names of temporary folders
 # names of the files that lock the folder which they are in
 OF_FOLDER, OF_TEMPORARY_FOLDER = ".labkit-lock", ".labkit-temporary"

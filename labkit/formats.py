@@ -34,21 +34,6 @@ import numpy as np
 from .errors import BadInput, shown
 from .paths import as_path, reason
 
-__all__ = [
-    "ArrayForm",
-    "Arrays",
-    "Either",
-    "Form",
-    "Mismatch",
-    "Number",
-    "check",
-    "check_format",
-    "check_json",
-    "from_json",
-    "open_arrays",
-    "other_format",
-]
-
 # A form has no narrower type: an alias of plain values that refers to itself is not supported by all type checkers.
 Form: TypeAlias = object
 

@@ -7,12 +7,6 @@ import re
 from collections.abc import Sequence
 from numbers import Integral
 
-__all__ = [
-    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text",
-    "number_texts", "ordinal", "percent", "rate",
-    "short", "shortened", "speed",
-]  # fmt: skip
-
 TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3))
 
 

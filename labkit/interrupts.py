@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-__all__ = ["DeferredInterrupt", "interrupt_is_pending", "raise_if_interrupted"]
-
 
 class DeferredInterrupt:
     """Context manager that defers Ctrl-C to the next `check()`, or to the end of the block. Then the handler that was installed

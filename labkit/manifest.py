@@ -25,8 +25,6 @@ from .formats import Either, Form, Number, check_format, check_json
 from .serialization import difference, fingerprint
 from .spec import RunSpec, decoded_part, spec_of
 
-__all__ = ["RUN", "Manifest", "load_manifest", "save_manifest", "shards_of", "written_manifest"]
-
 RUN = "run.json"
 FORMAT = 3
 OWN: Form = {"custom": str, "fingerprint": dict}

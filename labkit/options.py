@@ -25,11 +25,6 @@ import numpy as np
 
 from .errors import BadInput, lacks, shown
 
-__all__ = [
-    "Converted", "HasOptions", "Option", "as_number", "as_numbers", "check_option", "check_options", "check_number",
-    "describe", "is_one_of", "limit_text", "option", "options_of", "parse_option", "read_option", "same_option", "write_option",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 if TYPE_CHECKING:

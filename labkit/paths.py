@@ -7,8 +7,6 @@ from typing import Any
 
 from .errors import BadInput, shown
 
-__all__ = ["as_path", "reason"]
-
 
 def as_path(name: str, given: Any) -> str:
     """Return the path `given`, text or an `os.PathLike`, as text. Raises `BadInput`, with the argument's `name`, if no file or

@@ -17,9 +17,6 @@ from .formats import ArrayForm, Form, Mismatch, check
 from .options import as_number, as_numbers
 from .problem import Problem
 
-__all__ = ["Predictor", "load"]
-
-
 NAMES: Form = {"class_names?": [str], "feature_names?": [str], "column_target?": bool}
 
 

@@ -22,8 +22,6 @@ from .formatting import count_text
 from .nn import Objective
 from .options import Converted, HasOptions, check_option, option
 
-__all__ = ["Problem"]
-
 DTYPES = ("float32", "float64")
 QUICK_ROWS = 100_000  # a data set with more rows is not made only to be displayed
 

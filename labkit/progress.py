@@ -29,11 +29,6 @@ from .trace import Trace, updates
 from .trace.query import last_evaluation, samples_applied
 from .trace.schema import seconds
 
-__all__ = [
-    "Bar", "NotebookBar", "Progress", "TaskProgress", "TerminalBar", "Wait", "bar_for", "budget_limits", "check_progress",
-    "state_text",
-]  # fmt: skip
-
 FIRST_S = 0.5  # no bar is shown for a shorter wait
 INTERVAL_S = 0.25  # wall seconds between two drawings of the bar, at least
 COST = 20  # and at least so many times the duration of a drawing

@@ -15,12 +15,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-__all__ = [
-    "BATCHES", "BLOCK", "CODEC", "COMPUTE_TIME", "DRIFT", "HOLD_OUT", "HOST", "LAZY_PARTITION", "NETWORK",
-    "NOISY_LABELS", "PARTITION", "PARTITION_BY_LABEL", "PREEMPTION", "ROLE", "SAMPLES", "SERVER_TIME", "SPREAD",
-    "TRUE_WEIGHTS", "WORKER", "data_stream", "role_stream",
-]  # fmt: skip
-
 # data sets: texts
 SAMPLES = "{name}"  # the samples of the generated data set `name`
 TRUE_WEIGHTS = "{name} weights"  # the weights from which the labels of "clicks" are generated

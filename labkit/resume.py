@@ -24,8 +24,6 @@ from .strategies import Strategy
 from .trace.events import EngineWarning
 from .trace.schema import nanoseconds
 
-__all__ = ["resume"]
-
 
 def resume(
     path: str | Path, *, problem: Problem | None = None, strategy: Strategy | None = None, cluster: Cluster | None = None,

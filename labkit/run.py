@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from .lab.lab import Lab
     from .views import Plots
 
-__all__ = ["Run", "train"]
-
 MOST_S = 1e9  # the longest advance, in engine seconds
 SHOWN_LINES = 12  # lines of the log in the error of a wait
 T = TypeVar("T")

@@ -36,8 +36,6 @@ from .roles.budget import Budget
 from .roles.sparse.placement import PLACEMENTS
 from .strategies import STRATEGIES, Strategy
 
-__all__ = ["CLASSES", "NOT_IDENTIFYING", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
-
 KIND = "lk"
 COMMAND = "command"  # the kind of commands and faults, which have their own `to_dict`
 MAX_DEPTH = 20  # maximum nesting

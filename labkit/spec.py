@@ -32,8 +32,6 @@ from .roles.budget import Budget
 from .serialization import NotEncodable, fingerprint, from_dict, to_dict
 from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
-__all__ = ["FULL_SPEED", "PARTS", "RunSpec", "decoded_part", "make_cluster", "spec_of", "strategy_name"]
-
 PARTS = ("strategy", "cluster", "budget", "problem")  # the order in which an option is looked up
 KINDS: dict[str, Any] = {  # of the fields of a specification
     "problem": Problem, "strategy": Strategy, "cluster": ClusterSpec, "budget": Budget, "faults": tuple,

@@ -11,8 +11,6 @@ from .trace import Trace, ledger, summary
 from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleSlowed
 from .trace.schema import seconds
 
-__all__ = ["Summary"]
-
 # commands that undo a fault are in the log only
 FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)
 FAULTS_NAMED = 3

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from .views.sweeps import SweepPlots
 
-__all__ = ["RESULTS", "Setting", "Sweep", "as_several", "as_strategy", "check_parquet", "execute", "sweep"]
-
 FORMAT = 1
 MAX_SEEDS = 10_000
 ALONE_S = 1.0  # wall seconds of simulated runs in this process, before further processes are started for the rest

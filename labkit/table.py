@@ -12,8 +12,6 @@ from typing import Any
 from .errors import BadInput, shown
 from .formatting import number_texts
 
-__all__ = ["Table", "html_cell", "html_table"]
-
 MISSING = "–"
 _NUMBER = r"[-−+<>~]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?"
 _QUANTITY = re.compile(

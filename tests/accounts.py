@@ -7,8 +7,6 @@ from typing import Any
 from labkit.trace import ledger
 from labkit.trace.schema import TABLES
 
-__all__ = ["balanced", "times_out_of_range"]
-
 
 def balanced(run: Any) -> dict[str, Any]:
     """The ledger of a run that is over: it balances, and no row or event lies outside the time of the run."""

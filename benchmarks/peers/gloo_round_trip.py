@@ -15,8 +15,6 @@ from contextlib import AbstractContextManager
 
 from .pairs import RoundTrips, companion_process, run_peer, serve_trips
 
-__all__ = ["open_pair"]
-
 MODULE = "benchmarks.peers.gloo_round_trip"
 IDLE_TIMEOUT_S = datetime.timedelta(seconds=600)  # while other pairs are measured
 

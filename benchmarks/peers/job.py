@@ -23,8 +23,6 @@ import labkit as lk
 from labkit.data import Batches
 from labkit.random_streams import BATCHES, role_stream
 
-__all__ = ["RULES", "Job", "JobClock", "as_json", "from_json", "run_jobs"]
-
 RULES = {
     "single": "single process",
     "async": "asynchronous server",

@@ -22,8 +22,6 @@ from typing import IO, Any
 
 from ..subprocesses import environment
 
-__all__ = ["RoundTrips", "companion_process", "run_peer", "serve_trips"]
-
 # (bytes, count) -> the seconds of each of `count` round trips. A round trip sends `bytes` bytes in each direction.
 RoundTrips = Callable[[int, int], list[float]]
 

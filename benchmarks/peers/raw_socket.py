@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from ..subprocesses import server_process
 from .pairs import RoundTrips
 
-__all__ = ["open_pair"]
-
 HOST, REQUEST = "127.0.0.1", struct.Struct("<QQ")  # bytes, round trips
 TIMEOUT_S = 30.0  # seconds
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from .pairs import RoundTrips, run_peer, serve_trips
 
-__all__ = ["open_pair"]
-
 
 def open_pair() -> AbstractContextManager[RoundTrips]:
     """Return a context with a function (bytes, count) -> seconds of each of `count` round trips."""

@@ -19,8 +19,6 @@ from collections.abc import Iterator
 
 from .pairs import RoundTrips, companion_process
 
-__all__ = ["open_pair"]
-
 REQUEST = struct.Struct("<QQ")  # bytes, round trips
 DOORBELL = b"!"
 TIMEOUT_S = 30.0  # seconds

@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 
 import simpy
 
-__all__ = ["Cluster", "Message", "Node", "Outcome", "Role", "simulate"]
-
 PULL, PUSH, WEIGHTS = "pull", "push", "weights"
 
 Process = Generator[simpy.Event, Any, None]

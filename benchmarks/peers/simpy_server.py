@@ -19,8 +19,6 @@ from typing import Any
 
 import simpy
 
-__all__ = ["Links", "Outcome", "simulate"]
-
 Process = Generator[simpy.Event, Any, None]
 
 

@@ -19,8 +19,6 @@ from torch.distributed import TCPStore
 
 from .job import Job
 
-__all__ = ["flat", "gradient_of", "mlp", "run_ranks"]
-
 HOST, LOOPBACK = "127.0.0.1", "lo"  # "lo" is the name of the interface on Linux
 OPTIMIZER_MODULE = "torch._dynamo"  # imported when the first optimizer is created, which takes a second
 

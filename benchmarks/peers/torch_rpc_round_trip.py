@@ -16,8 +16,6 @@ from typing import Any
 
 from .pairs import RoundTrips, companion_process, run_peer, serve_trips
 
-__all__ = ["open_pair"]
-
 MODULE = "benchmarks.peers.torch_rpc_round_trip"
 TIMEOUT_S = 60.0  # seconds for a call
 

@@ -13,8 +13,6 @@ from ..rows import Side, Unmeasured, Values
 from ..subprocesses import ProgramFailed, run_program
 from .job import Job, as_json
 
-__all__ = ["DASK", "DDP", "MPI", "RAY_NUMPY", "RAY_TORCH", "RPC_NUMPY", "RPC_TORCH", "SINGLE", "TRAINERS", "Trainer"]
-
 SINGLE, DASK, DDP, MPI = "one NumPy process", "Dask actors, NumPy", "PyTorch DDP on gloo", "mpi4py, NumPy"
 RAY_TORCH, RAY_NUMPY = "Ray's parameter server, PyTorch", "Ray's parameter server, NumPy"
 RPC_TORCH, RPC_NUMPY = "PyTorch RPC server, PyTorch", "PyTorch RPC server, NumPy"

@@ -9,8 +9,6 @@ from labkit.trace.schema import ALL
 
 from ..run_rate import NANO, Window
 
-__all__ = ["Bench"]
-
 
 class Bench:
     """A cluster, and consecutive runs on it."""

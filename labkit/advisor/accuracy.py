@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["ERRORS"]
-
 # {strategy: (error with constant times, error with random times)}, as a share of the simulated time of a step. The
 # numbers depend on the random draws of the grid.
 ERRORS: Mapping[str, tuple[float, float]] = {

@@ -23,8 +23,6 @@ from .inputs import CostInputs, gather_inputs, sharing
 if TYPE_CHECKING:
     from ..calibration import Calibration
 
-__all__ = ["FORMULAS", "Advice", "AdviceRow", "advise"]
-
 FORMULAS: Mapping[type[Strategy], Callable[[Any, CostInputs], Estimate]] = {
     known.SyncPS: parameter_server.sync_ps, known.AsyncPS: parameter_server.async_ps, known.Downpour: parameter_server.downpour,
     known.SSP: parameter_server.ssp, known.BackupWorkers: parameter_server.backup_workers, known.KSync: parameter_server.k_sync,

@@ -12,8 +12,6 @@ from ..formatting import bytes_text
 from .estimate import time_text as t
 from .inputs import CostInputs
 
-__all__ = ["three_answers"]
-
 
 def three_answers(f: CostInputs, rows: Sequence[Any]) -> tuple[str, str, str]:
     """Return the answers (dense or sparse, server or all-reduce, split or whole), from sorted forecasts."""

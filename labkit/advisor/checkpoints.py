@@ -18,8 +18,6 @@ import math
 from ..errors import BadInput, shown
 from ..options import as_number
 
-__all__ = ["daly", "segment_time", "young"]
-
 
 def young(cost: float, mtbf: float) -> float:
     """Return the work between two checkpoints that loses the least time, to first order (Young 1974).

@@ -19,8 +19,6 @@ from ..engines.simulated.network import LinkTimes
 from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..trace.schema import nanoseconds, seconds
 
-__all__ = ["PipelineStage", "gossip_iterations", "gossip_period", "pipeline_period"]
-
 GOSSIP_ITERATIONS = 60  # iterations of gossip with constant times; the second half is counted
 MAX_GOSSIP_ITERATIONS, MAX_MESSAGES = (
     20_000,

@@ -26,8 +26,6 @@ from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
 from .order_statistics import OrderStatistics
 
-__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "CostInputs", "EmbeddingTable", "gather_inputs", "sharing"]
-
 # Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
 DASK_LATENCY = 30e-6  # seconds; measured with messages of 40 KB
 DASK_BANDWIDTH = 5e9  # bytes per second; measured with messages of 10 MB

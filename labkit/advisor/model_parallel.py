@@ -33,8 +33,6 @@ from .estimate import time_text as t
 from .inputs import CostInputs
 from .peers import all_reduce_seconds
 
-__all__ = ["hybrid", "pipedream", "pipeline", "tensor_parallel"]
-
 STEPS, RANDOM_STEPS = 4, 400  # steps of a path to evaluate: with constant times, with random times
 
 

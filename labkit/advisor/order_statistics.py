@@ -24,8 +24,6 @@ import numpy as np
 
 from ..engines.distributions import Deterministic, Distribution, Exponential, ShiftedExponential
 
-__all__ = ["OrderStatistics", "harmonic"]
-
 SAMPLES = 200_000
 ROUNDS = 600  # of a recursion; the first third is not counted
 MAX_GROUPS = 256  # maximum number of different offsets; more are grouped

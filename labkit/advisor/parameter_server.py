@@ -20,19 +20,6 @@ from .estimate import Estimate, slots
 from .estimate import time_text as t
 from .inputs import CostInputs
 
-__all__ = [
-    "async_ps",
-    "backup_workers",
-    "downpour",
-    "easgd",
-    "k_async",
-    "k_batch_async",
-    "k_batch_sync",
-    "k_sync",
-    "ssp",
-    "sync_ps",
-]
-
 
 def sync_ps(strategy: Any, f: CostInputs) -> Estimate:
     """Estimate `SyncPS`, in which an update waits for all workers."""

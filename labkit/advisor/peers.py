@@ -18,8 +18,6 @@ from .estimate import Estimate, slots
 from .estimate import time_text as t
 from .inputs import CostInputs
 
-__all__ = ["adpsgd", "all_reduce", "all_reduce_seconds", "dpsgd", "fsdp", "local_sgd", "replicas"]
-
 
 def all_reduce(algorithm: str, n: int, f: CostInputs) -> tuple[float, float, str]:
     """Return (number of latencies, bytes through a link in sequence as a multiple of the vector, the formula)."""

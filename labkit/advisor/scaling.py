@@ -26,8 +26,6 @@ import numpy as np
 
 from ..errors import BadInput, shown
 
-__all__ = ["Scalability", "amdahl", "fit_scalability", "gustafson"]
-
 
 @overload
 def amdahl(serial: float, workers: float) -> float: ...

@@ -23,8 +23,6 @@ from .estimate import time_text as t
 from .inputs import CostInputs, EmbeddingTable
 from .peers import all_reduce_seconds
 
-__all__ = ["sparse_ps"]
-
 ID = 8  # bytes
 
 

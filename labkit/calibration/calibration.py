@@ -36,8 +36,6 @@ from .sharing import Sharing, fit_sharing
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["Calibration", "calibrate"]
-
 FORMAT = 2
 COUNT = Number(0, 1 << 62, int)
 MEASURED = "measured"  # as a pace: that of the calibrated cluster

@@ -8,8 +8,6 @@ import numpy as np
 
 from ..engines.costs import Linear, WorkCost
 
-__all__ = ["fit_linear", "fit_work", "quantiles", "split_drift"]
-
 SPREAD_POINTS = 200
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import matplotlib.figure
     from distributed import Client
 
-__all__ = ["Forecasts", "forecast"]
-
 WIDE = 0.5  # range over the seeds, relative to the median, above which a forecast is doubtful
 QUANTITIES = {  # name in the table: result, text of a value
     "gradients/s": ("gradients_per_second", number_text), "staleness": ("staleness", lambda value: f"{value:.2f}"),

@@ -11,8 +11,6 @@ from ..engines.base import Cluster
 from ..engines.dask import DaskCluster
 from ..engines.machine_limits import MAX_PROCESSES, free_memory, process_capacity, usable_cpus
 
-__all__ = ["Hosts"]
-
 
 @dataclass(frozen=True)
 class Hosts:

@@ -26,8 +26,6 @@ from ..strategies import AsyncPS, Strategy
 from ..trace.schema import APPLY, COMPUTE, EVALUATE, SEND
 from ..trace.trace import Trace
 
-__all__ = ["Cycle", "Evaluations", "probe_cycle", "probe_evaluations", "probe_sharing", "variants"]
-
 NEVER = 10**9  # updates between two evaluations
 WARM_UP_S = 0.25  # at the beginning of each run, which is not measured; in virtual time, half of a probe
 LEAST_CYCLES = 5

@@ -23,8 +23,6 @@ from ..problem import Problem
 from ..strategies import Strategy
 from .probes import probe_sharing
 
-__all__ = ["Sharing", "fit_sharing", "simulated_rate"]
-
 GRADIENTS = 400  # of a simulated run
 STEPS = 9  # of the bisection
 SHARES = (0.0, 0.3, 0.6, 0.9)  # of the time of receiving that may be latency

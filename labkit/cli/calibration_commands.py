@@ -12,8 +12,6 @@ from .options import OF_ENGINE, SECTIONS, RunCommand, check_file, given_options,
 from .run_commands import json_option
 from .sweep_commands import fail_if_any_failed, result_files, show, write
 
-__all__ = ["calibrate", "forecast"]
-
 # Options of a run that have no effect here: calibration decides about its runs, and a forecast about its clusters.
 NOT_CALIBRATED = (
     SECTIONS[0][0], SECTIONS[2][0], OF_ENGINE[0], "faults", "pace", "servers", "server_time", "slow", "replicas", "max_workers",

@@ -13,8 +13,6 @@ import click
 
 from ..errors import BadInput, LabkitError, close_name, nearest, shown
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE_ERROR", "CommandGroup", "WholeNumber"]
-
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 MAX_MESSAGE_CHARS = 4000  # characters of a message
 

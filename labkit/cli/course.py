@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..course.grading.scores import Result
     from ..course.schema import Assignment
 
-__all__ = ["assign", "check", "grade"]
-
 PIPE_WIDTH = 400  # columns, if the output is not a terminal
 PATH = PathType()
 REFERENCE = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")

@@ -8,8 +8,6 @@ import click
 
 from .command_group import FAILED
 
-__all__ = ["doctor"]
-
 
 @click.command(short_help="Check that labkit can work here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from ..engines.machine_limits import free_memory, memory_limit, usable_cpus
 
-__all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Finding"]
-
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 PACKAGES = ("labkit-distributed", "numpy", "dask", "distributed", "click", "rich", "psutil", "threadpoolctl")
 NOTEBOOK_PACKAGES = ("jupyterlab", "anywidget", "ipywidgets", "matplotlib")

@@ -29,8 +29,6 @@ from ..trace.exports import save_npz, to_perfetto
 from ..trace.schema import seconds
 from .options import ResultFiles
 
-__all__ = ["Outcome", "run", "write", "write_comparison"]
-
 SLICE = 0.1  # wall seconds after which a request to stop is noticed
 
 

@@ -21,8 +21,6 @@ import click
 from ..errors import BadInput
 from .command_group import WholeNumber
 
-__all__ = ["lab"]
-
 FIRST = "00_start_here.ipynb"
 COPY_FOLDER = "labkit-notebooks"
 IGNORED = frozenset({"__pycache__", ".ipynb_checkpoints", COPY_FOLDER})

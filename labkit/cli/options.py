@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from ..options import Option
     from ..spec import RunSpec
 
-__all__ = [
-    "GivenOptions", "ResultFiles", "RunCommand", "check_file", "file_options", "given_options", "run_specs", "writable_files",
-]  # fmt: skip
-
 # Sections of the help: title, part of the specification, and options, as {name on the command line: declared name}.
 SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Strategy", "strategy", {"learning-rate": "learning_rate", "optimizer": "optimizer", "chief-works": "chief_works"}),

@@ -12,8 +12,6 @@ import click
 from ..errors import BadInput, shown
 from ..paths import as_path, reason
 
-__all__ = ["ExistingFile", "PathType"]
-
 
 class PathType(click.ParamType):
     """A valid path, as a `pathlib.Path`; it need not exist."""

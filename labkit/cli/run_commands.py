@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..strategies import Strategy
     from .execution import Outcome
 
-__all__ = ["compare", "simulate", "train"]
-
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give `command` the option `--json`."""

@@ -9,8 +9,6 @@ import click
 if TYPE_CHECKING:
     from ..options import Option
 
-__all__ = ["strategies"]
-
 
 @click.command(short_help="List the strategies and their options.")
 @click.option("--options", "name", metavar="NAME", help="Show the options of one strategy, for --set OPTION=VALUE.")

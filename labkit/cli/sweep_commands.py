@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..spec import RunSpec
     from ..sweeps import Sweep
 
-__all__ = ["fail_if_any_failed", "result_files", "show", "sweep", "write"]
-
 MAX_RUNS = 100_000
 
 

@@ -11,8 +11,6 @@ from rich.text import Text
 
 from ..summary import Summary
 
-__all__ = ["show_comparison", "show_summary"]
-
 PIPE_WIDTH = 400  # columns, if the output is not a terminal
 
 

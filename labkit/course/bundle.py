@@ -20,8 +20,6 @@ from ..files import write_text
 from ..formats import Form, Number, check_format, check_json, from_json
 from .schema import FORMAT, Assignment, parse
 
-__all__ = ["CONFIGURATION", "POINTS", "SUFFIX", "Bundle", "ReleaseFiles", "find_bundle", "read_bundle", "write_release"]
-
 SUFFIX = ".bundle.json"
 CONFIGURATION = "pytest.ini"
 _MADE = "# Made by `labkit assign`"

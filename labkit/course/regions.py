@@ -12,21 +12,6 @@ from collections.abc import Sequence
 
 from ..errors import BadInput
 
-__all__ = [
-    "ANSWER",
-    "HIDDEN",
-    "MARKER",
-    "SOLUTION",
-    "STUB",
-    "Region",
-    "defined_names",
-    "has_region",
-    "in_region",
-    "normalize_newlines",
-    "released",
-    "replace_regions",
-]
-
 Region = tuple[str, str]  # the delimiters
 
 SOLUTION: Region = ("### BEGIN SOLUTION", "### END SOLUTION")

@@ -21,8 +21,6 @@ from ..roles.model_parallel.stages import pipeline_pass
 from ..strategies import Pipeline
 from .testing import CheckFailed
 
-__all__ = ["ScheduledPipeline", "activations_held", "schedule_seconds"]
-
 WORDS = {"forward": FORWARD, "backward": BACKWARD}
 
 

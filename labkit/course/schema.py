@@ -28,18 +28,6 @@ from typing import Any
 from ..errors import BadInput, nearest, shown
 from .regions import normalize_newlines, released
 
-__all__ = [
-    "FORMAT",
-    "Assignment",
-    "Cell",
-    "NotebookErrors",
-    "from_data",
-    "parse",
-    "public_data",
-    "read_notebook",
-    "source_of",
-]
-
 FORMAT = 1
 SCHEMA_VERSION = 3
 MAX_POINTS = 1_000_000  # points of one test

@@ -30,11 +30,6 @@ from ..trace.query import computed_by_worker, iterations, staleness_in_order, tr
 from ..trace.schema import seconds
 from ..trace.trace import Trace
 
-__all__ = [
-    "CheckFailed", "Deadlocked", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "expect_close", "likely_mistake",
-    "plain_value", "same_parameters", "small_problem", "trial",
-]  # fmt: skip
-
 # The text before a hint. It has a no-break space, which `repr` escapes, so that no value of a student's can contain this text.
 BEFORE_HINT = " was expected:\xa0"
 REMOTE = os.path.join("sandbox", "remote.py")  # as it is in tracebacks

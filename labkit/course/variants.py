@@ -15,8 +15,6 @@ from typing import Any
 
 from .schema import Assignment, Cell, parse, source_of
 
-__all__ = ["Choices", "choose", "digest", "first_choices", "unknown_places", "with_variant"]
-
 Choices = Mapping[str, Mapping[str, Any]]
 
 _PLACE = re.compile(r"\{\{\s*([A-Za-z_]\w*)(\.value)?\s*\}\}")

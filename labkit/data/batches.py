@@ -22,8 +22,6 @@ from ..errors import BadInput
 from ..random_streams import BATCHES, WORKER, role_stream
 from .checks import check_whole
 
-__all__ = ["Batch", "Batches", "NullBatches", "batches_of_worker"]
-
 
 class Batch(NamedTuple):
     """A mini-batch. x: (b, d) floats; y: (b,) int64 labels, or floats, (b,) or (b, k); samples: b; epoch: of the first sample."""

@@ -17,9 +17,6 @@ from ..random_streams import BLOCK, data_stream
 from .checks import first_bad, label_error
 from .dataset import scale_of
 
-__all__ = ["HoldOut", "Survey", "join", "labels_of", "merge", "survey", "take"]
-
-
 CLASSES = 10_000  # the most whose samples are counted
 
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from ..errors import BadInput, nearest, shown
 
-__all__ = ["MISSING", "Cells", "label_ids"]
-
 # What pandas reads as missing (with "none", "-nan" and the codes of spreadsheets), "?" of the UCI repository, "." of SAS.
 MISSING: tuple[str, ...] = (
     "", "?", ".", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "nat", "#n/a", "#n/a n/a", "#na", "1.#ind", "-1.#ind",

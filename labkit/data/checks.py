@@ -13,23 +13,6 @@ import numpy as np
 from ..errors import BadInput, nearest, shown
 from ..options import as_number, as_numbers
 
-__all__ = [
-    "as_text_labels",
-    "by_name",
-    "check_classes",
-    "check_dtype",
-    "check_features",
-    "check_fraction",
-    "check_name",
-    "check_seed",
-    "check_targets",
-    "check_truth",
-    "check_whole",
-    "feature_names",
-    "first_bad",
-    "label_error",
-]
-
 DTYPES = ("float32", "float64")
 
 

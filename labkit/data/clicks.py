@@ -23,8 +23,6 @@ from ..random_streams import NOISY_LABELS, SAMPLES, TRUE_WEIGHTS, data_stream
 from .dataset import Dataset, hold_out
 from .synthetic import Recipe
 
-__all__ = ["Clicks", "draw_zipf"]
-
 
 def draw_zipf(rng: np.random.Generator, exponent: float, ids: int, size: int) -> np.ndarray:
     """Draw `size` numbers from 0 .. ids - 1, (size,) int64, with P(k) proportional to (k + 1)^-exponent.

@@ -18,8 +18,6 @@ import numpy as np
 from ..errors import BadInput
 from ..random_streams import HOLD_OUT, data_stream
 
-__all__ = ["Dataset", "Described", "build", "hold_out", "scale_of"]
-
 Pair = tuple[np.ndarray, np.ndarray]
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from .dataset import Dataset, build, hold_out
 from .synthetic import Recipe
 
-__all__ = ["Digits", "read_digits"]
-
 ABOUT = (
     "Handwritten digits, 8 x 8 pixels: Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, "
     "UCI Machine Learning Repository, doi 10.24432/C50P49, CC BY 4.0."

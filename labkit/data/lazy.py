@@ -31,8 +31,6 @@ from .checks import check_classes, check_dtype, check_fraction, check_name, chec
 from .dataset import Dataset, Described
 from .partition import DataPartition, Sized, partition_by_name
 
-__all__ = ["DaskDataset", "from_dask"]
-
 FAN_IN = 16
 
 

@@ -18,18 +18,6 @@ from ..options import HasOptions, as_number, option
 from ..random_streams import PARTITION, PARTITION_BY_LABEL, data_stream
 from .checks import check_seed, check_whole
 
-__all__ = [
-    "ByLabel",
-    "BySize",
-    "ByWeight",
-    "Even",
-    "DataPartition",
-    "Shared",
-    "Sized",
-    "partition_as_text",
-    "partition_by_name",
-]
-
 
 class DataPartition(HasOptions):
     """The base class of partitions.

@@ -17,8 +17,6 @@ from .dataset import Dataset
 from .digits import Digits
 from .synthetic import Circles, LinearRegression, Moons, Quadratic, Recipe, Spirals
 
-__all__ = ["NAMES", "OWN", "load", "dataset_options", "recipe_of"]
-
 RECIPES: Mapping[str, type[Recipe]] = MappingProxyType(
     {recipe.name: recipe for recipe in (Digits, Moons, Circles, Spirals, Quadratic, LinearRegression, Clicks)}
 )

@@ -18,8 +18,6 @@ from ..options import HasOptions, option
 from ..random_streams import SAMPLES, data_stream
 from .dataset import Dataset, build, hold_out
 
-__all__ = ["Circles", "LinearRegression", "Moons", "Plane", "Quadratic", "Recipe", "Spirals"]
-
 MOST = 10_000_000
 
 

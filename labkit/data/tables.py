@@ -39,8 +39,6 @@ from .checks import (
 )  # fmt: skip
 from .dataset import Dataset, build, hold_out
 
-__all__ = ["from_arrays", "from_csv"]
-
 Line = tuple[int, str]  # number of the line, from 1, and a cell
 
 

@@ -18,8 +18,6 @@ from typing import Generic, TypeVar
 
 from .commands import Delay, Drop, End, Lasting, Slow
 
-__all__ = ["ActiveFaults", "Conditions", "Reason", "reason_of"]
-
 Amount = Slow | Delay | Drop
 Reason = Lasting | None  # a temporary fault; None: a manual command
 Process = TypeVar("Process", bound=Hashable)

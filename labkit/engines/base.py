@@ -26,8 +26,6 @@ from .storage.store import Store
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["Cluster", "Engine", "VirtualTimeEngine"]
-
 
 class Engine(ABC):
     """One run of a plan: its roles, its clock, its trace.

@@ -26,10 +26,6 @@ from .distributions import (
 )
 from .machine_limits import DEFAULT_WORKERS, default_local_workers
 
-__all__ = [
-    "ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "cluster_options", "slow_with",
-]  # fmt: skip
-
 ENGINES = ("simulated", "dask")
 GRADIENT = Deterministic(0.01)  # default time of a gradient in virtual time
 ONLY = {

@@ -11,8 +11,6 @@ from ..trace.schema import NANO
 from .cluster_spec import GRADIENT, ClusterSpec
 from .distributions import Deterministic, Distribution, Measured, distribution_name, mean_seconds
 
-__all__ = ["cluster_rows", "distribution_text"]
-
 NUMBERS = ("sigma", "alpha")  # parameters of distributions that are not seconds
 
 

@@ -30,13 +30,6 @@ from ..options import HasOptions, option
 from ..trace.schema import nanoseconds
 from .plan import Plan, find_role
 
-__all__ = [
-    "COMMANDS", "EVERY", "LATEST", "RESEND_S", "Command", "Cut", "Delay", "Drop", "During", "End", "Executed", "Freeze", "Inject",
-    "Join", "Kill", "Lasting", "Leave", "OnLink", "OnLinks", "OnRole", "Pause", "Reconnect", "Restart", "Resume", "SetOptions",
-    "Slow", "Stop", "Thaw", "Who", "check_supported", "check_who", "until_option", "from_dict", "log_text", "named",
-    "not_executed", "parse_command", "parse_log", "read_entry", "at_option", "value_of_text",
-]  # fmt: skip
-
 RESEND_S = 0.05  # retransmission timeout, seconds, of a lost or unacknowledged transmission (see `Drop`)
 
 Who = str | tuple[str, ...]

@@ -17,8 +17,6 @@ from ..formats import Either, Form, Mismatch, check
 from ..options import as_number
 from .distributions import Deterministic, Distribution, Measured, distribution_as_text, distribution_by_name
 
-__all__ = ["Costs", "Linear", "WorkCost", "costs_as_text", "costs_from_text"]
-
 MAX_S = 1e6  # the largest duration, in seconds
 MAX_CORES, MAX_HOSTS = 4096, 100_000
 

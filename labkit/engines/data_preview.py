@@ -16,8 +16,6 @@ from ..roles.probe import ProbeInputs
 from ..trace.header import RecordedPlane, RecordedSamples, RecordedShares
 from ..trace.prediction_history import NO_ANSWER
 
-__all__ = ["probe_inputs_of", "recorded_samples", "recorded_shares"]
-
 # number of held-out samples that are probed, and of training points that are drawn in the plane
 SAMPLES, POINTS = 18, 200
 SIDE, FEWEST = 40, 12  # maximum and minimum number of cells along a side of the grid

@@ -19,12 +19,6 @@ from ..errors import BadInput, nearest, shown
 from ..options import HasOptions, as_number, option, options_of
 from ..trace.schema import NANO
 
-__all__ = [
-    "DISTRIBUTIONS", "Deterministic", "Distribution", "Exponential", "LogNormal", "Measured", "Pareto", "Sampler",
-    "ShiftedExponential", "Uniform", "as_distribution", "distribution_as_text", "distribution_by_name", "distribution_name",
-    "distribution_with_mean", "mean_seconds",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Distribution(HasOptions):

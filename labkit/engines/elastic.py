@@ -18,8 +18,6 @@ from ..roles.group_restart import restarts_as_group, whole_replicas
 from ..roles.layout import Layout
 from .cluster_spec import ClusterSpec
 
-__all__ = ["Elastic", "check_elastic", "elastic_of", "moving_roles"]
-
 
 @dataclass(frozen=True)
 class Elastic:

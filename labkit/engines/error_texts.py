@@ -13,10 +13,6 @@ from ..trace.query import least_received
 from ..trace.schema import seconds
 from ..trace.trace import Trace
 
-__all__ = [
-    "deadlock_text", "divergence_text", "failure_report", "foreign_effect", "forgotten_await", "loss_text", "render_failure",
-]  # fmt: skip
-
 ONLY = (
     "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, "
     "all_reduce, ...)."

@@ -45,8 +45,6 @@ from .commands import (
 )
 from .plan import Plan
 
-__all__ = ["FAULTS", "KINDS", "Faults", "Partition", "Preempt", "parse_fault", "schedule_faults"]
-
 MAX_PREEMPTIONS = 10_000  # preemptions of one fault
 LATEST_S = 1e9  # engine seconds
 

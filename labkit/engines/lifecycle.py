@@ -10,17 +10,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-__all__ = [
-    "PARTICIPATING",
-    "PRESENT",
-    "AWAITING_PLACEMENT",
-    "TRANSITIONS",
-    "InvalidTransition",
-    "State",
-    "Trigger",
-    "next_state",
-]
-
 
 class State(StrEnum):
     """The state of a role. In the first three states the role does not take part in the run (yet)."""

@@ -15,11 +15,6 @@ from pathlib import Path
 
 from ..errors import BadInput
 
-__all__ = [
-    "MAX_PROCESSES", "DEFAULT_WORKERS", "check_capacity", "cpu_quota", "free_memory", "memory_limit", "process_capacity",
-    "usable_cpus", "default_local_workers",
-]  # fmt: skip
-
 DEFAULT_WORKERS = 4  # as in the lessons
 WORKERS_PER_CPU = 4  # paced workers sleep most of the time
 MAX_PROCESSES = 64  # processes started on one machine, at most

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from .distributions import Sampler
 
-__all__ = ["Pacing", "WorkTimes"]
-
 
 class Pacing:
     """Deadlines of paced work, in ns. Durations are exact on average, although a timer wakes a role about 0.1 ms late.

@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from ..problem import Problem
     from ..roles.context import Context
 
-__all__ = [
-    "Plan",
-    "batch_maker",
-    "make_coroutine",
-    "build_parts",
-    "find_role",
-    "local_data",
-    "make_plan",
-    "split",
-]
-
-
 T = TypeVar("T")
 
 

@@ -35,8 +35,6 @@ from ..trace.schema import ALL, APPLY, COMPUTE, EVALUATE, EVALUATION, STARTUP, T
 if TYPE_CHECKING:
     from ..strategies import Strategy
 
-__all__ = ["PHASE", "KnownMembers", "RoleCore"]
-
 SENT = Posted("send")
 PHASE = {"gradient": COMPUTE, "server": APPLY, "measure": EVALUATE}  # of each kind of work
 

@@ -11,8 +11,6 @@ import os
 
 from .base import Cluster
 
-__all__ = ["ENVIRONMENT_VARIABLE", "is_simulation_only", "to_simulated"]
-
 ENVIRONMENT_VARIABLE = "LABKIT_LIGHT"
 
 

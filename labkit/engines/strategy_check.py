@@ -11,8 +11,6 @@ from typing import Any
 from ..errors import BadInput, shown
 from ..roles.messages import Message
 
-__all__ = ["check_strategy"]
-
 
 def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
     """Raise `BadInput` if options are not dataclass fields, `messages` lists other classes, or a role of the layout has no

@@ -11,11 +11,6 @@ from typing import Any, ClassVar
 
 from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 
-__all__ = [
-    "Action", "Answer", "BackToLive", "Calibrate", "Cancel", "ChangeSettings", "Execute", "Pause", "Pin", "PlayScenario",
-    "Forecast", "Reset", "Resume", "PlayForecast", "Seek", "ShowRun", "Start", "Step", "Stop", "Sweep", "Undo", "Unpin", "WhatIf",
-]  # fmt: skip
-
 COMMAND_PROGRESS: dict[type[Command], str] = {
     Slow: "slowing", Kill: "stopping", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting off",
     Reconnect: "reconnecting",

@@ -9,8 +9,6 @@ from ..options import options_of
 from .controls import label_of
 from .settings import Settings
 
-__all__ = ["announcement"]
-
 # {setting: (the setting on which it depends, why)}
 REASONS = {
     "hidden": ("strategy", "{strategy} needs at least {layers} hidden layers"),

@@ -27,11 +27,6 @@ from ..engines.base import Engine
 from ..engines.commands import Stop
 from ..engines.dask import DaskCluster
 
-__all__ = [
-    "close_earlier", "forget", "in_kernel", "open_labs", "output_name", "remember", "remember_run", "stale", "this_cell",
-    "this_execution",
-]  # fmt: skip
-
 HISTORY = re.compile(r"_{1,3}|_\d+")  # names of the output history, besides `Out`
 
 

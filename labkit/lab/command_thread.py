@@ -17,8 +17,6 @@ from typing import Any, Protocol
 
 from ..errors import LabkitError
 
-__all__ = ["CommandQueue", "CommandThread", "Movable"]
-
 LINGER = 2.0  # idle seconds after which the thread ends
 FINISH_POLL = 0.02  # seconds between two slices of a run that is advanced as fast as possible
 

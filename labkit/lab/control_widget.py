@@ -22,8 +22,6 @@ from .controls import Control, controls
 from .page.widget import receive_during_cells
 from .settings import Settings
 
-__all__ = ["ControlWidget"]
-
 
 class ControlWidget:
     """The widget of one setting. `widget`: a dropdown, a slider over values, a checkbox or a text field; for a number in a range

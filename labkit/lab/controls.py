@@ -18,8 +18,6 @@ from ..strategies import FAMILIES, ServerStrategy, Strategy
 from ..strategies.base import StaleGradients
 from .settings import Settings, name_of
 
-__all__ = ["ALWAYS", "GROUPS", "Control", "controls", "label_of"]
-
 GROUPS = ("algorithm", "cluster", "problem", "budget", "more")
 ALWAYS = (
     "strategy", "learning_rate", "engine", "workers", "servers", "pace", "data", "batch_size", "seconds", "accuracy",

@@ -28,8 +28,6 @@ from .forecast_run import calibrated_options, can_forecast
 from .session import Session
 from .settings import Settings
 
-__all__ = ["Experiments", "ExperimentProgress", "Swept", "Task", "default_values", "settings_of_sweep", "sweepable"]
-
 GRADIENTS, GRADIENTS_PER_WORKER = 2000, 100  # of one simulated run of a forecast or a sweep, if nothing else ends it
 MOST_VALUES = 7  # of a sweep, by default
 MOST_WORKERS = 32  # of a sweep of the workers, by default

@@ -25,8 +25,6 @@ from ..trace.schema import NANO
 from ..views.forecast import ForecastPart, RunForecast
 from .settings import Settings
 
-__all__ = ["ForecastRun", "calibrated_options", "can_forecast"]
-
 GRADIENTS = 1500  # of one part, and at least so many for each worker:
 GRADIENTS_PER_WORKER = 30
 SLICE = 0.02  # most wall seconds between two looks at the clock

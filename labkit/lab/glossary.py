@@ -5,8 +5,6 @@ The terms are those of the papers that the strategies cite; docs/glossary.md has
 
 from __future__ import annotations
 
-__all__ = ["TERMS", "explain"]
-
 TERMS: dict[str, str] = {
     "accuracy": "share of held-out examples that the model classifies correctly",
     "applied": "gradients that a server (or a replica) has used for an update",

@@ -29,8 +29,6 @@ from .cells import output_name
 from .page.widget import receive_during_cells, widget_view
 from .static_page import StaticOutput
 
-__all__ = ["Guess", "Revealed"]
-
 ONCE = "A guess is committed once: run its cell again for a new one."
 LATE = "The result has been revealed: it is too late for a guess. Run its cell again for a new one."
 # The colour of a bar beside the text. The text has the colours of the page, so it is legible in a dark theme, too.

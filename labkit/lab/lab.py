@@ -53,8 +53,6 @@ from .view import View, make_view
 if TYPE_CHECKING:
     import ipywidgets
 
-__all__ = ["Lab"]
-
 _numbers = count(1)
 
 CLOSED = "closed: run the cell again"

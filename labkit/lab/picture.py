@@ -17,8 +17,6 @@ import labkit as lk
 
 from ..views import overview, save
 
-__all__ = ["main"]
-
 
 def main(path: str) -> Path:
     """Simulate both runs (a second or two) and write the overview to `path`."""

@@ -11,8 +11,6 @@ import threading
 from ..engines.dask import DaskCluster
 from ..errors import BadInput
 
-__all__ = ["Processes"]
-
 
 class Processes:
     """The cluster of a lab and its processes.

@@ -19,8 +19,6 @@ from ..trace import Trace
 from .forecast_run import ForecastRun
 from .settings import Settings
 
-__all__ = ["KEPT", "Entry", "RunTable", "Runs"]
-
 NONE_YET = "no run yet"
 KEPT = 12  # number of finished runs that are kept; of older runs only the rows are kept
 

@@ -11,8 +11,6 @@ from .scenarios.scenario import Question, Scenario
 from .session import Session
 from .settings import Settings
 
-__all__ = ["ScenarioRunner"]
-
 
 class ScenarioRunner:
     """The runner of the scenarios of a lab.

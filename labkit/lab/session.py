@@ -53,8 +53,6 @@ from .processes import Processes
 from .run_table import RunTable
 from .settings import Settings
 
-__all__ = ["Session"]
-
 SLICE = 0.02  # wall seconds of one slice in which a simulated run is advanced; commands are executed between slices
 FINISH_SLICE = 0.2  # wall seconds of one slice of a simulated run that is advanced as fast as possible
 ROLES_PER_SLICE = 500  # collecting the reports of this many roles after a slice takes as long as a slice

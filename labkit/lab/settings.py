@@ -22,8 +22,6 @@ from ..run import Run
 from ..spec import NOT_SHARED, PACE, RunSpec, make_cluster, strategy_name
 from ..strategies import STRATEGIES, Strategy
 
-__all__ = ["Settings", "initial_settings", "name_of"]
-
 # options of processes and of the recording, and `compute`, which is set as "pace" and "distribution"
 NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
 # {setting: the fields of the specification that it sets}, if these are not the one field of the same name

@@ -16,8 +16,6 @@ from ..spec import strategy_name
 from ..strategies import STRATEGIES
 from .settings import Settings
 
-__all__ = ["read_share_text", "share_text"]
-
 
 def share_text(settings: Settings, **more: str) -> str:
     """Return the text of a lab's settings.

@@ -17,8 +17,6 @@ from ..narrative.sentence import sentence
 from ..trace import Trace
 from ..views import overview, style
 
-__all__ = ["StaticOutput", "static_page"]
-
 DPI = 1.25 * style.DPI
 COLOURS = 96  # of the picture, so that it takes about 60 kB
 

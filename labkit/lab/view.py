@@ -20,8 +20,6 @@ from .scenarios.scenario import Scenario
 from .session import Session
 from .settings import Settings
 
-__all__ = ["View", "make_view"]
-
 # conditions, and the commands that begin and end them
 ENTERS: dict[str, type[Command]] = {**dict.fromkeys(GONE, Kill), "frozen": Freeze, "cut off": Cut}
 LEAVES: dict[str, type[Command]] = {**dict.fromkeys(GONE, Restart), "frozen": Thaw, "cut off": Reconnect}

@@ -10,8 +10,6 @@ from ..formatting import short
 from ..trace.role_states import Period
 from ..trace.trace import Trace
 
-__all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
-
 MAX_NAMED = 3  # up to this many roles are named individually
 CONDITION_TEXTS = {
     "killed": "is down", "lost": "is lost", "left": "has left", "frozen": "is frozen", "cut off": "is cut off",

@@ -45,8 +45,6 @@ from ..trace.schema import NANO, seconds
 from ..trace.stragglers import SlowRole, Stragglers, stragglers
 from ..trace.trace import Trace
 
-__all__ = ["MILESTONES", "Log", "events", "log_lines", "stop_reason", "straggler_text"]
-
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies with a line in the log, in addition to the target of the budget
 PAUSES = 3  # further consecutive pauses are merged into one line, because single-stepping produces many
 MAX_NAMED = 6  # roles that are named individually

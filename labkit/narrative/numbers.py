@@ -11,8 +11,6 @@ from ..trace.query import bytes_sent_until, sampled, staleness_until
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 
-__all__ = ["numbers", "state"]
-
 
 def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
     """Return (name, value) of each number at `t` (ns; None is now).

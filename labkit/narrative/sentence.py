@@ -27,8 +27,6 @@ from ..trace.role_states import Period, periods, workers_of
 from ..trace.trace import Trace
 from .labels import role_names, states_text, strategy_label, strategy_text
 
-__all__ = ["sentence"]
-
 UNCHANGED = 0.03  # a smaller relative difference of the throughput is not a change
 NOT_WAITING = 0.95  # share of time computing above which a role does not wait
 MAX_SETTINGS = 2  # settings that are named

@@ -28,8 +28,6 @@ from ..trace.schema import seconds
 from ..trace.summary import summary
 from ..trace.trace import Trace
 
-__all__ = ["COLUMNS", "run_row", "runs_csv"]
-
 # Keys of a row, and their headings with the unit, in the order of the file.
 COLUMNS: dict[str, str] = {
     "run": "run", "strategy": "strategy", "engine": "engine", "workers": "workers", "servers": "servers",

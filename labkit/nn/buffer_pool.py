@@ -14,8 +14,6 @@ from collections import deque
 
 import numpy as np
 
-__all__ = ["BufferPool"]
-
 _SMALL = 4096  # bytes; below this size a new array is cheaper than a lookup in the pool
 _LOOK_AT = 8  # buffers of a size class that one call checks; later calls check the others
 _KEEP = 64  # maximum number of buffers per size class

@@ -9,8 +9,6 @@ import numpy as np
 from ..errors import BadInput, shown
 from .objective import Array
 
-__all__ = ["clip_by_norm", "decay_weights"]
-
 
 def clip_by_norm(gradient: Array, max_norm: float) -> float:
     """Scale the gradient (any shape) to Euclidean length `max_norm` if it is longer, and return the original length.

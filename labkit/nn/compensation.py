@@ -21,8 +21,6 @@ from .named_objects import make_by_name
 from .objective import Array
 from .optimizers import State
 
-__all__ = ["AdaptiveCompensation", "Compensation", "DelayCompensation", "compensation_by_name"]
-
 
 class Compensation(Protocol):
     """The interface of delay compensations. All arrays have shape (size,)."""

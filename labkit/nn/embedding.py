@@ -23,8 +23,6 @@ from ..errors import BadInput
 from ..options import HasOptions, option
 from .objective import Array
 
-__all__ = ["EmbeddingBag", "check_ids", "scramble"]
-
 _STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, odd: the increments of SplitMix64
 _WORD = (1 << 64) - 1
 

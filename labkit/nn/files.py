@@ -26,8 +26,6 @@ from .objective import Array, check_vector
 from .recommender import Recommender
 from .rows import SparseParameters
 
-__all__ = ["FORMAT", "load_model", "save_model"]
-
 FORMAT = 2
 KIND = "labkit model"
 PREFIX = "array."

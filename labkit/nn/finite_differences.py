@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-__all__ = ["central_differences"]
-
 
 def central_differences(
     f: Callable[[np.ndarray], float], x: np.ndarray, h: float = 1e-5, indices: Sequence[int] | None = None

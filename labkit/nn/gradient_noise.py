@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["batch_gradients", "noise_scale"]
-
 
 def batch_gradients(
     objective: Any,

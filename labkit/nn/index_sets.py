@@ -15,8 +15,6 @@ import numpy as np
 from ..errors import BadInput
 from .objective import Array
 
-__all__ = ["Box", "Boxes"]
-
 
 class Box(NamedTuple):
     """The columns low..high-1 of a (rows, stride) matrix that begins at index `offset` of the flat vector."""

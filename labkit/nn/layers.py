@@ -18,8 +18,6 @@ import numpy as np
 from ..options import HasOptions, option
 from .objective import Array
 
-__all__ = ["Dense", "Layer", "ReLU", "Tanh"]
-
 
 class Layer(Protocol):
     """The interface of layers.

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from ..errors import BadInput, nearest, shown
 
-__all__ = ["ParameterLayout"]
-
 
 class ParameterLayout:
     """Named slices of a flat vector.

@@ -15,8 +15,6 @@ import numpy as np
 from ..errors import BadInput
 from .objective import Array
 
-__all__ = ["Loss", "SoftmaxCrossEntropy", "SquaredError"]
-
 
 class Loss(Protocol):
     """The interface of losses."""

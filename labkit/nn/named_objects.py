@@ -9,8 +9,6 @@ from typing import Any
 from ..errors import BadInput, nearest, shown
 from ..options import options_of, parse_option, write_option
 
-__all__ = ["make_by_name", "name_as_text"]
-
 
 def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
     """Make an object from text: `Step(100, 0.5)` from `"step:100:0.5"`. `what`: the kind of object, for error messages.

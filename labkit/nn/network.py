@@ -20,8 +20,6 @@ from .layout import ParameterLayout
 from .losses import Loss, SoftmaxCrossEntropy, SquaredError
 from .objective import Array, check_rows, check_vector
 
-__all__ = ["Block", "Network", "Stage"]
-
 ACTIVATIONS: dict[str, tuple[type[ReLU] | type[Tanh], str]] = {"relu": (ReLU, "he"), "tanh": (Tanh, "glorot")}
 LOSSES: dict[str, type[SoftmaxCrossEntropy] | type[SquaredError]] = {
     "cross-entropy": SoftmaxCrossEntropy,

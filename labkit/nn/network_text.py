@@ -10,8 +10,6 @@ from .objective import NullObjective
 from .quadratic import QuadraticObjective
 from .recommender import Recommender
 
-__all__ = ["input_text", "network_text", "size_text"]
-
 
 def network_text(objective: Any) -> str:
     """Return the architecture as text: `64-128-10, relu, cross-entropy`."""

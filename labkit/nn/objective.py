@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ..errors import BadInput
 from .layout import ParameterLayout
 
-__all__ = ["Array", "NullObjective", "Objective", "check_rows", "check_vector"]
-
 Array = NDArray[Any]
 
 

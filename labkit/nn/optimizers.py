@@ -19,8 +19,6 @@ from ..options import HasOptions, option
 from .named_objects import make_by_name
 from .objective import Array
 
-__all__ = ["SGD", "Adagrad", "Adam", "Momentum", "Nesterov", "Optimizer", "State", "optimizer_by_name"]
-
 State = dict[str, Array]
 
 

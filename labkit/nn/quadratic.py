@@ -16,8 +16,6 @@ from ..errors import BadInput, shown
 from .layout import ParameterLayout
 from .objective import Array, check_rows, check_vector
 
-__all__ = ["QuadraticObjective"]
-
 
 class QuadraticObjective:
     """An `Objective` with d parameters in one layer, "quadratic".

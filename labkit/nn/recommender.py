@@ -24,8 +24,6 @@ from .network import ROWS_AT_ONCE, Network
 from .objective import Array, check_vector
 from .rows import SparseParameters
 
-__all__ = ["DENSE_BYTES", "Recommender"]
-
 DENSE_BYTES = 256_000_000  # the largest whole vector of a model that dense strategies accept
 
 

@@ -18,8 +18,6 @@ from ..errors import BadInput
 from .embedding import EmbeddingBag
 from .objective import Array
 
-__all__ = ["PLAIN_BYTES", "SparseParameters", "find_rows"]
-
 PLAIN_BYTES = 64_000_000  # the largest vector, in bytes, that `plain` makes dense
 
 

@@ -14,8 +14,6 @@ from ..errors import BadInput, nearest, shown
 from ..options import HasOptions, option
 from .named_objects import make_by_name, name_as_text
 
-__all__ = ["Constant", "Cosine", "Schedule", "StepDecay", "Warmup", "schedule_as_text", "schedule_by_name"]
-
 
 class Schedule(Protocol):
     """A function from the number of updates applied so far to a factor of the learning rate."""

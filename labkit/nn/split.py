@@ -25,8 +25,6 @@ from .layers import Dense
 from .network import Block, Network
 from .objective import Array
 
-__all__ = ["SplitPair", "split_pairs"]
-
 
 class SplitPair:
     """One rank's part of a pair of layers (or of a single layer, if `first` is None).

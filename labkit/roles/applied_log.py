@@ -23,8 +23,6 @@ from ..trace.schema import ALL, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
 from .gradient import Contribution, Gradient
 from .messages import Position, Push
 
-__all__ = ["AppliedLog"]
-
 Served = Callable[[int, int, int | None], None]
 
 

@@ -26,17 +26,6 @@ from .group_restart import restarts_as_group
 from .layout import Layout, RoleSpec
 from .messages import Message, field_names
 
-__all__ = [
-    "BACKUP_KINDS",
-    "Applied",
-    "Copy",
-    "CopyRequest",
-    "ReplicaAck",
-    "run_backup",
-    "run_with_backup",
-    "with_backups",
-]
-
 CHECK_INTERVAL_S = 0.05  # seconds between two checks that the peer is still present
 
 

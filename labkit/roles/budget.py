@@ -11,8 +11,6 @@ from ..formatting import number_text
 from ..options import HasOptions, option
 from ..problem import Problem
 
-__all__ = ["Budget", "Limits"]
-
 
 @dataclass(frozen=True)
 class Budget(HasOptions, HasDescription):

@@ -13,8 +13,6 @@ from .context import Context
 from .evaluator import Evaluator
 from .messages import Joined, Snapshot, SnapshotRequest
 
-__all__ = ["all_full", "final_snapshots", "pause_after_evaluation", "snapshots_of_one_version", "snapshots_of_replicas"]
-
 PAUSE_FACTOR = 19
 MAX_AHEAD = 16  # a common version is requested at most this far ahead, in multiples of eval_every
 

@@ -31,8 +31,6 @@ from .context import Context
 from .layout import shard_slices
 from .messages import Chunk
 
-__all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "reduce_scatter"]
-
 
 async def all_reduce(
     ctx: Context,

@@ -26,8 +26,6 @@ from ..errors import BadInput
 from ..nn.codecs import Codec, PowerSGD
 from ..nn.codecs.base import Messages, Shapes
 
-__all__ = ["Compressor", "check_codec", "compressor_of"]
-
 StreamFactory = Callable[[], np.random.Generator]
 
 

@@ -21,8 +21,6 @@ from .messages import Message
 if TYPE_CHECKING:
     from ..data.batches import Batch
 
-__all__ = ["Context"]
-
 SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
 
 

@@ -15,8 +15,6 @@ from .gradient import Contribution, Gradient
 from .optimizer_state import OptimizerState
 from .staleness_correction import StalenessCorrection
 
-__all__ = ["DenseParameters"]
-
 
 class DenseParameters:
     """The parameters of shard `index`: the slice (or boxes) `part` of the whole model.

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from ..errors import RoleError, shown
 from .messages import Message
 
-__all__ = ["CALL", "COMPUTE", "RECV", "SLEEP", "Inbox", "Posted", "call", "compute", "inbox", "recv", "sleep"]
-
 COMPUTE = "compute"  # (COMPUTE, function, arguments, cost, unless)
 RECV = "recv"  # (RECV, kinds, timeout, sender)
 SLEEP = "sleep"  # (SLEEP, seconds)

@@ -22,8 +22,6 @@ from .messages import Snapshot
 from .part import Part, Work
 from .probe import Probe, ProbeInputs
 
-__all__ = ["Evaluator"]
-
 SCORE = Either(None, float)
 STATE: Form = {
     "parameters": Either(None, SparseParameters, ArrayForm("f", (None,))), "update": int, "samples": int, "loss": SCORE,

@@ -19,8 +19,6 @@ from .context import Context
 from .messages import Joined, Left, Message, Pull, Push
 from .shard import Shard
 
-__all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_worker_order", "next_pushes"]
-
 P = TypeVar("P", bound=Message)
 
 

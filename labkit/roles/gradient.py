@@ -18,8 +18,6 @@ from .compressor import Compressor
 from .messages import Push, timing_only_message
 from .part import Part, Work
 
-__all__ = ["Contribution", "Gradient", "Model", "Parameters"]
-
 Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as read
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from ..errors import LabkitError, RoleError
 from .messages import Push
 
-__all__ = ["GradientCheck"]
-
 # this number of refused pushes counts as a failure of all workers; an accepted push resets the number of its sender
 MAX_CONSECUTIVE_REFUSALS = 1000
 

@@ -16,8 +16,6 @@ from typing import overload
 
 from ..errors import nearest
 
-__all__ = ["GRAPHS", "Graph", "metropolis", "neighbours", "two_colouring"]
-
 GRAPHS = ("ring", "grid", "complete")
 
 

@@ -20,15 +20,6 @@ from typing import Any
 from ..trace.schema import ALL, CANCELLED
 from .layout import Layout, RoleSpec
 
-__all__ = [
-    "SAVE_EVERY",
-    "group_restart_states",
-    "restarts_as_group",
-    "drop_unapplied",
-    "whole_replicas",
-    "not_waited_for",
-]
-
 SAVE_EVERY = 50  # updates between two checkpoints of the parts of a split model
 
 State = Mapping[str, Any]

@@ -17,8 +17,6 @@ from ..nn.index_sets import Box, Boxes
 from ..trace.header import RecordedLayout, RecordedRole, Replication
 from .messages import Snapshot
 
-__all__ = ["ClusterShape", "Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
-
 Snapshots = tuple[Snapshot, ...]
 
 

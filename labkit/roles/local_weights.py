@@ -21,8 +21,6 @@ from .gradient import Gradient
 from .messages import Position, Weights
 from .part import Part, Work
 
-__all__ = ["Local", "MovedWeights"]
-
 
 class MovedWeights(Gradient):
     """Weights (flat, parameter size) that are pushed in place of the `gradients` that were applied to them. `clocks`: for each

@@ -25,12 +25,6 @@ import numpy as np
 
 from ..errors import RoleError
 
-__all__ = [
-    "Ack", "CentreWeights", "Chunk", "Joined", "Left", "Message", "Mix", "Position", "Pull", "Push", "Snapshot",
-    "SnapshotRequest", "Weights", "bytes_outside_arrays", "copied_for_sending", "field_names", "payload_bytes",
-    "timing_only_message",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Message:

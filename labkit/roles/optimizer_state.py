@@ -10,8 +10,6 @@ from ..formats import ArrayForm
 from ..nn import decay_weights
 from ..nn.optimizers import Optimizer, State
 
-__all__ = ["OptimizerState", "load_state", "saved_state", "state_form"]
-
 
 class OptimizerState:
     """`optimizer` with its state for `size` parameters of `dtype`. `weight_decay` is decoupled from the gradient."""

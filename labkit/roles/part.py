@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-__all__ = ["Part", "Work"]
-
 Work = Literal["gradient", "server", "measure"]
 
 

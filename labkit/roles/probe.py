@@ -16,8 +16,6 @@ import numpy as np
 from ..trace.prediction_history import NO_ANSWER
 from ..trace.recorder import Recorder
 
-__all__ = ["DENSITY", "Probe", "ProbeInputs"]
-
 DENSITY = 100
 ROWS = 405  # inputs per forward pass, a quarter of 18 samples + 40 x 40 cells: 0.2 ms on a network 2-128-2 (all inputs: 0.8 ms)
 

@@ -22,8 +22,6 @@ from .dense_parameters import DenseParameters
 from .messages import CentreWeights, Position, Snapshot
 from .shard import NEVER, Shard
 
-__all__ = ["Centre", "Replica"]
-
 
 class Replica(Shard):
     """A worker's replica of the whole model.

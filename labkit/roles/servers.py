@@ -17,8 +17,6 @@ from .context import Context
 from .gradient import Gradient, Parameters
 from .messages import Ack, Joined, Left, Message, Pull, Weights
 
-__all__ = ["NewestWeights", "post", "pull", "push", "push_pull", "replies"]
-
 PULL, WEIGHTS = Pull(), (Weights, Joined)
 
 

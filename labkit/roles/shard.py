@@ -35,8 +35,6 @@ from .messages import Push, Snapshot, Weights, timing_only_message
 from .part import Part, Work
 from .staleness_correction import StalenessCorrection, staleness_correction
 
-__all__ = ["NEVER", "Shard", "ShardParameters"]
-
 NEVER = 1 << 62  # a time (ns) or a version that is not reached
 REDUCTIONS = ("mean", "sum")
 COUNT = Number(0, NEVER, int)

@@ -19,8 +19,6 @@ import numpy as np
 
 from ..errors import BadInput
 
-__all__ = ["check_source"]
-
 TRAPS = ("compute", "recv", "sleep")
 POSTS = ("send", "note", "save")
 MUTATORS = {

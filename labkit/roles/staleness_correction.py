@@ -20,8 +20,6 @@ from ..formats import ArrayForm
 from ..nn.optimizers import State
 from .optimizer_state import load_state, saved_state, state_form
 
-__all__ = ["StalenessCorrection", "staleness_correction"]
-
 
 def staleness_correction(strategy: Any) -> StalenessCorrection | None:
     """Return the correction for the strategy's options `staleness_aware` and `compensation`; None if they are missing or

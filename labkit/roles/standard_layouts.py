@@ -15,8 +15,6 @@ from .replica import Replica
 if TYPE_CHECKING:
     from ..strategies import Strategy
 
-__all__ = ["refuse_servers", "replica_layout", "server_layout", "worker_specs"]
-
 
 def server_layout(strategy: Strategy, problem: Problem, cluster: ClusterShape, store: Any = None) -> Layout:
     """Return a layout of parameter servers, workers, and a chief, with one node per role and shards of equal size.

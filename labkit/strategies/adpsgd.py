@@ -32,8 +32,6 @@ from ..roles.messages import Message, Mix, Pull, Push, Snapshot, Weights
 from ..roles.replica import Replica
 from .base import MixedReplicas
 
-__all__ = ["ADPSGD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ADPSGD(MixedReplicas):

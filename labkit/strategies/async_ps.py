@@ -23,8 +23,6 @@ from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
 from .base import AsynchronousServer
 
-__all__ = ["AsyncPS"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncPS(AsynchronousServer):

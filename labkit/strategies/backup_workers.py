@@ -31,8 +31,6 @@ from ..roles.servers import NewestWeights, post
 from ..roles.shard import Shard
 from .base import ServerStrategy
 
-__all__ = ["BackupWorkers"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BackupWorkers(ServerStrategy):

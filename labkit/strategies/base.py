@@ -31,10 +31,6 @@ from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weight
 from ..roles.standard_layouts import replica_layout, server_layout
 from ..table import Table
 
-__all__ = [
-    "AsynchronousServer", "MixedReplicas", "ServerStrategy", "StaleGradients", "Strategy",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(HasOptions, HasDescription):

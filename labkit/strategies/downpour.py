@@ -29,8 +29,6 @@ from ..roles.servers import pull, push
 from ..roles.shard import Shard
 from .base import AsynchronousServer
 
-__all__ = ["Downpour"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Downpour(AsynchronousServer):

@@ -24,8 +24,6 @@ from ..roles.messages import Message, Mix
 from ..roles.replica import Replica
 from .base import MixedReplicas
 
-__all__ = ["DPSGD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(MixedReplicas):

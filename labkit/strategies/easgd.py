@@ -38,8 +38,6 @@ from ..roles.servers import pull, push_pull
 from ..roles.standard_layouts import server_layout
 from .base import Strategy
 
-__all__ = ["EASGD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EASGD(Strategy):

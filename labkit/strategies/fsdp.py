@@ -35,8 +35,6 @@ from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
-__all__ = ["FSDP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FSDP(Strategy):

@@ -22,8 +22,6 @@ from typing import ClassVar
 
 from .ring_all_reduce import RingAllReduce
 
-__all__ = ["HalvingDoubling"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HalvingDoubling(RingAllReduce):

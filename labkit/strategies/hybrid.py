@@ -37,8 +37,6 @@ from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
-__all__ = ["Hybrid"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hybrid(Strategy):

@@ -30,8 +30,6 @@ from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
 from .base import AsynchronousServer
 
-__all__ = ["KAsync", "KBatchAsync"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KAsync(AsynchronousServer):

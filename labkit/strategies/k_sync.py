@@ -29,8 +29,6 @@ from ..roles.shard import Shard
 from .backup_workers import BackupWorkers
 from .base import ServerStrategy
 
-__all__ = ["KBatchSync", "KSync"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KSync(ServerStrategy):

@@ -26,8 +26,6 @@ from ..roles.messages import Chunk, Message
 from ..roles.replica import Replica
 from .base import MixedReplicas
 
-__all__ = ["LocalSGD"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD(MixedReplicas):

@@ -32,8 +32,6 @@ from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
-__all__ = ["PipeDream"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PipeDream(Strategy):

@@ -39,8 +39,6 @@ from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
-__all__ = ["Pipeline"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(Strategy):

@@ -31,8 +31,6 @@ from ..roles.shard import Shard
 from ..roles.standard_layouts import replica_layout
 from .base import ServerStrategy, Strategy
 
-__all__ = ["RingAllReduce"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RingAllReduce(Strategy):

@@ -41,8 +41,6 @@ from ..roles.sparse.row_shard import RowShard
 from ..roles.sparse.rows import RowModel, RowPull, RowPush, Rows, pull_rows, push_rows
 from .base import ServerStrategy, StaleGradients
 
-__all__ = ["SparsePS"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePS(StaleGradients):

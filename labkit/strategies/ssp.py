@@ -27,8 +27,6 @@ from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
 from .base import AsynchronousServer
 
-__all__ = ["SSP"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SSP(AsynchronousServer):

@@ -25,8 +25,6 @@ from ..roles.servers import pull, push_pull
 from ..roles.shard import Shard
 from .base import ServerStrategy
 
-__all__ = ["SyncPS"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SyncPS(ServerStrategy):

@@ -30,8 +30,6 @@ from ..roles.shard import Shard
 from ..roles.standard_layouts import refuse_servers
 from .base import Strategy
 
-__all__ = ["TensorParallel"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):

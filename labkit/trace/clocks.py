@@ -31,8 +31,6 @@ from .role_states import FAR_FUTURE, GONE, StateInterval, absences, absent_at_st
 from .schema import ALL, COMPUTE
 from .trace import Trace
 
-__all__ = ["Clocks", "Leads", "binned_maximum", "largest_lead", "leads", "roles_with_clock"]
-
 MAX_EVENTS, POINTS = 4000, 400  # leads are given at all times of change, or at this many evenly spaced times
 
 

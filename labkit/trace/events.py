@@ -19,12 +19,6 @@ from typing import Any, ClassVar, Self
 
 from ..formatting import speed
 
-__all__ = [
-    "EVENTS", "ConnectionRefused", "EngineWarning", "Event", "GradientRefused", "GroupRestarted", "LinkCut", "LinkDelayed",
-    "LinkEvent", "LinkLossy", "LinkReconnected", "Note", "OptionsSet", "RoleEvent", "RoleFenced", "RoleFrozen", "RoleJoined",
-    "RoleKilled", "RoleLeft", "RoleLost", "RoleRestarted", "RoleSlowed", "RoleThawed", "RoleUnplaced", "RunPaused", "RunWaits",
-]  # fmt: skip
-
 ENGINE = -1  # as `recorder`: the engine itself, or a user command
 
 SOURCES = ("", "first weights", "checkpoint", "evaluation", "backup")  # initial state of a restarted role

@@ -32,8 +32,6 @@ from .trace import Trace, check_trace
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
-
 TEXTS = ("about", "header", "events", "counters", "ending")
 
 # .npz ---------------------------------------------------------------------------------------------------------------

@@ -13,19 +13,6 @@ from .events import Event
 from .recorder import Counters
 from .schema import CATEGORIES, PHASES, REASONS, RESTORED, TABLES, Column
 
-__all__ = [
-    "ABOUT",
-    "COUNTERS",
-    "ENDING",
-    "EVENTS",
-    "FORMAT",
-    "HEADER",
-    "KIND",
-    "check_codes",
-    "check_names",
-    "table_form",
-]
-
 KIND, FORMAT = "labkit trace", 3
 COUNT = Number(0, math.inf, int)
 MAYBE = Either(None, int)

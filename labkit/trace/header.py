@@ -10,11 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
-__all__ = [
-    "RecordedBudget", "RecordedCluster", "RecordedLayout", "RecordedPart", "RecordedPlane", "RecordedProblem", "RecordedRole",
-    "RecordedSamples", "RecordedShares", "RecordedStrategy", "Replication", "TraceHeader",
-]  # fmt: skip
-
 OptionValue = bool | int | float | str | None
 Box = tuple[int, int, int, int, int]  # offset, rows, stride, low, high: see `labkit.nn.index_sets`
 SIMULATED_ONLY = ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time")

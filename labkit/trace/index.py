@@ -16,8 +16,6 @@ from numpy.typing import DTypeLike
 from .schema import TRAINING
 from .trace import Trace
 
-__all__ = ["BlockIndex", "Growing", "Lookup", "SelectedRows", "SortedRows", "Unread"]
-
 
 class SelectedRows:
     """Selected rows of a table. `rows["start"]` is a column, shape (n,), and `rows.columns("start", "end")` is a list of

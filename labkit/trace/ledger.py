@@ -62,8 +62,6 @@ from .role_states import absent
 from .schema import ALL, COMPUTE, REASONS, ROLLED_BACK, TABLES
 from .trace import Trace, check_trace
 
-__all__ = ["ledger"]
-
 Drops = dict[tuple[int, int], dict[int, dict[int, int]]]  # (sender, incarnation) -> step -> shard -> why
 
 

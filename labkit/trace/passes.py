@@ -15,8 +15,6 @@ from .index import Lookup
 from .query import skipped
 from .trace import Trace
 
-__all__ = ["Passes", "pipelined"]
-
 FORWARD, BACKWARD = "Activation", "Delta"
 NO_MESSAGE = -1
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from ..formats import ArrayForm, Arrays, Mismatch
 
-__all__ = ["MAX_ENTRIES", "NO_ANSWER", "PredictedClasses", "PredictionHistory"]
-
 MAX_ENTRIES = 400
 NO_ANSWER = 255  # in place of a class, if the output of the model is not finite
 MEMBERS = ("looks.when", "looks.samples", "looks.grid")

@@ -59,20 +59,6 @@ from .schema import (
 )  # fmt: skip
 from .trace import Trace
 
-__all__ = [
-    "AGAINST", "AMOUNTS", "NO_NORM", "Cumulative", "FaultEffect", "Norms", "Reports", "Series", "StalenessCounts",
-    "StalenessHistory", "Traffic", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
-    "computed_gradients", "computing_since", "evaluations", "expected_staleness", "fault_effect", "first_loss",
-    "gradient_period", "gradient_time", "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation",
-    "last_reported", "learning_curve", "least_received", "mean_gradient_time", "mean_rate", "mean_staleness", "medians",
-    "next_apply", "phases", "rate_between", "rates", "recent_staleness", "relative_steps",
-    "reported_interval_end", "reports", "row_load", "rows_written", "sampled", "samples_applied", "samples_per_update",
-    "skipped", "staleness", "staleness_between", "staleness_by_worker", "staleness_identity",
-    "staleness_in_order", "staleness_until", "steady_window", "time_to_accuracy", "totals_only", "traffic",
-    "traffic_by_node", "training_bytes", "updates", "updates_to_accuracy",
-]  # fmt: skip
-
-
 # completeness of tables ---------------------------------------------------------------------------------------------
 
 

@@ -18,8 +18,6 @@ from typing import Any, Protocol, Self
 from .events import Event
 from .schema import ALL, CATEGORIES, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
 
-__all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "combine_counters"]
-
 # Packs a row of integers: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
 # `array("q").extend` of a tuple took 0.27 us (`timeit`).
 _PACKERS = {name: Struct(f"={len(TABLES[name].names)}q").pack for name in INTEGER_TABLES}

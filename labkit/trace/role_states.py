@@ -30,12 +30,6 @@ from .events import (
 )  # fmt: skip
 from .trace import Trace
 
-__all__ = [
-    "CONDITIONS", "FAR_FUTURE", "GONE", "NOT_JOINED", "Period", "RoleStates", "StateInterval", "absences", "absent",
-    "absent_at_start", "conditions", "events_until", "intervals", "joined_later", "periods", "slowdowns", "slowed", "undoable",
-    "workers_of",
-]  # fmt: skip
-
 FAR_FUTURE = 1 << 62  # ns: later than any event
 NOT_JOINED = "not joined"  # condition of a role that has been absent since the start
 GONE = ("killed", "lost", "left", NOT_JOINED)  # conditions of a role without a process in the run

@@ -12,8 +12,6 @@ from .query import sampled
 from .schema import NANO, TRAINING
 from .trace import Trace, check_trace
 
-__all__ = ["StepCosts", "message_bytes", "step_costs"]
-
 
 @dataclass(frozen=True)
 class StepCosts:

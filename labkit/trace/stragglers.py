@@ -43,8 +43,6 @@ from .role_states import absent_at_start, joined_later, workers_of
 from .schema import APPLY, COMPUTE, NANO, TRAINING
 from .trace import Trace
 
-__all__ = ["MIN_DURATIONS", "SlowRole", "OutlierTest", "Stragglers", "stragglers"]
-
 MIN_DURATIONS = 3  # durations before a role can be reported
 WINDOWS = (3, 6, 12, 24, 48)
 BASELINE_DURATIONS = 12  # number of first durations that define the usual duration of a role without comparable peers

@@ -12,8 +12,6 @@ from .role_states import workers_of
 from .schema import seconds
 from .trace import Trace
 
-__all__ = ["summary"]
-
 
 def summary(trace: Trace) -> dict[str, Any]:
     """Return the summary of the run, as printed by `--json`. Times are in seconds, sizes in bytes."""

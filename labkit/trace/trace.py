@@ -23,8 +23,6 @@ from .prediction_history import PredictedClasses, PredictionHistory
 from .recorder import Counters, combine_counters
 from .schema import TABLES, TableSchema
 
-__all__ = ["RunOrTrace", "TraceTable", "Trace", "check_trace"]
-
 CONTENTS = {
     "spans": "what each role did, and when", "applies": "gradients applied, with staleness", "messages": "messages, with times",
     "progress": "gradients applied so far, as shards report them", "drops": "gradients not applied, and why",

@@ -14,8 +14,6 @@ from . import style
 from .curves import Curve
 from .evaluations import EvaluationPanel
 
-__all__ = ["AccuracyPanel", "draw"]
-
 
 def draw(
     trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time"

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from . import style
 from .figures import LabFigure, blank, head
 
-__all__ = ["Line", "bars", "wrapped"]
-
 # label, seconds of computing, latency and transfer, the formula, the sum as text, whether it fits into memory
 Line = tuple[str, float, float, float, str, str, bool]
 WIDTH, TOP, FOOT = 940, 92, 42  # pixels

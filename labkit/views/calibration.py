@@ -9,8 +9,6 @@ import numpy as np
 from . import style
 from .figures import GUTTER, TITLE_ROOM, LabFigure, blank, head
 
-__all__ = ["calibration_figure"]
-
 SIZE = (462, 250)  # pixels of one panel
 LEFT, BELOW, RIGHT = 62, 46, 86  # pixels around the axes
 LARGEST = 1e6  # bytes

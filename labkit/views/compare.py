@@ -21,8 +21,6 @@ from .curves import MOST_CURVES, Curve
 from .figures import GUTTER, LabFigure, blank, head, place
 from .throughput import ThroughputPanel
 
-__all__ = ["compare"]
-
 _DASHES: tuple[Any, ...] = (
     (0, (4, 2)),
     (0, (1.2, 1.4)),

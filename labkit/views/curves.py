@@ -21,8 +21,6 @@ from .event_lines import Events
 from .label_placement import WEAK, LabelPlacement, pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["Curve", "CurvesPanel", "forecast_curve", "reference_curve", "this_run", "until"]
-
 MOST_CURVES = 8
 LABEL_GAP = 15  # pixels between the labels of two curves in the margin
 NEAR = 5  # pixels: a readout has the events and the curves without a label that are this near

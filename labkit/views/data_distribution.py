@@ -20,8 +20,6 @@ from . import style
 from .evaluation_samples import class_name, missing_text
 from .panel import Panel, Stops, moment
 
-__all__ = ["DataDistributionPanel", "draw"]
-
 GAP, BARS = 0.06, 0.22  # share of the width: between the cells and the bars, and the longest bar
 DARK = 0.7  # share of the darkest cell's value above which numbers are white
 LETTER, LINE = 8.0, 13.0  # pixels: width of a digit in a cell, height of a line

@@ -20,8 +20,6 @@ from .evaluation_samples import class_name, missing_text, predicted_classes, wra
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["DecisionBoundaryPanel", "draw"]
-
 # (a region, a point in it) of each class; repeated from the seventh class on
 TINTS = (
     ("#dbe5fe", style.BLUE), ("#e6e8ed", style.GREY), ("#aec3fa", "#1b3c9c"), ("#c6ccd6", style.INK),

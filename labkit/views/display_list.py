@@ -40,8 +40,6 @@ from matplotlib.ticker import NullLocator
 
 from . import style
 
-__all__ = ["DisplayList", "figure_list"]
-
 _ALIGN = {"left": -1, "center": 0, "right": 1}
 _BASE = {"top": -1, "center": 0, "center_baseline": 0, "baseline": 1, "bottom": 2}
 _PIXELS = style.DPI / 72  # pixels per point

@@ -13,8 +13,6 @@ from matplotlib.axes import Axes
 from ..trace.prediction_history import NO_ANSWER
 from ..trace.trace import Trace
 
-__all__ = ["predicted_classes", "wrapped", "missing_text", "class_name", "without_axes"]
-
 LETTER = 7  # maximum average width of a letter in pixels
 
 

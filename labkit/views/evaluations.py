@@ -19,8 +19,6 @@ from ..trace.trace import Trace
 from . import style
 from .curves import Curve, CurvesPanel, reference_curve, this_run
 
-__all__ = ["EvaluationPanel"]
-
 UNITS = {"time": "seconds", "updates": "updates", "samples": "training samples"}
 
 

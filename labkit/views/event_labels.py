@@ -32,8 +32,6 @@ from ..trace.events import (
 from ..trace.role_states import events_until, slowdowns
 from ..trace.trace import Trace
 
-__all__ = ["event_labels", "option_steps", "slow_spans"]
-
 MOST_LETTERS = 30
 LOG_ONLY = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused, RunWaits)  # not shown on axes
 ROLE_LABELS: dict[type[RoleEvent], str] = {

@@ -15,8 +15,6 @@ from matplotlib.axes import Axes
 from . import style
 from .label_placement import CELL, HIGH, HINT, WORDS, LabelPlacement, pixels_of
 
-__all__ = ["Events"]
-
 MOST_LABELS = 6
 TOGETHER = 3.0  # pixels: events nearer to each other than this are one line, with the label of the last event
 GROUP = 36.0  # pixels: largest width of a group, if there are more than `MOST_LABELS` events

@@ -22,8 +22,6 @@ from ..trace.trace import Trace
 from . import style
 from .panel import Panel, moment
 
-__all__ = ["LabFigure", "blank", "bare_figure", "panel_figure", "place", "save", "stack"]
-
 WIDTH, GUTTER, TITLE_ROOM, EDGE = 940, 16, 24, 6  # pixels
 
 

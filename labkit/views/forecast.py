@@ -19,10 +19,6 @@ from ..trace.query import Cumulative, rate_between, staleness, staleness_until, 
 from ..trace.schema import NANO
 from ..trace.trace import Trace
 
-__all__ = [
-    "Comparison", "RunForecast", "ForecastPart", "comparison_table", "difference", "staleness_text", "throughput_text",
-]  # fmt: skip
-
 
 def difference(measured: float, forecast: float) -> str:
     """Return how much a forecast value differs from the measured one, as `+3.5%` or `−12.0%`."""

@@ -26,8 +26,6 @@ from .event_labels import option_steps
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["GradientFlowPanel", "draw", "step_rate"]
-
 MOST_ROWS, MOST_SLOWED = 12, 3
 WAY = "gradients flow backward"
 SHARES = (("95%", 95.0), ("50%", 50.0), ("5%", 5.0))

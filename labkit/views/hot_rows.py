@@ -19,8 +19,6 @@ from . import style
 from .label_placement import pixels_of
 from .panel import Panel, Stops
 
-__all__ = ["HotRowsPanel", "draw"]
-
 MOST_ROWS, MOST_SERVERS = 12, 12
 
 

@@ -15,8 +15,6 @@ from matplotlib.text import Text
 
 from . import style
 
-__all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "LabelPlacement", "pixels_of"]
-
 CELL = 3  # pixels
 HIGH = 13  # height of a line of text
 # cost of covering a cell of a text, a curve, an event line, one of many lines

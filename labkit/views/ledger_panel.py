@@ -19,8 +19,6 @@ from . import style
 from .evaluation_samples import without_axes
 from .panel import Panel, Stops, moment
 
-__all__ = ["LedgerPanel", "draw", "lines"]
-
 MOST = 12  # bars
 LABEL, NUMBER, BAR = 146, 206, 216  # pixels from the left: end of the name, end of the number, start of the bar
 ROW = 34.0  # pixels, maximum

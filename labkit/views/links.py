@@ -25,8 +25,6 @@ from . import style
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["LinksPanel", "Row", "draw", "share_text", "recent_ns", "rows", "rate_text"]
-
 # maximum number of separate rows of each kind; one more if then no role is left for "others"
 MOST = {"server": 2, "worker": 3}
 HEADROOM = 17  # pixels above the bars, for the label of the line

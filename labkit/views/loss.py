@@ -12,8 +12,6 @@ from . import style
 from .curves import Curve
 from .evaluations import EvaluationPanel
 
-__all__ = ["LossPanel", "draw"]
-
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time") -> LossPanel:
     """Draw the held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""

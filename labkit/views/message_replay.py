@@ -25,8 +25,6 @@ from ..trace.query import gradient_time, skipped
 from ..trace.schema import ALL, COMPUTE, EVALUATION, NANO
 from ..trace.trace import Trace
 
-__all__ = ["Replay", "Update", "build_replay", "last_update", "loop_ns", "phase_of", "replay"]
-
 LOOP, SHIFT = 4.0, 0.8  # length of a loop on a cluster (s); phase of a loop at time 0
 # messages in flight for at least `BUSY` of the time: even speed; otherwise they get `SLOW` of the loop
 BUSY, SLOW = 0.3, 0.7

@@ -35,8 +35,6 @@ from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 from .timeline import activities, activity_at, shown_roles
 
-__all__ = ["PERIOD", "MessageZoomPanel", "ZoomInterval", "draw", "zoom_interval", "slow_motion_period"]
-
 LEAST = 15  # minimum pixels per row
 HALF = 0.3  # half the height of a row's boxes
 PALE = 0.28

@@ -16,8 +16,6 @@ from ..trace.query import rows_written
 from ..trace.trace import Trace
 from . import style
 
-__all__ = ["Panel", "Stops", "moment"]
-
 Stops = list[tuple[float, float]]
 
 

@@ -34,8 +34,6 @@ from .throughput import ThroughputPanel
 from .timeline import TimelinePanel
 from .topology import TopologyPanel
 
-__all__ = ["PANELS", "Plots", "make_panel", "overview"]
-
 PANELS: dict[str, type[Panel]] = {
     p.name: p
     for p in (

@@ -22,8 +22,6 @@ from . import style
 from .evaluation_samples import class_name, missing_text, predicted_classes, without_axes
 from .panel import Panel, Stops, moment
 
-__all__ = ["PredictionsPanel", "draw"]
-
 TILE, LETTER, LONGEST = 40.0, 6.0, 10  # pixels: of a tile, of a letter in it; letters of a name
 DOT, INKED = "#000000", 0.92  # colour of a dot, and opacity of the darkest one
 NEARLY = 0.85  # fewer rows are preferred if the images keep this share of the largest possible size

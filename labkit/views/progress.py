@@ -23,8 +23,6 @@ from . import style
 from .curves import Curve, CurvesPanel, until
 from .event_labels import option_steps
 
-__all__ = ["ProgressPanel", "draw"]
-
 MOST_LINES, MOST_BINS = 6, 100
 BOUND = "bound"
 

@@ -30,8 +30,6 @@ from .event_labels import option_steps
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["StabilityPoint", "StabilityPanel", "draw", "edge", "locate_run", "smooth_edge"]
-
 POINTS = 200
 THIS_RUN, AWAY = "this run", 14  # pixels between the centres of the dot and the label
 

@@ -28,8 +28,6 @@ from .forecast import RunForecast, staleness_text
 from .label_placement import HINT, LINE, LabelPlacement
 from .panel import Panel, Stops, moment
 
-__all__ = ["StalenessPanel", "draw"]
-
 MOST_BARS, ENOUGH = 40, 20
 RECENT = 50_000  # gradients over which the mean of a slowed worker is taken
 BULK = 0.99  # share of the gradients that the axis shows at least

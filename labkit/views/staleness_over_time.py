@@ -24,8 +24,6 @@ from .forecast import RunForecast
 from .label_placement import WEAK, LabelPlacement
 from .panel import moment
 
-__all__ = ["StalenessOverTimePanel", "draw"]
-
 STRETCHES = 40  # approximate number of intervals; their length is round, so they do not move while a run is live
 TOGETHER = 4  # moving average over this many intervals, because few gradients give a noisy mean
 

@@ -20,13 +20,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-__all__ = [
-    "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID",
-    "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "FORECAST_LINE", "RED", "SMALL", "TITLE",
-    "halo", "nice_above", "nice_below", "note", "numbers", "plain", "plain_axes", "spread", "text", "tinted", "width", "wrapped",
-    "write",
-]  # fmt: skip
-
 BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"
 GREEN, GREEN_FILL = "#2a9158", "#bce0cb"
 ORANGE, ORANGE_DEEP, ORANGE_FILL = "#ef7a17", "#fab877", "#fdd7b1"

@@ -34,8 +34,6 @@ from .label_placement import WORDS, LabelPlacement
 if TYPE_CHECKING:
     from ..sweeps import Sweep
 
-__all__ = ["SweepPlots"]
-
 SIZE = (462, 270)  # pixels of one panel
 LEFT, BELOW, ABOVE, GAP = 62, 46, 14, 10  # pixels around the axes; between the axes and the names of the lines
 FOOT, LINE_HIGH = 10, 15  # pixels above the text below the panels, and of each of its lines

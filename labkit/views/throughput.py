@@ -28,8 +28,6 @@ from .forecast import Comparison, RunForecast, throughput_text
 from .label_placement import WEAK, LabelPlacement
 from .panel import moment
 
-__all__ = ["ThroughputPanel", "draw"]
-
 MOST_LINES = 8
 BANDS = 40  # times at which the band is computed
 COMPARED_EVERY = 500_000_000  # ns of engine time between two comparisons with the forecast

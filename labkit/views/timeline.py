@@ -29,8 +29,6 @@ from .event_lines import Events
 from .label_placement import pixels_of
 from .panel import Panel, Stops, moment
 
-__all__ = ["TimelinePanel", "activities", "activity_at", "draw", "shown_roles", "window_ns"]
-
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # minimum pixels per row
 HALF = 0.34  # half the height of a row's boxes

@@ -29,8 +29,6 @@ from .message_replay import REST, Replay, replay
 from .panel import Panel, Stops, moment
 from .topology_layout import Node, nodes_of, place_nodes
 
-__all__ = ["TopologyPanel", "draw", "way"]
-
 FOOT = 22  # pixels for the text below
 ASIDE = 5.0  # pixels: half the distance between the two directions of a link
 MOST_NAMES = 40

@@ -16,8 +16,6 @@ from ..formatting import short
 from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
 
-__all__ = ["Node", "nodes_of", "place_nodes"]
-
 MOST, TOGETHER = {"server": 8, "worker": 24}, {"server": 6, "worker": 8}  # nodes; groups, if there are more roles
 MOST_SLOWED = 4
 SERVES = ("server", "backup")  # kinds of roles in the upper row

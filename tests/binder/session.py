@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MEMORY", "Environment", "Memory", "Session", "build", "groups"]
-
 ROOT = Path(__file__).parents[2]
 MARK = "LABKIT_TEST_BINDER"
 MEMORY = 2 << 30  # memory limit of a session on Binder, bytes

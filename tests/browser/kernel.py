@@ -14,8 +14,6 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session
 
-__all__ = ["ask"]
-
 ANSWERS = 20_000  # milliseconds in which the heartbeat of a kernel that is alive answers, also if the kernel is busy
 MOST = 180_000  # milliseconds for an answer: more than a wait for a condition takes
 

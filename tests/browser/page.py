@@ -20,8 +20,6 @@ from playwright.sync_api import Error as PlaywrightError
 from tests.browser.kernel import ask
 from tests.browser.server import LabServer
 
-__all__ = ["Notebook", "write"]
-
 LIMIT = 120.0  # seconds at most for any effect: only a broken test waits that long
 HEIGHT = 1000  # pixels of the window
 HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular expressions: none

@@ -21,8 +21,6 @@ from typing import Any
 
 import psutil
 
-__all__ = ["LabServer"]
-
 MARK = "LABKIT_TEST_SERVER"
 STOPS, LEAVES = 60.0, 60.0  # seconds at most: to stop, for its child processes to end
 QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no news dialog over the page

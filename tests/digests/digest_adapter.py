@@ -28,8 +28,6 @@ from labkit.errors import LabkitError
 from labkit.trace.ledger import ledger
 from labkit.trace.summary import summary
 
-__all__ = ["FLOATS", "SECTIONS", "digests"]
-
 PUBLIC: dict[str, str] = {"Step": "StepDecay"}  # as {"patience": "heartbeat_timeout"}
 
 MESSAGES: dict[str, str] = {

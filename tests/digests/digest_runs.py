@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["QUICK", "RUNS", "Description", "New"]
-
 
 @dataclass(frozen=True)
 class New:

@@ -26,8 +26,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Change", "Record", "baseline", "changes", "computed", "environment", "expected", "floats_comparable"]
-
 HERE = Path(__file__).parent
 BASELINE, CHANGES = HERE / "baseline.json", HERE / "changes"
 Digests = dict[str, dict[str, str]]  # run -> section -> digest

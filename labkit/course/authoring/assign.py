@@ -18,8 +18,6 @@ from ..variants import digest, with_variant
 from .reference_checks import check_reference
 from .release import points_by_question, release
 
-__all__ = ["Released", "assign", "read_reference"]
-
 
 @dataclass(frozen=True)
 class Released:

@@ -13,8 +13,6 @@ from ..regions import HIDDEN, MARKER, SOLUTION, defined_names, has_region, relea
 from ..schema import Assignment, Cell, NotebookErrors
 from ..variants import first_choices, unknown_places
 
-__all__ = ["check_reference"]
-
 
 def check_reference(reference: Assignment, where: str) -> None:
     """Check a reference notebook.

@@ -9,8 +9,6 @@ from ..bundle import POINTS
 from ..regions import HIDDEN, has_region, released
 from ..schema import FORMAT, Assignment, Cell
 
-__all__ = ["points_by_question", "release"]
-
 MAX_SHOWN_LINES = 10
 # `pytest --nbval`: answers and tests fail if they raise an error, whatever they print; cells for the live cluster are not run.
 TAGS = {"solution": "nbval-ignore-output", "test": "nbval-ignore-output", "live": "nbval-skip"}

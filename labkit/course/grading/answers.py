@@ -18,8 +18,6 @@ from ..schema import Assignment
 from .magics import without_magics
 from .submitted_notebook import SubmittedCell, SubmittedNotebook
 
-__all__ = ["Answers", "find_answers"]
-
 MAX_HELPERS = 500
 
 

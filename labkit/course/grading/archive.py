@@ -18,11 +18,6 @@ from typing import Any, BinaryIO
 from ...errors import BadInput
 from .submitted_notebook import MAX_FILE_BYTES, too_large
 
-__all__ = [
-    "DAMAGED", "MAX_FILES", "MAX_UNPACKED_BYTES", "ZipReader", "escapes_folder", "is_drive", "is_hidden", "is_notebook_or_zip",
-    "made_by_a_program", "members",
-]  # fmt: skip
-
 MAX_FILES = 20_000  # files of any kind in one zip
 MAX_UNPACKED_BYTES = 2 * 2**30  # unpacked bytes of all zips of one submission
 MAX_PATH_LENGTH = 1_000  # characters of a path in a zip

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from ...errors import BadInput
 
-__all__ = ["LAST", "MAX_GRADED", "AttemptPolicy"]
-
 MAX_GRADED = 10  # the most attempts of one student that are graded
 
 

@@ -20,8 +20,6 @@ from .nbval_run import Harness
 from .scores import Result
 from .submissions import Submission, Submissions, read_submissions
 
-__all__ = ["Grading", "stop_on_signals"]
-
 T = TypeVar("T")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 

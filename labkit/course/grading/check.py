@@ -24,8 +24,6 @@ from .reader import Reader, ReadNotebook
 from .scores import Result
 from .submissions import Submission
 
-__all__ = ["CheckResult", "StudentNotebook", "check", "open_notebook", "unsaved_warnings"]
-
 JUST_NOW = 15.0  # seconds after a save in which the file counts as current
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 

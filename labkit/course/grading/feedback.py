@@ -14,8 +14,6 @@ from .lms import Student
 from .plain_text import file_stem, shown_text
 from .scores import QuestionScore, Result, format_points
 
-__all__ = ["file_names", "page"]
-
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:44em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4em .8em .4em 0;
 border-bottom:1px solid #ccc}pre{white-space:pre-wrap;background:#f4f4f4;padding:.6em}.no{color:#a00}

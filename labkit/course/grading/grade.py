@@ -23,8 +23,6 @@ from .rebuild import rebuild, solutions_as_answers
 from .scores import QuestionScore, Result, failed_with_text, score_questions, zero_scores
 from .submissions import Submission
 
-__all__ = ["POLL_S", "GradingKey", "grade_all", "grade_one", "grade_single", "make_key", "record_outputs"]
-
 
 @dataclass(frozen=True)
 class GradingKey:

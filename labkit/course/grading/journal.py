@@ -24,8 +24,6 @@ from .lms import Student
 from .scores import QuestionScore, Result, TestScore
 from .submissions import Submission
 
-__all__ = ["Journal", "fingerprint_of_reference", "fingerprint_of_submission"]
-
 FORMAT = 1
 TEST = {"id": str, "points": float, "passed": bool, "hint": str, "detail": str}
 QUESTION: Form = {

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, Request, build_opener
 
-__all__ = ["last_activity"]
-
 TIMEOUT_S = 1.0  # the servers are on this computer
 
 

@@ -22,8 +22,6 @@ from pathlib import PurePosixPath
 
 from .plain_text import shown_text
 
-__all__ = ["PATTERNS", "Student", "plain_student", "platform_of_names", "student_of"]
-
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
 PATTERNS = {
     "moodle": re.compile(rf"(?P<name>[^_]+)_(?P<id>{_NUMBER})_assignsubmission_(?:file|onlinetext)(?:_.*)?", re.DOTALL),

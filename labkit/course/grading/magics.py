@@ -11,8 +11,6 @@ from __future__ import annotations
 import ast
 import re
 
-__all__ = ["without_magics"]
-
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!time\b|timeit\b|capture\b|prun\b)\w+")
 _TARGETS = re.compile(r"[\w\s,.]+")  # before `= !command`
 _HELP = re.compile(r"%{0,2}[\w.*]+")  # before `?` or `??`

@@ -15,8 +15,6 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_runtest_makereport"]
-
 OUTPUT_SECONDS = 120.0
 POLL_S = 1.0  # between two checks of the kernel
 MAX_TEXT_LENGTH = 20_000  # characters of a message

@@ -28,8 +28,6 @@ from ...errors import BadInput, LabkitError
 from ...files import temporary
 from .rebuild import ANSWERS_MODULE, SETUP_CELL, SOURCES, Rebuilt
 
-__all__ = ["CellResult", "Harness", "Interrupted", "RunResult", "require_nbval", "run_notebook"]
-
 NOTEBOOK, REPORT = "rebuilt.ipynb", "report.json"
 MAX_ROOT_BYTES = 80  # bytes of the folder's path; the path of a socket in the folder may have about 100
 MEMORY = 3 << 30  # bytes of data of each process of a run; the sandbox limits what submissions use to about 256 MB

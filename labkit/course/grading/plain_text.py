@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["file_stem", "shown_text", "spreadsheet_cell"]
-
 _JOINERS = "\u200c\u200d"  # they belong to the spelling of words in Persian, Hindi and other languages
 # categories: control and format characters (such as marks of direction), halves of pairs, separators of lines and paragraphs
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")

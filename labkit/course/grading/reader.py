@@ -28,8 +28,6 @@ from ..schema import Assignment, public_data
 from .answers import Answers
 from .nbval_run import Interrupted
 
-__all__ = ["Member", "NotebookMetadata", "ReadNotebook", "Reader"]
-
 T = TypeVar("T")
 LAUNCH = Path(launch.__file__)
 PROCESSOR_S = 60  # seconds of processor time for one submission

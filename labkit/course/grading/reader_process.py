@@ -26,8 +26,6 @@ from . import archive
 from .answers import find_answers
 from .submitted_notebook import MAX_FILE_BYTES, parse_submitted
 
-__all__ = ["main"]
-
 
 def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: str) -> None:
     """Confine this process, read the submission, and answer. The process ends if the process `parent` ends."""

@@ -15,8 +15,6 @@ from ..regions import defined_names, released
 from ..schema import Assignment, Cell
 from .answers import Answers
 
-__all__ = ["ANSWERS_MODULE", "SETUP_CELL", "SOURCES", "Rebuilt", "rebuild", "solutions_as_answers"]
-
 ANSWERS_MODULE = "labkit.course.sandbox.remote_answers"
 SOURCES = "sources.json"
 SETUP_CELL, VARIANT_CELL = "(setup)", "(variant)"  # names that cannot be a grade_id

@@ -27,8 +27,6 @@ from .plain_text import shown_text, spreadsheet_cell
 from .scores import Result, format_points
 from .submissions import Submission
 
-__all__ = ["PLATFORMS", "ReportFiles", "best_of_each", "pass_rates", "platform_of", "to_csv", "to_json", "to_junit"]
-
 PLATFORMS = ("moodle", "canvas", "plain")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -19,10 +19,6 @@ from ..schema import Assignment, Cell
 from .lms import Student
 from .nbval_run import CellResult, RunResult
 
-__all__ = [
-    "QuestionScore", "Result", "TestScore", "failed_with_text", "format_points", "score_questions", "zero_scores",
-]  # fmt: skip
-
 # classes of labkit.course.testing
 CHECK_FAILED, FAILED, DEADLOCKED, UNEXPECTED = "CheckFailed", "SubmissionFailed", "Deadlocked", "UnexpectedValue"
 # what a student is told of an error in a hidden check, whose text the submitted code may have chosen

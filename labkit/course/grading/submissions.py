@@ -27,8 +27,6 @@ from .attempts import LAST, AttemptPolicy
 from .lms import PATTERNS, Student, plain_student, platform_of_names, student_of
 from .reader import MAX_NOTEBOOKS, Reader, ReadNotebook
 
-__all__ = ["Submission", "Submissions", "check_paths", "read_submissions"]
-
 MAX_LISTED_PATHS = 3  # paths in one note
 
 

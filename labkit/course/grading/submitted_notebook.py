@@ -14,8 +14,6 @@ from typing import Any
 from ...errors import BadInput
 from ..regions import normalize_newlines
 
-__all__ = ["MAX_FILE_BYTES", "SubmittedCell", "SubmittedNotebook", "parse_submitted", "too_large"]
-
 MAX_FILE_BYTES = 256 * 2**20  # bytes; a hundred megabytes of outputs can happen by accident
 MAX_CELL_CHARS = 2**20  # characters in one cell
 MAX_SOURCE_BYTES = 2**22  # bytes of UTF-8 in all cells

@@ -18,8 +18,6 @@ from ...roles import messages
 from ...roles.source_check import check_source
 from . import restricted_api
 
-__all__ = ["CellNamespace", "error_text"]
-
 
 class CellNamespace:
     """The names that cells define.

@@ -23,8 +23,6 @@ import struct
 import subprocess
 import sys
 
-__all__ = ["BROKEN", "UNCONFINED", "Unconfined", "bpf_program", "confine", "confinement_problem"]
-
 BROKEN = 70  # exit status of a student process that could not report what went wrong
 UNCONFINED = 71  # exit status of a process that could not be confined: the host's fault, no submitted code was run
 CONFINED = "confined"  # printed by the probe

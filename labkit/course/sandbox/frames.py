@@ -31,8 +31,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MAX_FRAME_BYTES", "Decoder", "MalformedFrame", "encode"]
-
 HEAD = struct.Struct("<QQ")
 MAX_FRAME_BYTES = 32 << 20  # bytes of one frame
 # bytes of the JSON text of a frame, which takes up to a hundred times as much memory when parsed

@@ -20,8 +20,6 @@ import types
 import warnings
 from pathlib import Path
 
-__all__ = ["ALLOWED", "PRELOADED"]
-
 ALLOWED = {
     "labkit.course.sandbox.fork_server": (
         "labkit.errors",

@@ -15,8 +15,6 @@ import sys
 import threading
 import time
 
-__all__ = ["end_with_parent"]
-
 DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 POLL_S = 1.0
 

@@ -28,8 +28,6 @@ from ...files import temporary
 from . import frames
 from .confine import BROKEN, MEMORY, PROCESSOR_S, UNCONFINED, confinement_problem
 
-__all__ = ["ForkServer", "ProcessEnded", "StudentConnection"]
-
 MAX_FRAMES = 50_000  # frames that one process may send; a role in a trial of 100 updates sends about 1,000
 MAX_BYTES = 1 << 30  # bytes that one process may send
 MAX_TEXT_BYTES = 32 << 20  # of these, bytes of JSON text: to decode a byte takes up to half a microsecond

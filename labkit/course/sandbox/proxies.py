@@ -20,8 +20,6 @@ from ...roles.context import Context
 from ...roles.effects import Posted
 from . import frames, restricted_api
 
-__all__ = ["GraderConnection", "Method", "StudentContext", "error_of"]
-
 ERRORS = {e.__name__: e for e in (RoleError, BadInput, ClusterError)}
 
 WRITABLE = ("gradient", "weights")  # objects of the role itself, whose `values` it may change

@@ -25,8 +25,6 @@ from .request_validation import checked_kinds, checked_seconds, python_number
 from .restricted_api import AWAITED_TOOLS, MESSAGES
 from .session import ERRORS, StudentSession, SubmittedCode
 
-__all__ = ["remote_function", "remote_strategy"]
-
 ROLES = ("server", "worker")
 MAX_ITEMS = 100  # the limit of the options of a strategy, of its message classes, and of the fields of a message class
 RESERVED = ("self", "sender", "incarnation", "carries", "reads")  # names that a field of a message cannot have

@@ -17,8 +17,6 @@ from .processes import ForkServer
 from .remote import remote_function, remote_strategy
 from .session import MemoryBudget, SubmittedCode
 
-__all__ = ["Broken", "RemoteAnswers"]
-
 
 class RemoteAnswers:
     """The cells of a submission. Each cell defines the names that the corresponding cell of the reference notebook defines.

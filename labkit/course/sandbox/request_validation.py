@@ -22,8 +22,6 @@ from ...roles.gradient import Gradient, Model, Parameters, Read
 from ...roles.messages import Message, Push, Weights, field_names
 from ...roles.shard import Shard
 
-__all__ = ["RequestValidator", "checked_kinds", "checked_seconds", "python_number", "size_of"]
-
 MAX_SECONDS = 1e6  # seconds of virtual time, or multiples of the cost of a gradient
 MAX_INTEGER = 1 << 53  # limit of whole numbers in labkit's own messages
 INTEGER_FIELDS = ("step", "generation", "version", "count", "samples", "shard", "tag", "part", "at")

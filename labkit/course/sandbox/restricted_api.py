@@ -21,8 +21,6 @@ from ...options import option
 from ...roles import effects, messages
 from ...roles.messages import Message
 
-__all__ = ["AWAITED_TOOLS", "MESSAGES", "UNAVAILABLE", "ServerStrategy", "Strategy", "install"]
-
 UNAVAILABLE = "is not available in graded code"
 
 BASE_NAMES = {"option": option, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,

@@ -23,8 +23,6 @@ from ...roles.shard import Shard
 from .processes import ForkServer, ProcessEnded, StudentConnection
 from .request_validation import RequestValidator, python_number, size_of
 
-__all__ = ["ERRORS", "MemoryBudget", "StudentSession", "SubmittedCode"]
-
 MAX_REFERENCES = 20_000  # objects to which one process may have references
 MAX_MEMORY = 256 << 20  # the most bytes that the grader holds at a time for a submission, see `MemoryBudget`
 MAX_ITERATORS = 100  # iterators over mini-batches of one process; each holds an order of all samples

@@ -21,8 +21,6 @@ from . import restricted_api
 from .cells import CellNamespace, error_text
 from .proxies import GraderConnection, Method, StudentContext, error_of
 
-__all__ = ["StudentProcess"]
-
 
 class StudentProcess:
     """The main loop, which answers the grader's frames until the connection is closed."""

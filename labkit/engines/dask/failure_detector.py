@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 
-__all__ = ["FailureDetector"]
-
 
 class FailureDetector:
     """Detects processes (or roles) that have given no sign of life for too long.

@@ -19,11 +19,6 @@ from typing import Any
 
 import psutil
 
-__all__ = [
-    "ENDS_WITH_PARENT", "LEASE_S", "Guard", "boot_id", "end_process", "end_with_parent", "freeze_on_lease", "freeze_process",
-    "progress_of", "thaw_on_lease", "thaw_process", "this_process",
-]  # fmt: skip
-
 LEASE_S = 20.0  # a nanny thaws a process this long after the last request to keep it frozen, seconds
 ENDS_WITH_PARENT = sys.platform.startswith("linux")  # whether `end_with_parent` ends suspended processes
 GUARD = """

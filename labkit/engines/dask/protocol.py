@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from ...errors import LabkitError
 
-__all__ = ["PROTOCOL", "ProtocolError", "other_protocol"]
-
 PROTOCOL = 7  # 16 bits
 
 

@@ -15,8 +15,6 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
-__all__ = ["heartbeats", "run_on_scheduler", "run_on_workers", "server_type"]
-
 LOOK_S = 0.1  # interval between two calls of `cancelled`, seconds
 
 

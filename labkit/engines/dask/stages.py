@@ -9,8 +9,6 @@ from enum import IntEnum
 from .failure_detector import FailureDetector
 from .timeouts import ABSENT_S, SILENT_S
 
-__all__ = ["ProcessStart", "StartStage", "StartProgress", "silence_text"]
-
 
 class StartStage(IntEnum):
     """A stage of a start. Each process passes the first four in this order, each role the last two.

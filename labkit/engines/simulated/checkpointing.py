@@ -18,8 +18,6 @@ from ...trace.schema import nanoseconds
 from .event_loop import EventLoop
 from .role import SimulatedRole
 
-__all__ = ["Checkpoints"]
-
 KEEP = 3  # checkpoints of a role
 
 State = Mapping[str, Any]

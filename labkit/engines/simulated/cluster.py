@@ -15,8 +15,6 @@ from ..distributions import Distribution
 from ..plan import Plan
 from ..storage.store import Store
 
-__all__ = ["SimulatedCluster"]
-
 
 @dataclass(frozen=True)
 class SimulatedCluster(HasOptions, Cluster):

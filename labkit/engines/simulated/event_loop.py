@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ...roles.messages import Message
     from .role import SimulatedRole
 
-__all__ = ["CHIEF_WAKE", "DELIVER", "DONE", "EARLY", "LATE", "WAKE", "EventLoop", "Outcome", "RunEvent"]
-
 # Kinds of events. DONE: the time of a role's work is over. DELIVER: a message arrives. WAKE: the timeout of a wait, or the time
 # of a sleep, is over. CHIEF_WAKE: the same for the chief. CALL: the run calls a function, as of a planned command or a restart.
 # The loop hands CHIEF_WAKE and CALL to the run instead of handling them.

@@ -33,8 +33,6 @@ from .network import LinkTimes, Mail, SimulatedNetwork
 from .role import WAIT, SimulatedRole, give_up
 from .scheduler import Core, Host, Job
 
-__all__ = ["HostNetwork", "HostedRole"]
-
 
 class HostNetwork(SimulatedNetwork):
     """The network of roles on hosts. A message leaves when its sender has spent the processor time of sending it.

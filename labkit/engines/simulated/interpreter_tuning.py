@@ -18,8 +18,6 @@ from collections.abc import Iterator
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["SURVIVORS", "TUNING", "InterpreterTuning"]
-
 SURVIVORS = 200_000  # new objects before a collection
 
 

@@ -36,8 +36,6 @@ from .event_loop import DELIVER, EARLY, EventLoop
 if TYPE_CHECKING:
     from .role import SimulatedRole
 
-__all__ = ["SimulatedLinkFaults", "LinkTimes", "SimulatedNetwork", "transmissions"]
-
 RESEND = nanoseconds(RESEND_S)
 
 Link = tuple[str, str]  # sender, receiver

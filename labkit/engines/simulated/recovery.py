@@ -51,8 +51,6 @@ from .network import SimulatedNetwork
 from .role import SimulatedRole
 from .role_factory import RoleFactory
 
-__all__ = ["SimulatedRecovery"]
-
 JOINS, LEFT = "has not joined yet", "has left"  # reasons in `role.down` of workers that are outside
 
 

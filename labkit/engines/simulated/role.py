@@ -36,8 +36,6 @@ from .network import SimulatedNetwork
 if TYPE_CHECKING:
     from .run import SimulatedRun
 
-__all__ = ["WAIT", "Cores", "SimulatedContext", "SimulatedRole", "give_up"]
-
 POLLS = 100_000  # receives without a wait in one instant, after which a role gets an error, because time does not pass
 
 # (draws the duration in ns, None: no time; phase; whether it is an update, which ends a turn)

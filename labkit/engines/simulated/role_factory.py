@@ -32,8 +32,6 @@ from .scheduler import Host
 if TYPE_CHECKING:
     from .run import SimulatedRun
 
-__all__ = ["RoleFactory", "check_time_passes", "make_network"]
-
 
 class RoleFactory:
     """Creates the roles of one run. The roles share one copy of the strategy, whose options may change, and one objective

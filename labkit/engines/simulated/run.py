@@ -68,8 +68,6 @@ from .role import SimulatedRole
 from .role_factory import RoleFactory, check_time_passes, make_network
 from .run_lock import RunLock, TimeSlices
 
-__all__ = ["SimulatedRun"]
-
 FOREVER = 1 << 62
 EXAMINE = 1024  # turns after which it is examined whether the last evaluation waits for a role that cannot answer
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace

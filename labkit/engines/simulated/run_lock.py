@@ -11,8 +11,6 @@ import threading
 import time
 from typing import Self
 
-__all__ = ["RunLock", "TimeSlices"]
-
 YIELD_S = 0.001  # seconds in which a waiting thread can take the lock
 SLICE_S = 0.02
 FIRST, MOST = 16, 4000  # turns per slice: at the start, at most

@@ -23,8 +23,6 @@ from typing import Protocol
 
 from .event_loop import DONE, EARLY, EventLoop
 
-__all__ = ["Host", "Job", "Process"]
-
 MOST_BACKGROUND = 0.9  # the largest share of a core that other processes use
 
 

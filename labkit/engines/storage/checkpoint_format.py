@@ -22,8 +22,6 @@ from ...errors import BadInput, shown
 from ...formats import other_format
 from ...nn import SparseParameters
 
-__all__ = ["DamagedCheckpoint", "decode_state", "encode_state"]
-
 MAGIC, FORMAT = b"labkit\r\n", 2
 HEADER = struct.Struct("<8sHQ32s")
 COUNT = struct.Struct("<Q")

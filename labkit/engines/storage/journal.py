@@ -24,11 +24,6 @@ from ...trace.trace import Trace
 from ..commands import Executed, read_entry
 from .store import Store
 
-__all__ = [
-    "RunJournal", "past_text", "read_commands", "read_json", "read_past", "read_reached", "save_commands", "save_reached",
-    "write_json",
-]  # fmt: skip
-
 COMMANDS, REACHED = "commands.json", "reached.json"
 FORMAT = 2  # of the command log
 SECONDS = Number(0, 1e12)  # of engine time

@@ -17,8 +17,6 @@ from urllib.parse import unquote, urlsplit
 from ...errors import BadInput, shown
 from ...paths import as_path
 
-__all__ = ["Bucket", "Folder", "Location", "open_location"]
-
 T = TypeVar("T")
 DRAFT = ".draft"
 

@@ -24,8 +24,6 @@ from ...paths import as_path, reason
 from .checkpoint_format import DamagedCheckpoint, decode_state, encode_state
 from .locations import Folder, Location, open_location
 
-__all__ = ["TAGS_PER_INCARNATION", "Check", "Store", "fingerprint", "open_store"]
-
 SUFFIX = ".ckpt"
 TAGS_PER_INCARNATION = 10**12  # tags per incarnation of a role, for roles that number them by incarnation
 TAGS_PER_RESUMPTION = 10**18  # tags per resumption of a run

@@ -47,11 +47,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..view import View
 
-__all__ = [
-    "controls", "experiments", "faults", "headline", "log", "numbers", "panels", "player", "question", "runs", "share",
-    "sweep_values", "toolbar",
-]  # fmt: skip
-
 Section = dict[str, Any]
 Kind = type[Command]
 

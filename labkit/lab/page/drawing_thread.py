@@ -20,8 +20,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["BUSY", "FULL_SPEED", "SHARE", "DrawingThread", "TokenBucket"]
-
 # Of one core: while a run is played or is idle; while paced processes train; while processes train at full speed, so that each
 # frame takes time from them, twice: here, and in a browser on the same machine.
 SHARE, BUSY, FULL_SPEED = 0.28, 0.12, 0.08

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...views.forecast import RunForecast
     from ..view import View
 
-__all__ = ["FIRST_VIEW", "LivePanel", "is_wide"]
-
 FIRST_VIEW = ("timeline", "staleness", "gradient_flow", "throughput", "accuracy")
 WIDE = 600  # pixels: a panel with a wider preferred size takes a whole row
 

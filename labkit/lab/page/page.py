@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from ..view import View
 
-__all__ = ["Page"]
-
 FASTEST = 0.1  # seconds between two frames
 TEXT_EVERY = 0.5  # seconds between two updates of sentence, numbers and log
 CONFIRM_EVERY = 1.0  # seconds between two frames without pictures, which say that those of the browser are up to date

@@ -15,8 +15,6 @@ from typing import Any
 import anywidget
 import traitlets
 
-__all__ = ["SECTIONS", "PageWidget", "receive_during_cells", "widget_view"]
-
 SECTIONS = (
     "toolbar", "player", "headline", "question", "faults", "controls", "runs", "numbers", "log_lines", "panels",
     "experiments", "status",

@@ -17,8 +17,6 @@ from typing import Any
 from ...engines.commands import Kill, Restart
 from .scenario import Question, Scenario, ScenarioStep
 
-__all__ = ["SERVER_FAILS", "WORKER_FAILS"]
-
 FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1}
 
 

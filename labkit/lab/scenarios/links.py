@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from .scenario import Scenario, ScenarioStep
 
-__all__ = ["FEWER_BYTES", "FULL_LINK", "LOCAL_STEPS", "SPARSE"]
-
 SIMULATED = {"engine": "simulated", "distribution": "deterministic"}
 
 # N = 16, M = 26,280 bytes, b = 1/800,000: with one server, a step takes 658 ms, and the server's link is busy for 80% of

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from .scenario import Scenario, ScenarioStep
 
-__all__ = ["BUBBLE", "SKEWED_DATA"]
-
 # P = 4 stages. The widths of the layers are chosen so that all stages have the same work: 64 x 54 = 54 x 64 = 64 x 54 =
 # 54 x 54 + 54 x 10 multiply-adds. For M = 1, 4 and 16 the bubble is 75%, 43% and 16%. (A gradient takes 2 s, so that the
 # shortest task, a forward pass, takes 10 ms, which is longer than a message.)

@@ -12,8 +12,6 @@ from __future__ import annotations
 from ...engines.commands import Slow
 from .scenario import Scenario, ScenarioStep
 
-__all__ = ["RUNAWAY", "STALENESS", "STALE_AND_FAST"]
-
 # The mean staleness is 3 for N = 4, with and without a slow worker, and 7 for N = 8.
 STALENESS = Scenario(
     name="staleness",

@@ -14,8 +14,6 @@ from __future__ import annotations
 from ...engines.commands import Slow
 from .scenario import Question, Scenario, ScenarioStep
 
-__all__ = ["BACKUP_WORKERS", "RANDOM_TIMES", "FIRST_MINUTE", "SLOW_WORKER"]
-
 FOUR = {"workers": 4, "servers": 1, "distribution": "deterministic", "pace": 0.1}
 
 # N = 4, F = 5: the throughput falls to 20% and to 80%.

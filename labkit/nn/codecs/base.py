@@ -13,8 +13,6 @@ from numpy.typing import DTypeLike
 from ...options import HasOptions
 from ..objective import Array
 
-__all__ = ["Codec", "Messages", "Shapes", "Sums"]
-
 Shapes = Sequence[tuple[int, ...]]  # of the parameters that a vector consists of, in order
 Messages = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # (shape, dtype) of each array of a message
 Sums = Generator[Array, None, Array]  # yields vectors to be added up in place over all workers, one after the other

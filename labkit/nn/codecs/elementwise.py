@@ -14,8 +14,6 @@ from ...options import option
 from ..objective import Array
 from .base import Codec, Messages, Shapes, Sums
 
-__all__ = ["QSGD", "Float16", "SignSGD", "TopK"]
-
 HALF = np.dtype(np.float16)
 
 

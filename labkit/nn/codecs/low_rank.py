@@ -28,8 +28,6 @@ from ...options import option
 from ..objective import Array
 from .base import Codec, Messages, Shapes, Sums
 
-__all__ = ["PowerSGD"]
-
 
 class Piece:
     """One parameter array: its slice `where` of the vector, its `shape`, and `q`, the Q above, or None if sent uncompressed."""

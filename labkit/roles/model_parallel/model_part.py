@@ -27,8 +27,6 @@ from ..layout import Layout, RoleSpec
 from ..messages import Push, Weights
 from ..part import Part, Work
 
-__all__ = ["ModelPart", "clip_by_global_norm", "mean_of_pushes", "network_of", "model_parallel_layout"]
-
 NORMS_EVERY = 10  # number of mini-batches between two records of gradient norms
 
 

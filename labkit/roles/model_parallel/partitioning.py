@@ -19,8 +19,6 @@ from ...nn.index_sets import Boxes
 from .model_part import network_of
 from .stages import PipelineStage
 
-__all__ = ["balanced", "replicas_and_parts", "pipeline_parts"]
-
 Blocks = tuple[int, int]  # blocks first..last-1 of the network
 
 

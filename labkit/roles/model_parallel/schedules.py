@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-__all__ = ["BACKWARD", "FORWARD", "SCHEDULES", "WEIGHTS", "Work", "pipe_dream"]
-
 FORWARD, BACKWARD, WEIGHTS = "forward", "backward", "weights"
 
 

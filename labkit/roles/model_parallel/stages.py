@@ -24,8 +24,6 @@ from ..messages import Message, Weights
 from .model_part import ModelPart
 from .schedules import BACKWARD, FORWARD, Work
 
-__all__ = ["Activation", "Delta", "ShardedLayers", "PipelineStage", "perform", "pipeline_pass", "stash"]
-
 
 @dataclass(frozen=True)
 class Activation(Message):

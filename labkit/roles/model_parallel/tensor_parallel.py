@@ -20,8 +20,6 @@ from ..gradient import Gradient
 from ..messages import Weights
 from .model_part import ModelPart, network_of
 
-__all__ = ["TensorRank", "tensor_parallel_parts", "tensor_pass"]
-
 
 class TensorRank(ModelPart):
     """The parts of all pairs on rank `index` of `ranks`. `slices[i]`: the slice of pair i in the rank's vector."""

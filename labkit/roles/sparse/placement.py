@@ -26,8 +26,6 @@ from ...nn.embedding import scramble
 from ...nn.named_objects import make_by_name
 from ...options import HasOptions, option
 
-__all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]
-
 Servers = int | Sequence[int]
 
 

@@ -16,8 +16,6 @@ from ..standard_layouts import worker_specs
 from .row_shard import Assembly, RowShard, dense_replica
 from .rows import RowModel
 
-__all__ = ["row_layout"]
-
 LAZY = (SGD, Adagrad)
 
 

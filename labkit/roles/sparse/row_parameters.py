@@ -23,8 +23,6 @@ from ..optimizer_state import OptimizerState
 from ..staleness_correction import StalenessCorrection
 from .rows import RowPull, RowPush
 
-__all__ = ["HOTTEST", "RowParameters", "RowTable"]
-
 HOTTEST = 32  # number of most-pulled rows that a server reports
 
 

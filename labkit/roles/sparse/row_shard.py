@@ -17,8 +17,6 @@ from ..staleness_correction import staleness_correction
 from .row_parameters import RowParameters
 from .rows import RowPull, RowPush, Rows
 
-__all__ = ["Assembly", "RowShard", "dense_replica"]
-
 
 class RowShard(Shard):
     """The rows that a placement assigns to one server. `values`: its slice of the dense part, possibly of size 0.

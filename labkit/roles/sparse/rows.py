@@ -25,8 +25,6 @@ from ..messages import Message
 from ..servers import replies
 from .placement import Placement
 
-__all__ = ["BatchRows", "RowGradient", "RowModel", "RowPull", "RowPush", "RowWeights", "Rows", "pull_rows", "push_rows"]
-
 
 @dataclass(frozen=True)
 class RowPull(Message):

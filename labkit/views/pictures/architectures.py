@@ -23,8 +23,6 @@ from .. import style
 from ..figures import LabFigure
 from .layout import LABEL, MARKER, WIDTH, axes_at, lanes, number, put, sheet
 
-__all__ = ["ranking", "scaling", "memory_traffic"]
-
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 250  # pixels
 ROW, KEY = 32, 26  # pixels: a row of `ranking` whose markers are in one lane, and its key
 POINTS = 200  # points per line

@@ -23,8 +23,6 @@ from .. import style
 from ..figures import LabFigure
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of
 
-__all__ = ["bubble"]
-
 LEFT, LONG, GAP = 62, 612, 18  # pixels: names, timeline, and the numbers next to it
 TOP, ROW, BETWEEN, FOOT = 66, 22, 22, 44
 IDLE = "#f6d5d5"  # pale red: idle

@@ -28,8 +28,6 @@ from ..label_placement import pixels_of
 from ..stability import StabilityPoint, edge, locate_run
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace_of
 
-__all__ = ["divergence"]
-
 TOP, TITLE, SIDE, FOOT, LEFT, GAP = 62, 28, 246, 52, 62, 66  # pixels
 FRAME = 1.15  # half the width of the frame, relative to the largest weight shown
 FAR = 2.4  # maximum distance at which the diverging run is drawn, relative to that of the start

@@ -19,10 +19,6 @@ from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure, blank
 
-__all__ = [
-    "HEAD", "LABEL", "MARKER", "WIDTH", "WORDS", "axes_at", "boxes", "lanes", "number", "put", "sheet", "trace_of", "traces_of",
-]  # fmt: skip
-
 WIDTH = 940
 WORDS, LABEL, HEAD = 9.5, 10.5, 14.0  # points
 EDGE = 14  # pixels

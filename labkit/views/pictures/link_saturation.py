@@ -30,8 +30,6 @@ from .. import style
 from ..figures import LabFigure
 from .layout import LABEL, WIDTH, WORDS, axes_at, lanes, number, sheet, traces_of
 
-__all__ = ["theoretical_throughput", "link_saturation"]
-
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 300, 52, 66, 196  # pixels
 MOST_RUNS, MOST_KINDS = 8, 4
 FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of runs with servers, in order

@@ -28,8 +28,6 @@ from ..figures import LabFigure
 from ..label_placement import pixels_of
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
 
-__all__ = ["mean_staleness"]
-
 TOP, TITLE, HIGH, FOOT, LEFT, GAP = 62, 28, 210, 52, 62, 50  # pixels
 ALL_BUT = 0.005  # share of the gradients, with the largest staleness, that is cut off at the right edge
 ASIDE = 10  # pixels between a dot and its label

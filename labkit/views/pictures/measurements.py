@@ -19,8 +19,6 @@ from .. import style
 from ..figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
 from ..plots import make_panel
 
-__all__ = ["side_by_side", "scatter"]
-
 SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
 NAME = 58  # pixels from the vertical axis to its name, with room for the longest tick label
 POINTS = 200  # points of a line given by a formula

@@ -25,8 +25,6 @@ from ..figures import LabFigure
 from ..timeline import shown_roles
 from .layout import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
 
-__all__ = ["straggler"]
-
 LEFT, LONG, GAP, SIDE = 76, 650, 30, 140  # pixels: names, timeline, and the counts next to it
 TOP, TITLE, ROW, FOOT = 60, 26, 25, 48
 MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row

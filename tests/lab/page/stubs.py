@@ -18,7 +18,7 @@ from labkit.narrative import run_row
 from labkit.trace.schema import NANO
 
 OPPOSITES = {actions.Resume, actions.Unpin}  # of Pause and Pin; one of each pair is available
-EVERYTHING = frozenset({getattr(actions, name) for name in actions.__all__} - {actions.Action} - OPPOSITES)
+EVERYTHING = frozenset(set(actions.Action.__subclasses__()) - OPPOSITES)
 SCENARIO = Scenario(
     "slow-worker", "One straggler", "All wait.", (ScenarioStep(text="Synchronous."), ScenarioStep(text="Asynchronous.")),
     question=Question("Throughput falls to …", ("80%", "50%", "20%"), 2, "You answered {answer}; it fell to {right}."),

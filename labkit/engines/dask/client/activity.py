@@ -12,8 +12,6 @@ from ..failure_detector import FailureDetector
 from ..timeouts import ABSENT_S, SILENT_S
 from .recovery_events import OfRole, RecoveryEvent, WorkerHeartbeats, WorkerJoined, WorkerLeft
 
-__all__ = ["Activity"]
-
 CHECK_S = 0.25  # longest interval between two evaluations of a condition, which may depend on the time; seconds
 
 

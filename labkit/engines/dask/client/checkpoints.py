@@ -14,8 +14,6 @@ from ....roles.evaluator import Evaluator
 from ...storage.store import Check, Store
 from .resume import without_accounting
 
-__all__ = ["RunCheckpoints"]
-
 
 class RunCheckpoints:
     """The checkpoints of one run.

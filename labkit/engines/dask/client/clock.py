@@ -17,8 +17,6 @@ from ..requests import run_on_workers
 from ..timeouts import SILENT_S
 from ..worker.task import clock
 
-__all__ = ["ClockOffsets", "EngineClock"]
-
 ROUND_TRIPS = 5
 
 

@@ -14,8 +14,6 @@ from collections.abc import Collection, Sequence
 from ....trace.schema import NANO
 from ..timeouts import STALLED_S
 
-__all__ = ["MARGIN_NS", "DeadlockDetector"]
-
 MARGIN_NS = 200_000_000  # minimum length of the overlap, because clocks of several machines differ slightly
 
 State = tuple[

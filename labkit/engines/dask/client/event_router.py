@@ -19,8 +19,6 @@ from distributed import Client
 from ..worker.command_channel import TOPIC
 from .recovery_events import InternalError, RecoveryEvent, WorkerJoined, WorkerLeft, read_report
 
-__all__ = ["EventRouter", "router_of"]
-
 WORKERS = "all"  # Dask's own topic
 # the topic on which Dask's nannies report that they end a process because of its memory
 MEMORY = "worker-restart-memory"

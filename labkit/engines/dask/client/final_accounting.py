@@ -23,8 +23,6 @@ from .clock import EngineClock
 from .membership import Membership
 from .run_record import RunRecord
 
-__all__ = ["FinalAccounting"]
-
 Reports = dict[str, dict[str, Any]]  # {role: final report}
 
 

@@ -21,8 +21,6 @@ from ..timeouts import LOOK_S
 from ..worker.packed import Packed
 from ..worker.task import run_role
 
-__all__ = ["Launcher"]
-
 LOAD_S = 600.0  # limit for a share of the data to be assembled
 
 

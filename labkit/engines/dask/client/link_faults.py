@@ -17,8 +17,6 @@ from ...commands import Cut, Delay, Drop, End, Reconnect
 from .membership import Membership
 from .run_record import RunRecord
 
-__all__ = ["LinkFaultOrders"]
-
 
 class Fault(TypedDict):
     """The fault of a link: delay in seconds, probability that a transmission is lost, whether the link is cut."""

@@ -14,8 +14,6 @@ from typing import Any
 from ....roles.layout import Layout
 from ...lifecycle import PARTICIPATING, PRESENT, State, Trigger, next_state
 
-__all__ = ["Contact", "Membership"]
-
 Contact = tuple[str, int, str]  # host, port and public key of a role's endpoint
 
 

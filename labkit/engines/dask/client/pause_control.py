@@ -27,8 +27,6 @@ from ..timeouts import REPEAT_S
 from .clock import EngineClock
 from .run_record import RunRecord
 
-__all__ = ["PauseControl"]
-
 # timeout for all shards to report their versions, seconds; long, as a role answers after its current effect
 ANSWER_S = 10.0
 STEP_S = 30.0  # timeout of a step, seconds; then the run is paused at the current versions

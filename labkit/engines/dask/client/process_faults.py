@@ -39,8 +39,6 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from .recovery import Recovery
 
-__all__ = ["SIGNALS", "ProcessFaults", "check_allowed"]
-
 NANNY_S = 5.0  # timeout for a nanny on another machine to forward a signal, seconds
 SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands that concern processes
 

@@ -15,8 +15,6 @@ from ...lifecycle import State
 from ..timeouts import UNREACHED_S
 from .membership import Membership
 
-__all__ = ["PORTS", "Reachability"]
-
 PORTS = (
     "Every role listens on a port that its system chooses (Linux: net.ipv4.ip_local_port_range): let the hosts of the Dask "
     "workers connect to each other on these TCP ports, or place the roles on hosts that can"

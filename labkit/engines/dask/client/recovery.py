@@ -49,8 +49,6 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from .run import DaskRun
 
-__all__ = ["Recovery"]
-
 
 class ConnectionView:
     """The `ClusterView` of a connection."""

@@ -13,33 +13,6 @@ from typing import Any
 from ....errors import BadInput
 from ...commands import Command
 
-__all__ = [
-    "Answered",
-    "Departed",
-    "Done",
-    "RecoveryEvent",
-    "CommandRequested",
-    "FinalReport",
-    "StateCollected",
-    "Heartbeat",
-    "InternalError",
-    "OfRole",
-    "Report",
-    "Returned",
-    "RoleEnded",
-    "RoleFailed",
-    "RoleUp",
-    "StepRequested",
-    "Stepped",
-    "TaskFailed",
-    "TaskFinished",
-    "VersionReported",
-    "WorkerJoined",
-    "WorkerLeft",
-    "WorkerHeartbeats",
-    "read_report",
-]
-
 Done = Callable[[BadInput | None], None]  # called once, when a command has been executed or rejected
 
 

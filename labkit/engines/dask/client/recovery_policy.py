@@ -80,31 +80,6 @@ from .recovery_events import (
     WorkerLeft,
 )
 
-__all__ = [
-    "Account",
-    "RecoveryAction",
-    "Admit",
-    "Announce",
-    "Announced",
-    "Begin",
-    "CheckReturned",
-    "ClusterView",
-    "Dismiss",
-    "FailRun",
-    "Fence",
-    "Fetch",
-    "ScaleUp",
-    "Killed",
-    "RequestHeartbeats",
-    "Order",
-    "Record",
-    "RecordRestart",
-    "RecoveryPolicy",
-    "StartGroup",
-    "Submit",
-    "Timer",
-]
-
 
 class ClusterView(Protocol):
     """The properties of the cluster that the policy reads."""

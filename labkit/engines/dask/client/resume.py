@@ -16,8 +16,6 @@ from ....roles.group_restart import group_restart_states, restarts_as_group, who
 from ...plan import Plan, copied_shard
 from ...storage.store import Store
 
-__all__ = ["resumed_states", "without_accounting"]
-
 InitialState = tuple[dict[str, Any] | None, bool]
 
 

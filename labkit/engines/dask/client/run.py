@@ -91,8 +91,6 @@ from .schedule import CommandSchedule
 from .shutdown import FinalEvaluation, Shutdown
 from .supervisor import Supervisor
 
-__all__ = ["DaskRun"]
-
 MEMBERSHIP_EVENTS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # rows kept of each table of the trace; limits the memory of long runs
 STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop` and, if a role is lost, after the budget's seconds

@@ -12,8 +12,6 @@ from ....trace.trace import Trace
 from ...commands import Command, Executed
 from .clock import EngineClock
 
-__all__ = ["Acknowledgements", "RunRecord"]
-
 ACKNOWLEDGE_S = 2.0  # minimum time between two acknowledgements to one role, seconds
 
 

@@ -8,8 +8,6 @@ from operator import attrgetter
 from ...commands import Command, Resume, Stop
 from .clock import EngineClock
 
-__all__ = ["CommandSchedule"]
-
 at = attrgetter("at")
 
 

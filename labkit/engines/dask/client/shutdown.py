@@ -30,8 +30,6 @@ from .recovery_events import (
 )
 from .supervisor import Supervisor
 
-__all__ = ["SHUTDOWN_S", "FinalEvaluation", "Shutdown"]
-
 # limits without a sign of a role, seconds; `AFTER_LOSS_S` if roles were lost before
 SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0
 LONGEST = 5  # the longest shutdown, in multiples of this limit

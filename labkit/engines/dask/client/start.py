@@ -20,8 +20,6 @@ from ..timeouts import LOOK_S, REPORT_S
 from .run import DaskRun
 from .supervisor import LostWhileStarting, Supervisor, present_roles
 
-__all__ = ["start_with_retries", "start_run"]
-
 
 def start_run(
     cluster: Cluster, connection: DaskConnection, place: Callable[[Sequence[RoleSpec]], Mapping[str, str]], plan: Plan,

@@ -46,8 +46,6 @@ from .recovery_events import (
     WorkerLeft,
 )
 
-__all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
-
 SCHEDULER = "The Dask scheduler"
 ERROR_S = 2.0  # timeout for reading the error of a failed task, which the client has received already, seconds
 log = logging.getLogger("labkit.engines.dask.client")

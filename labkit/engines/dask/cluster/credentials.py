@@ -26,8 +26,6 @@ from distributed.security import Security
 
 from ....files import temporary
 
-__all__ = ["LocalSecurity", "new_security", "new_token"]
-
 VALID = datetime.timedelta(days=3650)  # a cluster may run for long; the key is not used after its end
 SKEW = datetime.timedelta(days=1)  # keeps the certificate valid if the clock is set back
 

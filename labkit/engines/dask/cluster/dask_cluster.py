@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from ....strategies import Strategy
     from .resources import Resources
 
-__all__ = ["DaskCluster"]
-
-
 DEFAULTS = ClusterSpec("dask")
 FIXED = ("engine", "scheduler", "dashboard")  # options that `resized` cannot change
 MIN_PATIENCE_S = HEARTBEAT_S + 0.1  # roles send a heartbeat every `HEARTBEAT_S` seconds

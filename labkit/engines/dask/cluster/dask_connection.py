@@ -42,8 +42,6 @@ from .local import check_script, interrupts_blocked, new_cluster, notebooks_not_
 from .nannies import OwnCluster, ProcessTable
 from .settings import SILENT, settings, silence
 
-__all__ = ["DaskConnection"]
-
 LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, seconds
 
 

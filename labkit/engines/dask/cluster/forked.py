@@ -16,8 +16,6 @@ from typing import Any
 from distributed import Client, Status
 from distributed.deploy.spec import SpecCluster
 
-__all__ = ["disown", "in_forked_child"]
-
 
 def in_forked_child(method: Any) -> None:
     """Register a bound method that is called in every child forked from now on, as long as its object exists."""

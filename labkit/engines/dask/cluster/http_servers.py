@@ -30,8 +30,6 @@ from tornado.httputil import (
 
 from ..processes import end_with_parent
 
-__all__ = ["GuardedNanny", "Scheduler", "TokenGuard", "Worker", "with_token"]
-
 TOKEN = "labkit-token"  # name in the query of the first request; the cookie's name is this name and the port
 
 

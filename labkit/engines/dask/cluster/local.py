@@ -22,11 +22,6 @@ from .http_servers import Scheduler
 from .nannies import Nanny, OwnCluster, ProcessTable
 from .settings import MALLOC, SILENT, SharedContext
 
-__all__ = [
-    "check_script", "interrupts_blocked", "main_is_script", "new_cluster", "notebooks_not_imported",
-    "unguarded_line",
-]  # fmt: skip
-
 MAX_FOLDER_BYTES = 80  # bytes of a folder's path; the path of a socket in it may have about 100
 
 

@@ -34,8 +34,6 @@ from ..timeouts import CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import http_servers
 from .settings import settings
 
-__all__ = ["Nanny", "OwnCluster", "ProcessTable", "exit_text"]
-
 EXIT_S = 0.2  # limit for a nanny to report how its process has ended, seconds
 STARTING = (Status.init, Status.starting)
 ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)

@@ -20,8 +20,6 @@ from typing import Any
 from ....errors import BadInput, nearest, shown
 from ....roles.layout import RoleSpec
 
-__all__ = ["PlacementRule", "check_checkpoint_location", "check_rule", "host_of", "next_worker", "place"]
-
 PlacementRule = str | Mapping[str, str] | None
 POLICIES = ("spread", "pack")
 ALLOWED = (

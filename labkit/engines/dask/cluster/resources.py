@@ -26,8 +26,6 @@ from ...machine_limits import free_memory, usable_cpus
 from ..requests import run_on_workers
 from .placement import host_of
 
-__all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_speed"]
-
 ANSWER_S = 5.0
 MEASURE_S = 20.0
 REPEATS, REPEAT_S = 5, 0.05  # number and duration (seconds) of the measurements of which the median is used

@@ -15,8 +15,6 @@ from distributed.utils import get_mp_context, silence_logging_cmgr
 
 from ..timeouts import CONNECT_S
 
-__all__ = ["MALLOC", "SILENT", "SharedContext", "settings", "silence"]
-
 SILENT = logging.CRITICAL + 1  # logging level of Dask's servers, in their processes and in this one
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"

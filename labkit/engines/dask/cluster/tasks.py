@@ -15,8 +15,6 @@ from ..timeouts import RETURN_S
 from ..worker.packed import Packed, call_packed
 from .dask_connection import DaskConnection
 
-__all__ = ["TaskPool"]
-
 TICK_S = 0.25  # seconds between two calls of `tick`
 LOOK_S = 2.0  # seconds between two requests for the list of Dask workers
 

@@ -28,10 +28,6 @@ from .poller import READ, WRITE, Poller
 from .shared_memory import MemoryReader, MemoryWriter, Offer, available
 from .tcp import TcpStream, dial
 
-__all__ = [
-    "CONNECT_S", "ByteReader", "ByteWriter", "Dialer", "ReceiveConnection", "Receiver", "SendConnection", "copied",
-]  # fmt: skip
-
 CONNECT_S = 15.0  # time limit for establishing a connection, seconds; the kernel retries after 1, 3 and 7 s
 TRIES = 20  # limit of consecutive connections that end before the handshake is complete
 BURST = 64  # limit of consecutive reads from one connection, so that other connections are served, too

@@ -40,8 +40,6 @@ from .listener import Listener, Unauthenticated
 from .poller import Poller
 from .shared_memory import SIZE, Offer
 
-__all__ = ["Delivered", "Endpoint"]
-
 NO_ANSWER = "no answer"
 _RECORDS = 1000  # limit of the rejected connections that are recorded
 

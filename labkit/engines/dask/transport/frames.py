@@ -35,11 +35,6 @@ from ....nn.buffer_pool import BufferPool
 from ....roles.messages import Message, field_names
 from ..protocol import ProtocolError
 
-__all__ = [
-    "ALIGN", "FINAL", "HEADER", "MAGIC", "MAX_FRAME", "READ_AHEAD", "SUSPENDED", "FrameCodec", "FrameParser", "Header",
-    "Piece", "Prepared", "close_frame", "lay_out", "read_header",
-]  # fmt: skip
-
 Header = tuple[bytes, int, int, int, int, int, int, int, int, int]  # the fields of a header, in their order
 Piece = bytes | memoryview  # a part of a frame; at run time also a flat array of uint8, which is a buffer
 

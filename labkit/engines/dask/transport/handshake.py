@@ -29,8 +29,6 @@ from ..protocol import PROTOCOL, ProtocolError, other_protocol
 from .frames import READ_AHEAD
 from .shared_memory import Offer
 
-__all__ = ["MAX_HELLO", "REFUSED", "DialerHandshake", "Hello", "Identity", "Refusal", "verify", "welcome"]
-
 MAX_HELLO = READ_AHEAD  # bytes
 MAC = 32  # bytes
 _PREFIX = struct.Struct("<4sH")  # magic, protocol

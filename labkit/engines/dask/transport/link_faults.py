@@ -32,8 +32,6 @@ from .connection import SendConnection, copied
 from .frames import FINAL, SUSPENDED, Piece
 from .links import RoleLinks
 
-__all__ = ["DelayedLink", "LinkFault", "FaultyLinks"]
-
 
 class LinkFault(NamedTuple):
     """The fault of a link: delay in seconds, probability that a transmission is lost, whether it is cut."""

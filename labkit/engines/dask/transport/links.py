@@ -17,8 +17,6 @@ from .handshake import DialerHandshake
 from .poller import Poller
 from .shared_memory import Offer
 
-__all__ = ["RoleLinks"]
-
 
 class RoleLinks:
     """All links of one role. `address(to)`: (host, port) to dial. The other arguments are those of `Dialer`.

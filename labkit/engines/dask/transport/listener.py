@@ -19,8 +19,6 @@ from .handshake import MAX_HELLO, REFUSED, Hello
 from .poller import READ, Poller
 from .tcp import TcpStream, accept, listen
 
-__all__ = ["Listener", "Unauthenticated"]
-
 MAX_PENDING = 256  # limit of unauthenticated connections
 EVICTED = 64  # number of connections that are closed at that limit; also limit of consecutive accepts
 HELLO_S, PEER_HELLO_S = 3.0, 60.0  # timeouts for the hello, seconds; the second one is for hosts with roles

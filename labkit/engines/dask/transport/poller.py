@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from .shared_memory import MemoryReader
 
-__all__ = ["READ", "WRITE", "Pollable", "Poller"]
-
 READ, WRITE = select.POLLIN, select.POLLOUT  # the constants of epoll have the same values
 _SPIN_NS = 1_000_000  # duration of repeated polling
 _SELECTABLE = 1024  # FD_SETSIZE: select() accepts only smaller descriptors

@@ -39,8 +39,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SIZE", "MemoryReader", "MemoryWriter", "Offer", "available"]
-
 # The format: words of 8 bytes, 64 bytes (a cache line) apart, then the data.
 WRITTEN, ORIGIN, READ, READER_SLEEPS, WRITER_WAITS, FROM, ACCEPTED = range(0, 56, 8)  # indexes of words
 DATA = 4096  # bytes before the data

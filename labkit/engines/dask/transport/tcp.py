@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from .frames import Piece
 from .poller import READ, WRITE
 
-__all__ = ["TcpStream", "TlsStream", "accept", "dial", "listen"]
-
 BUFFER = 4 << 20  # bytes, in each direction; messages of 1 and 10 MB take 25% less time than with the kernel's default
 RETRANSMITS = 2  # offset of `tcpi_retransmits` in `struct tcp_info`: retransmissions since the last acknowledgement
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)

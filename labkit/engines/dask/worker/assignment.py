@@ -12,8 +12,6 @@ from ...plan import Plan
 from ..protocol import PROTOCOL, ProtocolError, other_protocol
 from .packed import Packed
 
-__all__ = ["RoleAssignment"]
-
 
 @dataclass(frozen=True)
 class RoleAssignment:

@@ -23,8 +23,6 @@ from ....roles.evaluator import Evaluator
 from ....roles.shard import Shard
 from ...storage.store import TAGS_PER_INCARNATION, Store
 
-__all__ = ["Checkpointing", "tag_of"]
-
 SAVE_EVERY = 1.0  # seconds between two checkpoints
 INTERVAL_RATIO = 19  # interval after a checkpoint, in multiples of its duration
 SAMPLES = 3  # number of last durations; their minimum is used

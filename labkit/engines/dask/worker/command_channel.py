@@ -23,10 +23,6 @@ from tornado.ioloop import PeriodicCallback
 
 from ..timeouts import LEAVE_S
 
-__all__ = [
-    "HEARTBEAT_S", "TOPIC", "Command", "CommandChannel", "RunPlugin", "open_channel", "close_channel", "deliver", "plugin_name",
-]  # fmt: skip
-
 Command = dict[str, Any]  # plain values; "do" is the name of the command
 
 TOPIC = "labkit"

@@ -23,8 +23,6 @@ import cloudpickle
 from ....content_digest import user_modules
 from ....errors import BadInput
 
-__all__ = ["Packed", "call_packed"]
-
 _NO_FILE = "<dynamic-code>"  # what cloudpickle writes instead of a file
 
 

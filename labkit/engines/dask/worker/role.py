@@ -47,8 +47,6 @@ from .checkpointing import Checkpointing
 from .command_channel import Command, CommandChannel
 from .role_clock import RoleClock
 
-__all__ = ["RealRole"]
-
 # Polling interval (ns) of a role that computes without waiting, because the chief may request a snapshot of its shard.
 POLL_INTERVAL_NS = 10_000_000
 POLL_S = 0.25  # longest single wait, seconds

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["RoleClock"]
-
 
 class RoleClock:
     """Engine time in ns. The client sends the origin of engine time, converted to the clock of this machine (`monotonic_ns`).

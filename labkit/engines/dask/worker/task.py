@@ -26,8 +26,6 @@ from .command_channel import Command, CommandChannel, close_channel, open_channe
 from .packed import Packed
 from .role import RealRole
 
-__all__ = ["blocking_tasks", "check_versions", "clock", "run_role", "versions"]
-
 DISTRIBUTION = "labkit-distributed"
 WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
