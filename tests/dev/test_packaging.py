@@ -59,7 +59,7 @@ def test_the_page_reads_its_files_from_the_wheel(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import labkit.lab.guess as p, labkit.lab.page.widget as w;"
-        " print(w.__file__, len(w.PageWidget._esm) > 1000, len(p.Prediction('?', 'a', 'b').question))"
+        " print(w.__file__, len(w.PageWidget._esm) > 1000, len(p.Guess('?', 'a', 'b').question))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, cwd=tmp_path)
     assert done.stdout.split() == [str(tmp_path / "labkit/lab/page/widget.py"), "True", "1"], done.stderr
