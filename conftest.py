@@ -28,11 +28,11 @@ LAYERS = ("unit", "simulated", "contract", "dask", "chaos", "multihost", "browse
 SUITES = {
     "notebooks": ("simulated", "lessons, executed and compared with their outputs"),
     "tests": ("unit", "files, data sets, specifications, displays, documents, imports"),
-    "tests/advisor": ("simulated", "predicted step times against the simulator and published formulas"),
+    "tests/advisor": ("simulated", "simulated step times against closed forms and long runs"),
     "tests/benchmarks": ("unit", "the benchmarks themselves"),
     "tests/binder": ("unit", "the environment of a Binder session"),
     "tests/browser": ("browser", "the lab in JupyterLab in a real browser"),
-    "tests/calibration": ("unit", "measured costs, and predictions with them"),
+    "tests/calibration": ("unit", "measured costs, and forecasts with them"),
     "tests/chaos": ("chaos", "random faults: the ledger against the parameters, on both engines"),
     "tests/cli": ("simulated", "the command line"),
     "tests/contract": ("contract", "the same statements in virtual time and on processes"),

@@ -159,7 +159,7 @@ class Problem(HasOptions, HasDescription):
             The objective; its `size` is the number of parameters.
         """
         if self.timing_only:
-            whole = replace(self, timing_only=False).objective()
+            whole = self._with_values.objective()
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
         d = self.dataset
         if "curvature" in d.extra:
@@ -170,6 +170,11 @@ class Problem(HasOptions, HasDescription):
             )
         loss = "squared-error" if d.classes is None else "cross-entropy"
         return nn.Network.mlp(d.features, self.hidden, d.outputs, self.activation, loss, self.dtype)
+
+    @cached_property
+    def _with_values(self) -> Problem:
+        """The same problem without `timing_only`. It is kept because it keeps its data set, which its objective needs."""
+        return replace(self, timing_only=False)
 
     def batches(self, workers: int = 1) -> list[Batches]:
         """Return the mini-batches that the workers of a run draw, to repeat a run in a loop of your own.

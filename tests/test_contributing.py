@@ -28,7 +28,7 @@ def test_every_path_in_a_command_exists():
 
 def test_the_tables_are_in_the_files_that_it_names():
     tables = {
-        "FAMILIES": "labkit/strategies/__init__.py", "FORMULAS": "labkit/advisor/advise.py",
+        "FAMILIES": "labkit/strategies/__init__.py",
         "THEORY": "benchmarks/slow_worker.py", "OPTIONS": "tests/digests/digest_runs.py",
         "EXPECTED": "tests/narrative/test_sentence.py", "PANELS": "labkit/views/plots.py", "SUITES": "conftest.py",
     }  # fmt: skip

@@ -1,46 +1,38 @@
-"""`advise`: ranked forecasts of the step times of all strategies that can run on a cluster, and three answers."""
+"""`advise`: ranks strategies by simulated step times, explains them, and answers three questions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .. import strategies as known
 from ..description import Description, HasDescription
 from ..engines.base import Cluster
 from ..engines.distributions import Deterministic, Distribution
 from ..errors import BadInput, shown
-from ..formatting import bytes_text, count_text, number_text
+from ..formatting import bytes_text, count_text, listed, number_text
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
 from ..table import Table
-from . import model_parallel, parameter_server, peers, sparse
-from .answers import three_answers
-from .estimate import Estimate, time_text
-from .inputs import CostInputs, gather_inputs, sharing
+from ..trace.critical_path import PathParts
+from .answers import three_answers, time_text
+from .collectives import BOUND, MANY_MESSAGES, closed_form, messages_of_update
+from .inputs import Inputs, gather_inputs
+from .memory import memory_of_nodes
+from .simulation import Measured, measure
+from .theory import theory_text
 
 if TYPE_CHECKING:
     from ..calibration import Calibration
 
-FORMULAS: Mapping[type[Strategy], Callable[[Any, CostInputs], Estimate]] = {
-    known.SyncPS: parameter_server.sync_ps, known.AsyncPS: parameter_server.async_ps, known.Downpour: parameter_server.downpour,
-    known.SSP: parameter_server.ssp, known.BackupWorkers: parameter_server.backup_workers, known.KSync: parameter_server.k_sync,
-    known.KBatchSync: parameter_server.k_batch_sync, known.KAsync: parameter_server.k_async,
-    known.KBatchAsync: parameter_server.k_batch_async, known.EASGD: parameter_server.easgd,
-    known.RingAllReduce: peers.replicas, known.HalvingDoubling: peers.replicas, known.LocalSGD: peers.local_sgd,
-    known.DPSGD: peers.dpsgd, known.ADPSGD: peers.adpsgd, known.FSDP: peers.fsdp,
-    known.TensorParallel: model_parallel.tensor_parallel, known.Pipeline: model_parallel.pipeline,
-    known.PipeDream: model_parallel.pipedream, known.Hybrid: model_parallel.hybrid, known.SparsePS: sparse.sparse_ps,
-}  # fmt: skip
-
-
 NOT_MODELED = (
-    "The progress per gradient (stale or lost gradients, infrequent averaging) is in no formula; measure it with runs."
+    "The progress per gradient (stale or lost gradients, infrequent averaging) is not in these times; measure it."
 )
 LEGEND = (
     "c: time of a gradient (c*: the slowest of N); s: server work; a: latency; m: the model over one link; L: layers."
 )
+SHOWN_ERROR = 0.001  # a narrower interval is not shown, as a share of the step
 
 
 @dataclass(frozen=True)
@@ -54,11 +46,15 @@ class AdviceRow:
     label : str
         Its name, with the option that identifies the variant: "SSP s=3".
     step : float
-        The time of a step in seconds, the sum of the next three.
-    compute, latency, wire : float
-        Its parts: computing (with waiting and server work), latency, and transfer.
-    update_gradients : float
-        The number of gradients that one update applies.
+        The time of a step in seconds.
+    error : float
+        The half-width of its 95% confidence interval in seconds; 0 if steps repeat, infinite if it is unknown. Of a closed
+        form, the bound of its error.
+    compute, update, latency, wire, wait : float
+        The parts of the step on the critical path: gradients, updates, latency, transfer (with queueing for busy links), and
+        waiting that no message ended. Waiting for a slower worker is that worker's computing.
+    waiting : float
+        The share of time in which workers wait, from 0 to 1.
     gradients_per_second : float
         The throughput of all workers.
     bytes : float
@@ -69,8 +65,12 @@ class AdviceRow:
         Whether `memory` is within the limit.
     staleness : float or None
         The mean staleness; None if it is not known.
+    explanation : str
+        The parts, the waiting and the bottleneck in words; for a step that was not simulated, its closed form.
     formula : str
-        The formula of `step`, with numbers.
+        The textbook formula of the step, with the condition under which it holds; "" if there is none.
+    simulated : bool
+        Whether the step was simulated. If not, a closed form takes its place.
 
     Examples
     --------
@@ -82,16 +82,29 @@ class AdviceRow:
     strategy: Strategy
     label: str
     step: float
+    error: float
     compute: float
+    update: float
     latency: float
     wire: float
-    update_gradients: float
+    wait: float
+    waiting: float
     gradients_per_second: float
     bytes: float
     memory: float
     fits: bool
     staleness: float | None
+    explanation: str
     formula: str
+    simulated: bool = True
+
+    @property
+    def time_text(self) -> str:
+        """The time of a step as text, with its interval unless that is negligible: "12.3 ms ± 0.9%"."""
+        if math.isinf(self.error):
+            return f"about {time_text(self.step)}"
+        share = self.error / self.step if self.step else 0.0
+        return time_text(self.step) + (f" ± {100 * share:.2g}%" if share > SHOWN_ERROR else "")
 
 
 @dataclass(frozen=True)
@@ -107,7 +120,7 @@ class Advice(HasDescription):
     answers : tuple of str
         The answers to the three design questions.
     inputs : str
-        The inputs of the formulas.
+        The sizes and times of the problem and the cluster.
     doubts : tuple of str
         Why the inputs are doubtful, if they were measured (`calibration`) and are.
 
@@ -138,12 +151,14 @@ class Advice(HasDescription):
         raise BadInput(f"There is no row {shown(name)}. Allowed: {', '.join(row.label for row in self.rows)}.")
 
     def _described(self) -> Description:
-        head = ("strategy", "step", "gradients/s", "busiest link", "memory", "staleness", "formula")
-        refused = (Table(("cannot run here", "reason"), self.refused),) if self.refused else ()
+        head = ("strategy", "step", "gradients/s", "busiest link", "memory", "staleness", "explanation")
+        theory = [(row.label, row.formula) for row in self.rows if row.formula]
+        more = [Table(("strategy", "textbook formula of a step, and when it holds"), theory)] if theory else []
+        more += [Table(("cannot run here", "reason"), self.refused)] if self.refused else []
         return Description(
-            "Forecast time of a step, fastest first",
+            "Simulated time of a step, fastest first",
             (("inputs", self.inputs), ("symbols", LEGEND)),
-            (Table(head, [_cells(row) for row in self.rows]), *refused),
+            (Table(head, [_cells(row) for row in self.rows]), *more),
             (*self.answers, NOT_MODELED, *(f"Doubtful: {doubt}." for doubt in self.doubts)),
         )
 
@@ -151,7 +166,7 @@ class Advice(HasDescription):
         return f"<Advice: of {len(self.rows):,} strategies {self.best.label} is the fastest, {time_text(self.best.step)} a step>"
 
     def figure(self) -> Any:
-        """Draw the step times as bars, with the formulas, and below them why they are doubtful, if they are.
+        """Draw the step times as bars, with explanations and formulas, and below them why they are doubtful, if they are.
 
         Returns
         -------
@@ -161,20 +176,25 @@ class Advice(HasDescription):
         from ..views.advice import bars
 
         lines = [
-            (row.label, row.compute, row.latency, row.wire, row.formula, time_text(row.step), row.fits)
+            (
+                row.label, (row.compute, row.update, row.latency, row.wire, row.wait),
+                (row.explanation, *([f"theory: {row.formula}"] if row.formula else [])), row.time_text, row.fits,
+            )
             for row in self.rows
-        ]
+        ]  # fmt: skip
         return bars(lines, self.inputs, LEGEND, self.doubts)
 
 
 def advise(
     problem: Problem | str, cluster: Cluster, strategies: Iterable[Strategy | str] | None = None, *, memory: float | None = None,
-    density: float | None = None, latency: float | None = None, bandwidth: float | None = None,
-    compute: Distribution | float | str | None = None, calibration: Calibration | None = None,
+    latency: float | None = None, bandwidth: float | None = None, compute: Distribution | float | str | None = None,
+    calibration: Calibration | None = None,
 ) -> Advice:  # fmt: skip
-    """Rank strategies by the forecast time of a step of N gradients, from formulas. No process is started.
+    """Rank strategies by the time of a step of N gradients, which is simulated. No process is started.
 
-    The formulas do not include slowed roles and codecs.
+    Each strategy is simulated in virtual time, without computing gradients, until its steps repeat exactly or the 95% confidence
+    interval of the step time is within 2%. A run ends before that if it has sent 100,000 messages; the row shows the interval.
+    The same arguments give the same advice.
 
     Parameters
     ----------
@@ -183,12 +203,9 @@ def advise(
     cluster : DaskCluster or SimulatedCluster
         The cluster. If it has processes and no pace, the time of a gradient is measured in this process.
     strategies : iterable of Strategy or str, optional
-        The strategies. By default all, with default options.
+        The strategies, also your own. By default all of labkit, with default options.
     memory : float, optional
         The bytes that a node has for parameters, gradients and optimizer state. By default there is no limit.
-    density : float, optional
-        The share of the parameters that a batch's gradient touches, from 0 to 1. By default 1, or for a model with an embedding
-        the share that its batches touch.
     latency : float, optional
         Seconds of a message. By default that of the cluster; of processes 30 us, as measured on one machine.
     bandwidth : float, optional
@@ -196,8 +213,8 @@ def advise(
     compute : Distribution, float or str, optional
         The time of a gradient: a distribution, or seconds. By default that of the cluster.
     calibration : Calibration, optional
-        Measured costs (see `calibrate`), which take the place of the defaults for processes: gradients, updates and messages
-        take the measured times, and workers share the cores of their hosts. The advice then says why it is doubtful, if it is.
+        Measured costs (see `calibrate`), with which roles are simulated as processes that share the cores of their hosts. The
+        advice then says why it is doubtful, if it is.
 
     Returns
     -------
@@ -208,6 +225,12 @@ def advise(
     ------
     BadInput
         If a number is not allowed, or if no strategy can run.
+
+    Notes
+    -----
+    If one update of an all-reduce, `FSDP` or `TensorParallel` sends more than 20,000 messages (a ring of more than 100 workers),
+    the closed form of the collective takes the place of the simulation, and the row says so. It is exact with constant
+    times, and within 10% of the simulation otherwise.
 
     Examples
     --------
@@ -226,25 +249,19 @@ def advise(
         if isinstance(value, type) or not all(hasattr(value, field) for field in fields):
             raise BadInput(f"{name}={shown(value)}: give a {name}, as in lk.train(problem, strategy, cluster).")
     costs = None if calibration is None else calibration.costs
-    inputs = gather_inputs(problem, cluster, memory, density, latency, bandwidth, compute, costs)
-    rows, refused, measured = [], [], []
+    inputs = gather_inputs(problem, cluster, memory, latency, bandwidth, compute, costs)
+    rows, refused, simulated = [], [], []
     for strategy in candidate_strategies(strategies, inputs.n):
-        formula = next((FORMULAS[cls] for cls in type(strategy).__mro__ if cls in FORMULAS), None)
+        used = inputs if strategy.uses_servers else replace(inputs, cluster=replace(inputs.cluster, servers=None))
         try:
-            if formula is None:
-                raise BadInput("there is no formula for a user-defined strategy; simulate it.")
-            if getattr(strategy, "codec", None) is not None:
-                raise BadInput("the formulas do not include codecs; simulate it.")
-            used = inputs.cluster if strategy.uses_servers else replace(inputs.cluster, servers=None)
-            strategy.layout(problem, used)  # raises if the strategy cannot run here
-            rows.append(_forecast(strategy, formula(strategy, inputs), inputs))
-            measured.append((strategy, used.spec))
+            rows.append(_forecast(strategy, used))
+            simulated.append((strategy, used.cluster.spec))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
     if not rows:
         raise BadInput(f"No strategy can run here: {'; '.join(why for _, why in refused)}")
     rows.sort(key=lambda row: (not row.fits, row.step))
-    doubts = () if calibration is None else tuple(calibration.doubts_about(problem, measured))
+    doubts = () if calibration is None else tuple(calibration.doubts_about(problem, simulated))
     return Advice(tuple(rows), tuple(refused), three_answers(inputs, rows), _inputs_text(inputs), doubts)
 
 
@@ -261,14 +278,55 @@ def candidate_strategies(strategies: Iterable[Strategy | str] | None, workers: i
     return made
 
 
-def _forecast(strategy: Strategy, e: Estimate, f: CostInputs) -> AdviceRow:
-    times = f.n / e.gradients  # updates in a step
-    fits = f.memory is None or e.memory <= f.memory
+def _forecast(strategy: Strategy, f: Inputs) -> AdviceRow:
+    """Return the row of a strategy. Raises `BadInput` with the reason if it cannot run."""
+    layout = strategy.layout(f.problem, f.cluster.spec)
+    messages = messages_of_update(strategy, f)
+    if messages > MANY_MESSAGES:
+        return _in_closed_form(strategy, f, messages, max(memory_of_nodes(layout, strategy, f).values()))
+    run = measure(f.problem, strategy, f.cluster, f.few_gradients())
+    memory = max(memory_of_nodes(layout, strategy, f, run.trace).values())
+    scale = run.step / (sum(run.path) or 1.0)
+    part = PathParts(*(scale * seconds for seconds in run.path))
     return AdviceRow(
-        strategy, _label(strategy), times * e.seconds, times * e.compute, times * e.latency, times * e.wire, e.gradients,
-        e.gradients / e.seconds if e.seconds else float("inf"), times * e.busiest, e.memory, fits, e.staleness,
-        e.formula + (f", x {times:.4g} updates" if times != 1 else ""),
+        strategy, _label(strategy), run.step, run.error, part.compute, part.update, part.latency, part.transfer, part.wait,
+        run.waiting, f.n / run.step if run.step else math.inf, run.busiest[0], memory, f.memory is None or memory <= f.memory,
+        run.staleness, _explanation(run, f), theory_text(strategy),
     )  # fmt: skip
+
+
+def _in_closed_form(strategy: Strategy, f: Inputs, messages: int, memory: float) -> AdviceRow:
+    form = closed_form(strategy, f)
+    if form is None:
+        raise BadInput(
+            f"an update sends {messages:,} messages, too many to simulate, and there is no closed form; advise on fewer workers."
+        )
+    text = f"closed form, not simulated (an update sends {messages:,} messages): {form.formula}"
+    error = 0.0 if f.constant else BOUND * form.step
+    return AdviceRow(
+        strategy, _label(strategy), form.step, error, form.compute, 0.0, form.latency, form.wire, 0.0, form.waiting,
+        f.n / form.step if form.step else math.inf, form.bytes, memory, f.memory is None or memory <= f.memory, 0.0, text,
+        theory_text(strategy), simulated=False,
+    )  # fmt: skip
+
+
+BUSY = 0.9  # share of time from which a link, a server or the workers are the bottleneck
+
+
+def _explanation(run: Measured, f: Inputs) -> str:
+    """Return the parts of the critical path, how much workers wait, and the bottleneck."""
+    length = sum(run.path) or 1.0
+    names = ("computing", "updates", "latency", "transfer", "waiting without a message")
+    parts = sorted(zip(run.path, names), reverse=True)
+    texts = [f"{part / length:.0%} {name}" for part, name in parts if part >= 0.005 * length]
+    link, role = run.busiest
+    busy = max(
+        (1 - run.waiting, "computing"), (f.transfer_seconds(link) / run.step if run.step else 0.0, f"the link of {role}"),
+        (run.updating[0], f"the updates of {run.updating[1]}"),
+    )  # fmt: skip
+    bottleneck = f"{busy[1]}, {min(busy[0], 1.0):.0%} of the time" if busy[0] >= BUSY else parts[0][1]
+    wait = f"; workers wait {run.waiting:.0%} of the time" if run.waiting >= 0.005 else ""
+    return f"{listed(texts)}{wait}; bottleneck: {bottleneck}"
 
 
 LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
@@ -284,27 +342,34 @@ def _cells(row: AdviceRow) -> tuple[str, ...]:
     stale = "" if row.staleness is None else number_text(row.staleness)
     memory = bytes_text(row.memory) + ("" if row.fits else ", too much")
     return (
-        row.label, time_text(row.step), number_text(row.gradients_per_second), bytes_text(row.bytes), memory, stale,
-        row.formula,
+        row.label, row.time_text, number_text(row.gradients_per_second), bytes_text(row.bytes), memory, stale,
+        row.explanation,
     )  # fmt: skip
 
 
-def _inputs_text(f: CostInputs) -> str:
+def _inputs_text(f: Inputs) -> str:
     wire = "messages take no time" if not f.m and not f.a else f"a = {time_text(f.a)}, m = {time_text(f.m)}"
     memory = "" if f.memory is None else f", {bytes_text(f.memory)} per node"
     gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
+    times = (
+        (name, each) for name, each in (("c", f.cluster.compute), ("s", f.cluster.server_time)) if each is not None
+    )
+    given = "".join(f"{name} = {_distribution_text(each)}, " for name, each in times)
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, c = {_distribution_text(f.compute)}, {wire}{memory}.{_measured_text(f)}"
+        f"{f.density:.3g}, {given}{wire}{memory}.{_measured_text(f)}"
     )
 
 
-def _measured_text(f: CostInputs) -> str:
-    """Return that the costs were measured, and how many times longer they take because workers share cores."""
-    if f.costs is None:
+def _measured_text(f: Inputs) -> str:
+    """Return that the costs were measured, and how many workers share how many cores."""
+    costs = f.cluster.costs
+    if costs is None:
         return ""
-    share, cores = sharing(f.costs, f.n), count_text(f.costs.cores * f.costs.hosts, "core")
-    return " Measured costs" + (f", x {share:.3g}: {f.n:,} workers share {cores}." if share > 1 else ".")
+    cores = costs.cores * costs.hosts
+    gradient = time_text(costs.gradient(f.objective.size, f.problem.batch_size))
+    shared = f": {f.n:,} workers share {count_text(cores, 'core')}" if f.n > cores else ""
+    return f" Measured costs, c = {gradient}{shared}."
 
 
 def _distribution_text(distribution: Distribution) -> str:

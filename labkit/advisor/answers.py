@@ -9,11 +9,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..formatting import bytes_text
-from .estimate import time_text as t
-from .inputs import CostInputs
+from .inputs import Inputs
 
 
-def three_answers(f: CostInputs, rows: Sequence[Any]) -> tuple[str, str, str]:
+def time_text(seconds: float) -> str:
+    """Return a time as text with three digits: `57 us`, `12.3 ms`, `1.2 s`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size or unit == "us":
+            return "0" if seconds == 0 else f"{seconds / size:.3g} {unit}"
+    raise AssertionError  # unreachable: the last unit fits all
+
+
+t = time_text
+
+
+def three_answers(f: Inputs, rows: Sequence[Any]) -> tuple[str, str, str]:
     """Return the answers (dense or sparse, server or all-reduce, split or whole), from sorted forecasts."""
     return (
         "Dense or sparse? " + dense_or_sparse(f, rows),
@@ -37,7 +47,7 @@ def _least_memory(rows: Iterable[Any]) -> Any:
     return min(rows, key=lambda row: row.memory)
 
 
-def dense_or_sparse(f: CostInputs, rows: Sequence[Any]) -> str:
+def dense_or_sparse(f: Inputs, rows: Sequence[Any]) -> str:
     """Return the answer to "dense or sparse?".
 
     A sparse all-gather of (id, value) pairs is faster than a ring if and only if the density is below 1/N.
@@ -59,7 +69,7 @@ def dense_or_sparse(f: CostInputs, rows: Sequence[Any]) -> str:
     )
 
 
-def server_or_all_reduce(f: CostInputs, rows: Sequence[Any]) -> str:
+def server_or_all_reduce(f: Inputs, rows: Sequence[Any]) -> str:
     """Return the answer to "server or all-reduce?". It compares synchronous strategies, which compute the same updates."""
     server, ring = _first(rows, "SyncPS"), _first(rows, "RingAllReduce", "HalvingDoubling")
     if server is None or ring is None:
@@ -70,7 +80,6 @@ def server_or_all_reduce(f: CostInputs, rows: Sequence[Any]) -> str:
         f"{'s' if f.servers > 1 else ''} {t(server.step)} per step ({bytes_text(ring.bytes)} and {bytes_text(server.bytes)} on "
         "the busiest link)"
     )
-    wait = f.c.slowest(f.n) / f.c.mean if f.c.mean else 1.0
     sparse = _first(rows, "SparsePS")
     if sparse is not None and sparse.step < min(ring.step, server.step) and not _same_time(sparse, ring):
         rest = "an all-reduce" if sparse.strategy.dense == "all-reduce" else "the same servers"
@@ -79,15 +88,15 @@ def server_or_all_reduce(f: CostInputs, rows: Sequence[Any]) -> str:
             f"the strategies that send the whole model: {text[0].lower()}{text[1:]}"
         )
     free = _first(rows, "AsyncPS")
-    if free is not None and wait > 1.05:
-        text += f"; the slowest of {f.n} takes {wait:.2f} times the mean, and an asynchronous step takes {t(free.step)}"
+    if free is not None and free.step < 0.95 * min(ring.step, server.step):
+        text += f"; with SyncPS workers wait {server.waiting:.0%} of the time, and an asynchronous step takes {t(free.step)}"
     return text + "."
 
 
 SPLIT = ("TensorParallel", "Pipeline", "PipeDream", "Hybrid", "FSDP")
 
 
-def split_or_whole(f: CostInputs, rows: Sequence[Any]) -> str:
+def split_or_whole(f: Inputs, rows: Sequence[Any]) -> str:
     """Return the answer to "split the model?".
 
     Splitting saves memory. It saves time only if summing whole gradients costs more than splitting their computation.

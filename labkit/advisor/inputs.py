@@ -1,19 +1,15 @@
-"""The inputs of a forecast: sizes of the model and the cluster, a link's latency and bandwidth, distributions of times.
+"""The inputs of an advice: the timing-only problem, the simulated cluster, and the sizes and times that formulas name.
 
-    M  bytes of the parameters        N, S  workers, servers        b  mini-batch of one worker
-    c  seconds of one gradient        s  seconds of one piece of server work (an update)
-    a  latency of a message           m = M / bandwidth: seconds for which a link is occupied by the whole model
-
-The network model is the simulator's: cut-through and full duplex; a message occupies the egress of the sender and the
-ingress of the receiver for bytes / bandwidth each.
+M  bytes of the parameters        N, S  workers, servers        a  latency of a message
+c  seconds of one gradient        s  seconds of one piece of server work (an update)
+m = M / bandwidth: seconds for which a link is occupied by the whole model
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +20,7 @@ from ..engines.distributions import Deterministic, Distribution, as_distribution
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
-from .order_statistics import OrderStatistics
+from ..problem import Problem
 
 # Between two processes of one machine: half of the round trip that `python -m benchmarks --only round-trip` measures.
 DASK_LATENCY = 30e-6  # seconds; measured with messages of 40 KB
@@ -33,35 +29,18 @@ DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 
 @dataclass(frozen=True)
-class EmbeddingTable:
-    """An embedding table.
+class Inputs:
+    """The inputs of an advice.
 
-    rows: the number of rows. row_bytes: bytes of a row. used: the expected number of distinct rows in a mini-batch.
-    dense: bytes of the layers after the table.
+    problem: the timing-only problem. cluster: the cluster on which strategies are simulated. memory: bytes that a node has for
+    the model; None means unlimited. density: the share of the parameters that a mini-batch's gradient touches.
     """
 
-    rows: int
-    row_bytes: int
-    used: float
-    dense: int
-
-
-@dataclass(frozen=True)
-class CostInputs:
-    """The inputs of all formulas, with the symbols of the module `labkit.advisor.inputs`.
-
-    memory: bytes that a node has for the model; None means unlimited. density: the share of the parameters that a
-    mini-batch's gradient touches. table: None for a model without an embedding. costs: measured costs of processes, from which
-    the times of the cluster were made; None without measurements.
-    """
-
-    problem: Any
+    problem: Problem
     cluster: SimulatedCluster
-    objective: Any
+    objective: NullObjective
     memory: float | None
     density: float
-    table: EmbeddingTable | None
-    costs: Costs | None = None
 
     @property
     def n(self) -> int:
@@ -76,137 +55,89 @@ class CostInputs:
     @property
     def itemsize(self) -> int:
         """The bytes of a parameter."""
-        return int(np.dtype(self.objective.dtype).itemsize)
+        return int(self.objective.dtype.itemsize)
 
     @property
     def model(self) -> int:
         """M, the bytes of the parameters."""
-        return int(self.objective.size) * self.itemsize
+        return self.objective.size * self.itemsize
 
     @property
     def a(self) -> float:
         """The latency of a message in seconds."""
         return self.cluster.latency
 
-    def transfer_seconds(self, count: float) -> float:
-        """Return the seconds for which `count` bytes occupy a link."""
-        return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
+    @property
+    def constant(self) -> bool:
+        """Whether gradients and updates take constant times."""
+        times = (self.cluster.compute, self.cluster.server_time)
+        return self.cluster.costs is None and all(isinstance(each, Deterministic | None) for each in times)
 
     @property
     def m(self) -> float:
         """The seconds for which the whole model occupies a link."""
         return self.transfer_seconds(self.model)
 
-    @cached_property
-    def c(self) -> OrderStatistics:
-        """The distribution of one gradient's time, with its order statistics."""
-        return OrderStatistics(self.compute)
+    def transfer_seconds(self, count: float) -> float:
+        """Return the seconds for which `count` bytes occupy a link."""
+        return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
 
-    @property
-    def compute(self) -> Distribution:
-        """The distribution of one gradient's time."""
-        assert self.cluster.compute is not None  # set by `gather_inputs` for a cluster without one
-        return self.cluster.compute
+    def few_gradients(self) -> float:
+        """Return the seconds of virtual time in which a worker computes and exchanges a few gradients."""
+        costs, known = self.cluster.costs, [self.a, self.m, 1e-6]
+        known += [mean_of(each) for each in (self.cluster.compute, self.cluster.server_time) if each is not None]
+        if costs is not None:
+            known.append(costs.gradient(self.objective.size, self.problem.batch_size))
+        return 4 * max(known)
 
-    @cached_property
-    def s(self) -> float:
-        """The mean seconds of one piece of server work."""
-        return 0.0 if self.cluster.server_time is None else OrderStatistics(self.cluster.server_time).mean
 
-    @property
-    def network(self) -> Any:
-        """The model; for a timing-only run the network that it represents, or None."""
-        return self.objective.network if isinstance(self.objective, NullObjective) else self.objective
+def mean_of(distribution: Distribution) -> float:
+    """Return the mean of draws with a fixed seed, in seconds."""
+    return float(np.mean(distribution.draw(np.random.default_rng(0), 10_000)))
 
 
 def gather_inputs(
-    problem: Any, cluster: Any, memory: float | None, density: float | None, latency: float | None,
-    bandwidth: float | None, compute: Any, costs: Costs | None = None,
-) -> CostInputs:  # fmt: skip
-    """Return the inputs for a problem on a cluster. Arguments that are not None override the cluster's values. `costs`: measured
-    costs of processes; None: those of a simulated cluster, if it has any.
+    problem: Problem, cluster: Any, memory: float | None, latency: float | None, bandwidth: float | None, compute: Any,
+    costs: Costs | None,
+) -> Inputs:  # fmt: skip
+    """Return the inputs for a problem on a cluster. Arguments that are not None override the cluster's values.
 
     Raises `BadInput` if an argument is invalid.
     """
-    for name, value in (("memory", memory), ("density", density)):
-        if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name}={shown(value)}: give {'bytes' if name == 'memory' else 'a share'}, greater than 0.")
-    if density is not None and density > 1:
-        raise BadInput(f"density={shown(density)}: the share of the parameters that a batch touches is at most 1.")
-    objective = problem.objective()
-    table = _table(problem, objective, density)
-    if density is None:
-        density = 1.0 if table is None else (table.used * table.row_bytes + table.dense) / _bytes(objective)
-    if costs is None and isinstance(cluster, SimulatedCluster):
-        costs = cluster.costs
-    if costs is None:
-        simulated = _as_simulated(problem, cluster, latency, bandwidth, compute)
-    else:
-        simulated = _with_costs(problem, cluster, costs, latency, bandwidth, compute)
-    return CostInputs(problem, simulated, objective, memory, density, table, costs)
+    if memory is not None and not 0 < memory < math.inf:
+        raise BadInput(f"memory={shown(memory)}: give bytes, greater than 0.")
+    timing = problem if problem.timing_only else replace(problem, timing_only=True)
+    objective = timing.objective()
+    assert isinstance(objective, NullObjective)
+    simulated = _simulated(problem, cluster, latency, bandwidth, as_distribution("compute", compute), costs)
+    return Inputs(timing, simulated, objective, memory, _density(problem, objective))
 
 
-def _bytes(objective: Any) -> float:
-    return float(objective.size) * np.dtype(objective.dtype).itemsize
-
-
-def _as_simulated(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
-    """Return a simulated cluster with the cluster's values and the arguments.
-
-    For a cluster of processes the values are the arguments, its pace, and defaults for one machine.
-    """
-    simulated = isinstance(cluster, SimulatedCluster)
-    distribution = (
-        as_distribution("compute", compute)
-        or (cluster.compute if simulated else cluster.pace)
-        or _timed_gradient(problem)
-    )
-    return SimulatedCluster(
-        workers=cluster.workers, servers=cluster.servers, compute=distribution, server_time=cluster.server_time,
-        latency=(cluster.latency if simulated else DASK_LATENCY) if latency is None else latency,
-        bandwidth=(cluster.bandwidth if simulated else DASK_BANDWIDTH) if bandwidth is None else bandwidth,
-    )  # fmt: skip
-
-
-def _with_costs(
-    problem: Any, cluster: Any, costs: Costs, latency: Any, bandwidth: Any, compute: Any
+def _simulated(
+    problem: Problem, cluster: Any, latency: float | None, bandwidth: float | None, compute: Distribution | None,
+    costs: Costs | None,
 ) -> SimulatedCluster:  # fmt: skip
-    """Return a simulated cluster whose times are measured costs.
+    """Return the cluster to simulate: the cluster with the arguments in place of its values.
 
-    If there are more workers than cores, they share the cores, so processor time takes that many times longer, and what cold
-    caches add: gradients, updates, and what does not depend on the size of a message at both ends, which is its latency. The
-    bytes of a message do not take longer, because in the formulas one server transfers them alone. A pace is a lower limit of
-    the time of a gradient.
+    For a cluster of processes without measured costs, the values are its pace, and defaults for one machine.
     """
-    simulated, objective = isinstance(cluster, SimulatedCluster), problem.objective()
-    size, share = _bytes(objective), sharing(costs, cluster.workers)
-
-    def shared(seconds: float) -> float:
-        return seconds if share == 1.0 else share * seconds * (1 + costs.cold_factor(size))
-
-    gradient: Distribution = Deterministic(shared(costs.gradient(objective.size, problem.batch_size)))
-    pace = cluster.compute if simulated else cluster.pace
-    if pace is not None and OrderStatistics(pace).mean > OrderStatistics(gradient).mean:
-        gradient = pace
-    update = Deterministic(shared(costs.update(size / max(1, cluster.servers or 1))))
-    per_byte = costs.send.per_byte + costs.receive.per_byte
-    if simulated and not math.isinf(cluster.bandwidth):
-        per_byte += 1 / cluster.bandwidth
-    fixed = shared(costs.send.fixed + costs.receive.fixed) + costs.latency + (cluster.latency if simulated else 0.0)
-    return SimulatedCluster(
-        workers=cluster.workers, servers=cluster.servers,
-        compute=as_distribution("compute", compute) or gradient, server_time=cluster.server_time or update,
-        latency=fixed if latency is None else latency,
-        bandwidth=(1 / per_byte if per_byte else math.inf) if bandwidth is None else bandwidth,
-    )  # fmt: skip
+    changes: dict[str, Any] = {"record": True, "costs": costs}
+    if isinstance(cluster, SimulatedCluster):
+        simulated = cluster
+        changes["costs"] = costs or cluster.costs
+    else:
+        pace = compute or cluster.pace
+        if pace is None and costs is None:
+            pace = _timed_gradient(problem)
+        simulated = SimulatedCluster.of(cluster.spec)
+        changes["compute"] = pace
+        if costs is None:
+            changes |= {"latency": DASK_LATENCY, "bandwidth": DASK_BANDWIDTH}
+    given = {"latency": latency, "bandwidth": bandwidth, "compute": compute}
+    return replace(simulated, **changes | {name: value for name, value in given.items() if value is not None})
 
 
-def sharing(costs: Costs, workers: int) -> float:
-    """Return how many times longer processor time takes because workers share cores; at least 1."""
-    return max(1.0, workers / (costs.cores * costs.hosts))
-
-
-def _timed_gradient(problem: Any) -> Distribution:
+def _timed_gradient(problem: Problem) -> Distribution:
     """Measure the time of one gradient on this machine: the shortest of five."""
     if problem.timing_only:
         raise BadInput("A timing-only problem has no gradients to time: give compute=, as compute=0.01.")
@@ -222,19 +153,13 @@ def _timed_gradient(problem: Any) -> Distribution:
     return Deterministic(min(durations))
 
 
-def _table(problem: Any, objective: Any, density: float | None) -> EmbeddingTable | None:
-    """Return the embedding table, with the expected number of distinct rows in a mini-batch; None without an embedding."""
-    network = objective.network if isinstance(objective, NullObjective) else objective
+def _density(problem: Problem, objective: NullObjective) -> float:
+    """Return the share of the parameters that a mini-batch's gradient touches: below 1 with an embedding table, of which it
+    touches the rows of its distinct ids. They are counted in mini-batches drawn with a fixed seed.
+    """
+    network = objective.network
     if not isinstance(network, Recommender):
-        return None
-    item = np.dtype(objective.dtype).itemsize
-    rows, row_bytes = network.bag.rows, network.bag.columns * item
-    used = density * rows if density is not None else _distinct_ids(problem)
-    return EmbeddingTable(rows, row_bytes, used, network.tower.size * item)
-
-
-def _distinct_ids(problem: Any) -> float:
-    """Return the mean number of distinct ids in a mini-batch, over mini-batches drawn with a fixed seed."""
+        return 1.0
     rng = np.random.default_rng(0)
     if isinstance(problem.data, str):
         recipe: Any = recipe_of(problem.data, problem.options)
@@ -242,4 +167,5 @@ def _distinct_ids(problem: Any) -> float:
     else:
         x = problem.dataset.x_train
         batches = [x[rng.integers(0, len(x), problem.batch_size)] for _ in range(DRAWS)]
-    return float(np.mean([len(np.unique(ids)) for ids in batches]))
+    used = float(np.mean([len(np.unique(ids)) for ids in batches]))
+    return (used * network.bag.columns + network.tower.size) / objective.size

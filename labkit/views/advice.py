@@ -1,4 +1,4 @@
-"""Forecast step times as bars, split into computing, latency and transfer, each with its formula below."""
+"""Step times as bars, split into computing, updates, latency and transfer, each with its explanation below."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ from collections.abc import Sequence
 from . import style
 from .figures import LabFigure, blank, head
 
-# label, seconds of computing, latency and transfer, the formula, the sum as text, whether it fits into memory
-Line = tuple[str, float, float, float, str, str, bool]
+# label, seconds of each of `PARTS`, texts below the bar, the sum as text, whether it fits into memory
+Line = tuple[str, tuple[float, ...], tuple[str, ...], str, bool]
 WIDTH, TOP, FOOT = 940, 92, 42  # pixels
-BAR, WORDS, BETWEEN = 24, 15, 10  # pixels: the height of a bar with its margin, of a line of its formula, and below it
+BAR, WORDS, BETWEEN = 24, 15, 10  # pixels: the height of a bar with its margin, of a line of text, and below it
 LEFT, RIGHT = 190, 90  # room for the names, and for the sums
-PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("transfer", style.GREEN))
+PARTS = (
+    ("computing", style.BLUE), ("updates", style.ORANGE), ("latency", style.FAINT), ("transfer", style.GREEN),
+    ("waiting", style.GREY),
+)  # fmt: skip
 SMALLEST = 8.5  # points
 
 
 def bars(lines: Sequence[Line], facts: str, legend: str = "", doubts: Sequence[str] = ()) -> LabFigure:
-    """Draw one bar per line, in the given order, with its formula below it.
+    """Draw one bar per line, in the given order, with its texts below it.
 
     `facts`, `legend`: a sentence each, below the title. `doubts`: written below the bars. A bar is cut off if it is more than
     four times as long as the median.
     """
     below = [text for doubt in doubts for text in style.wrapped(f"Doubtful: {doubt}.", WIDTH - 16, style.SMALL)]
     foot = FOOT + WORDS * len(below)
-    formulas = [wrapped(line[4], WIDTH - LEFT - 12) for line in lines]
-    tops = list(itertools.accumulate((BAR + WORDS * len(each) + BETWEEN for each in formulas), initial=0))
+    texts_below = [[one for text in line[2] for one in wrapped(text, WIDTH - LEFT - 12)] for line in lines]
+    tops = list(itertools.accumulate((BAR + WORDS * len(each) + BETWEEN for each in texts_below), initial=0))
     height = TOP + tops[-1] + foot
     figure = blank(WIDTH, height)
     box = (LEFT / WIDTH, foot / height, (WIDTH - LEFT - RIGHT) / WIDTH, tops[-1] / height)
     axes = style.plain_axes(figure.add_axes(box), grid="x")
-    sums = [sum(line[1:4]) for line in lines]
+    sums = [sum(line[1]) for line in lines]
     middle = sorted(sums)[len(sums) // 2]
     most = style.nice_above(min(max(sums), 4 * middle) * 1000)
     axes.set_xlim(0, most)
     axes.set_ylim(tops[-1], 0)
     axes.set_yticks([])
     axes.set_xlabel("milliseconds per step", **style.text())
-    for i, (label, *seconds, _, total, fits) in enumerate(lines):
+    for i, (label, seconds, _, total, fits) in enumerate(lines):
         start, y = 0.0, tops[i] + BAR / 2
         for (_, colour), part in zip(PARTS, seconds):
             shown = min(1000 * part, most - start)
@@ -52,11 +55,11 @@ def bars(lines: Sequence[Line], facts: str, legend: str = "", doubts: Sequence[s
         sum_text = style.write(axes, start + most * 0.008, y, far, ink, style.NORMAL, va="center", fontweight="bold")
         texts = [
             style.write(axes, most * 0.004, tops[i] + BAR + WORDS * (k + 0.5), text, style.GREY, SMALLEST, va="center")
-            for k, text in enumerate(formulas[i])
+            for k, text in enumerate(texts_below[i])
         ]
         for text in (sum_text, *texts):
             text.set(path_effects=style.halo())  # the grid does not cross a text
-    head(figure, 0, 4, "Forecast time of a step", "fastest first; statistical efficiency is not included")
+    head(figure, 0, 4, "Simulated time of a step", "fastest first; statistical efficiency is not included")
     for top, words in ((36, facts), (54, legend)):
         figure.text(8 / WIDTH, 1 - top / height, words, **style.text(style.GREY, style.SMALL, va="center"))
     for i, words in enumerate(reversed(below)):

@@ -248,4 +248,4 @@ def test_advice_for_a_calibrated_cluster_uses_its_costs(found):
         plain = lk.advise(PROBLEM, processes, ["sync-ps"], calibration=found)
     assert lk.advise(PROBLEM, found.cluster(16, 1), ["sync-ps"]).best.step == plain.best.step
     fewer = lk.advise(PROBLEM, found.cluster(4, 1), ["sync-ps"])
-    assert plain.best.compute > 3.5 * fewer.best.compute  # 16 workers share 4 cores
+    assert plain.best.step > 2 * fewer.best.step  # 16 workers share 4 cores

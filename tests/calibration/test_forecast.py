@@ -155,7 +155,7 @@ def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
     crowded = "8 workers on 2 cores; measured were at most 2 for each core"
     for calibration, doubts in ((None, ()), (KNOWN, (crowded,))):
         advice = lk.advise(PROBLEM, cluster, ["sync-ps"], calibration=calibration)
-        assert "Measured costs, x 4: 8 workers share 2 cores." in advice.inputs
+        assert ": 8 workers share 2 cores." in advice.inputs
         assert advice.doubts == doubts
     larger = lk.Problem("moons", hidden=(400,))
     text = str(lk.advise(larger, cluster, ["sync-ps"], calibration=KNOWN))
@@ -165,9 +165,6 @@ def test_advice_says_that_costs_were_measured_and_what_is_doubtful():
 @pytest.mark.parametrize("workers", [2, 4, 16])
 @pytest.mark.parametrize("strategy", ["sync-ps", "async-ps", "ring-all-reduce"])
 def test_advice_agrees_with_forecasts(workers, strategy):
-    """Without a spread: the formula of an order statistic does not know that idle workers leave their cores to others."""
-    even = lk.Calibration(lk.Costs(lk.WorkCost(1e-3), send=lk.Linear(2e-5), receive=lk.Linear(3e-5), cores=2), "moons",
-                          (22, 32, 88), 100, (10, 1000), (1, 100))  # fmt: skip
-    (simulated,) = forecast(strategy, even, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 320)).sweep.rows
-    formula = lk.advise(PROBLEM, even.cluster(workers), [strategy]).best
-    assert formula.gradients_per_second == pytest.approx(simulated["gradients_per_second"], rel=0.06)
+    (simulated,) = forecast(strategy, KNOWN, workers=workers, seeds=1, budget=lk.Budget(samples=32 * 1280)).sweep.rows
+    advised = lk.advise(PROBLEM, KNOWN.cluster(workers), [strategy]).best
+    assert advised.gradients_per_second == pytest.approx(simulated["gradients_per_second"], rel=0.04)

@@ -1,4 +1,4 @@
-"""The figure of step times: every strategy's bar, its parts, and its formula."""
+"""The figure of step times: every strategy's bar, its parts, and the texts below it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from labkit.views.advice import bars, wrapped
 
 pytestmark = pytest.mark.filterwarnings("error")
 LINES = [
-    ("Fast", 0.010, 0.001, 0.002, "c + a + m", "13 ms", True),
-    ("Big", 0.010, 0.002, 0.010, "c + 2a + 5m " * 20, "22 ms", False),
-    ("Far", 0.010, 0.0, 90.0, "c + m", "90 s", True),
+    ("Fast", (0.010, 0.001, 0.002, 0.0, 0.0), ("83% computing", "theory: c + a + m"), "13 ms", True),
+    ("Big", (0.010, 0.002, 0.010, 0.0, 0.0), ("c + 2a + 5m " * 20,), "22 ms", False),
+    ("Far", (0.010, 0.0, 90.0, 0.0, 0.0), ("c + m",), "90 s", True),
 ]
 
 
@@ -22,10 +22,10 @@ def test_bar_lengths_are_proportional_to_seconds():
     figure = bars(LINES, "One step = 4 gradients.")
     axes = figure.axes[0]
     wide = [patch.get_width() for patch in axes.patches]
-    assert wide[:6] == pytest.approx([10, 1, 2, 10, 2, 10])
-    assert sum(wide[6:]) == pytest.approx(axes.get_xlim()[1])  # truncated, with a note
+    assert wide[:10] == pytest.approx([10, 1, 2, 0, 0, 10, 2, 10, 0, 0])
+    assert sum(wide[10:]) == pytest.approx(axes.get_xlim()[1])  # truncated, with a note
     texts = [t.get_text() for t in axes.texts]
-    assert {"Fast", "13 ms", "22 ms, too large", "90 s →", "c + a + m"} <= set(texts)
+    assert {"Fast", "13 ms", "22 ms, too large", "90 s →", "83% computing", "theory: c + a + m"} <= set(texts)
     assert not any("…" in text for text in texts)
     assert "One step = 4 gradients." in [t.get_text() for t in figure.texts]
 

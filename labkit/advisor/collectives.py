@@ -1,0 +1,153 @@
+"""Closed forms of collectives, for steps that send too many messages to be simulated.
+
+    all-reduce, ring               2(N-1) a + 2(N-1)/N m
+    recursive halving-doubling     2k a + 2(N-1)/N m,  N = 2^k;  N = P + r, P = 2^k: (2k+2) a + (2(P-1)/P + 2) m
+    fully sharded                  two all-gathers and a reduce-scatter of each of L layers: 3 L (N-1) a + 3(N-1)/N m
+    tensor parallel                4(N-1) a + 2(N-1)/N of the activations, for each pair of layers
+
+A step begins when the slowest worker has its gradient: c* is the mean of the largest of N sums of a gradient and an update, from
+draws with a fixed seed. With constant times the forms are exact (to a thousandth). With random times they assume that a
+collective begins when its last member does, so they are rather too long; `BOUND` is their largest error. A test compares both
+with the simulator.
+
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69 (2), 2009.
+Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19 (1), 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import strategies as known
+from ..nn.split import split_pairs
+from ..roles.model_parallel.partitioning import replicas_and_parts
+from .inputs import Inputs
+
+MANY_MESSAGES = 20_000  # of one update: more are not simulated
+BOUND = 0.1  # the largest error with random times, as a share of the step time that the simulator finds
+DRAWS = 1_000_000  # durations from which the mean of the slowest is computed
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A step in closed form: seconds of computing (with waiting for the slowest and updates), latency and transfer, bytes through
+    the busiest direction of a link, the share of time in which workers wait, and the formula.
+    """
+
+    compute: float
+    latency: float
+    wire: float
+    bytes: float
+    waiting: float
+    formula: str
+
+    @property
+    def step(self) -> float:
+        """The seconds of a step."""
+        return self.compute + self.latency + self.wire
+
+
+def messages_of_update(strategy: Any, f: Inputs) -> int:
+    """Return the number of messages that the collectives of one update send; 0 for a strategy without collectives."""
+    found = MESSAGES.get(type(strategy))
+    return 0 if found is None else found(strategy, f)
+
+
+def closed_form(strategy: Any, f: Inputs) -> ClosedForm | None:
+    """Return a step in closed form. None: there is no closed form, or it does not hold, because messages are compressed or
+    because workers share cores.
+    """
+    form = FORMS.get(type(strategy))
+    if form is None or getattr(strategy, "codec", None) is not None or f.cluster.costs is not None:
+        return None
+    if getattr(strategy, "algorithm", "") == "halving-doubling" and f.n & (f.n - 1) and not f.constant:
+        return None  # the members beyond a power of 2 are folded in before the slowest is ready
+    return form(strategy, f)
+
+
+def slowest(f: Inputs, terms: int = 1, update: bool = True) -> tuple[float, float]:
+    """Return the means, in seconds, of the largest of N sums and of one sum: of `terms` durations of a gradient and an update."""
+    n, rng = f.n, np.random.default_rng(0)
+    factors = np.array([f.cluster.slow.get(f"worker-{i}", 1.0) for i in range(n)])
+    rounds = max(20, DRAWS // (n * terms))
+    total = np.zeros((rounds, n))
+    for distribution in filter(None, (f.cluster.compute, f.cluster.server_time if update else None)):
+        for _ in range(terms):
+            total += np.asarray(distribution.draw(rng, rounds * n)).reshape(rounds, n)
+    total *= factors
+    return float(total.max(axis=1).mean()), float(total.mean())
+
+
+def all_reduce(algorithm: str, n: int) -> tuple[int, float, int, str]:
+    """Return (latencies in sequence, bytes through a link in sequence as a multiple of the vector, messages, the formula)."""
+    if algorithm == "ring":
+        return 2 * (n - 1), 2 * (n - 1) / n, 2 * n * (n - 1), "2(N-1) a + 2(N-1)/N m"
+    power = 1 << n.bit_length() - 1
+    k, share = power.bit_length() - 1, 2 * (power - 1) / power
+    if power == n:
+        return 2 * k, share, 2 * n * k, "2 log2(N) a + 2(N-1)/N m"
+    return 2 * k + 2, share + 2, 2 * power * k + 2 * (n - power), "(2 log2(P) + 2) a + (2(P-1)/P + 2) m"
+
+
+def _replicas(strategy: Any, f: Inputs) -> ClosedForm:
+    every = getattr(strategy, "H", 1)
+    steps, share, _, text = all_reduce(strategy.algorithm, f.n)
+    longest, mean = slowest(f, every)
+    text = f"c* + {text}" if every == 1 else f"(c*(H) + {text})/H"
+    return _form(longest / every, mean / every, steps * f.a / every, share * f.m / every, share * f.model / every, text)
+
+
+def _fsdp(strategy: Any, f: Inputs) -> ClosedForm:
+    layers, share = len(f.objective.layout.groups()), 3 * (f.n - 1) / f.n
+    longest, mean = slowest(f)
+    latency = 3 * layers * (f.n - 1) * f.a
+    return _form(longest, mean, latency, share * f.m, share * f.model, "c* + 3 L (N-1) a + 3(N-1)/N m")
+
+
+def _tensor_parallel(strategy: Any, f: Inputs) -> ClosedForm:
+    pairs = split_pairs(f.objective.network, f.n - 1, f.n)  # the last rank has the largest share
+    share, widths = sum(pair.share for pair in pairs), sum(pair.inputs + pair.outputs for pair in pairs)
+    longest, mean = slowest(f, update=False)
+    update = 0.0 if f.cluster.server_time is None else slowest(f)[0] - longest
+    moved = 2 * (f.n - 1) * f.problem.batch_size * widths * f.itemsize  # of N updates
+    latency = f.n * 4 * len(pairs) * (f.n - 1) * f.a
+    text = "N (c* share + s + 4 L (N-1) a) + 2(N-1) of the activations"
+    return _form(
+        f.n * (share * longest + update), f.n * (share * mean + update), latency, f.transfer_seconds(moved), moved, text
+    )
+
+
+def _form(longest: float, mean: float, latency: float, wire: float, moved: float, text: str) -> ClosedForm:
+    step = longest + latency + wire
+    return ClosedForm(longest, latency, wire, moved, 1 - mean / step if step else 0.0, text)
+
+
+def _hybrid_messages(strategy: Any, f: Inputs) -> int:
+    replicas, parts = replicas_and_parts(strategy.name, strategy.shape, f.n)
+    return parts * all_reduce(strategy.algorithm, replicas)[2] if strategy.between == "all-reduce" else 0
+
+
+def _sparse_messages(strategy: Any, f: Inputs) -> int:
+    return all_reduce("ring", f.n)[2] if strategy.dense == "all-reduce" else 0
+
+
+def _layers(f: Inputs) -> int:
+    return len(f.objective.layout.groups())
+
+
+MESSAGES: Mapping[type, Callable[[Any, Inputs], int]] = {
+    **dict.fromkeys(
+        (known.RingAllReduce, known.HalvingDoubling, known.LocalSGD), lambda strategy, f: all_reduce(strategy.algorithm, f.n)[2]
+    ),
+    known.FSDP: lambda strategy, f: 3 * _layers(f) * f.n * (f.n - 1),
+    known.TensorParallel: lambda strategy, f: 4 * len(split_pairs(f.objective.network, 0, f.n)) * f.n * (f.n - 1),
+    known.Hybrid: _hybrid_messages, known.SparsePS: _sparse_messages,
+}  # fmt: skip
+FORMS: Mapping[type, Callable[[Any, Inputs], ClosedForm]] = {
+    known.RingAllReduce: _replicas, known.HalvingDoubling: _replicas, known.LocalSGD: _replicas, known.FSDP: _fsdp,
+    known.TensorParallel: _tensor_parallel,
+}  # fmt: skip
