@@ -58,14 +58,15 @@ class OpenConnections:
         if connection not in self._open:
             self._open.append(connection)
 
-    def discard(self, connection: DaskConnection) -> bool:
-        """Remove a connection that is closed. Returns whether it was open."""
-        found = connection in self._open
-        if found:
+    def __contains__(self, connection: DaskConnection) -> bool:
+        return connection in self._open
+
+    def discard(self, connection: DaskConnection) -> None:
+        """Remove a connection that is closed."""
+        if connection in self._open:
             self._open.remove(connection)
         if not self._open:
             atexit.unregister(self.close)
-        return found
 
     def close(self) -> None:
         """End all runs, then close all connections, the newest first. What Dask logs about this is of no use."""
@@ -679,8 +680,9 @@ class DaskConnection:
         self._closed = True
         self._processes.cancel_start()  # before locking, because a start in progress holds the lock until it is aborted
         with DeferredInterrupt(), self._locked():
-            if open_connections.discard(self):
+            if self in open_connections:
                 self._processes.close()
+                open_connections.discard(self)  # afterwards, because the end of the program waits for what is open
 
     def end_runs(self) -> None:
         """End the runs."""
