@@ -61,6 +61,9 @@ class HasDescription:
     def _repr_html_(self) -> str:
         return self._described()._repr_html_()
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print `repr` in IPython without addresses in memory, so that stored outputs can be compared."""
-        printer.text(without_addresses(repr(self)))
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the text that IPython prints: `repr` without addresses in memory, so that stored outputs can be compared.
+
+        (IPython would not call `_repr_pretty_` of this class for a dataclass, because that has a `__repr__` of its own.)
+        """
+        return {"text/plain": without_addresses(repr(self))}
