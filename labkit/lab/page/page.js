@@ -755,7 +755,7 @@ class LabView {
   pressForecast(button) {
     const number = (input) => (/^\d+$/.test(input.value.trim()) ? Number(input.value) : input.value.trim());
     const hosts = this.hosts.value.trim() ? number(this.hosts) : null;
-    if (button.action === "RunForecast" && !button.off) this.toggleSheet(false); // the panels show the run
+    if (button.action === "PlayForecast" && !button.off) this.toggleSheet(false); // the panels show the run
     this.press(button.action, number(this.workers), hosts);
   }
 

@@ -2,7 +2,9 @@
 
 While a cell runs, JupyterLab sends messages of widgets to a second shell of the kernel. But ipykernel sends them to the shell
 that last sent the widget a message; for a widget made in a cell this is the shell of that cell, so Stop would wait for the cell
-that it should stop. `receive_during_cells` removes this association (it does nothing on versions without it).
+that it should stop. `receive_during_cells` removes this association. ipykernel 7.4 asks the comm for the shell, which answers with
+that of the browser. With other versions the association is removed after each message; a press that comes while a message is
+being sent may wait for the cell.
 """
 
 from __future__ import annotations
@@ -27,8 +29,15 @@ def _file(name: str) -> str:
 
 def receive_during_cells(widget: Any) -> None:
     """Receive messages of this widget also while a cell runs. Call it after every message to it."""
-    if widget.comm is not None:
-        vars(widget.comm).pop("_reply_subshell_id", None)
+    if widget.comm is None:
+        return
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = _shell_of_browser
+    vars(widget.comm).pop("_reply_subshell_id", None)
+
+
+def _shell_of_browser(data: Any, shell: str | None) -> str | None:
+    return shell
 
 
 def widget_view(widget: anywidget.AnyWidget) -> dict[str, Any]:

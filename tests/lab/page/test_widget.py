@@ -77,6 +77,9 @@ def test_messages_of_a_widget_do_not_wait_for_the_cell_that_made_it(browsers):
     widget.comm._reply_subshell_id = None  # as ipykernel does whenever a cell sends the widget a message
     receive_during_cells(widget)
     assert "_reply_subshell_id" not in vars(widget.comm)
+    if hasattr(widget.comm, "_reply_subshell_for"):  # ipykernel 7.4
+        widget.comm._reply_subshell_id = None
+        assert widget.comm._reply_subshell_for({}, "of the browser") == "of the browser"
     widget.close()
     receive_during_cells(widget)
 
