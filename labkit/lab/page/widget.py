@@ -2,7 +2,7 @@
 
 While a cell runs, JupyterLab sends messages of widgets to a second shell of the kernel. But ipykernel sends them to the shell
 that last sent the widget a message; for a widget made in a cell this is the shell of that cell, so Stop would wait for the cell
-that it should stop. `receive_during_cells` removes this association. ipykernel 7.4 asks the comm for the shell, and the comm answers
+that it should stop. `receive_during_cells` removes this association. ipykernel 7.4 asks the comm for the shell, which answers
 with that of the browser. With other versions the association is removed after each message; a press that comes while a message
 is being sent may wait for the cell.
 """
