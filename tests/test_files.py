@@ -350,6 +350,7 @@ def arrays_like(values):
 
 # {field: what the message names instead, because only together they are wrong}
 ALSO = {
+    "labkit_calibration": "format", "labkit_sweep": "format",
     "blocks": "params", "inputs": "params", "outputs": "params", "ids": "pulls", "lk": "There is no", "hidden": "shards",
     "cell_type": "cell ", "cells": "cell ", "looks.when": "looks.samples", "nbgrader": "grade", "grade": "points",
     "data": "options",

@@ -112,18 +112,6 @@ def test_a_command_value_is_executed_like_a_button(lab):
         lab.execute(lk.Freeze("worker-2", until=5.0))
 
 
-def test_a_share_text_of_an_older_lab_is_read(lab):
-    """Numbers were written in full, and an amount before the peer."""
-    done = "slow:worker-2:5.0@0.5#12,delay:worker-0:0.5:server-0@4.0,delay:worker-1:0.25@4.0#70,set:learning_rate:0.2@7.25#91"
-    with lk.Lab.from_share_text(f"strategy=async-ps&workers=3&done={done}") as again:
-        again.run().wait()
-        code = again.share_text()
-    assert "slow:worker-2:5@0.5#12" in code
-    assert "delay:worker-0:server-0:0.5@4#" in code
-    assert "delay:worker-1:*:0.25@4#70" in code
-    assert "set:learning_rate:0.2@7.25#91" in code
-
-
 def test_faults_that_a_program_injected_have_no_text(lab):
     lab.run().pause()
     lab.latest.inject(lk.Kill("worker-1", at=0.5))
