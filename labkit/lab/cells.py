@@ -154,7 +154,7 @@ def remember_run(run: Any) -> None:
 
 
 def close_earlier(result: Any = None) -> None:
-    """End the runs of earlier executions of the present cell that nobody can reach, and let the output history keep no processes.
+    """End the runs of earlier executions of the present cell to which nothing refers. The output history keeps no processes.
 
     IPython calls it after each cell. `result`: the result of the cell, as IPython passes it.
     """

@@ -24,7 +24,7 @@ from ..options import check_number
 from ..roles.budget import Budget
 from ..sweeps import RESULTS, Setting, Sweep, execute
 from .controls import Control, controls, label_of
-from .forecast_run import calibrated_options, can_forecast
+from .forecaster import calibrated_options, can_forecast
 from .session import Session
 from .settings import Settings
 

@@ -16,7 +16,7 @@ from ..narrative.table import run_row, runs_csv
 from ..run import Run
 from ..table import Table
 from ..trace import Trace
-from .forecast_run import ForecastRun
+from .forecaster import Forecaster
 from .settings import Settings
 
 NONE_YET = "no run yet"
@@ -25,7 +25,7 @@ KEPT = 12  # number of finished runs that are kept; of older runs only the rows 
 
 @dataclass
 class Entry:
-    """An entry of the table. `run` and its `forecast_run` are None if they were released to save memory. `row`: the result of
+    """An entry of the table. `run` and its `forecaster` are None if they were released to save memory. `row`: the result of
     `run_row`.
     """
 
@@ -33,7 +33,7 @@ class Entry:
     settings: Settings
     run: Run | None
     row: dict[str, Any] = field(default_factory=dict)
-    forecast_run: ForecastRun | None = None
+    forecaster: Forecaster | None = None
 
     @property
     def trace(self) -> Trace | None:
@@ -48,16 +48,16 @@ class RunTable:
         self._entries: list[Entry] = []
 
     def add(
-        self, settings: Settings, run: Run, keep: Trace | None = None, forecast_run: ForecastRun | None = None
+        self, settings: Settings, run: Run, keep: Trace | None = None, forecaster: Forecaster | None = None
     ) -> None:
         """Add a finished run. All runs except the last `KEPT` and the run with the trace `keep` are released; their rows
         remain.
         """
         number = self._entries[-1].number + 1 if self._entries else 1
-        self._entries.append(Entry(number, settings, run, run_row(run.engine.trace), forecast_run))
+        self._entries.append(Entry(number, settings, run, run_row(run.engine.trace), forecaster))
         for old in self._entries[:-KEPT]:
             if old.trace is not keep:
-                old.run = old.forecast_run = None
+                old.run = old.forecaster = None
 
     def entry(self, number: int) -> Entry:
         """Return the entry of this number. Raises `BadInput` if there is none, or if its run was released."""

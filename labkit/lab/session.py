@@ -48,7 +48,7 @@ from .actions import (
 )
 from .announcement import announcement
 from .controls import label_of
-from .forecast_run import ForecastRun, can_forecast
+from .forecaster import Forecaster, can_forecast
 from .processes import Processes
 from .run_table import RunTable
 from .settings import Settings
@@ -117,8 +117,8 @@ class Session:
         self._preview: Run | None = None  # the last simulated preview
         self._done: list[_Done] = []  # what a user did and can undo, in order
         self.calibration: Calibration | None = None  # set by any thread; `advance` forecasts the displayed run with it
-        self._forecast_with: Calibration | None = None  # the one with which `forecast_run` was made
-        self.forecast_run: ForecastRun | None = None  # of the displayed run
+        self._forecast_with: Calibration | None = None  # the one with which `forecaster` was made
+        self.forecaster: Forecaster | None = None  # of the displayed run
         self.occupied: Callable[[Settings], str] = lambda settings: ""  # why a run cannot start now, or ""
         self.notice = ""  # which settings the last change of a setting has changed, too
 
@@ -209,7 +209,7 @@ class Session:
     @property
     def forecast(self) -> RunForecast | None:
         """The forecast of the displayed run, as far as it is computed; None if there is none, and during a preview."""
-        return self.forecast_run.value if self.forecast_run is not None and not self.shows_preview else None
+        return self.forecaster.value if self.forecaster is not None and not self.shows_preview else None
 
     def moment(self) -> int:
         """Return the displayed time in ns."""
@@ -345,21 +345,21 @@ class Session:
         if not settings.cluster.virtual_time:
             self.processes.check()
         self.end()
-        forecast_run = self._new_forecast(settings)
+        forecaster = self._new_forecast(settings)
         if not settings.cluster.virtual_time and not self.processes.ready:
             self._start_preview(settings, commands)
-            self.forecast_run = forecast_run  # computed while the processes start
+            self.forecaster = forecaster  # computed while the processes start
             return
-        self._begin(settings, commands, forecast_run)
+        self._begin(settings, commands, forecaster)
 
-    def _begin(self, settings: Settings, commands: Commands, forecast_run: ForecastRun | None) -> None:
+    def _begin(self, settings: Settings, commands: Commands, forecaster: Forecaster | None) -> None:
         """Start a run. Its forecast is computed before, as far as this takes `FORECAST_FIRST` s."""
-        if forecast_run is not None:
-            forecast_run.advance(FORECAST_FIRST)
+        if forecaster is not None:
+            forecaster.advance(FORECAST_FIRST)
         self._show(self._train(settings, commands), settings)
-        self.forecast_run = forecast_run
+        self.forecaster = forecaster
 
-    def _new_forecast(self, settings: Settings) -> ForecastRun | None:
+    def _new_forecast(self, settings: Settings) -> Forecaster | None:
         """Return the forecast of a run with these settings, which is not computed yet; None if there is nothing to forecast, or
         if the run is simulated with the calibration itself.
         """
@@ -372,7 +372,7 @@ class Session:
             and replace(costs, hosts=1) == replace(calibration.costs, hosts=1)
         ):
             return None
-        return ForecastRun(calibration, settings)
+        return Forecaster(calibration, settings)
 
     def _train(self, settings: Settings, commands: Commands) -> Run:
         cluster = settings.cluster_on(self.processes.cluster if not settings.cluster.virtual_time else None)
@@ -381,7 +381,7 @@ class Session:
     def _show(self, run: Run, settings: Settings) -> None:
         self.run, self._now_with, self._began_with, self._recorded = run, settings, settings, False
         self.position, self._paused, self._playing, self._last_played = None, False, True, None
-        self.notice, self.forecast_run, self._forecast_with = "", None, self.calibration
+        self.notice, self.forecaster, self._forecast_with = "", None, self.calibration
         with self._settings_lock:
             self._done = []  # concerns the run before
         self._driven_elsewhere = False
@@ -412,11 +412,11 @@ class Session:
             if not self.processes.ready:  # they have ended meanwhile
                 self.start(pending.settings, pending.commands)
                 return
-            forecast_run = self.forecast_run
-            if forecast_run is None or forecast_run.settings != pending.settings:  # changed during the preview
-                forecast_run = self._new_forecast(pending.settings)
-            if forecast_run is not None:
-                forecast_run.advance(FORECAST_FIRST)
+            forecaster = self.forecaster
+            if forecaster is None or forecaster.settings != pending.settings:  # changed during the preview
+                forecaster = self._new_forecast(pending.settings)
+            if forecaster is not None:
+                forecaster.advance(FORECAST_FIRST)
             run = self._train(pending.settings, pending.commands)
         except Exception:
             self.end()
@@ -425,7 +425,7 @@ class Session:
         kept = [done for done in self._done if done.command is None or isinstance(done.command, Slow)]
         self.end()
         self._show(run, pending.settings)
-        self.forecast_run = forecast_run
+        self.forecaster = forecaster
         for done in kept:  # settings and slowdowns of the preview are those of the run, too
             self._add_done(done)
 
@@ -444,7 +444,7 @@ class Session:
         else:
             settings = self._began_with if self.run is not None else self.settings
         self.end()
-        self.run, self.position, self.forecast_run = None, None, None
+        self.run, self.position, self.forecaster = None, None, None
         self.prepare(settings, self._commands)
 
     def pause(self) -> None:
@@ -607,13 +607,13 @@ class Session:
         entry = self.table.entry(number)
         self.end()
         self.run, self._now_with, self._began_with, self.position = entry.run, entry.settings, entry.settings, None
-        self.forecast_run, self._forecast_with = entry.forecast_run, self.calibration
+        self.forecaster, self._forecast_with = entry.forecaster, self.calibration
 
     def _record(self) -> None:
         """Add a run that is over to the table, once."""
         if self.run is not None and not self._recorded and self.run.done:
             self._recorded = True
-            self.table.add(self._now_with, self.run, keep=self.reference, forecast_run=self.forecast_run)
+            self.table.add(self._now_with, self.run, keep=self.reference, forecaster=self.forecaster)
 
     # advancing ------------------------------------------------------------------------------------------------------
 
@@ -636,7 +636,7 @@ class Session:
     def next_advance(self) -> float | None:
         """Return the wall seconds until `advance` may have work, or None if the session is idle."""
         pause = self._next_move()
-        if self.forecast_run is None or self.forecast_run.done:
+        if self.forecaster is None or self.forecaster.done:
             return pause
         trains = self.active and not self.simulated and not self._paused
         return min(POLL if trains else SLICE, pause or POLL)
@@ -652,13 +652,13 @@ class Session:
         if self.calibration is not self._forecast_with:
             self._forecast_with = self.calibration
             shown = self.run is not None and not self.shows_preview
-            self.forecast_run = self._new_forecast(self._began_with) if shown else None
-        if self.forecast_run is None:
+            self.forecaster = self._new_forecast(self._began_with) if shown else None
+        if self.forecaster is None:
             return
         if self.run is not None and not self.shows_preview:
-            self.forecast_run.follow(self.run)
+            self.forecaster.follow(self.run)
         trains = self.active and not self.simulated and not self._paused
-        self.forecast_run.advance(FORECAST_SLICE if trains else FORECAST_IDLE_SLICE)
+        self.forecaster.advance(FORECAST_SLICE if trains else FORECAST_IDLE_SLICE)
 
     def finish(self) -> None:
         """Advance a simulated run that is being played by one slice, as fast as possible."""

@@ -15,7 +15,7 @@ COSTS = lk.Costs(lk.WorkCost(0.02), send=lk.Linear(1e-4), receive=lk.Linear(2e-4
 
 @pytest.fixture(scope="session")
 def calibration():
-    """A calibration that has found the costs exactly, in another form: with equal costs a run would be its own prediction."""
+    """A calibration that has found the costs exactly, in another form: with equal costs a run would be its own forecast."""
     problem = lk.Problem("moons", hidden=(8,), timing_only=True)
     found = lk.calibrate(lk.SimulatedCluster(1, 1, compute=None, costs=COSTS), problem, 1)
     return replace(found, costs=replace(COSTS, spread=lk.Measured((1.0, 1.0))), doubts=())

@@ -44,7 +44,7 @@ def calibrated_options(spec: ClusterSpec) -> dict[str, Any]:
     return {"pace": spec.compute, "server_time": spec.server_time, "replicas": spec.replicas, **links}
 
 
-class ForecastRun:
+class Forecaster:
     """The forecast of one run, which is computed by `advance`, and follows the run by `follow`.
 
     `settings`: those with which the run begins. `clock`: returns the wall time in seconds. One thread calls the methods.
