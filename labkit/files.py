@@ -66,7 +66,6 @@ class FileLock:
 
     @classmethod
     def of_folder(cls, folder: Path) -> FileLock:
-        """Return the lock of a folder."""
         return cls(folder / OF_FOLDER)
 
     @classmethod

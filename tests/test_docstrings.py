@@ -1,4 +1,4 @@
-"""Public functions and classes have examples, and these print what they show.
+"""Docstrings: public functions and classes have examples that print what they show; internal ones say more than their name.
 
 Public are the names of `labkit.__all__`, those of its modules (`lk.lessons`, `lk.lessons.pictures`), the types that these
 return, and the public methods and properties of all these classes, also those that a base class in labkit defines.
@@ -6,10 +6,13 @@ return, and the public methods and properties of all these classes, also those t
 
 from __future__ import annotations
 
+import ast
 import doctest
 import functools
 import inspect
+import re
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,3 +96,60 @@ def test_the_examples_print_what_they_show(example, tmp_path, monkeypatch):
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     runner.run(example, out=output.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+# all docstrings -------------------------------------------------------------------------------------------------------
+
+SOURCES = Path(lk.__file__).parent
+OTHER_FORMATS = re.compile(
+    r"^ *(Args|Arguments|Parameters|Attributes|Returns|Yields|Raises|Notes?|Examples?):$", re.MULTILINE
+)
+GENERAL = re.findall(r"\w+", """
+    a an all and are as at be been by each for from has have if in into is it its no none not of on one or own return returns
+    same that the there this to was were whether which who with yield yields
+""")  # fmt: skip
+
+
+def docstrings():
+    """(place, path, node, docstring) of everything in labkit that has a docstring, also of internal names."""
+    for file in sorted(SOURCES.rglob("*.py")):
+        module = ".".join(file.relative_to(SOURCES.parent).with_suffix("").parts).removesuffix(".__init__")
+        todo = [(module, ast.parse(file.read_text()))]
+        for path, node in todo:  # what a node contains is added to the end
+            if isinstance(
+                node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+            ) and ast.get_docstring(node):
+                yield (
+                    f"{file.relative_to(SOURCES.parent)}:{getattr(node, 'lineno', 1)}",
+                    path,
+                    node,
+                    ast.get_docstring(node),
+                )
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    todo.append((f"{path}.{child.name}" if hasattr(child, "name") else path, child))
+
+
+def stems(text):
+    """The words of a text or of identifiers, without endings: `count_pulls`, "counts a pull" -> {"count", "pull"}."""
+    words = re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
+    return {re.sub(r"(?<=..)(?:ies|ing|ed|es|s|e)$", "", word) for word in words if word not in GENERAL}
+
+
+def test_docstrings_have_the_sections_of_numpydoc_or_none():
+    found = list(docstrings())
+    assert len(found) > 1000
+    violations = [place for place, _, _, text in found if OTHER_FORMATS.search(text)]
+    assert not violations, "\n".join(violations)
+
+
+def test_docstrings_of_internal_names_say_more_than_the_signature():
+    """Remove the docstring, or say what a reader of the signature does not know."""
+    violations = []
+    for place, path, node, text in docstrings():
+        known = stems(" ".join(path.split(".")[2:]))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            known |= stems(f"{ast.unparse(node.args)} {ast.unparse(node.returns) if node.returns else ''}")
+        if path not in NAMES and path not in MEMBERS and stems(text) <= known:
+            violations.append(f"{place}: {path.rpartition('.')[2]}: {text}")
+    assert not violations, "\n".join(violations)

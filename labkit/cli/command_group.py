@@ -57,11 +57,8 @@ class CommandGroup(click.Group):
 
 
 def usage_message(error: click.UsageError, ctx: click.Context, group: click.Group) -> str:
-    """Return the message for an error in the command line: what is wrong and what is allowed, in one or two sentences.
-
-    Args:
-    error: the error that click raised for `group` or for one of its commands.
-    ctx: the context of the group.
+    """Return the message for an error in the command line: what is wrong and what is allowed, in one or two sentences. `error`
+    is of `group` or of one of its commands.
     """
     here = error.ctx or ctx
     name = ctx.invoked_subcommand

@@ -61,8 +61,7 @@ def write_release(
 ) -> ReleaseFiles:
     """Write a released notebook, its bundle, and the configuration for `pytest --nbval`.
 
-    Raises:
-        BadInput: the folder cannot be written, or has another configuration of pytest; nothing is written.
+    Raises `BadInput` if the folder cannot be written or has another configuration of pytest; then nothing is written.
     """
     about = notebook["metadata"]["labkit"]
     bundle = {
@@ -84,10 +83,8 @@ def write_release(
 
 
 def find_bundle(notebook: Path, assignment: str, given: Path | None) -> Path:
-    """Return the path of the bundle of a student's notebook: `given`, or the file beside the notebook.
-
-    Raises:
-        BadInput: `given` is None and there is no bundle beside the notebook.
+    """Return the path of the bundle of a student's notebook: `given`, or the file beside the notebook. Raises `BadInput` if
+    there is none.
     """
     if given is not None:
         return given
@@ -104,11 +101,7 @@ def find_bundle(notebook: Path, assignment: str, given: Path | None) -> Path:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a bundle.
-
-    Raises:
-        BadInput: the file cannot be read or is no bundle.
-    """
+    """Read a bundle. Raises `BadInput` if the file cannot be read or is no bundle."""
     try:
         data = path.read_bytes()
     except OSError as why:

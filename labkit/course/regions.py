@@ -42,8 +42,7 @@ def in_region(lines: Sequence[str], region: Region, number: int) -> bool:
 def replace_regions(source: str, region: Region, put: str = "") -> str:
     """Return `source` with each region replaced by the line `put`, indented as the region, or removed if `put` is empty.
 
-    Raises:
-        BadInput: delimiters are not paired, or a line resembles a delimiter but is not one.
+    Raises `BadInput` if delimiters are not paired, or if a line resembles a delimiter but is not one.
     """
     begin, end = region
     kept: list[str] = []
@@ -85,10 +84,8 @@ def released(source: str, kind: str) -> str:
 
 
 def defined_names(source: str) -> dict[str, str]:
-    """Return the names defined at the top level: {name: "strategy" (a class), "function", or "value" (`name = ...`)}.
-
-    Raises:
-        SyntaxError: the source is not Python.
+    """Return the names defined at the top level: {name: "strategy" (a class), "function", or "value" (`name = ...`)}. Raises
+    SyntaxError.
     """
     found: dict[str, str] = {}
     for node in ast.parse(source).body:

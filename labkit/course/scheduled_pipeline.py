@@ -66,12 +66,22 @@ def schedule_seconds(
 ) -> float:
     """Return the duration of one mini-batch in a pipeline whose messages take no time.
 
-    Args:
-        orders: for each stage its list of work, in order.
-        forward_seconds, backward_seconds: the time for one micro-batch, equal for all stages.
+    Parameters
+    ----------
+    orders : sequence of sequences of (str, int)
+        For each stage its list of work, in order.
+    forward_seconds, backward_seconds : float
+        The time for one micro-batch, equal for all stages.
 
-    Raises:
-        CheckFailed: the stages wait for each other (a deadlock).
+    Returns
+    -------
+    float
+        The duration in seconds.
+
+    Raises
+    ------
+    CheckFailed
+        If the stages wait for each other (a deadlock).
     """
     # when each piece of work is done; None: needs no other work
     done: dict[tuple[int, str, int] | None, float] = {None: 0}

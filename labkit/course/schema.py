@@ -80,7 +80,6 @@ class Cell:
 
     @property
     def is_code(self) -> bool:
-        """Whether the cell is a code cell."""
         return self.kind not in ("text", "explain")
 
 
@@ -134,11 +133,7 @@ def from_data(data: Mapping[str, Any]) -> Assignment:
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """Read the JSON of the instructor's notebook (format 4).
-
-    Raises:
-        BadInput: the file cannot be read, or is not a notebook of format 4.
-    """
+    """Read the JSON of the instructor's notebook. Raises `BadInput` if it cannot be read, or is not a notebook of format 4."""
     try:
         raw = json.loads(path.read_bytes())
         json.dumps(raw, ensure_ascii=False).encode()
@@ -162,11 +157,7 @@ def source_of(cell: Mapping[str, Any]) -> str:
 
 
 def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
-    """Parse the kinds of all cells.
-
-    Raises:
-        NotebookErrors: metadata is unknown or inconsistent; the error lists all cells that are wrong.
-    """
+    """Parse the kinds of all cells. Raises `NotebookErrors` with all cells whose metadata is unknown or inconsistent."""
     wrong: list[str] = []
     about = _parse_metadata(notebook.get("metadata", {}), wrong)
     cells = []

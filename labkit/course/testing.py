@@ -197,11 +197,22 @@ def trial(
 ) -> Trial:  # fmt: skip
     """Train for a number of updates in virtual time and return the results, also if the run fails.
 
-    Args:
-        strategy: an instance or a class.
-        problem: `small_problem(seed)` if None.
-        cluster: options of `lk.SimulatedCluster`, such as `compute=lk.Exponential(0.1)`, `slow={"worker-2": 5}`,
-            `latency=1e-3`. A gradient takes 0.1 s by default.
+    Parameters
+    ----------
+    strategy : Strategy or type
+        An instance or a class.
+    workers, servers, updates, seed : int
+        The size of the cluster, the budget, and the seed of the problem.
+    problem : Problem, optional
+        By default ``small_problem(seed)``.
+    **cluster
+        Options of `lk.SimulatedCluster`, such as ``compute=lk.Exponential(0.1)``, ``slow={"worker-2": 5}``, ``latency=1e-3``. A
+        gradient takes 0.1 s by default.
+
+    Returns
+    -------
+    Trial
+        The results.
     """
     run = None
     virtual = SimulatedCluster(workers=workers, servers=servers, **{"compute": 0.1} | cluster)
@@ -253,10 +264,21 @@ def same_parameters(first: Trial, second: Trial, tolerance: float = 1e-9) -> boo
 def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, tolerance: float = 1e-9) -> None:
     """Print the value if it is the expected value; else raise `UnexpectedValue` with the hint for the value found.
 
-    Args:
-        what: the name of the value, for the text; if the check is hidden, a literal string is shown, too.
-        tolerance: the allowed absolute and relative difference between numbers; values of other types must be equal.
-        hints: {a wrong value: the misunderstanding that leads to it}.
+    Parameters
+    ----------
+    what : str
+        The name of the value, for the text; if the check is hidden, a literal string is shown, too.
+    got, want : object
+        The value found and the expected value.
+    hints : dict, optional
+        {a wrong value: the misunderstanding that leads to it}.
+    tolerance : float, default: 1e-9
+        The allowed absolute and relative difference between numbers; values of other types must be equal.
+
+    Raises
+    ------
+    UnexpectedValue
+        If the value is another one.
     """
     if _equal(got, want, tolerance):
         print(f"{what}: {_plain(want)}")  # `want` is printed, because equal values can print differently: 7 and 7.0
@@ -270,10 +292,21 @@ def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, 
 def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1e-9) -> None:
     """Print a line if an array has the expected shape and values; else raise `CheckFailed` with the hint.
 
-    Args:
-        what: the name of the array, for the text.
-        hint: the misunderstanding that is likely.
-        tolerance: the allowed absolute and relative difference.
+    Parameters
+    ----------
+    what : str
+        The name of the array, for the text.
+    got, want : array_like
+        The array found and the expected array.
+    hint : str
+        The misunderstanding that is likely.
+    tolerance : float, default: 1e-9
+        The allowed absolute and relative difference.
+
+    Raises
+    ------
+    CheckFailed
+        If a shape or a value differs.
     """
     array, expected = _numbers(plain_value(got)), np.asarray(want)
     if array is None:
@@ -288,10 +321,21 @@ def expect_close(what: str, got: Any, want: Any, hint: str, tolerance: float = 1
 def likely_mistake(got: Any, mistakes: Mapping[str, Any], otherwise: str = "", tolerance: float = 1e-9) -> str:
     """Return a hint for a wrong value.
 
-    Args:
-        mistakes: {a misunderstanding, in words: the value to which it leads}. The first whose value is `got` is returned.
-        otherwise: the hint for other values.
-        tolerance: the allowed absolute and relative difference between numbers.
+    Parameters
+    ----------
+    got : object
+        The value found.
+    mistakes : mapping of str to object
+        {a misunderstanding, in words: the value to which it leads}. The first whose value is `got` is returned.
+    otherwise : str, default: ""
+        The hint for other values.
+    tolerance : float, default: 1e-9
+        The allowed absolute and relative difference between numbers.
+
+    Returns
+    -------
+    str
+        The hint.
     """
     return next((text for text, wrong in mistakes.items() if _equal(got, wrong, tolerance)), otherwise)
 

@@ -30,7 +30,6 @@ def choose(assignment: Assignment, seed: str | None) -> Choices:
 
 
 def first_choices(assignment: Assignment) -> Choices:
-    """Return the first choice for each variant."""
     return {key: choices[0] for key, choices in assignment.variants.items()}
 
 

@@ -79,7 +79,6 @@ class Plan:
         return len({role.data for role in self.layout.roles if role.data is not None and role.name not in absent})
 
     def header(self, cluster: ClusterSpec) -> TraceHeader:
-        """Return the header of the trace."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         mean_staleness = self.strategy.mean_staleness(self.present_shares)
         return TraceHeader(

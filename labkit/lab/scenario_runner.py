@@ -39,7 +39,6 @@ class ScenarioRunner:
 
     @property
     def question(self) -> Question | None:
-        """The question of `scenario`; None if it has none."""
         return self.scenario.question if self.scenario is not None else None
 
     # commands ---------------------------------------------------------------------------------------------------------

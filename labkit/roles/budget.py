@@ -138,7 +138,6 @@ class Limits:
         return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
 
     def reached(self, updates: int, samples: int) -> bool:
-        """Return whether a limit is reached."""
         return (self.updates is not None and updates >= self.updates) or (
             self.samples is not None and samples >= self.samples
         )

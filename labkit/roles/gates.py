@@ -425,7 +425,6 @@ class Gate:
         return ready
 
     def _count_iteration(self, worker: str) -> None:
-        """Count an iteration of `worker`."""
         clock = self.clocks.get(worker)
         if clock is None:  # it has left in the meantime
             return

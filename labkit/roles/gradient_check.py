@@ -30,10 +30,8 @@ class GradientCheck:
         self._failed: dict[str, int] = {}  # sender whose last push was refused -> number of consecutive refusals
 
     def __call__(self, push: Push) -> tuple[Push, str]:
-        """Return (the push with decoded values, the reason for refusing it or "").
-
-        Raises:
-            RoleError: the push does not fit, and the last push of every other worker has failed, too.
+        """Return (the push with decoded values, the reason for refusing it or ""). Raises `RoleError` if the last push of every
+        other worker has failed, too.
         """
         try:
             values = self._part_of(push)

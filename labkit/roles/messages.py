@@ -394,7 +394,6 @@ def bytes_outside_arrays(message: Message) -> int:
 
 @cache
 def _payload_fields(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a kind of message that are payload."""
     return tuple(name for name in field_names(kind) if name not in kind.header)
 
 

@@ -31,7 +31,6 @@ class OptimizerState:
         return saved_state("optimizer", self._state)
 
     def form(self) -> dict[str, ArrayForm]:
-        """Return the form of `arrays()`."""
         return state_form("optimizer", self._state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:

@@ -89,7 +89,6 @@ class StalenessCorrection:
         return saved_state("correction", self.state)
 
     def form(self) -> dict[str, ArrayForm]:
-        """Return the form of `arrays()`."""
         return state_form("correction", self.state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:

@@ -108,7 +108,6 @@ COUNTERS: Form = {int: {name: _of_counter(value) for name, value in Counters().t
 
 
 def table_form(name: str) -> ArrayForm:
-    """Return the form of a table."""
     return ArrayForm(TABLES[name].dtype, (None, len(TABLES[name].columns)))
 
 

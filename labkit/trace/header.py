@@ -74,8 +74,6 @@ class RecordedProblem(RecordedPart):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStrategy(RecordedPart):
-    """The strategy."""
-
     name: str
     description: str = ""  # one sentence, with options as capital letters
     options: Mapping[str, OptionValue] = field(default_factory=dict)  # their values at the start of the run
@@ -145,8 +143,6 @@ class RecordedBudget(RecordedPart):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRole(RecordedPart):
-    """One role."""
-
     name: str
     kind: str
     node: str  # roles of a node share a process

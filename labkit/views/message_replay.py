@@ -135,7 +135,6 @@ def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay |
 
 
 def build_replay(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
-    """Build the replay of one update."""
     lookup = lookup or Lookup()
     first, last = update.first, update.last
     rows = lookup.messages.touching(trace, first, last + 1)

@@ -30,10 +30,8 @@ class Released:
 
 
 def read_reference(path: Path, seed: str | None) -> Assignment:
-    """Read and check a reference notebook, and return it with the choices of `seed`.
-
-    Raises:
-        BadInput: the notebook breaks rules; each violation is listed with the number of the cell.
+    """Read and check a reference notebook, and return it with the choices of `seed`. Raises `BadInput` with the violations of
+    rules, each with the number of the cell.
     """
     reference = parse(read_notebook(path), str(path))
     check_reference(reference, str(path))
@@ -43,8 +41,7 @@ def read_reference(path: Path, seed: str | None) -> Assignment:
 def assign(path: Path, folder: Path, seed: str | None, harness: Harness) -> Released:
     """Write the release of the reference notebook at `path`, with its bundle and the configuration for pytest, into `folder`.
 
-    Raises:
-        BadInput: the reference notebook breaks a rule or does not pass its own tests; nothing is written.
+    Raises `BadInput` if the reference notebook breaks a rule or does not pass its own tests; then nothing is written.
     """
     reference = read_reference(path, seed)
     answers = solutions_as_answers(reference)

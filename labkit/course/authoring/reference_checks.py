@@ -15,11 +15,7 @@ from ..variants import first_choices, unknown_places
 
 
 def check_reference(reference: Assignment, where: str) -> None:
-    """Check a reference notebook.
-
-    Raises:
-        NotebookErrors: all errors, with cell numbers.
-    """
+    """Raise `NotebookErrors` with all errors of a reference notebook, and the numbers of their cells."""
     wrong = [*_ids(reference), *_questions(reference), *_variant(reference)]
     for cell in reference.cells:
         wrong.extend(f"cell {cell.number}: {line}" for line in _cell(reference, cell))

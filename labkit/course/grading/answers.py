@@ -51,8 +51,7 @@ class Answers:
 def find_answers(base: Assignment, notebook: SubmittedNotebook) -> Answers:
     """Find the answers in a submitted notebook.
 
-    Raises:
-    BadInput: the notebook belongs to another assignment, has no solution cell, or has too many helper cells.
+    Raises `BadInput` if the notebook belongs to another assignment, has no solution cell, or has too many helper cells.
     """
     if notebook.assignment and notebook.assignment != base.name:
         raise BadInput(f"this is the notebook of another assignment: {notebook.assignment!r}; allowed: {base.name!r}")
@@ -173,11 +172,6 @@ class _Collector:
     # result ---------------------------------------------------------------------------------------------------------
 
     def answers(self) -> Answers:
-        """Return the collected answers.
-
-        Raises:
-        BadInput: the notebook has no solution cell, or too many helper cells.
-        """
         expected = {
             name for cell in self.base.of_kind("solution") for name in defined_names(released(cell.source, "solution"))
         }

@@ -77,10 +77,7 @@ def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, P
 
 def members(stream: BinaryIO) -> tuple[list[list[Any]], dict[str, list[str]]]:
     """Return [index, path, time as YYYYMMDDHHMMSS] of each notebook and zip in a platform's zip, and {first name: paths of some
-    files} of the first names that have neither.
-
-    Raises:
-    BadInput: the file is not a zip, or has too many files.
+    files} of the first names that have neither. Raises `BadInput` if the file is not a zip, or has too many files.
     """
     try:
         with zipfile.ZipFile(stream) as archive:

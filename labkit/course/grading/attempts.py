@@ -25,11 +25,7 @@ class AttemptPolicy:
 
     @classmethod
     def parse(cls, text: str) -> AttemptPolicy:
-        """Read `last`, `first` or `best-of-N`.
-
-        Raises:
-            BadInput: the text is something else.
-        """
+        """Read `last`, `first` or `best-of-N`. Raises `BadInput` if the text is something else."""
         if text in ("last", "first"):
             return cls(text)
         found = re.fullmatch(r"best-of-([1-9][0-9]?)", text, re.ASCII)

@@ -80,10 +80,8 @@ class Grading:
     def read(
         self, paths: Sequence[Path], policy: AttemptPolicy, platform: str, reports: Sequence[Path] = ()
     ) -> Submissions:
-        """Read all submissions. `reports`: files and folders of this batch's reports, which are no submissions.
-
-        Raises:
-        BadInput: there are no submissions.
+        """Read all submissions. `reports`: files and folders of this batch's reports, which are no submissions. Raises
+        `BadInput` if there are no submissions.
         """
         found = self._run_in_thread(
             lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop, reports)
@@ -95,12 +93,8 @@ class Grading:
     def plan(self, submissions: Sequence[Submission], only: Sequence[str] = ()) -> list[int]:
         """Return the indices of the submissions to grade. The results of other submissions are reused from the journal.
 
-        Args:
-        only: names or ids of the students to grade. If it is empty, all submissions without a result in the journal
-        are graded.
-
-        Raises:
-            BadInput: a student in `only` has no submission.
+        `only`: names or ids of the students to grade. If it is empty, all submissions without a result in the journal are
+        graded. Raises `BadInput` if a student in `only` has no submission.
         """
         self._submissions = list(submissions)
         for name in only:

@@ -57,10 +57,8 @@ class StudentNotebook:
 
 
 def open_notebook(notebook: Path, bundle: Path | None) -> StudentNotebook:
-    """Read a student's notebook (in a reader process, as in grading) and its bundle.
-
-    Raises:
-        BadInput: the notebook or the bundle is missing or cannot be read.
+    """Read a student's notebook (in a reader process, as in grading) and its bundle. Raises `BadInput` if one of them is
+    missing or cannot be read.
     """
     reader = Reader()
     try:
@@ -100,10 +98,9 @@ def unsaved_warnings(
 ) -> list[str]:
     """Return reasons why the file may differ from the notebook in the browser. Times are seconds since 1970.
 
-    Args:
-    last_run: when the notebook's cells last ran (ISO 8601), if JupyterLab records that; else "".
-    environment: environment variables, which show whether this process was started by the notebook's kernel.
-    busy: the last activity of the notebook's kernel, if a Jupyter server on this computer runs it; else 0.
+    `last_run`: when the notebook's cells last ran (ISO 8601), if JupyterLab records that; else "". `environment`: shows whether
+    this process was started by the notebook's kernel. `busy`: the last activity of the notebook's kernel, if a Jupyter server
+    on this computer runs it; else 0.
     """
     warnings = []
     try:

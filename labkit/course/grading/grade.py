@@ -47,8 +47,7 @@ class _Broken(LabkitError):
 def record_outputs(base: Assignment, answers: Answers, harness: Harness, where: str) -> dict[str, list[dict[str, Any]]]:
     """Record the outputs of the test cells with the reference's answers, and confirm them by a second run.
 
-    Raises:
-        BadInput: a cell does not pass, or the second run gives other outputs.
+    Raises `BadInput` if a cell does not pass, or if the second run gives other outputs.
     """
     first = run_notebook(rebuild(base, answers, None, harness.answers_module), harness)
     _must_pass(base, first, where)
@@ -73,11 +72,7 @@ def _must_pass(base: Assignment, outcome: RunResult, where: str) -> None:
 
 
 def make_key(reference: Assignment, variant: str, harness: Harness) -> GradingKey:
-    """Make the grading key of a reference notebook with its variant applied.
-
-    Raises:
-    BadInput: the solutions of the reference notebook do not pass.
-    """
+    """Make the grading key of a reference notebook with its variant applied. Raises `BadInput` if its solutions do not pass."""
     answers = solutions_as_answers(reference)
     return GradingKey(
         reference, record_outputs(reference, answers, harness, "the reference notebook"), answers, variant
@@ -88,14 +83,10 @@ def make_key(reference: Assignment, variant: str, harness: Harness) -> GradingKe
 
 
 def grade_one(key: GradingKey, submission: Submission, harness: Harness, again: bool = False) -> Result:
-    """Grade one submission.
+    """Grade one submission. Raises `_Broken` if a run gave no result.
 
-    `again`: a run of this submission broke before, and no other notebook runs now. If a run breaks again, the
-    submission gets no points.
-
-    Raises:
-    _Broken: a run gave no result (not raised if `again`).
-        Interrupted: the batch was interrupted.
+    `again`: a run of this submission broke before, and no other notebook runs now. If a run breaks again, the submission gets
+    no points.
     """
     answers = submission.answers
     if answers is None:
@@ -202,13 +193,10 @@ def grade_all(
     jobs: int,
     done: Callable[[int, Result], None] = lambda i, result: None,
 ) -> list[Result]:
-    """Grade all submissions, `jobs` at a time, and return the results in the order of `submissions`.
+    """Grade all submissions, `jobs` at a time, and return the results in the order of `submissions`. `done(i, result)` is
+    called on this thread after each result.
 
-    `done(i, result)` is called on this thread after each result.
-
-    Raises:
-        Interrupted: `harness.stop` was set; all runs have ended.
-        KeyboardInterrupt: a signal arrived; all runs have ended.
+    Raises `Interrupted` if `harness.stop` was set, and KeyboardInterrupt if a signal arrived; all runs have ended then.
     """
     results: dict[int, Result] = {}
     broken: list[int] = []

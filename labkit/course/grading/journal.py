@@ -66,8 +66,7 @@ def _digest(value: Any) -> str:
 class Journal:
     """Results by fingerprint, in memory and in a file, which is created with the first result. A context manager.
 
-    Raises:
-    BadInput: the file cannot be written, is not a journal, or is open in another process.
+    Raises `BadInput` if the file cannot be written, is not a journal, or is open in another process.
     """
 
     def __init__(self, path: Path, reference: str) -> None:
@@ -128,12 +127,7 @@ class Journal:
         return None if result is None or result.broken else result
 
     def add(self, submission: Submission, result: Result) -> None:
-        """Append a result; it is on disk when the method returns.
-
-        Raises:
-            BadInput: the file cannot be created.
-            OSError: the file cannot be written, for instance because the disk is full.
-        """
+        """Append a result; it is on disk when the method returns. Raises OSError if the disk is full."""
         if self._descriptor is None:
             self._open()
             sync_folder(self.path.parent)

@@ -108,11 +108,7 @@ class RunResult:
 
 
 def require_nbval() -> None:
-    """Check that nbval, pytest and ipykernel are installed.
-
-    Raises:
-        BadInput: a package is missing; the text says how to install it.
-    """
+    """Raise `BadInput`, with the command that installs them, if nbval, pytest or ipykernel is missing."""
     missing = [name for name in ("pytest", "nbval", "ipykernel") if importlib.util.find_spec(name) is None]
     if missing:
         raise BadInput(
@@ -121,11 +117,7 @@ def require_nbval() -> None:
 
 
 def run_notebook(rebuilt: Rebuilt, harness: Harness) -> RunResult:
-    """Run a rebuilt notebook with nbval.
-
-    Raises:
-        Interrupted: `harness.stop` was set.
-    """
+    """Run a rebuilt notebook with nbval. Raises `Interrupted` if `harness.stop` is set."""
     with (
         temporary.within() as folder,
         temporary.within() as scratch,

@@ -92,10 +92,7 @@ class Reader:
 
     def members(self, descriptor: int) -> tuple[list[Member], dict[str, list[str]]]:
         """Return the notebooks and zips in a platform's zip, and {first name: paths of some files} of first names without any.
-
-        Raises:
-        BadInput: the zip cannot be read.
-            Interrupted: `stop` was set.
+        Raises `BadInput` if the zip cannot be read.
         """
         try:
             (answer,) = [*self._run(descriptor, {"do": "list"})] or [{}]
@@ -111,11 +108,7 @@ class Reader:
             raise BadInput("the zip cannot be read: its list is malformed") from None
 
     def about(self, descriptor: int) -> NotebookMetadata:
-        """Return the metadata of one notebook.
-
-        Raises:
-        BadInput: the notebook cannot be read.
-        """
+        """Return the metadata of one notebook. Raises `BadInput` if it cannot be read."""
         try:
             (answer,) = [*self._run(descriptor, {"do": "about"})] or [{}]
             if "problem" in answer:
@@ -133,12 +126,8 @@ class Reader:
     ) -> tuple[list[ReadNotebook], int]:
         """Return (the notebooks of one submission, the number of notebooks that were not read because of the limit).
 
-        Args:
-            descriptor: the file of the submission, or the platform's zip that contains the submission at `indices`.
-            is_zip: whether the submission is a student's zip.
-
-        Raises:
-            Interrupted: `stop` was set.
+        `descriptor`: the file of the submission, or the platform's zip that contains the submission at `indices`. `is_zip`:
+        whether the submission is a student's zip.
         """
         request = {"do": "read", "base": public_data(base), "zip": is_zip, "most": MAX_NOTEBOOKS}
         request["indices"] = None if indices is None else list(indices)
@@ -205,11 +194,8 @@ class Reader:
             process.wait()
 
     def _lines(self, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """Yield the lines that the process writes.
-
-        Raises:
-            _ReaderEnded: the process was ended, or failed.
-            Interrupted: `stop` was set.
+        """Yield the lines that the process writes. Raises `_ReaderEnded` if it was ended or failed, and `Interrupted` if `stop`
+        was set.
         """
         assert process.stdout is not None
         descriptor = process.stdout.fileno()

@@ -45,12 +45,10 @@ def rebuild(
 ) -> Rebuilt:  # fmt: skip
     """Put answers into the base.
 
-    Args:
-    outputs: reference outputs of the test cells by grade_id. Those of other test cells are recorded, not compared; with None,
-    those of all.
-    answers_module: the module that has `RemoteAnswers`.
-    reference_answers: the reference's answers, which are used in the solution cells `replaced`. They run in separate
-    processes, so that no process that runs submitted code has their source.
+    `outputs`: reference outputs of the test cells by grade_id. Those of other test cells are recorded, not compared; with None,
+    those of all. `answers_module`: the module that has `RemoteAnswers`. `reference_answers`: the reference's answers, which are
+    used in the solution cells `replaced`. They run in separate processes, so that no process that runs submitted code has their
+    source.
     """
     setup = f'from {answers_module} import RemoteAnswers\n\nanswers = RemoteAnswers.open("{SOURCES}")'
     cells = [_code(0, SETUP_CELL, "setup", setup)]

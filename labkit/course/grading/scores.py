@@ -132,14 +132,9 @@ def score_questions(
 ) -> tuple[QuestionScore, ...]:
     """Compute the scores of one run.
 
-    Args:
-        outcome: the results of the cells.
-        outputs: the reference outputs of the test cells.
-        explained: the texts of the explain cells.
-        no_run_hint: the hint for a test that was not run; None: "it was not run".
-        with_reference: whether the submitted code could call correct answers. Then hints contain no text that the
-        submitted code can determine.
-        shown: the results of a run without hidden tests, for the hints; None: `outcome`.
+    `explained`: the texts of the explain cells. `no_run_hint`: the hint for a test that was not run; None: "it was not run".
+    `with_reference`: whether the submitted code could call correct answers. Then hints contain no text that the submitted code
+    can determine. `shown`: the results of a run without hidden tests, for the hints; None: `outcome`.
     """
     scores, shown = [], shown or outcome
     for question in base.questions():

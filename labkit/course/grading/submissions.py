@@ -56,11 +56,7 @@ class Submissions:
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Check that all paths exist.
-
-    Raises:
-        BadInput: a path does not exist.
-    """
+    """Raise `BadInput` if a path does not exist."""
     for path in paths:
         try:
             exists = path.exists()
@@ -81,17 +77,11 @@ def read_submissions(
 ) -> Submissions:
     """Read all submissions under these paths, by student, in a deterministic order.
 
-    Args:
-    base: the reference notebook or the release; reader processes do not get its solutions.
-    platform: the platform that has written the first names: "moodle", "canvas", "plain" (no platform), or "" (the
-    platform is recognized from the names).
-    jobs: the number of reader processes at a time.
-    stop: an event that ends all reader processes.
-    reports: files and folders of reports, which are no submissions.
+    `base`: the reference notebook or the release; reader processes do not get its solutions. `platform`: the platform that has
+    written the first names: "moodle", "canvas", "plain" (no platform), or "" (the platform is recognized from the names).
+    `jobs`: the number of reader processes at a time. `reports`: files and folders of reports, which are no submissions.
 
-    Raises:
-        BadInput: a path does not exist.
-        Interrupted: `stop` was set.
+    Raises `BadInput` if a path does not exist, and `Interrupted` if `stop` was set; then all reader processes have ended.
     """
     check_paths(paths)
     reader = Reader(stop)
@@ -317,12 +307,9 @@ def _on_disk(path: Path, inner: PurePosixPath) -> _File:
 
 @contextlib.contextmanager
 def _open_regular_file(path: Path) -> Iterator[int]:
-    """Open a regular file and yield its descriptor.
+    """Open a regular file and yield its descriptor. Raises `BadInput` if it cannot be read, or is not a regular file.
 
     The type is checked after the file was opened, so that the file cannot be replaced in between.
-
-    Raises:
-    BadInput: the file cannot be read, or is not a regular file.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:

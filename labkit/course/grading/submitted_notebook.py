@@ -47,11 +47,7 @@ class SubmittedNotebook:
 
 
 def parse_submitted(data: bytes) -> SubmittedNotebook:
-    """Parse a notebook file of format 3 or 4.
-
-    Raises:
-    BadInput: the file is not a notebook, its language is not Python, or it exceeds a limit.
-    """
+    """Parse a notebook file of format 3 or 4. Raises `BadInput` if it is not a notebook in Python, or exceeds a limit."""
     if len(data) > MAX_FILE_BYTES:
         raise BadInput(too_large(len(data)))
     raw = _json(data)

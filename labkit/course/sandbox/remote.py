@@ -109,12 +109,10 @@ class _InstanceOf:
 
 
 def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
-    """Return a strategy class with the options and messages of the submission's class `name`.
+    """Return a strategy class with the options and messages of the submission's class `name`. Its roles run in student
+    processes.
 
-    The roles of the strategy run in student processes.
-
-    Raises:
-        BadInput: the class is missing, is no strategy, or has options or messages that are not allowed.
+    Raises `BadInput` if the class is missing, is no strategy, or has options or messages that are not allowed.
     """
     about = code.request("describe", name)
     try:

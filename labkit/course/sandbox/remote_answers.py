@@ -21,14 +21,13 @@ from .session import MemoryBudget, SubmittedCode
 class RemoteAnswers:
     """The cells of a submission. Each cell defines the names that the corresponding cell of the reference notebook defines.
 
-    Args:
-        cells: in order, {"id", "kind", "source", "defines"}. The kind is "given", "helper", "solution" or "reference".
-        "defines" is {name: "strategy", "function" or "value"}. tools: the names of labkit that answers may use.
-        confined: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
-        reference: the reference notebook's cells, up to the last cell of kind "reference". In a cell of this kind the
-        reference's answer replaces the student's. Student processes can call the reference's functions and read its
-        values, but not use its classes. These cells run in separate processes. server: a fork server to use, which
-        `close` leaves open; None starts a new fork server, which `close` closes.
+    `cells`: in order, {"id", "kind", "source", "defines"}. The kind is "given", "helper", "solution" or "reference". "defines"
+    is {name: "strategy", "function" or "value"}. `tools`: the names of labkit that answers may use. `confined`: True raises
+    `ClusterError` on a host without confinement; None confines if the host supports it. `reference`: the reference notebook's
+    cells, up to the last cell of kind "reference". In a cell of this kind the reference's answer replaces the student's.
+    Student processes can call the reference's functions and read its values, but not use its classes. These cells run in
+    separate processes. `server`: a fork server to use, which `close` leaves open; None starts a new fork server, which `close`
+    closes.
     """
 
     def __init__(
@@ -50,13 +49,10 @@ class RemoteAnswers:
         return cls(data["cells"], data["tools"], data.get("confined"), reference=data.get("reference"))
 
     def defined(self, grade_id: str) -> dict[str, Any]:
-        """Return the names that the cell `grade_id` defines, after all cells have run: remote strategies and functions,
-        and values.
+        """Return the names that the cell `grade_id` defines, after all cells have run: remote strategies and functions, and
+        values.
 
-        The value of a name that cannot be used is a `Broken`.
-
-        Raises:
-            BadInput: there is no such solution cell.
+        The value of a name that cannot be used is a `Broken`. Raises `BadInput` if there is no such solution cell.
         """
         cell = next((c for c in self._cells if c["kind"] in ("solution", "reference") and c["id"] == grade_id), None)
         if cell is None:

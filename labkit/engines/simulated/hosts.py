@@ -124,7 +124,6 @@ class CostedCoroutine:
         return self._step(lambda: self._inner.throw(error))
 
     def close(self) -> None:
-        """Close the coroutine."""
         self._inner.close()
 
     def _step(self, step: Callable[[], Any]) -> Any:

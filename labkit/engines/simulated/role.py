@@ -414,7 +414,6 @@ class SimulatedRole(RoleCore):
         self.run.role_returned(self)
 
     def _release_core(self) -> None:
-        """Release the core, if there is one."""
         if self.cores is not None:
             self.cores.release(self.name)
 

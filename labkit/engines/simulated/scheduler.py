@@ -255,7 +255,6 @@ class Host:
         return None
 
     def cancel(self, owner: Process) -> Job | None:
-        """Cancel the job of `owner`, and return it. None if there is none."""
         job = self._jobs.pop(owner, None)
         if job is None:
             return None

@@ -94,7 +94,6 @@ class RowTable:
         self._memory[name][slots] = values.reshape(len(slots), self._bag.columns)
 
     def count_pulls(self, slots: np.ndarray) -> None:
-        """Count a pull of the rows in `slots`."""
         np.add.at(self._pulls, slots, 1)
         self._counters.row_pulls += len(slots)
 

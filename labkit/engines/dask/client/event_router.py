@@ -36,7 +36,6 @@ class EventRouter:
         self._memory: dict[str, str] = {}  # {Dask worker that its nanny ends: its memory, as text}
 
     def open(self, run: str) -> SimpleQueue[RecoveryEvent]:
-        """Open and return the queue for the events of `run`."""
         with self._lock:
             if not self._queues:
                 self._client.subscribe_topic(TOPIC, self._on_report)
@@ -60,7 +59,6 @@ class EventRouter:
                         self._client.subscribe_topic(topic, before)
 
     def is_routed(self, run: str) -> bool:
-        """Return whether events of `run` are routed."""
         return run in self._queues
 
     def _on_report(self, event: tuple[float, Any]) -> None:

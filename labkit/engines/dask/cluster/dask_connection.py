@@ -685,7 +685,6 @@ class DaskConnection:
                 open_connections.discard(self)  # afterwards, because the end of the program waits for what is open
 
     def end_runs(self) -> None:
-        """End the runs."""
         for run in list(self.runs):
             run.execute(Stop("closed"))
 

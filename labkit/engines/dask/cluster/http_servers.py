@@ -105,7 +105,6 @@ class TokenGuard(HTTPServerConnectionDelegate):
         return self.cookie in cookies and self.matches(cookies[self.cookie].value)
 
     def matches(self, text: str) -> bool:
-        """Return whether `text` is the token."""
         return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
 
 

@@ -84,7 +84,6 @@ class FaultyLinks:
         self._random: dict[str, Random] = {}
 
     def fault(self, name: str) -> LinkFault:
-        """Return the fault of the link to and from `name`."""
         return self._own.get(name, self._common)
 
     def set(self, peer: str | None, fault: LinkFault) -> None:

@@ -63,7 +63,6 @@ class Packed:
             ) from None
 
     def value(self) -> Any:
-        """Return the value."""
         return cloudpickle.loads(self.pickled)
 
 
