@@ -67,7 +67,6 @@ def _clocked_roles(trace: Trace) -> list[int]:
 
 
 def leads(trace: Trace, t: int) -> Leads:
-    """Return the lead of each worker, from the start to `t` ns."""
     return Clocks().leads(trace, t)
 
 
@@ -115,7 +114,6 @@ class Clocks:
         return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
 
     def _follow(self, trace: Trace) -> None:
-        """Process new rows."""
         roles = _clocked_roles(trace)
         data, first, same = self._unread.advance(trace)
         if not same:

@@ -46,7 +46,6 @@ class _Rows:
         self._known: dict[int, list[list[int]]] = {}
 
     def of(self, role: int) -> list[list[int]]:
-        """Return the columns of a role, as lists."""
         if role not in self._known:
             first, last = self._edges[role : role + 2]
             self._known[role] = [column[first:last].tolist() for column in self._columns]

@@ -95,8 +95,6 @@ def _fits(value: object, kinds: tuple[type, ...]) -> bool:
 
 @dataclass(frozen=True)
 class RoleEvent(Event):
-    """An event of the role `name`."""
-
     name: str
 
 
@@ -190,8 +188,6 @@ class RoleLeft(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleJoined(RoleEvent):
-    """A role joined the run."""
-
     kind = "joined"
 
     incarnation: int
@@ -337,8 +333,6 @@ class OptionsSet(Event):
 
 @dataclass(frozen=True)
 class RunPaused(Event):
-    """All roles were paused."""
-
     kind = "paused"
 
     def __str__(self) -> str:

@@ -274,7 +274,6 @@ def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> 
 
 
 def _counters(trace: Trace, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
-    """Yield the counter events: updates and staleness of every shard, loss and accuracy of the model."""
     columns = trace.column("applies", "role", "time", "staleness", "version")
     for role, time, stale, version in zip(*(c.tolist() for c in columns)):
         at = {"ph": "C", "ts": _us(time), "pid": where[role]["pid"]}

@@ -22,7 +22,6 @@ class RecordedPart:
     """A part of a header. Only the export and the import of traces convert it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part as JSON values."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
@@ -49,8 +48,6 @@ def _made(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedProblem(RecordedPart):
-    """The problem: the fields of `lk.Problem`."""
-
     data: str  # the name of the data set
     hidden: tuple[int, ...] = ()  # widths of the hidden layers
     batch_size: int  # samples of one gradient
@@ -117,7 +114,6 @@ class RecordedCluster(RecordedPart):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the part from the options of an engine."""
         return super().from_dict({"compute" if name == "pace" else name: value for name, value in plain.items()})
 
 
@@ -137,7 +133,6 @@ class RecordedBudget(RecordedPart):
         return 0.95 if self.accuracy is None else self.accuracy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the limits that were given."""
         return {name: limit for name, limit in super().to_dict().items() if limit is not None}
 
 
@@ -152,7 +147,6 @@ class RecordedRole(RecordedPart):
 
     @property
     def parameters(self) -> int:
-        """The number of parameters of its part."""
         match self.part:
             case None:
                 return 0
@@ -184,7 +178,6 @@ class RecordedLayout(RecordedPart):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the part from JSON values."""
         return super().from_dict({**plain, "roles": tuple(map(RecordedRole.from_dict, plain["roles"]))})
 
 
@@ -214,7 +207,6 @@ class RecordedSamples(RecordedPart):
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the part from JSON values."""
         plane = plain["plane"]
         return super().from_dict({**plain, "plane": None if plane is None else RecordedPlane.from_dict(plane)})
 
@@ -252,7 +244,6 @@ class TraceHeader(RecordedPart):
     baseline_accuracy: float | None = None  # of a constant answer, on held-out data; None: there is no accuracy
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the header as JSON values."""
         plain = super().to_dict()
         return plain | {name: {"none": plain[name]} for name in ("samples", "shares") if isinstance(plain[name], str)}
 

@@ -37,20 +37,20 @@ class SelectedRows:
         return column if self._places is None else column[self._places]
 
     def columns(self, *names: str) -> list[np.ndarray]:
-        """Return the columns with these names, in the given order."""
         return [self[name] for name in names]
 
     def at(self, places: np.ndarray, *names: str) -> list[np.ndarray]:
-        """Return the given columns of the rows at `places`."""
         return [self[name][places] for name in names]
 
     def where(self, kept: np.ndarray) -> SelectedRows:
-        """Return the rows selected by `kept` (a boolean mask or indices)."""
+        """Return the rows selected by a boolean mask or indices."""
         if self._places is not None:
             return SelectedRows(self._data, self.names, self._places[kept])
         return SelectedRows(self._data, self.names, np.flatnonzero(kept) if kept.dtype == bool else kept)
 
 
+# Each query object has its own cursors and belongs to one panel. If the trace had them, figures in several threads would
+# share them under a lock.
 class Unread:
     """Read position in one table.
 
@@ -88,7 +88,6 @@ class Growing:
 
     @property
     def values(self) -> np.ndarray:
-        """All entries."""
         return self._data[: self._count]
 
     def put(self, first: int, new: np.ndarray) -> None:
@@ -119,12 +118,10 @@ class SortedRows:
 
     @property
     def times(self) -> np.ndarray:
-        """Sorted times, ns."""
         return self._times.values
 
     @property
     def rows(self) -> np.ndarray:
-        """Row numbers, sorted by time."""
         return self._rows.values
 
     def follow(self, trace: Trace) -> SelectedRows:
@@ -136,6 +133,8 @@ class SortedRows:
         self.sorted_from = first
         if len(data) > first:
             new = data[first:, names.index(self.by)].astype(np.int64)
+            # Roles report in turn, so new rows are older than only a few of the known ones: what is before `place` keeps its
+            # order.
             place = int(times.searchsorted(new.min(), side="right"))
             when = np.concatenate([times[place:], new])
             which = np.concatenate([self._rows.values[place:first], np.arange(first, len(data))])
@@ -170,7 +169,7 @@ class BlockIndex:
         self._count = 0
 
     def between(self, trace: Trace, first: int, last: int) -> SelectedRows:
-        """Return the rows with a time in [first, last]."""
+        """Return the rows with a time in [first, last] (both included)."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._first.values <= last))
         time = rows[self.by][near]
@@ -228,7 +227,6 @@ class BlockIndex:
         return rows.where(kept[np.argsort(time, kind="stable")] if (time[1:] < time[:-1]).any() else kept)
 
     def _follow(self, trace: Trace) -> SelectedRows:
-        """Process new rows, and return all rows."""
         data, first, same = self._unread.advance(trace)
         rows = SelectedRows(data, trace.tables[self.table].columns)
         if not same or len(data) > first:

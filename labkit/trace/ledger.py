@@ -128,7 +128,6 @@ def _returned_by(trace: Trace) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _empty() -> dict[str, Any]:
-    """Return a ledger with zero counts."""
     categories = ("partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing")
     totals: dict[str, Any] = dict.fromkeys(("computed", "applied", *categories), 0)
     return totals | {"dropped": {}, "closes": False}
@@ -162,8 +161,6 @@ def _held(c: Counters, own: int, instance: int, incarnation: int, replicated: bo
 
 
 class _LedgerBuilder:
-    """Computes the ledger from counters, drops and the ending."""
-
     def __init__(
         self, layout: RecordedLayout, roles: tuple[str, ...], instances: dict[int, Counters], drops: Drops,
         ending: dict[str, Any] | None, absent: set[int], lost: set[int],
@@ -193,7 +190,6 @@ class _LedgerBuilder:
         }
 
     def _counting(self) -> set[int]:
-        """Return the roles that count gradients."""
         leaders: dict[int, int] = {}
         for role, spec in enumerate(self.specs):
             if spec.data is not None:
@@ -231,11 +227,11 @@ class _LedgerBuilder:
         return made
 
     def build(self) -> dict[str, Any]:
-        """Classify every gradient of every role instance, and return the ledger."""
         for instance in sorted(self.instances.keys() | self.lost):
             if instance % self.roles in self.counting:
                 self._classify_all(instance, self.instances.get(instance) or Counters())
         totals = self.totals
+        # a gradient that nobody has reported may still be on its way
         if self.ending is None:
             totals["in_flight"], totals["missing"] = totals["in_flight"] + totals["missing"], 0
         totals["closes"] = None if self.ending is None else _total(totals) == totals["computed"]
@@ -253,6 +249,8 @@ class _LedgerBuilder:
             return
         self.totals["computed"] += computed
         dropped_steps = {**self.drops.get((ALL, incarnation), {}), **drops}
+        # The model is the mean of local replicas, so one that contains a gradient is enough; of the shards of a model all are
+        # needed. Gradients below this step are only counted. The others are few, and are classified one by one.
         applied_below = (max if self.averaged else min)(reached, default=-1) + 1
         self.totals[self.held_by_all] += applied_below - sum(step < applied_below for step in dropped_steps)
         released = computed if instance in self.lost else counter.released
@@ -268,6 +266,8 @@ class _LedgerBuilder:
         is returned.
         """
         incarnation, sender = divmod(instance, self.roles)
+        # From what was recorded to what is concluded: applications and drops come first, then applications after the returned
+        # parameters and those that a restore has undone, then what may still be on its way. What remains is lost, or missing.
         everywhere = dropped.get(ALL)
         keys = ((sender, incarnation), (ALL, incarnation))
         excluded = next((found for key in keys if (found := self.excluded.get(key, {}).get(step))), {})
@@ -319,7 +319,6 @@ class _LedgerBuilder:
 
 
 def _ledger_at(trace: Trace, t: int) -> dict[str, Any]:
-    """Return the ledger as of `t`, from the rows up to then."""
     layout, drops = trace.header.layout, _drops(trace, t)
     restarted = len(trace.instances) > len(trace.counters)  # rows do not contain the incarnation
     applies, spans = (
@@ -367,7 +366,6 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
 
 
 def _total(totals: dict[str, Any]) -> int:
-    """Return the number of gradients in all categories of the ledger."""
     categories = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
     return sum(totals[category] for category in categories) + sum(totals["dropped"].values())
 

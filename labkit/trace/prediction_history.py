@@ -49,7 +49,6 @@ class PredictionHistory:
         return iter(tuple(self._kept))
 
     def add(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
-        """Append the newest entry."""
         if self._added and (self._added - 1) % self._stride:
             self._kept.pop()  # this entry was kept only because it was the newest
         self._kept.append(PredictedClasses(time, update, samples, grid))

@@ -353,7 +353,6 @@ class Cumulative:
         return data
 
     def _take(self, trace: Trace, sender: int, first: int) -> None:
-        """Append the rows of one sender from index `first` on."""
         places, totals = self._own[sender]
         who, amount = self._sender.values[first:], self._amount.values[first:]
         mine = np.flatnonzero((who == sender) | (who == ALL))
@@ -363,7 +362,6 @@ class Cumulative:
         totals.put(begin, (totals.values[begin - 1] if begin else 0.0) + np.cumsum(own))
 
     def _missing(self, trace: Trace) -> bool:
-        """Return whether to count from reports because rows are missing."""
         table = trace.tables[self._rows.table]
         absent = table.spilled or not len(table)
         return bool(table.skipped) or (bool(absent) and len(trace.tables["progress"]) > 0)
@@ -620,12 +618,11 @@ def samples_per_update(trace: Trace, t: int) -> float:
 
 
 def computed_gradients(trace: Trace) -> int:
-    """Return the number of gradients that all roles have computed."""
     return sum(c.computed for c in trace.counters.values())
 
 
 def computed_by_worker(trace: Trace) -> dict[int, int]:
-    """Return {worker: number of gradients that it has computed}."""
+    """{worker: number of gradients}."""
     return {role: int(trace.counters[role].computed) if role in trace.counters else 0 for role in workers_of(trace)}
 
 
@@ -803,7 +800,6 @@ class StalenessCounts:
 
 
 def staleness_until(trace: Trace, t: int) -> dict[str, Any]:
-    """Return the result of `staleness` as of `t` ns. See `StalenessCounts`."""
     return StalenessCounts().at(trace, t)
 
 
@@ -969,7 +965,6 @@ def evaluations(trace: Trace, t: int) -> list[tuple[float, float, float, float]]
 
 
 def first_loss(trace: Trace) -> float | None:
-    """Return the loss at the first evaluation, or None before the first evaluation."""
     loss = trace.column("evaluations", "loss")
     return float(loss[0]) if len(loss) else None
 
@@ -1189,7 +1184,6 @@ class Traffic:
 
     @property
     def seconds(self) -> float:
-        """Length of the interval in seconds."""
         return max(self.last - self.first, 1) / NANO
 
 
@@ -1279,7 +1273,7 @@ class FaultEffect:
 
 
 def fault_effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> FaultEffect:
-    """Measure the effect of `period` up to `t` ns."""
+    """Measure the effect of `period` up to `t` ns. `counted`: a `Cumulative` of gradients already used for this trace."""
     # more rows may follow at this instant
     applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()
     fault_free = next((p for p in reversed(periods(trace, period.since)) if p.fault_free and p.until > p.since), None)

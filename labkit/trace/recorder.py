@@ -114,7 +114,6 @@ class Counters:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Counters:
-        """Restore the counters from the output of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
             value = plain[name]
@@ -156,30 +155,24 @@ def combine_counters(instances: Sequence[Counters]) -> Counters:
 
 
 class RowBuffer(Protocol):
-    """Buffer of the integer rows of one table."""
+    def __iadd__(self, row: bytes, /) -> Self: ...
 
-    def __iadd__(self, row: bytes, /) -> Self:
-        """Add a packed row."""
-
-    def extend(self, row: Sequence[int], /) -> None:
-        """Add a row given as a tuple."""
+    def extend(self, row: Sequence[int], /) -> None: ...
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
+        """In bytes."""
 
 
 class _Rows(bytearray):
-    """Rows of one table, as bytes."""
-
     __slots__ = ()
 
     def extend(self, row: Sequence[int]) -> None:  # type: ignore[override]
-        """Add a row given as a tuple, where speed does not matter."""
+        """Add a row where speed does not matter."""
         self += _BY_WIDTH[len(row)](*row)
 
 
 class _DiscardedRows:
-    """A buffer that discards rows, for runs that are not recorded."""
+    """The rows of a run that is not recorded."""
 
     def __iadd__(self, row: bytes) -> Self:
         return self
@@ -241,6 +234,8 @@ class Recorder:
             self._empty(name)
 
     def _empty(self, name: str) -> None:
+        # A run that is not recorded keeps these two: the ledger needs the row of every drop, because the counters have only
+        # totals by reason, and curves are drawn from the progress.
         kept = self.record or name in ("drops", "progress")
         setattr(self, name, array("d") if name not in INTEGER_TABLES else _Rows() if kept else _DiscardedRows())
 
@@ -299,7 +294,6 @@ class Recorder:
             self.drops += DROP(*row)
 
     def event(self, event: Event) -> None:
-        """Record a discrete event of this role; see `trace.events`."""
         self.events.append(replace(event, recorder=self.role))
 
     def begin(self, now: int) -> None:
@@ -337,6 +331,7 @@ class Recorder:
         batch contains only bytes and plain values, as it must if it is sent to another process. If False, buffers and
         counters are not copied.
         """
+        # only processes skip rows; in virtual time the rows of `applies` are complete
         if plain:
             self._progress(until)
         self.number += 1
@@ -358,6 +353,7 @@ class Recorder:
                     skipped[name] = (len(raw) - keep) // width
                     raw = raw[:keep]
             tables[name] = raw
+            # a new buffer, because the batch may contain the old one itself
             self._empty(name)
         batch = {
             "role": self.role, "incarnation": self.incarnation, "until": until, "tables": tables, "skipped": skipped,

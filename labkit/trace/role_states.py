@@ -136,7 +136,6 @@ def _changes(trace: Trace, t: int) -> Iterator[tuple[Event, int, RoleStates]]:
 
 
 def _states(trace: Trace, t: int) -> RoleStates:
-    """Return the states at `t` ns."""
     states = RoleStates(trace)
     for event in events_until(trace, t):
         states.apply(event)
@@ -257,12 +256,11 @@ class Period:
 
     @property
     def fault_free(self) -> bool:
-        """Whether no role is slowed or unavailable."""
         return not self.slow and not self.unavailable
 
     @property
     def roles(self) -> list[int]:
-        """The roles that are slowed or unavailable, in order."""
+        """In order."""
         return sorted({*self.slow, *self.unavailable})
 
 

@@ -129,7 +129,6 @@ NANO = 1_000_000_000
 
 
 def seconds(nanoseconds: float) -> float:
-    """Convert nanoseconds to seconds."""
     return nanoseconds / NANO
 
 

@@ -257,7 +257,6 @@ class Durations:
         return _medians(rows[over])
 
     def _new(self, table: str, *names: str) -> list[np.ndarray]:
-        """Return the columns of the rows added since the last call."""
         rows, first, _ = self._unread[table].advance(self.trace)
         return SelectedRows(rows[first:], self.trace.tables[table].columns).columns(*names)
 

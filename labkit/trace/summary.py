@@ -55,5 +55,5 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> float | None:
-    """Return `value` if it is finite, otherwise None, because JSON has no NaN."""
+    """None if `value` is not finite, because JSON has no NaN."""
     return float(value) if value is not None and np.isfinite(value) else None

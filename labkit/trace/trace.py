@@ -51,7 +51,6 @@ class TraceTable:
         return self._rows
 
     def append(self, role: int, raw: bytes) -> None:
-        """Add the rows of `role`, given as the raw bytes of its buffer."""
         values = np.frombuffer(raw, self.dtype).reshape(-1, len(self.columns) - 1)
         if self._rows + len(values) > len(self._data):
             self._make_room(len(values))
@@ -63,19 +62,21 @@ class TraceTable:
     def _make_room(self, more: int) -> None:
         rows = self.rows()
         if len(rows) + more > self.keep:
+            # Half of the rows at once: dropping just the oldest ones would move all others for every batch.
             rows = rows[max(0, len(rows) - self.keep // 2) :]
             self.spilled += self._rows - len(rows)
         capacity = max(min(2 * (len(rows) + more), self.keep), len(rows) + more, 64)
+        # a new array, because columns that were returned are views of the old one
         self._data = np.empty((capacity, len(self.columns)), self.dtype)
         self._data[: len(rows)] = rows
         self._rows = len(rows)
 
     def rows(self) -> np.ndarray:
-        """Return all rows that are kept, shape (rows, columns)."""
+        """Shape (rows, columns)."""
         return self._data[: self._rows]
 
     def column(self, name: str) -> np.ndarray:
-        """Return one column of all rows that are kept, shape (rows,)."""
+        """Shape (rows,)."""
         return self.rows()[:, self.columns.index(name)]
 
 
@@ -139,6 +140,7 @@ class Trace(HasDescription):
         self.nodes: tuple[str, ...] = tuple(r.node for r in header.layout.roles)
         self.observed: tuple[int, ...] = tuple(map(self.roles.index, header.layout.observed))
         self.lock = threading.RLock()
+        # all drops are kept: the ledger classifies each dropped gradient by its row
         self.tables = {
             name: TraceTable(name, schema, keep if name != "drops" else 1 << 62) for name, schema in TABLES.items()
         }
@@ -284,6 +286,8 @@ class Trace(HasDescription):
             if self.ending is not None:
                 return self.ending["time"]
             since, ended = self.now - silence, self._silent_since
+            # A lost or frozen role is not waited for, not even for `silence`: figures would stand still just when something
+            # happens.
             current = [
                 t for role, t in self.reported_until.items() if t > max(since, ended.get(self.roles[role], since))
             ]
@@ -324,6 +328,7 @@ class Trace(HasDescription):
                 raise nearest(f"column of {table}", name, self.tables[table].columns)
         with self.lock:
             rows, columns = self.tables[table].rows(), self.tables[table].columns
+        # without the lock: rows that were returned are never written again
         picked = [rows[:, columns.index(name)] for name in names]
         return picked[0] if len(picked) == 1 else picked
 
@@ -353,8 +358,6 @@ def check_trace(trace: object, name: str = "trace") -> Trace:
 
 
 class Traced(Protocol):
-    """An object with a trace, as a `Run`."""
-
     @property
     def trace(self) -> Trace: ...
 
