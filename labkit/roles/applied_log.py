@@ -52,6 +52,7 @@ class AppliedLog:
         """Return the gradients that were neither applied nor dropped before, without repetition. All others are counted as
         duplicates.
         """
+        # An asynchronous server applies one push at a time, so this is the path of nearly every push.
         if len(gradients) == 1:
             g = gradients[0]
             if (
@@ -117,6 +118,7 @@ class AppliedLog:
         dropped = self._dropped.pop(key, ())
         if self._cumulative:
             return
+        # Only the first push of a sender after a restore can follow steps that this shard had applied and has lost.
         why = ROLLED_BACK if self._seen is not None and key not in self._seen else IGNORED
         for step in range(self._last.get(key, -1) + 1, g.step - g.count + 1):
             if step not in dropped:
@@ -206,7 +208,6 @@ class AppliedLog:
         )
 
     def to_state(self) -> dict[str, Any]:
-        """Return the whole log as plain values."""
         return self.contained() | {
             "gradients": self._recorder.counters.gradients,
             "last": [[sender, incarnation, step] for (sender, incarnation), step in self._last.items()],

@@ -119,8 +119,6 @@ async def run_with_backup(method: Callable[..., Any], ctx: Context, shard: Any, 
 
 
 class _ReplicatingContext:
-    """The context of a server with a backup."""
-
     def __init__(self, ctx: Context, shard: Any, backup: str):
         self._ctx, self._shard, self._backup = ctx, shard, backup
         self._number = 0
@@ -138,6 +136,7 @@ class _ReplicatingContext:
             is_list = isinstance(args[0], (list, tuple))
             pushes = tuple(map(_encode_push, args[0] if is_list else args[:1]))
             self._ctx.send(self._backup, Applied(fn.__name__, pushes, is_list, args[1:], self._number))
+            # Before the server replies: what a worker has received is on two nodes, so a restored server never lacks it.
             await self._wait_for_ack()
         return value
 
@@ -174,7 +173,6 @@ def _encode_push(push: Message) -> tuple[Any, ...]:
 
 
 def _decode_push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
-    """Return the push that `_encode_push` has encoded."""
     push = shard.pushes[kind](*fields)
     push.__dict__.update(sender=sender, incarnation=incarnation)
     return push

@@ -45,6 +45,7 @@ async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[
             or ahead > MAX_AHEAD * evaluator.eval_every
         ):
             return snapshots
+        # further ahead each time: asynchronous shards go on while a request is on its way
         goal, ahead = last + ahead, 2 * ahead
 
 

@@ -40,7 +40,6 @@ class DenseParameters:
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of the parameters."""
         return self._values.dtype
 
     def part_of(self, gradient: Contribution) -> np.ndarray:
@@ -78,7 +77,6 @@ class DenseParameters:
         return self.correction.correct(values, gradient.version, version, self._values)
 
     def assign(self, values: np.ndarray) -> None:
-        """Overwrite the values with `values`, shape (size,)."""
         if not self.timing_only:
             np.copyto(self._values, values)
 
@@ -104,7 +102,6 @@ class DenseParameters:
             check(arrays, {"values": form} | self._optimizer.form() | learned)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore the values and the state from the result of `arrays()`."""
         if not self.timing_only:
             np.copyto(self._values, arrays["values"])
             self._optimizer.load(arrays)

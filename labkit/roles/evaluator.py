@@ -133,7 +133,6 @@ class Evaluator(Part):
         return self._observed
 
     def shard_numbers(self, owners: Iterable[str]) -> set[int]:
-        """Return the numbers of these roles' shards."""
         return {self._shard_of[owner] for owner in owners}
 
     def complete(self, ctx: Context, snapshots: Collection[int]) -> bool:

@@ -440,7 +440,6 @@ class Gate:
             self._workers_at.setdefault(self.slowest, 0)
 
     def _update_members(self, workers: Sequence[str]) -> None:
-        """Set the workers that take part from now on."""
         present = set(workers)
         for gone in [worker for worker in self.clocks if worker not in present]:
             self._workers_at[self.clocks.pop(gone)] -= 1

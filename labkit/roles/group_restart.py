@@ -64,6 +64,7 @@ def group_restart_states(
         survivors = {"": last}
     if layout.replication == "synchronized":
         ahead = max(survivors.values(), key=lambda state: int(state["version"]))
+        # Synchronized replicas differ only in how far they are; the one that is ahead has all steps of the others.
         return dict.fromkeys(owners, ahead)
     states = list(survivors.values())
     mean, behind = _mean(states), min(states, key=lambda state: int(state["version"]))

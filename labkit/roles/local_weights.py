@@ -36,7 +36,6 @@ class MovedWeights(Gradient):
         self.clocks = tuple(tuple(number for entry in clock.items() for number in entry) for clock in clocks)
 
     def push(self, shard: int) -> Position:
-        """Return the message for the centre's `shard`."""
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         generation, version = self.read[shard]
         return Position(values, self.step, generation, version, self.count, self.samples, self.clocks[shard])

@@ -450,7 +450,6 @@ def copied_for_sending(message: Message, sender: str, incarnation: int = 0) -> t
 
 
 def payload_bytes(message: Message) -> int:
-    """Return the bytes of a message's payload."""
     size: int | None = message.__dict__.get("timing_only_bytes")
     if size is None:
         have = message.__dict__

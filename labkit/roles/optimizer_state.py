@@ -34,7 +34,6 @@ class OptimizerState:
         return state_form("optimizer", self._state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore the state from `arrays()`, or from a checkpoint that contains its entries."""
         load_state("optimizer", self._state, arrays)
 
 
@@ -44,13 +43,11 @@ def saved_state(name: str, state: State) -> dict[str, np.ndarray]:
 
 
 def state_form(name: str, state: State) -> dict[str, ArrayForm]:
-    """Return the form of `saved_state(name, state)`."""
     saved = {f"{name}:{key}": value for key, value in state.items() if not key.startswith("_")}
     return {key: ArrayForm(value.dtype, value.shape, finite=True) for key, value in saved.items()}
 
 
 def load_state(name: str, into: State, arrays: Mapping[str, np.ndarray]) -> None:
-    """Restore `into` from the entries of `saved_state(name, ...)`."""
     for key, value in arrays.items():
         if key.startswith(f"{name}:"):
             into[key.partition(":")[2]] = np.array(value)

@@ -59,7 +59,6 @@ class Replica(Shard):
         return applied
 
     def copy(self) -> np.ndarray:
-        """Return a copy of the parameters, shape (size,)."""
         return self.values if self.parameters.timing_only else self.values.copy()
 
     def clock_of(self, workers: Sequence[str]) -> tuple[int, ...]:

@@ -68,8 +68,7 @@ class ShardParameters(Protocol):
     correction: StalenessCorrection | None
 
     @property
-    def dtype(self) -> np.dtype:
-        """The type of the parameters."""
+    def dtype(self) -> np.dtype: ...
 
     def part_of(self, gradient: Any) -> np.ndarray:
         """Return the decoded part of a gradient for these parameters. Raises `RoleError` if it does not fit."""
@@ -83,8 +82,7 @@ class ShardParameters(Protocol):
     def check(self, arrays: Mapping[str, Any]) -> None:
         """Raise `Mismatch` if these are not the result of `arrays()` of such parameters, with finite numbers."""
 
-    def load(self, arrays: Mapping[str, Any]) -> None:
-        """Restore the parameters and the state from the result of `arrays()`."""
+    def load(self, arrays: Mapping[str, Any]) -> None: ...
 
 
 class Shard(Part):
@@ -209,6 +207,7 @@ class Shard(Part):
             for gradient in gradients:
                 self.log.drop(gradient, AFTER_END, self.version)
             return ()
+        # Before the check: a push that was refused and is sent again is a duplicate, and is not refused twice.
         new = self.log.without_duplicates(gradients)
         if self._timing_only:
             return new
@@ -223,7 +222,6 @@ class Shard(Part):
         return valid
 
     def _applied(self, gradients: Sequence[Contribution]) -> None:
-        """Record that `gradients` were applied, and increment the version."""
         now, before = self.clock(), self.version
         self.version = version = before + 1
         self.samples += self.log.record(gradients, before, self.generation, now)

@@ -92,5 +92,4 @@ class StalenessCorrection:
         return state_form("correction", self.state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore `arrays()`."""
         load_state("correction", self.state, arrays)

@@ -66,7 +66,6 @@ def replica_layout(
 
 
 def refuse_servers(strategy: Strategy, cluster: ClusterShape) -> None:
-    """Raise `BadInput` if servers were given to a strategy that has none."""
     if cluster.servers:
         raise BadInput(
             f"{strategy.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."

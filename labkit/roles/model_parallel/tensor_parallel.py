@@ -39,7 +39,6 @@ class TensorRank(ModelPart):
         self._y: Any = None
 
     def begin(self, batch: Any) -> None:
-        """Start the next mini-batch."""
         self.count(batch.samples)
         self._y, self._saved, self._behind = batch.y, [], []
 

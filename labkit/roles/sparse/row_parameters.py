@@ -98,7 +98,6 @@ class RowTable:
         self._counters.row_pulls += len(slots)
 
     def count_pushes(self, slots: np.ndarray) -> None:
-        """Count an applied gradient of the rows in `slots`."""
         np.add.at(self._pushes, slots, 1)
         self._counters.row_pushes += len(slots)
 
@@ -149,7 +148,6 @@ class RowTable:
             raise Mismatch("ids are not different rows of the table")
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore `arrays()`."""
         self._ids, self._pulls, self._pushes, self._rows = (
             np.array(arrays[n]) for n in ("ids", "pulls", "pushes", "rows")
         )
@@ -288,7 +286,6 @@ class RowParameters:
             self.table.check(arrays)
 
     def load(self, arrays: Mapping[str, Any]) -> None:
-        """Restore `arrays()`."""
         if not self.timing_only:
             np.copyto(self._values, arrays["values"])
             self._optimizer.load(arrays)

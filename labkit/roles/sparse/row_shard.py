@@ -63,7 +63,6 @@ class RowShard(Shard):
         return Snapshot(self.parameters.peek(ids), self.index, self.version, self.samples, final, ids)
 
     def shows_all(self, snapshot: Snapshot) -> bool:
-        """Return whether the snapshot has all rows that were accessed."""
         if snapshot.final or self.finished or self.parameters.timing_only:
             return True
         return not len(np.setdiff1d(self.parameters.table.touched(), self.held_out, assume_unique=True))
