@@ -89,6 +89,7 @@ class Batches:
     def _start_epoch(self) -> None:
         """Shuffle in place; no array of the data's length is allocated after the first epoch."""
         if self._next_epoch is not None:
+            # a copy, because it is shuffled in place
             self._order = self._next_epoch().copy()
         elif self.epoch < 0:
             self._order = np.arange(len(self._x))

@@ -59,7 +59,6 @@ class Survey:
 
     @property
     def n_train(self) -> int:
-        """The number of training rows of all blocks."""
         return sum(self.train)
 
     def standard(self) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +112,6 @@ def _first_error(x: np.ndarray, y: np.ndarray, hold_out: HoldOut, standardize: b
 
 
 def merge(parts: list[Survey]) -> Survey:
-    """Merge surveys of consecutive blocks, in order."""
     return reduce(_merge_two, parts)
 
 

@@ -221,6 +221,7 @@ class BlockAssignment:
         """Draw a random assignment in which worker i gets sizes[i] samples; the seed determines the draw."""
         n, rng = int(sizes.sum()), data_stream(seed, LAZY_PARTITION)
         a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)
+        # Only if a and n have no common divisor do all positions get different numbers.
         while math.gcd(a, n) != 1:
             a += 1
         return cls(sizes, a, int(rng.integers(n)))
@@ -359,7 +360,6 @@ def _survey_blocks(blocks: list[tuple[Any, Any]], hold_out: HoldOut, standardize
 
 
 def _raise_first_error(seen: Survey) -> None:
-    """Raise `BadInput` for the first error of the survey, if it has one."""
     if seen.error:
         block, row, text = seen.error
         place = f"row {sum(seen.rows[:block]) + row}" if row is not None else f"block {block}"

@@ -325,12 +325,10 @@ def _in_proportion(n: int, weights: np.ndarray) -> np.ndarray:
 
 
 def _count(labels_or_n: np.ndarray | int) -> int:
-    """Return the number of samples."""
     return int(labels_or_n) if isinstance(labels_or_n, (int, np.integer)) else len(labels_or_n)
 
 
 def _check_enough_samples(n: int, workers: int) -> None:
-    """Raise `BadInput` if there are no workers, or fewer samples than workers."""
     check_whole("workers", workers, 1)
     if n < workers:
         raise BadInput(f"There are {n} samples for {workers} workers; every worker needs at least one sample.")

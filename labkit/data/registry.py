@@ -27,7 +27,6 @@ ALWAYS = ("seed", "test_fraction", "standardize", "dtype")
 
 
 def dataset_options(name: str) -> dict[str, Option]:
-    """Return the options that `load(name, ...)` takes, by name."""
     if not isinstance(name, str) or name not in RECIPES:
         raise nearest("data set", name, NAMES, OWN)
     return options_of(RECIPES[name])

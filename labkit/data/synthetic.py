@@ -41,7 +41,6 @@ class Plane(Recipe):
     noise: float = option(0.1, low=0.0, high=10.0, help="standard deviation of the blur")
 
     def number_of_classes(self) -> int:
-        """Return the number of labels."""
         return 2
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +94,6 @@ class Spirals(Plane):
     turns: float = option(1.5, low=0.1, high=10.0, help="how often an arm goes round")
 
     def number_of_classes(self) -> int:
-        """Return the number of arms."""
         return self.arms
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +116,6 @@ def numbers_from_text(text: str) -> Any:
 
 
 def numbers_as_text(numbers: Any) -> str:
-    """Write numbers as text that `numbers_from_text` reads."""
     return ",".join(repr(float(number)) for number in np.atleast_1d(numbers))
 
 

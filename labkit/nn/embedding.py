@@ -83,12 +83,10 @@ class EmbeddingBag(HasOptions):
 
     @property
     def size(self) -> int:
-        """The number of parameters of the whole table."""
         return self.rows * self.columns
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the parameters by name."""
         return {"weight": (self.rows, self.columns)}
 
     @property

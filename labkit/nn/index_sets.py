@@ -27,7 +27,6 @@ class Box(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of parameters."""
         return self.rows * (self.high - self.low)
 
     def view(self, flat: Array) -> Array:

@@ -113,11 +113,9 @@ class _Elementwise:
     shapes: ClassVar[dict[str, tuple[int, ...]]] = {}
     multiply_adds: ClassVar[int] = 0
 
-    def draw(self, rng: np.random.Generator, out: Array) -> None:
-        """Do nothing, because the layer has no parameters."""
+    def draw(self, rng: np.random.Generator, out: Array) -> None: ...
 
-    def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
-        """Do nothing, because the layer has no parameters."""
+    def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None: ...
 
     def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
         raise NotImplementedError

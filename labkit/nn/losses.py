@@ -17,8 +17,6 @@ from .objective import Array
 
 
 class Loss(Protocol):
-    """The interface of losses."""
-
     def check(self, y: Array, rows: int, outputs: int) -> Array:
         """Return y in the form that the other methods take. Raises `BadInput` if it does not fit scores (rows, outputs)."""
 

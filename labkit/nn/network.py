@@ -219,7 +219,6 @@ class Network(Stage):
         return value
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Return the mean loss, and the fraction of correct predictions (None for a regression)."""
         scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))

@@ -91,7 +91,6 @@ class NullObjective:
         return math.nan
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Return (nan, None)."""
         return math.nan, None
 
     def scores(self, params: Array, x: Array) -> Array:

@@ -58,7 +58,6 @@ class QuadraticObjective:
             return float(np.dot(away, self.curvature).sum()) / (2 * len(away))
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Return (mean loss, None)."""
         return self.gradient(params, x, y, np.empty_like(params)), None
 
     def minimum(self, x: Array) -> Array:

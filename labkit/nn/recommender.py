@@ -81,7 +81,6 @@ class Recommender:
             )
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """Return the mean loss, and write its gradient, shape (size,), to `out`."""
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
         return self.compact_gradient(params, check_ids(x, self.bag.fields, self.bag.rows), y, out)
@@ -102,7 +101,6 @@ class Recommender:
     # answers ----------------------------------------------------------------------------------------------------------
 
     def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
-        """Return the mean loss and the fraction of correct predictions."""
         scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), 2))

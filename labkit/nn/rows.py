@@ -53,7 +53,6 @@ class SparseParameters:
         return self.values[len(self.ids) * self.bag.columns :]
 
     def __len__(self) -> int:
-        """Return the number of stored values."""
         return len(self.values)
 
     def table(self, ids: Array) -> Array:

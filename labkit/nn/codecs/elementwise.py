@@ -183,6 +183,7 @@ class QSGD(Codec):
             lengths = np.sqrt(np.add.reduceat(values * values, self._starts(size))) if size else values.copy()
             share = np.abs(values) / np.where(lengths > 0, lengths, 1).repeat(self._counts(size))
             share *= levels
+            # Cut off to a whole number, a value plus a uniform number is rounded up with the probability of its fraction.
             share += state.random(size, share.dtype)
         np.nan_to_num(share, copy=False, nan=0.0, posinf=0.0)  # the length is then not finite either, and is sent
         codes = np.minimum(share, levels).astype(np.uint8)

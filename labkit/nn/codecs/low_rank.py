@@ -107,6 +107,7 @@ class PowerSGD(Codec):
             where = slice(start, start + math.prod(shape))
             q = None
             if self.shrinks(shape):
+                # The same on all workers: the sum of their products M Q is the product of the sum of M only if Q is the same.
                 q = np.random.default_rng(place).standard_normal((shape[1], self.rank)).astype(dtype)
             pieces.append(Piece(where, shape, q))
             start = where.stop
@@ -168,6 +169,7 @@ class PowerSGD(Codec):
         with np.errstate(over="ignore", invalid="ignore"):
             for piece, p, q in zip(factors, basis, _split(second, [q.shape for q in own])):
                 np.matmul(p, q.T, out=out[piece.where].reshape(piece.shape))
+                # from the sums, so that Q remains the same on all workers
                 _warm(piece, q / workers)
         return mine
 
